@@ -1,0 +1,89 @@
+"""Definitions of streams, relations and queries: what the catalog holds under a name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from millpond.model.schema import Field, Schema
+
+
+@dataclass(frozen=True)
+class SourceDef:
+    """Where a stream or relation comes from: a Spark format and its options."""
+
+    format: str
+    options: dict[str, str]
+
+
+@dataclass(frozen=True)
+class StreamDef:
+    """A stream. Durations are microseconds; `timestamp_by` None means system time."""
+
+    id: int
+    name: str
+    schema: Schema
+    timestamp_by: str | None = None
+    delay: int = 0
+    idle_after: int | None = None
+    retain: int | None = None
+    retain_rows: int | None = None
+    source: SourceDef | None = None
+    text: str = ""
+    #: Set on the pseudo-stream `name$rejects`: the id of the stream whose rejects it holds.
+    rejects_of: int | None = None
+
+    def rejects(self) -> StreamDef:
+        """The pseudo-stream of this stream's rejected rows, on system time."""
+        return replace(
+            self,
+            name=f"{self.name}$rejects",
+            schema=REJECTS_SCHEMA,
+            timestamp_by=None,
+            delay=0,
+            idle_after=None,
+            source=None,
+            rejects_of=self.id,
+        )
+
+
+#: The columns of every `name$rejects`.
+REJECTS_SCHEMA = Schema(
+    (Field("rejected_at", "TIMESTAMP"), Field("reason", "VARCHAR"), Field("raw", "VARCHAR"))
+)
+
+
+@dataclass(frozen=True)
+class RelationDef:
+    """A relation; `primary_key` names columns whose values are unique at every instant."""
+
+    id: int
+    name: str
+    schema: Schema
+    primary_key: tuple[str, ...] = ()
+    non_retroactive: bool = False
+    source: SourceDef | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class QueryDef:
+    """A standing query as it was registered. `text` is the query's CQL, without CREATE QUERY.
+
+    `options` holds only what was set: materialize, weight, active, max_rows, seed, …
+    """
+
+    id: int
+    name: str
+    text: str
+    options: dict[str, Any] = field(default_factory=dict)
+    registered_epoch: int = 0
+    registered_at: int = 0
+    suspended: str | None = None
+
+    @property
+    def active(self) -> bool:
+        return bool(self.options.get("active", True)) and self.suspended is None
+
+
+Definition = StreamDef | RelationDef | QueryDef

@@ -1,0 +1,1 @@
+"""The nouns everything else speaks of: instants, schemas, windows, bit matrices."""

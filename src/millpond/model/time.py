@@ -1,0 +1,61 @@
+"""Instants: whole numbers of microseconds since 1970 UTC (SEMANTICS, section 1)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import NewType
+
+Instant = NewType("Instant", int)
+
+#: Before every element: what holds "from the beginning of time" holds here.
+BEGINNING = Instant(-(2**62))
+#: After every element: the heartbeat of a stream that has ended.
+END = Instant(2**62)
+
+_EPOCH = datetime(1970, 1, 1)
+
+
+def from_datetime(at: datetime) -> Instant:
+    """The instant of a datetime; a naive one is taken as UTC.
+
+    >>> from_datetime(datetime(1970, 1, 1, 0, 0, 1))
+    1000000
+    """
+    naive = at.astimezone(UTC).replace(tzinfo=None) if at.tzinfo else at
+    return Instant((naive - _EPOCH) // timedelta(microseconds=1))
+
+
+def to_datetime(at: int) -> datetime | None:
+    """The naive UTC datetime of an instant, or None outside the years 1 to 9999."""
+    try:
+        return _EPOCH + timedelta(microseconds=at)
+    except OverflowError:
+        return None
+
+
+def format_instant(at: int) -> str:
+    """An instant as text, without the fraction when it is zero.
+
+    >>> format_instant(1_500_000)
+    '1970-01-01 00:00:01.500000'
+    >>> format_instant(END)
+    'end of time'
+    """
+    if at <= BEGINNING:
+        return "beginning of time"
+    if at >= END:
+        return "end of time"
+    moment = to_datetime(at)
+    return moment.isoformat(sep=" ") if moment else str(at)
+
+
+def parse_instant(text: str) -> Instant:
+    """The instant of an ISO 8601 text.
+
+    Raises:
+        ValueError: the text is not a timestamp.
+
+    >>> parse_instant("1970-01-01 00:00:01")
+    1000000
+    """
+    return from_datetime(datetime.fromisoformat(text.strip()))

@@ -1,0 +1,87 @@
+"""Windows: which elements of a stream a query sees at an instant (SEMANTICS, section 2).
+
+Every window is applied to a stream's elements with timestamp t at the instant τ; elements with
+t > τ are never in it. Sizes and slides are microseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Unbounded:
+    """`[RANGE UNBOUNDED]`, the default: every element with t ≤ τ."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """`[RANGE size]`: t > τ − size. With `slide` l the contents at ⌊τ/l⌋·l instead of τ."""
+
+    size: int
+    slide: int | None = None
+
+
+@dataclass(frozen=True)
+class Now:
+    """`[NOW]`: t = τ."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`[ROWS n]`, `[PARTITION BY by ROWS n]`: fewer than `count` successors (of equal `by`)."""
+
+    count: int
+    by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An end of a `BEGIN … END` window: a constant instant, or NOW plus `offset`."""
+
+    instant: int | None = None
+    offset: int | None = None
+
+    def at(self, now: int) -> int:
+        """The bound's instant when NOW is `now`."""
+        if self.instant is not None:
+            return self.instant
+        assert self.offset is not None
+        return now + self.offset
+
+
+@dataclass(frozen=True)
+class Period:
+    """PSoup's `BEGIN b END e`: b ≤ t ≤ e."""
+
+    begin: Bound
+    end: Bound
+
+
+Window = Unbounded | Range | Now | Rows | Period
+
+
+def interval(window: Window, at: int) -> tuple[int | None, int]:
+    """The closed interval [low, high] of timestamps the window can hold at `at`.
+
+    For ROWS windows it is every element up to `at`; which of them is for the caller to count.
+    `low` None stands for no lower bound; an empty interval has low > high.
+
+    >>> interval(Range(10), 100)
+    (91, 100)
+    >>> interval(Range(10, slide=60), 100)
+    (51, 60)
+    """
+    match window:
+        case Unbounded() | Rows():
+            return None, at
+        case Now():
+            return at, at
+        case Range(size, None):
+            return at - size + 1, at
+        case Range(size, slide):
+            assert slide is not None
+            edge = at // slide * slide
+            return edge - size + 1, edge
+        case Period(begin, end):
+            return begin.at(at), min(end.at(at), at)
