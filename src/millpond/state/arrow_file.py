@@ -1,0 +1,235 @@
+"""Arrow files: written once, durable before anyone refers to them, memory-mapped for ever after.
+
+A file is written under a temporary name, synced, given its name, and the directory synced. Its
+checksum is kept by whoever refers to it (the epoch log) and verified when this process first opens
+the file. Tables are opened without copying: the page cache is where they live, shared by all
+processes of the machine.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from millpond.errors import MillpondError
+from millpond.state.fail_points import reach
+
+#: How many tables stay open; each costs address space and a few kilobytes.
+_OPEN_TABLES = 1024
+
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+
+
+@dataclass(frozen=True)
+class FileMeta:
+    """A file that was written: where, how much, and the xxh3_64 of its bytes in hex."""
+
+    path: Path
+    rows: int
+    bytes: int
+    checksum: str
+
+
+class _ChecksummedFile(io.RawIOBase):
+    """A file descriptor that hashes what is written to it, so that it is read only once."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._hash = xxhash.xxh3_64()
+        self.length = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        view = memoryview(data).cast("B")  # type: ignore[arg-type]
+        self._hash.update(view)
+        self.length += len(view)
+        rest = view
+        while len(rest):
+            rest = rest[os.write(self._descriptor, rest) :]
+        return len(view)
+
+    def hexdigest(self) -> str:
+        return str(self._hash.hexdigest())
+
+
+def write_arrow(path: str | Path, table: pa.Table, sync: bool = True) -> FileMeta:
+    """Write a table as an Arrow IPC file of one record batch.
+
+    Args:
+        path: Its name, which must be new; the directory is there.
+        table: Any table.
+        sync: Whether the file must survive a loss of power. Caches need not.
+
+    Raises:
+        MillpondError: STORE-603, the disk is full or the directory cannot be written.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with writing(path):
+        reach("file.before_write")
+        meta = write_bytes(temporary, table, sync)
+        reach("file.before_rename")
+        os.rename(temporary, path)
+        if sync:
+            sync_directory(path.parent)
+        reach("file.after_rename")
+    return FileMeta(path, meta.rows, meta.bytes, meta.checksum)
+
+
+def write_bytes(path: Path, table: pa.Table, sync: bool) -> FileMeta:
+    """Write a table under a name nobody looks for yet; removes what it wrote if it fails."""
+    if any(column.num_chunks > 1 for column in table.columns):
+        table = table.combine_chunks()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        sink = _ChecksummedFile(descriptor)
+        with pa.ipc.new_file(pa.PythonFile(sink, "w"), table.schema) as writer:
+            writer.write_table(table)
+        reach("file.before_sync")
+        if sync:
+            os.fsync(descriptor)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+    return FileMeta(path, table.num_rows, sink.length, sink.hexdigest())
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the operating system says of a failed write into STORE-603."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        raise MillpondError(
+            "STORE-603",
+            f'the file "{path}" cannot be written',
+            detail=f"The operating system says: {os.strerror(error.errno)}.",
+            hint="Free disk space, or make the directory writable; then it resumes where it was.",
+        ) from error
+
+
+class _OpenTables:
+    """The tables this process has open, least recently used first, and what it has verified."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tables: OrderedDict[str, pa.Table] = OrderedDict()
+        self._verified: dict[str, str] = {}
+
+    def get(self, path: str, checksum: str | None) -> pa.Table | None:
+        with self._lock:
+            table = self._tables.get(path)
+            if table is None or (checksum is not None and self._verified.get(path) != checksum):
+                return None
+            self._tables.move_to_end(path)
+            return table
+
+    def verified(self, path: str, checksum: str) -> bool:
+        return self._verified.get(path) == checksum
+
+    def put(self, path: str, table: pa.Table, checksum: str | None) -> None:
+        with self._lock:
+            self._tables[path] = table
+            self._tables.move_to_end(path)
+            if checksum is not None:
+                self._verified[path] = checksum
+            while len(self._tables) > _OPEN_TABLES:
+                self._tables.popitem(last=False)
+
+    def drop(self, path: str) -> None:
+        with self._lock:
+            self._tables.pop(path, None)
+            self._verified.pop(path, None)
+
+
+_open_tables = _OpenTables()
+
+
+def open_arrow(path: str | Path, checksum: str | None = None) -> pa.Table:
+    """The table of a file, memory-mapped; no byte of it is copied.
+
+    Args:
+        path: A file `write_arrow` made. A name stands for the same bytes for ever, so an open
+            table is found again by its path.
+        checksum: What `write_arrow` said; compared the first time this process sees the file.
+
+    Raises:
+        MillpondError: STORE-602, the file is missing, torn or corrupt.
+    """
+    key = str(path)
+    table = _open_tables.get(key, checksum)
+    if table is not None:
+        return table
+    try:
+        source = pa.memory_map(key)
+        if checksum is not None and not _open_tables.verified(key, checksum):
+            found = xxhash.xxh3_64(memoryview(source.read_buffer())).hexdigest()
+            if found != checksum:
+                raise corrupt(path, "Its bytes are not those that were written.")
+            source.seek(0)
+        table = pa.ipc.open_file(source).read_all()
+    except FileNotFoundError as error:
+        raise corrupt(path, "There is no such file.") from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise corrupt(path, f"It cannot be read: {error}.") from error
+    _open_tables.put(key, table, checksum)
+    return table
+
+
+def forget(path: str | Path) -> None:
+    """Let go of a file that is about to be removed; tables in use stay readable."""
+    _open_tables.drop(str(path))
+
+
+def corrupt(path: str | Path, detail: str) -> MillpondError:
+    """STORE-602 for a file."""
+    return MillpondError(
+        "STORE-602",
+        f'the file "{path}" of the store is corrupt or missing',
+        detail=detail,
+        hint="Restore the file from a copy of the store. Everything that does not need it goes on.",
+    )
+
+
+def global_seq(local: np.ndarray, seq_runs: tuple[tuple[int, int], ...]) -> np.ndarray:
+    """The arrival numbers of a segment's `__seq` values.
+
+    Args:
+        local: int64, in any order.
+        seq_runs: `SegmentRef.seq_runs`: ascending (local_start, base).
+
+    >>> global_seq(np.array([0, 1, 2, 3]), ((0, 100), (2, 500))).tolist()
+    [100, 101, 500, 501]
+    """
+    if len(seq_runs) == 1:
+        start, base = seq_runs[0]
+        return local if start == base else local + (base - start)
+    runs = np.asarray(seq_runs, dtype=np.int64)
+    holding = np.searchsorted(runs[:, 0], local, side="right") - 1
+    return local + (runs[:, 1] - runs[:, 0])[holding]

@@ -1,0 +1,270 @@
+"""The epoch log: one transaction, one epoch, one new version.
+
+Everything the store says happened, happened in an epoch: a batch of elements, a registration, a
+merge. `commit` settles the change against the current version, writes it to SQLite in one
+transaction (durable when it returns: write-ahead log, synchronous) and publishes the next version
+by assigning one attribute. Readers take no lock; each sees exactly the epochs up to the version it
+took (SEMANTICS, section 5).
+
+Invariants:
+    INV-LOG-1: `version` is what reopening the directory now would give.
+    INV-LOG-2: a file is removed only when no version refers to it that is pinned or could still
+        be taken.
+
+A commit costs one synchronous write of SQLite's log, and work in proportion to the change.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import astuple
+from itertools import count
+from pathlib import Path
+from sqlite3 import Connection
+
+from millpond.state import arrow_file
+from millpond.state.database import Database
+from millpond.state.epoch_change import EpochChange, StaleChange
+from millpond.state.fail_points import reach
+from millpond.state.recorded_version import read_version
+from millpond.state.schema import definition_row
+from millpond.state.settlement import Settled, settle
+from millpond.state.succession import succeed
+from millpond.state.version import MatchRef, SegmentRef, Version
+
+#: How many epochs the log remembers the kind and time of.
+_REMEMBERED_EPOCHS = 10_000
+
+
+class EpochLog:
+    """The total order of everything that happened to a store. Safe to use from many threads."""
+
+    def __init__(
+        self, database: Database, directory: Path, clock: Callable[[], int] | None = None
+    ) -> None:
+        self._database = database
+        self._directory = directory
+        self._clock = clock or (lambda: time.time_ns() // 1000)
+        self._version = read_version(database)
+        self._batches: dict[str, int] = dict(database.read("SELECT source, batch_id FROM batch"))
+        counters = dict(database.read("SELECT name, next FROM counter"))
+        self._next_segment: int = counters.get("segment", 1)
+        self._next_match: int = counters.get("match", 1)
+        self._saved_next_id: int = counters.get("definition", 1)
+        self._ids = count(self._saved_next_id)
+        self._readers = threading.Lock()
+        self._pins: Counter[int] = Counter()
+        self._unreferenced: list[tuple[int, str]] = []
+
+    @staticmethod
+    def open(store_dir: str | Path, clock: Callable[[], int] | None = None) -> EpochLog:
+        """The epoch log of a directory, created if there is none.
+
+        This takes no lock on the directory; `Store.open` does, and is what a process uses.
+        """
+        directory = Path(store_dir)
+        directory.mkdir(parents=True, exist_ok=True)
+        return EpochLog(Database(directory / "pond.db"), directory, clock)
+
+    @property
+    def version(self) -> Version:
+        """The current version."""
+        return self._version
+
+    def next_id(self) -> int:
+        """A definition id nobody has had and nobody else gets."""
+        return next(self._ids)
+
+    def committed(self, source_key: str, batch_id: int) -> bool:
+        """Whether the effect of that batch is already in the log.
+
+        A source's batch ids rise, so every id up to its last committed one is.
+        """
+        return batch_id <= self._batches.get(source_key, -1)
+
+    def commit(self, change: EpochChange | Callable[[Version], EpochChange]) -> Version:
+        """Make a change durable and visible; returns the version it made.
+
+        Args:
+            change: The change, or a function that makes it from the version it will follow. The
+                function runs with the log locked: it should only look and decide.
+
+        Raises:
+            StaleChange: the change does not fit the version any more; nothing was done.
+            MillpondError: CQL-208, a name is taken; STORE-603, the database cannot be written.
+                Nothing was done.
+        """
+        with self._database.lock:
+            before = self._version
+            if callable(change):
+                change = change(before)
+            for source, batch_id in change.batches:
+                if self.committed(source, batch_id):
+                    raise StaleChange(f"batch {batch_id} of {source} is committed already")
+            settled = settle(change, before, self._next_segment, self._next_match)
+            after = succeed(before, settled)
+            next_id = max([self._saved_next_id, *(d.id + 1 for d in settled.add)])
+            reach("epoch.before_write")
+            with self._database.transaction() as connection:
+                self._write(connection, settled, next_id)
+                reach("epoch.before_commit")
+            reach("epoch.after_commit")
+            self._saved_next_id = next_id
+            self._next_segment = max([self._next_segment, *(s.id + 1 for s in settled.segments)])
+            self._next_match = max([self._next_match, *(m.id + 1 for m in settled.matches)])
+            self._batches.update(sorted(settled.batches))
+            with self._readers:
+                self._version = after
+                self._unreferenced += [(after.epoch, path) for path in settled.unreferenced]
+        reach("epoch.after_publish")
+        return after
+
+    @contextmanager
+    def pin(self) -> Iterator[Version]:
+        """The current version, whose files stay until the block ends."""
+        with self._readers:
+            version = self._version
+            self._pins[version.epoch] += 1
+        try:
+            yield version
+        finally:
+            with self._readers:
+                self._pins[version.epoch] -= 1
+                if not self._pins[version.epoch]:
+                    del self._pins[version.epoch]
+
+    def collect(self) -> list[str]:
+        """Remove the files no pinned version refers to any more; returns their paths.
+
+        A file left over by a failure here, or by a process that died first, is collected when the
+        store is next opened.
+        """
+        with self._readers:
+            oldest = min(self._pins, default=self._version.epoch)
+            ready = [path for epoch, path in self._unreferenced if epoch <= oldest]
+            self._unreferenced = [(e, p) for e, p in self._unreferenced if e > oldest]
+        reach("epoch.before_collect")
+        for path in ready:
+            file = self._directory / path
+            arrow_file.forget(file)
+            file.unlink(missing_ok=True)
+        reach("epoch.after_collect")
+        return ready
+
+    def epochs(self, limit: int = 100) -> list[tuple[int, str, int]]:
+        """The last epochs, youngest first, as (epoch, kind, committed at)."""
+        return self._database.read(
+            "SELECT epoch, kind, committed_at FROM epoch ORDER BY epoch DESC LIMIT ?", (limit,)
+        )
+
+    def close(self) -> None:
+        """Close the database. Versions that were taken stay readable."""
+        self._database.close()
+
+    def _write(self, connection: Connection, change: Settled, next_id: int) -> None:
+        """All rows of an epoch, deletions first."""
+        many = connection.executemany
+        connection.execute(
+            "INSERT INTO epoch VALUES (?, ?, ?)", (change.epoch, change.kind, self._clock())
+        )
+        connection.execute(
+            "DELETE FROM epoch WHERE epoch <= ?", (change.epoch - _REMEMBERED_EPOCHS,)
+        )
+        for table, key, ids in (
+            ("definition", "id", [d.id for d in change.drop]),
+            ("clock", "stream_id", [d.id for d in change.drop]),
+            ("slot_floor", "stream_id", [d.id for d in change.drop]),
+            ("segment", "id", [s.id for s in change.drop_segments]),
+            ("matches", "id", [m.id for m in change.drop_matches]),
+            ("leaf", "query_id", list(change.drop_leaves | change.leaves.keys())),
+            ("relation_delta", "path", [d.path for d in change.drop_deltas]),
+        ):
+            if ids:
+                many(f"DELETE FROM {table} WHERE {key} = ?", [(id,) for id in ids])
+        many(
+            "DELETE FROM slot WHERE stream_id = ? AND slot = ?",
+            [(s.stream_id, s.slot) for s in change.drop_slots],
+        )
+        many(
+            "INSERT OR REPLACE INTO definition VALUES (?, ?, ?)",
+            [definition_row(d) for d in (*change.add, *change.replace)],
+        )
+        many("INSERT OR REPLACE INTO batch VALUES (?, ?)", sorted(change.batches))
+        many(
+            "INSERT OR REPLACE INTO clock VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [(id, *astuple(clock)) for id, clock in change.clocks.items()],
+        )
+        many(
+            "INSERT INTO segment VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [_segment_row(segment) for segment in change.segments],
+        )
+        many("INSERT INTO matches VALUES (?, ?, ?, ?, ?, ?, ?)", map(_match_row, change.matches))
+        many(
+            "INSERT INTO slot VALUES (?, ?, ?, ?)",
+            [(s.stream_id, s.slot, s.key, s.factors) for s in change.add_slots],
+        )
+        many(
+            "INSERT OR REPLACE INTO slot_floor VALUES (?, ?)",
+            {s.stream_id: s.slot + 1 for s in change.add_slots}.items(),
+        )
+        many(
+            "INSERT INTO leaf VALUES (?, ?, ?, ?, ?)",
+            [
+                (leaf.query_id, leaf.leaf, leaf.stream_id, leaf.kind, leaf.slot)
+                for leaves in change.leaves.values()
+                for leaf in leaves
+            ],
+        )
+        many(
+            "INSERT INTO relation_delta VALUES (?, ?, ?, ?, ?, ?)",
+            [
+                (d.path, d.relation_id, d.epoch, d.checksum, d.rows, d.bytes)
+                for d in change.add_deltas
+            ],
+        )
+        many(
+            "UPDATE inbox SET done = 1 WHERE number = ?",
+            [(number,) for number in change.inbox_done],
+        )
+        counters = []
+        if change.segments:
+            counters.append(("segment", change.segments[-1].id + 1))
+        if change.matches:
+            counters.append(("match", change.matches[-1].id + 1))
+        if next_id > self._saved_next_id:
+            counters.append(("definition", next_id))
+        many("INSERT OR REPLACE INTO counter VALUES (?, ?)", counters)
+
+
+def _segment_row(segment: SegmentRef) -> tuple:
+    return (
+        segment.id,
+        segment.stream_id,
+        segment.kind,
+        segment.epoch,
+        segment.level,
+        segment.path,
+        segment.rows,
+        segment.min_ts,
+        segment.max_ts,
+        json.dumps(segment.seq_runs, separators=(",", ":")),
+        segment.checksum,
+        segment.bytes,
+    )
+
+
+def _match_row(match: MatchRef) -> tuple:
+    return (
+        match.id,
+        match.segment_id,
+        match.low,
+        match.upto,
+        match.path,
+        match.checksum,
+        match.bytes,
+    )

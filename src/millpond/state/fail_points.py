@@ -1,0 +1,54 @@
+"""Named instants at which a test can have the process killed, as by `kill -9`.
+
+A store is right if, wherever the process dies, reopening it shows what was there before a commit or
+what is there after it. The places where dying could matter have names; `reach` marks them in the
+code. With `MILLPOND_FAIL_POINT="name:n"` in the environment the process kills itself the n-th time
+it gets there. Without it, reaching a fail point costs one comparison.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+#: Every fail point, and what has and has not happened when it is reached.
+FAIL_POINTS: dict[str, str] = {
+    "file.before_write": "nothing of the file exists",
+    "file.before_sync": "the temporary file is written, not synced",
+    "file.before_rename": "the temporary file is durable under its temporary name",
+    "file.after_rename": "the file has its name; nothing refers to it",
+    "epoch.before_write": "the epoch's files are durable; its transaction has not begun",
+    "epoch.before_commit": "the epoch's rows are in an open transaction",
+    "epoch.after_commit": "the epoch is durable; no reader sees it",
+    "epoch.after_publish": "the epoch is durable and seen by new readers",
+    "epoch.before_collect": "files no version refers to are about to be removed",
+    "epoch.after_collect": "files no version refers to have been removed",
+    "inbox.before_file": "pushed rows are in memory only",
+    "inbox.after_file": "pushed rows are durable under a temporary name; no row of the inbox",
+    "inbox.before_commit": "the inbox's rows are in an open transaction",
+    "inbox.after_commit": "pushed rows are acknowledged; the files have temporary names",
+    "inbox.after_rename": "pushed rows are acknowledged and visible",
+    "inbox.before_collect": "files of finished numbers are about to be removed",
+    "inbox.after_collect": "files of finished numbers are removed, their rows are not",
+}
+
+
+def _armed(setting: str | None) -> tuple[str, int] | None:
+    if not setting:
+        return None
+    name, _, hit = setting.partition(":")
+    return name, int(hit or 1)
+
+
+_target = _armed(os.environ.get("MILLPOND_FAIL_POINT"))
+_hits = 0
+
+
+def reach(name: str) -> None:
+    """Die here if this is the fail point, and the hit, that the environment asks for."""
+    global _hits
+    if _target is None or _target[0] != name:
+        return
+    _hits += 1
+    if _hits == _target[1]:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,102 @@
+"""Reading back from SQLite the version the last committed epoch made."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from types import MappingProxyType
+
+from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.state.bucket_map import BucketMap
+from millpond.state.database import Database
+from millpond.state.schema import definition_of
+from millpond.state.version import (
+    DATA,
+    LeafRef,
+    MatchRef,
+    RelationDelta,
+    SegmentRef,
+    SlotRef,
+    StreamClock,
+    StreamState,
+    Version,
+)
+
+
+def read_version(database: Database) -> Version:
+    """The version of the last epoch in the database."""
+    with database.lock:
+        epoch = database.read("SELECT coalesce(max(epoch), 0) FROM epoch")[0][0]
+        definitions = [
+            definition_of(*row) for row in database.read("SELECT id, kind, body FROM definition")
+        ]
+        segments = _segments(database)
+        leaves: defaultdict[int, list[LeafRef]] = defaultdict(list)
+        for row in database.read("SELECT * FROM leaf ORDER BY query_id, leaf"):
+            leaves[row[0]].append(LeafRef(*row))
+        matches: defaultdict[int, list[MatchRef]] = defaultdict(list)
+        for row in database.read("SELECT * FROM matches ORDER BY segment_id, low, id"):
+            matches[row[1]].append(MatchRef(*row))
+        deltas: defaultdict[int, list[RelationDelta]] = defaultdict(list)
+        for row in database.read(
+            "SELECT relation_id, epoch, path, checksum, rows, bytes FROM relation_delta"
+            " ORDER BY relation_id, epoch, path"
+        ):
+            deltas[row[0]].append(RelationDelta(*row))
+        return Version(
+            epoch=epoch,
+            streams=MappingProxyType({d.id: d for d in definitions if isinstance(d, StreamDef)}),
+            relations=MappingProxyType(
+                {d.id: d for d in definitions if isinstance(d, RelationDef)}
+            ),
+            queries=BucketMap[int, QueryDef]().changed(
+                {d.id: d for d in definitions if isinstance(d, QueryDef)}
+            ),
+            ids=BucketMap[str, int]().changed({d.name.lower(): d.id for d in definitions}),
+            states=MappingProxyType(_states(database, segments)),
+            segments_by_id=BucketMap[int, SegmentRef]().changed({s.id: s for s in segments}),
+            matches_of=BucketMap[int, tuple[MatchRef, ...]]().changed(
+                {id: tuple(own) for id, own in matches.items()}
+            ),
+            deltas=MappingProxyType({id: tuple(own) for id, own in deltas.items()}),
+            leaves_of=BucketMap[int, tuple[LeafRef, ...]]().changed(
+                {id: tuple(own) for id, own in leaves.items()}
+            ),
+        )
+
+
+def _segments(database: Database) -> list[SegmentRef]:
+    found = []
+    for row in database.read("SELECT * FROM segment ORDER BY min_ts, id"):
+        values = list(row)
+        values[9] = tuple((start, base) for start, base in json.loads(row[9]))
+        found.append(SegmentRef(*values))
+    return found
+
+
+def _states(database: Database, segments: list[SegmentRef]) -> dict[int, StreamState]:
+    data: defaultdict[int, list[SegmentRef]] = defaultdict(list)
+    rejects: defaultdict[int, list[SegmentRef]] = defaultdict(list)
+    for segment in segments:
+        (data if segment.kind == DATA else rejects)[segment.stream_id].append(segment)
+    clocks = {}
+    for id, *values in database.read("SELECT * FROM clock"):
+        values[5] = bool(values[5])
+        clocks[id] = StreamClock(*values)
+    slots: defaultdict[int, dict[int, SlotRef]] = defaultdict(dict)
+    for row in database.read("SELECT * FROM slot ORDER BY stream_id, slot"):
+        slots[row[0]][row[1]] = SlotRef(*row)
+    floors = dict(database.read("SELECT stream_id, next_slot FROM slot_floor"))
+    return {
+        id: StreamState(
+            data=tuple(data.get(id, ())),
+            rejects=tuple(rejects.get(id, ())),
+            clock=clocks.get(id, StreamClock()),
+            slots=BucketMap[int, SlotRef]().changed(slots.get(id, {})),
+            slot_keys=BucketMap[str, int]().changed(
+                {slot.key: number for number, slot in slots.get(id, {}).items()}
+            ),
+            next_slot=floors.get(id, 0),
+        )
+        for id in {*data, *rejects, *clocks, *slots, *floors}
+    }

@@ -1,0 +1,123 @@
+"""The tables of `pond.db`, and how definitions are written into them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from millpond.catalog.objects import Definition, QueryDef, RelationDef, SourceDef, StreamDef
+from millpond.model.schema import Schema
+
+#: Raised when the tables change in a way an older Millpond cannot read.
+SCHEMA_VERSION = 1
+
+DDL = """
+CREATE TABLE counter (            -- numbers never used again, across drops and restarts
+  name TEXT PRIMARY KEY, next INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE epoch (              -- the last epochs, for people; the greatest is the store's
+  epoch INTEGER PRIMARY KEY, kind TEXT NOT NULL, committed_at INTEGER NOT NULL
+);
+CREATE TABLE batch (              -- the greatest batch committed of each source
+  source TEXT PRIMARY KEY, batch_id INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE definition (
+  id INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL
+);
+CREATE TABLE clock (
+  stream_id INTEGER PRIMARY KEY, high INTEGER, heartbeat INTEGER NOT NULL, arrived_at INTEGER,
+  next_seq INTEGER NOT NULL, rejected INTEGER NOT NULL, ended INTEGER NOT NULL,
+  kept_from INTEGER NOT NULL
+);
+CREATE TABLE segment (
+  id INTEGER PRIMARY KEY, stream_id INTEGER NOT NULL, kind TEXT NOT NULL, epoch INTEGER NOT NULL,
+  level INTEGER NOT NULL, path TEXT NOT NULL, rows INTEGER NOT NULL, min_ts INTEGER NOT NULL,
+  max_ts INTEGER NOT NULL, seq_runs TEXT NOT NULL, checksum TEXT NOT NULL, bytes INTEGER NOT NULL
+);
+CREATE TABLE matches (
+  id INTEGER PRIMARY KEY, segment_id INTEGER NOT NULL, low INTEGER NOT NULL, upto INTEGER NOT NULL,
+  path TEXT NOT NULL, checksum TEXT NOT NULL, bytes INTEGER NOT NULL
+);
+CREATE TABLE slot (
+  stream_id INTEGER NOT NULL, slot INTEGER NOT NULL, key TEXT NOT NULL, factors BLOB NOT NULL,
+  PRIMARY KEY (stream_id, slot)
+) WITHOUT ROWID;
+CREATE TABLE slot_floor (         -- where a stream's unused slot numbers begin
+  stream_id INTEGER PRIMARY KEY, next_slot INTEGER NOT NULL
+);
+CREATE TABLE leaf (
+  query_id INTEGER NOT NULL, leaf INTEGER NOT NULL, stream_id INTEGER NOT NULL,
+  kind TEXT NOT NULL, slot INTEGER, PRIMARY KEY (query_id, leaf)
+) WITHOUT ROWID;
+CREATE TABLE relation_delta (
+  path TEXT PRIMARY KEY, relation_id INTEGER NOT NULL, epoch INTEGER NOT NULL,
+  checksum TEXT NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE inbox (              -- a row is an acknowledgement
+  number INTEGER PRIMARY KEY, stream_id INTEGER NOT NULL, rows INTEGER NOT NULL, high INTEGER,
+  heartbeat INTEGER NOT NULL, arrived_at INTEGER NOT NULL, idempotency_key TEXT, fingerprint TEXT,
+  receipt TEXT NOT NULL, accepted_at INTEGER NOT NULL, done INTEGER NOT NULL,
+  collected INTEGER NOT NULL
+);
+CREATE INDEX inbox_key ON inbox (stream_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX inbox_open ON inbox (stream_id, number) WHERE done = 0;
+CREATE INDEX inbox_uncollected ON inbox (number) WHERE done = 1 AND collected = 0;
+"""
+
+
+def definition_row(definition: Definition) -> tuple[int, str, str]:
+    """A definition as (id, kind, JSON)."""
+    match definition:
+        case StreamDef():
+            body: dict[str, Any] = {
+                "name": definition.name,
+                "schema": definition.schema.to_json(),
+                "timestamp_by": definition.timestamp_by,
+                "delay": definition.delay,
+                "idle_after": definition.idle_after,
+                "retain": definition.retain,
+                "retain_rows": definition.retain_rows,
+                "source": _source_json(definition.source),
+                "text": definition.text,
+            }
+            return definition.id, "stream", _dump(body)
+        case RelationDef():
+            body = {
+                "name": definition.name,
+                "schema": definition.schema.to_json(),
+                "primary_key": definition.primary_key,
+                "non_retroactive": definition.non_retroactive,
+                "source": _source_json(definition.source),
+                "text": definition.text,
+            }
+            return definition.id, "relation", _dump(body)
+        case QueryDef():
+            body = {
+                "name": definition.name,
+                "text": definition.text,
+                "options": definition.options,
+                "registered_epoch": definition.registered_epoch,
+                "registered_at": definition.registered_at,
+                "suspended": definition.suspended,
+            }
+            return definition.id, "query", _dump(body)
+
+
+def definition_of(id: int, kind: str, text: str) -> Definition:
+    """The definition `definition_row` wrote."""
+    body = json.loads(text)
+    if kind == "query":
+        return QueryDef(id=id, **body)
+    body["schema"] = Schema.from_json(body["schema"])
+    body["source"] = SourceDef(**body["source"]) if body["source"] else None
+    if kind == "stream":
+        return StreamDef(id=id, **body)
+    body["primary_key"] = tuple(body["primary_key"])
+    return RelationDef(id=id, **body)
+
+
+def _source_json(source: SourceDef | None) -> dict[str, Any] | None:
+    return {"format": source.format, "options": source.options} if source else None
+
+
+_dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -1,0 +1,245 @@
+"""What a reader sees: one immutable Version of the store after each epoch.
+
+A Version is a value. A commit makes its successor by sharing everything the epoch did not touch
+(`state/succession.py`), so holding one costs nothing and reading one needs no lock; a reader that
+opens its files must hold it pinned (`EpochLog.pin`), or a later collection may remove them.
+
+Invariants:
+    INV-VERSION-1: `segments(stream, kind)` is sorted by (min_ts, id); every element of an epoch up
+        to `epoch` that has not expired is in exactly one of them.
+    INV-VERSION-2: the slots of a stream are numbered as they are added and a number is never used
+        again, so a `MatchRef` covering [low, upto) speaks of the same predicates for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
+from millpond.model.time import BEGINNING
+from millpond.state.bucket_map import BucketMap
+
+#: The two kinds of segments of a stream: its elements, and the rows it rejected.
+DATA, REJECTS = "data", "rejects"
+
+
+@dataclass(frozen=True)
+class SegmentRef:
+    """A segment: an immutable file of elements sorted by (`__ts`, `__seq`).
+
+    Attributes:
+        id: Given by the commit that adds the segment; 0 before.
+        stream_id: The stream it belongs to.
+        kind: 'data' or 'rejects'.
+        epoch: The epoch in which its (youngest) elements arrived; 0 in an `EpochChange` stands for
+            the epoch being committed.
+        level: Its level in the segment tree; 0 for a fresh one.
+        path: Relative to the store.
+        rows: How many elements.
+        min_ts: The least timestamp in it.
+        max_ts: The greatest.
+        seq_runs: ((local_start, base), …) ascending: the file's `__seq` s with local_start ≤ s is
+            the stream's arrival number base + s − local_start, up to the next run.
+        checksum: Of the file's bytes.
+        bytes: The file's length.
+    """
+
+    id: int
+    stream_id: int
+    kind: str
+    epoch: int
+    level: int
+    path: str
+    rows: int
+    min_ts: int
+    max_ts: int
+    seq_runs: tuple[tuple[int, int], ...]
+    checksum: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class MatchRef:
+    """The matches of one segment for every slot in [low, upto) that was live when it was made.
+
+    In an `EpochChange` with `segment_id` −1 − i it belongs to the change's i-th new segment.
+    """
+
+    id: int
+    segment_id: int
+    low: int
+    upto: int
+    path: str
+    checksum: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class StreamClock:
+    """How far a stream has come.
+
+    Attributes:
+        high: The greatest timestamp committed, or None before the first element.
+        heartbeat: No element with a timestamp below it is admitted any more.
+        arrived_at: The clock at the last arrival, or None.
+        next_seq: The arrival number the next element gets.
+        rejected: How many rows were rejected so far.
+        ended: Whether the source said that nothing more will come.
+        kept_from: Every element with a timestamp from here on is still kept.
+    """
+
+    high: int | None = None
+    heartbeat: int = BEGINNING
+    arrived_at: int | None = None
+    next_seq: int = 0
+    rejected: int = 0
+    ended: bool = False
+    kept_from: int = BEGINNING
+
+
+@dataclass(frozen=True)
+class RelationDelta:
+    """A file of rows that came to be, and of rows that ended, in a relation.
+
+    `epoch` 0 in an `EpochChange` stands for the epoch being committed.
+    """
+
+    relation_id: int
+    epoch: int
+    path: str
+    checksum: str
+    rows: int
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class SlotRef:
+    """A predicate in a stream's Query SteM; `key` is equal for equal predicates."""
+
+    stream_id: int
+    slot: int
+    key: str
+    factors: bytes
+
+
+@dataclass(frozen=True)
+class LeafRef:
+    """A standing query's n-th occurrence of a stream, and the slot its predicate has there."""
+
+    query_id: int
+    leaf: int
+    stream_id: int
+    kind: str
+    slot: int | None
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """Everything of one stream that epochs change."""
+
+    data: tuple[SegmentRef, ...] = ()
+    rejects: tuple[SegmentRef, ...] = ()
+    clock: StreamClock = StreamClock()
+    slots: BucketMap[int, SlotRef] = field(default_factory=BucketMap)
+    slot_keys: BucketMap[str, int] = field(default_factory=BucketMap)
+    next_slot: int = 0
+
+
+_NOTHING = StreamState()
+
+
+@dataclass(frozen=True, eq=False)
+class Version:
+    """The store after one epoch. Names are looked up without regard to case."""
+
+    epoch: int = 0
+    streams: Mapping[int, StreamDef] = field(default_factory=lambda: MappingProxyType({}))
+    relations: Mapping[int, RelationDef] = field(default_factory=lambda: MappingProxyType({}))
+    queries: BucketMap[int, QueryDef] = field(default_factory=BucketMap)
+    ids: BucketMap[str, int] = field(default_factory=BucketMap)
+    states: Mapping[int, StreamState] = field(default_factory=lambda: MappingProxyType({}))
+    segments_by_id: BucketMap[int, SegmentRef] = field(default_factory=BucketMap)
+    matches_of: BucketMap[int, tuple[MatchRef, ...]] = field(default_factory=BucketMap)
+    deltas: Mapping[int, tuple[RelationDelta, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    leaves_of: BucketMap[int, tuple[LeafRef, ...]] = field(default_factory=BucketMap)
+
+    def definition(self, id: int) -> Definition | None:
+        """The stream, relation or query of that id."""
+        return self.streams.get(id) or self.relations.get(id) or self.queries.get(id)
+
+    def find(self, name: str) -> Definition | None:
+        """What has that name; `name$rejects` gives the pseudo-stream of a stream's rejects."""
+        folded = name.lower()
+        id = self.ids.get(folded)
+        if id is not None:
+            return self.definition(id)
+        if folded.endswith("$rejects"):
+            stream = self.streams.get(self.ids.get(folded.removesuffix("$rejects"), -1))
+            return stream.rejects() if stream else None
+        return None
+
+    def names(self) -> list[str]:
+        """Every name as declared, without the pseudo-streams, in alphabetical order."""
+        found = (self.definition(id) for id in self.ids.ordered())
+        return [definition.name for definition in found if definition is not None]
+
+    def segments(self, stream_id: int, kind: str = DATA) -> tuple[SegmentRef, ...]:
+        """A stream's segments, sorted by (min_ts, id)."""
+        state = self.states.get(stream_id, _NOTHING)
+        return state.data if kind == DATA else state.rejects
+
+    def segment(self, segment_id: int) -> SegmentRef | None:
+        """The segment of that id, if it is still there."""
+        found: SegmentRef | None = self.segments_by_id.get(segment_id)
+        return found
+
+    def matches(self, segment_id: int) -> tuple[MatchRef, ...]:
+        """What is stored of a segment's matches, in the order of `low`."""
+        found: tuple[MatchRef, ...] = self.matches_of.get(segment_id, ())
+        return found
+
+    def clock(self, stream_id: int) -> StreamClock:
+        return self.states.get(stream_id, _NOTHING).clock
+
+    def relation_deltas(self, relation_id: int) -> tuple[RelationDelta, ...]:
+        """A relation's deltas in the order of their epochs."""
+        return self.deltas.get(relation_id, ())
+
+    def slots(self, stream_id: int) -> tuple[SlotRef, ...]:
+        """A stream's live slots in ascending order; computed once per state of the slots."""
+        return self.states.get(stream_id, _NOTHING).slots.ordered()
+
+    def slot(self, stream_id: int, slot: int) -> SlotRef | None:
+        """A live slot by its number."""
+        found: SlotRef | None = self.states.get(stream_id, _NOTHING).slots.get(slot)
+        return found
+
+    def slot_of_key(self, stream_id: int, key: str) -> SlotRef | None:
+        """The live slot of an equal predicate, which a new query can share."""
+        state = self.states.get(stream_id, _NOTHING)
+        number = state.slot_keys.get(key)
+        return None if number is None else state.slots[number]
+
+    def next_slot(self, stream_id: int) -> int:
+        """The number a stream's next slot is to have: above every number ever used."""
+        return self.states.get(stream_id, _NOTHING).next_slot
+
+    def leaves(self, query_id: int) -> tuple[LeafRef, ...]:
+        """A query's occurrences of streams in order."""
+        found: tuple[LeafRef, ...] = self.leaves_of.get(query_id, ())
+        return found
+
+    def paths(self) -> dict[str, int]:
+        """Every file this version refers to, and its length (0 where it is not known)."""
+        found: dict[str, int] = {}
+        for segment in self.segments_by_id.values():
+            found[segment.path] = segment.bytes
+        for refs in self.matches_of.values():
+            found.update((match.path, match.bytes) for match in refs)
+        for deltas in self.deltas.values():
+            found.update((delta.path, delta.bytes) for delta in deltas)
+        return found
