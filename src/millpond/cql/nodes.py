@@ -1,0 +1,58 @@
+"""The syntax nodes CQL adds to SQL's: windows, periods and relation-to-stream operators.
+
+They are sqlglot expressions, so that trees are copied, compared, walked and printed as one.
+Durations and instants in them are plain ints of microseconds, names are identifiers as written.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+#: Argument of a table or a subquery: the percentage (a number literal) of `SAMPLE(p)`.
+STREAM_SAMPLE = "stream_sample"
+#: Argument of a table: its `StreamWindow`.
+WINDOW = "window"
+#: Argument of a SELECT: its `Period`.
+PERIOD = "period"
+#: Argument of EXCEPT ALL: the identifiers of `BY (a, ...)`.
+BY_ATTRIBUTES = "by_attributes"
+
+
+class StreamWindow(exp.Expression):
+    """A window in brackets behind a stream's name (SEMANTICS, section 2).
+
+    Args:
+        kind: 'now', 'unbounded', 'range' or 'rows'.
+        size: Microseconds, for 'range'.
+        slide: Microseconds, for 'range' with SLIDE.
+        rows: The count, for 'rows'.
+        by: Identifiers of PARTITION BY, for 'rows'.
+        where: The predicate inside the brackets.
+    """
+
+    arg_types = {  # noqa: RUF012 - sqlglot's own shape
+        "kind": True,
+        "size": False,
+        "slide": False,
+        "rows": False,
+        "by": False,
+        "where": False,
+    }
+
+
+class PeriodBound(exp.Expression):
+    """An end of a `BEGIN b END e`: an `instant`, or NOW plus `offset` microseconds."""
+
+    arg_types = {"instant": False, "offset": False}  # noqa: RUF012
+
+
+class Period(exp.Expression):
+    """PSoup's `BEGIN b END e`, over every stream of a SELECT's FROM clause."""
+
+    arg_types = {"begin": True, "end": True}  # noqa: RUF012
+
+
+class RelationToStream(exp.Expression):
+    """`ISTREAM(query)`, `DSTREAM(query)` or `RSTREAM(query)`; `kind` is the operator's name."""
+
+    arg_types = {"this": True, "kind": True}  # noqa: RUF012

@@ -1,0 +1,44 @@
+"""Where things stand in a text: the spans that errors point at."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+from sqlglot.tokens import Token
+
+from millpond.errors import Span
+
+
+def span_of(expr: exp.Expr) -> Span | None:
+    """The smallest span that covers the expression's tokens, as far as their places are known.
+
+    Offsets are relative to the text the expression was parsed from. None for an expression no
+    part of which came from a text.
+    """
+    start, end = -1, -1
+    stack: list[exp.Expr] = [expr]
+    while stack:
+        node = stack.pop()
+        meta = node._meta
+        if meta and (first := meta.get("start")) is not None:
+            last = meta["end"] + 1
+            if start < 0 or first < start:
+                start = first
+            if last > end:
+                end = last
+        for value in node.args.values():
+            if isinstance(value, exp.Expr):
+                stack.append(value)
+            elif type(value) is list:
+                stack.extend(item for item in value if isinstance(item, exp.Expr))
+    return Span(start, end) if start >= 0 else None
+
+
+def span_between(first: Token, last: Token) -> Span:
+    """The span from the first token's start to the last token's end."""
+    return Span(first.start, last.end + 1)
+
+
+def place(node: exp.Expr, span: Span) -> None:
+    """Note the place a node came from, where sqlglot would read it."""
+    node.meta["start"] = span.start
+    node.meta["end"] = span.end - 1

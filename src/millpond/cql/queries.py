@@ -1,0 +1,280 @@
+"""Reading queries: SQL's SELECT over streams with windows, relations and derived names.
+
+sqlglot's DuckDB parser reads them; this module replaces what stands in FROM, adds the clauses of
+CQL, and keeps the parser from readings that are not CQL's. What remains possible but is no part
+of the language is refused afterwards by `millpond.cql.shape`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.parser import Parser
+from sqlglot.tokens import TokenType
+
+from millpond.cql import functions
+from millpond.cql.nodes import BY_ATTRIBUTES, PERIOD, STREAM_SAMPLE, WINDOW, RelationToStream
+from millpond.cql.places import place, span_of
+from millpond.cql.windows import WindowParser
+from millpond.errors import MillpondError
+
+#: The operators that make a stream of a relation.
+TO_STREAM = ("ISTREAM", "DSTREAM", "RSTREAM")
+
+_NEVER_ALIASES = {TokenType.BEGIN, TokenType.END}
+_QUERY_STARTS = {TokenType.SELECT, TokenType.WITH, TokenType.FROM}
+
+
+class QueryParser(WindowParser):
+    """Reads queries and the expressions in them."""
+
+    FUNCTIONS = functions.FUNCTIONS
+    FUNCTION_PARSERS = functions.FUNCTION_PARSERS
+    NO_PAREN_FUNCTION_PARSERS = functions.NO_PAREN_FUNCTION_PARSERS
+    FUNCTIONS_WITH_ALIASED_ARGS: set[str] = set()  # noqa: RUF012
+    ALIAS_TOKENS = Parser.ALIAS_TOKENS - _NEVER_ALIASES
+    TABLE_ALIAS_TOKENS = Parser.TABLE_ALIAS_TOKENS - _NEVER_ALIASES
+    QUERY_MODIFIER_PARSERS = {  # noqa: RUF012
+        **{
+            token: Parser.QUERY_MODIFIER_PARSERS[token]
+            for token in (
+                TokenType.WHERE,
+                TokenType.GROUP_BY,
+                TokenType.HAVING,
+                TokenType.QUALIFY,
+                TokenType.WINDOW,
+                TokenType.ORDER_BY,
+                TokenType.LIMIT,
+                TokenType.OFFSET,
+            )
+        },
+        TokenType.BEGIN: lambda self: self._period_modifier(),
+    }
+    QUERY_MODIFIER_TOKENS = set(QUERY_MODIFIER_PARSERS)
+
+    def query(self) -> exp.Expr:
+        """Read a query, with ISTREAM(...) and its like around it if they are there."""
+        for kind in TO_STREAM:
+            if self.sees(kind) and self._next.token_type is TokenType.L_PAREN:
+                start = self.here()
+                self._advance(2)
+                this = self._plain_query()
+                self.expect_symbol(TokenType.R_PAREN, ")")
+                node = RelationToStream(this=this, kind=kind)
+                place(node, self.since(start))
+                return node
+        return self._plain_query()
+
+    def _plain_query(self) -> exp.Expr:
+        if (
+            self._curr.token_type not in _QUERY_STARTS
+            and self._curr.token_type is not TokenType.L_PAREN
+        ):
+            self.expected("a query", "A query starts with SELECT, WITH or FROM.")
+        start = self._curr
+        query = self._parse_select(nested=True, parse_subquery_alias=False)
+        query = self._parse_query_modifiers(self._parse_set_operations(query))
+        if not isinstance(query, exp.Query):
+            raise self.fault(f"expected a query, but found {self._quote(start)}")
+        return query
+
+    def scalar(self, what: str) -> exp.Expr:
+        """Read a scalar expression."""
+        value = self._parse_disjunction()
+        if value is None:
+            self.expected(what)
+        return value
+
+    def _parse_statement(self) -> exp.Expr | None:
+        # What sqlglot reads behind WITH, and inside the brackets of a common table expression.
+        if self._curr.token_type in _QUERY_STARTS or self.sees_symbol(TokenType.L_PAREN):
+            return self._plain_query()
+        if self._curr.text.upper() in TO_STREAM:
+            raise self._not_outermost()
+        self.expected("a query", "Only queries may stand here.")
+
+    # FROM
+
+    def _parse_table(
+        self,
+        schema: bool = False,
+        joins: bool = False,
+        alias_tokens: Collection[TokenType] | None = None,
+        parse_bracket: bool = False,
+        is_db_reference: bool = False,
+        parse_partition: bool = False,
+        consume_pipe: bool = False,
+    ) -> exp.Expr | None:
+        """Read one item of FROM: a name with its window, or a query in brackets."""
+        kind = self._curr.token_type
+        if kind is TokenType.L_PAREN or kind in _QUERY_STARTS:
+            return self._derived_table(joins)
+        if self._next.token_type is TokenType.L_PAREN and kind is not TokenType.IDENTIFIER:
+            if self._curr.text.upper() in TO_STREAM:
+                raise self._not_outermost()
+            if kind in self.ID_VAR_TOKENS or kind is TokenType.VALUES:
+                raise self.fault(
+                    "FROM takes streams, relations and queries only",
+                    detail=f"{self._quote(self._curr)} is called like a function here.",
+                    hint="Name a stream or a relation, or write a query in brackets.",
+                )
+        name, span = self.name("a stream or a relation")
+        identifier = exp.Identifier(this=name, quoted=self._prev.token_type is TokenType.IDENTIFIER)
+        place(identifier, span)
+        table = exp.Table(this=identifier)
+        if self.sees_symbol(TokenType.DOT):
+            raise self.fault(
+                "names have no qualifier here",
+                detail="Streams, relations and queries share one space of names.",
+                hint="Write the name alone, or put it in double quotes if the dot belongs to it.",
+            )
+        if self.sees_symbol(TokenType.L_BRACKET):
+            table.set(WINDOW, self._parse_stream_window())
+        self._alias_and_sample(table, alias_tokens)
+        if self.sees_symbol(TokenType.L_BRACKET):
+            if table.args.get(WINDOW):
+                raise self.fault(
+                    "a second window on one stream", code="CQL-218", hint="Keep one of the two."
+                )
+            raise self.fault(
+                "the window stands behind the alias",
+                hint=f"Put the window right behind the name: {name} [...] "
+                f"{self._quote(self._prev)}.",
+            )
+        return self._joined(table, joins)
+
+    def _derived_table(self, joins: bool) -> exp.Expr | None:
+        if not self.sees_symbol(TokenType.L_PAREN):
+            return self._parse_select()
+        start = self.here()
+        if self._next.text.upper() in TO_STREAM:
+            self._advance()
+            raise self._not_outermost()
+        self._advance()
+        query = self._plain_query() if self._is_query_ahead() else None
+        if query is None:
+            raise self.fault(
+                "expected a query in the brackets",
+                hint="Joins need no brackets; write (SELECT * FROM a JOIN b ON ...) to group them.",
+            )
+        self.expect_symbol(TokenType.R_PAREN, ")")
+        subquery = exp.Subquery(this=query)
+        place(subquery, self.since(start))
+        if self.sees_symbol(TokenType.L_BRACKET):
+            raise self._window_on_query()
+        self._alias_and_sample(subquery, None)
+        if self.sees_symbol(TokenType.L_BRACKET):
+            raise self._window_on_query()
+        return self._joined(subquery, joins)
+
+    def _is_query_ahead(self) -> bool:
+        index = self._index
+        while self._tokens[index].token_type is TokenType.L_PAREN:
+            index += 1
+        return self._tokens[index].token_type in _QUERY_STARTS
+
+    def _alias_and_sample(self, item: exp.Expr, alias_tokens: Collection[TokenType] | None) -> None:
+        if not self._is_sample_ahead() and not self._is_by_ahead():
+            alias = self._parse_table_alias(alias_tokens=alias_tokens or self.TABLE_ALIAS_TOKENS)
+            if alias:
+                item.set("alias", alias)
+        if self._is_sample_ahead():
+            self._advance(2)
+            percentage = self._parse_number()
+            if not isinstance(percentage, exp.Literal):
+                self.expected("a percentage", "Write SAMPLE(10) for a tenth.")
+            if not 0 <= float(percentage.name) <= 100:
+                raise self.fault("a sample is between 0 and 100 per cent", span=span_of(percentage))
+            self.expect_symbol(TokenType.R_PAREN, ")")
+            item.set(STREAM_SAMPLE, percentage)
+
+    def _is_sample_ahead(self) -> bool:
+        return self._next.token_type is TokenType.L_PAREN and self.sees("SAMPLE")
+
+    def _is_by_ahead(self) -> bool:
+        return self._next.token_type is TokenType.L_PAREN and self.sees("BY")
+
+    def _joined(self, item: exp.Expr, joins: bool) -> exp.Expr:
+        if joins:
+            for join in self._parse_joins():
+                item.append("joins", join)
+        return item
+
+    def _window_on_query(self) -> MillpondError:
+        return self.fault(
+            "a window stands behind a query",
+            detail="A window turns a stream into a relation, and a query's answer already is one.",
+            hint="Put the window on the streams inside the query, or make the query a derived "
+            "stream with CREATE STREAM ... AS and put the window on that.",
+        )
+
+    def _not_outermost(self) -> MillpondError:
+        return self.fault(
+            f"{self._curr.text.upper()} stands inside a query",
+            detail="Only the outermost part of a query can make a stream of a relation.",
+            hint="Define the inner part with CREATE STREAM ... AS and query that.",
+        )
+
+    # Clauses
+
+    def _period_modifier(self) -> tuple[str, exp.Expr]:
+        self._advance()
+        return PERIOD, self._parse_period()
+
+    def parse_set_operation(
+        self, this: exp.Expr | None, consume_pipe: bool = False, intersect_only: bool = False
+    ) -> exp.SetOperation | None:
+        operation = super().parse_set_operation(this, consume_pipe, intersect_only)
+        if operation is None:
+            return None
+        if operation.args.get("expression") is None:
+            self.expected("a query")
+        if self._is_by_ahead():
+            if not isinstance(operation, exp.Except) or operation.args.get("distinct"):
+                raise self.fault(
+                    "BY goes with EXCEPT ALL only",
+                    hint="Drop BY, or write EXCEPT ALL.",
+                )
+            self._advance(2)
+            names = [self._by_attribute()]
+            while self.accept_symbol(TokenType.COMMA):
+                names.append(self._by_attribute())
+            self.expect_symbol(TokenType.R_PAREN, ")")
+            operation.set(BY_ATTRIBUTES, names)
+        return operation
+
+    def _by_attribute(self) -> exp.Identifier:
+        name, span = self.name("a column")
+        identifier = exp.Identifier(this=name, quoted=self._prev.token_type is TokenType.IDENTIFIER)
+        place(identifier, span)
+        return identifier
+
+    # Expressions
+
+    def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
+        if this is not None and self.sees_symbol(TokenType.L_BRACKET):
+            raise self.fault(
+                "a bracket stands behind an expression",
+                detail="Windows stand behind the name of a stream in FROM, and there are no "
+                "subscripts.",
+                hint="Write list_extract(x, 1) for an element of a list.",
+            )
+        return super()._parse_bracket(this)
+
+    def _parse_function_call(
+        self,
+        functions: dict[str, Any] | None = None,
+        anonymous: bool = False,
+        optional_parens: bool = True,
+        any_token: bool = False,
+    ) -> exp.Expr | None:
+        token = self._curr
+        call = super()._parse_function_call(functions, anonymous, optional_parens, any_token)
+        if call is not None:
+            if isinstance(call, exp.Anonymous) and isinstance(call.this, str):
+                call.args["this"] = call.this.lower()
+            meta = call.meta
+            meta["start"], meta["end"] = token.start, self._prev.end
+        return call

@@ -1,0 +1,252 @@
+"""Text to tokens: DuckDB's lexis without the parts CQL has no use for.
+
+What cannot be a token of any statement is refused here, with its place, so that the parsers
+behind meet well-formed names, numbers and strings and balanced brackets only.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import TokenError
+from sqlglot.tokens import Token, TokenType
+
+from millpond.errors import MillpondError, Span
+
+#: How deep brackets may nest: every level costs the parser and the printer a few stack frames.
+DEEPEST = 32
+
+_NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d+)?")
+_OPENING = {
+    TokenType.L_PAREN: (TokenType.R_PAREN, "("),
+    TokenType.L_BRACKET: (TokenType.R_BRACKET, "["),
+}
+_CLOSING = {TokenType.R_PAREN: ")", TokenType.R_BRACKET: "]"}
+_WORD_START = re.compile(r"[\w'\".$]")
+_FOREIGN = {
+    TokenType.L_BRACE,
+    TokenType.R_BRACE,
+    TokenType.BLOCK_START,
+    TokenType.BLOCK_END,
+    TokenType.PARAMETER,
+    TokenType.PLACEHOLDER,
+    TokenType.HASH,
+    TokenType.BACKSLASH,
+    TokenType.DAT,
+}
+_QUOTES = "‘’‚‛“”„‟`´"
+
+
+class CqlTokenizer(DuckDB.Tokenizer):
+    """DuckDB's tokenizer with `$` in names and without statements kept as raw text."""
+
+    HEREDOC_STRINGS: list[str] = []  # noqa: RUF012
+    BYTE_STRINGS: list[tuple[str, str]] = []  # noqa: RUF012
+    BIT_STRINGS: list[tuple[str, str]] = []  # noqa: RUF012
+    HEX_STRINGS: list[tuple[str, str]] = []  # noqa: RUF012
+    COMMANDS: set[TokenType] = set()  # noqa: RUF012
+    VAR_SINGLE_TOKENS: set[str] = set()  # noqa: RUF012
+    SINGLE_TOKENS = {  # noqa: RUF012
+        char: kind for char, kind in DuckDB.Tokenizer.SINGLE_TOKENS.items() if char not in "$`"
+    }
+    KEYWORDS = {  # noqa: RUF012
+        word: kind
+        for word, kind in DuckDB.Tokenizer.KEYWORDS.items()
+        if not word.startswith(("{", "|>"))
+    }
+
+
+_DIALECT = DuckDB()
+
+
+def tokenize(text: str) -> list[Token]:
+    """The tokens of a text, comments dropped.
+
+    Raises:
+        MillpondError: CQL-102, at what cannot be read.
+    """
+    try:
+        tokens = CqlTokenizer(_DIALECT).tokenize(text)
+    except TokenError:
+        raise _unterminated(text) or _unreadable(text, Span(0, len(text))) from None
+    if "/*" in text and (error := _unterminated(text)):
+        raise error
+    _check(text, tokens)
+    return tokens
+
+
+def _check(text: str, tokens: list[Token]) -> None:
+    open_brackets: list[Token] = []
+    previous: Token | None = None
+    for token in tokens:
+        kind = token.token_type
+        token.comments = []
+        if kind is TokenType.VAR:
+            if not token.text.isidentifier() and not _is_name(token.text):
+                raise _unreadable(text, Span(token.start, token.end + 1))
+        elif kind is TokenType.NUMBER:
+            if not _NUMBER.fullmatch(token.text):
+                raise _malformed_number(text, token.start, token.end + 1)
+        elif kind in _OPENING:
+            open_brackets.append(token)
+            if len(open_brackets) > DEEPEST:
+                raise MillpondError(
+                    "CQL-103",
+                    "brackets nest too deeply",
+                    detail=f"A statement may nest at most {DEEPEST} brackets.",
+                    hint="Name parts of the query with WITH, or drop superfluous brackets.",
+                    text=text,
+                    span=Span(token.start, token.end + 1),
+                )
+        elif kind in _CLOSING:
+            if not open_brackets or _OPENING[open_brackets[-1].token_type][0] is not kind:
+                raise _unbalanced(text, token, open_brackets[-1] if open_brackets else None)
+            open_brackets.pop()
+        elif kind is TokenType.SEMICOLON:
+            if open_brackets:
+                break
+        elif kind is TokenType.IDENTIFIER:
+            if not token.text:
+                raise MillpondError(
+                    "CQL-102",
+                    "a quoted name is empty",
+                    hint="Write the name between the double quotes.",
+                    text=text,
+                    span=Span(token.start, token.end + 1),
+                )
+        elif kind in _FOREIGN:
+            raise _unreadable(text, Span(token.start, token.end + 1))
+        if (
+            previous is not None
+            and previous.token_type is TokenType.NUMBER
+            and previous.end + 1 == token.start
+            and _WORD_START.match(text, token.start)
+        ):
+            raise _malformed_number(text, previous.start, token.end + 1)
+        previous = token
+    if open_brackets:
+        token = open_brackets[-1]
+        bracket = _OPENING[token.token_type][1]
+        raise MillpondError(
+            "CQL-103",
+            f'"{bracket}" is never closed',
+            hint=f"Add the missing {_CLOSING[_OPENING[token.token_type][0]]}.",
+            text=text,
+            span=Span(token.start, token.end + 1),
+        )
+
+
+def _is_name(text: str) -> bool:
+    return text[0] != "$" and text.replace("$", "_").isidentifier()
+
+
+def _unbalanced(text: str, token: Token, opened: Token | None) -> MillpondError:
+    closing = _CLOSING[token.token_type]
+    if opened is None:
+        detail = f"No bracket is open before this {closing}."
+    else:
+        opening = _OPENING[opened.token_type][1]
+        detail = f'The bracket open here is "{opening}" at offset {opened.start}.'
+    return MillpondError(
+        "CQL-103",
+        f'"{closing}" closes no bracket',
+        detail=detail,
+        hint="Balance the brackets.",
+        text=text,
+        span=Span(token.start, token.end + 1),
+    )
+
+
+def _malformed_number(text: str, start: int, end: int) -> MillpondError:
+    return MillpondError(
+        "CQL-102",
+        f'"{text[start:end]}" is neither a number nor a name',
+        detail="A number ends at a space or an operator; a name does not start with a digit.",
+        hint="Put a space behind the number, or the name in double quotes.",
+        text=text,
+        span=Span(start, end),
+    )
+
+
+def _unreadable(text: str, span: Span) -> MillpondError:
+    piece = text[span.start : span.end]
+    odd = next(
+        (i for i, c in enumerate(piece) if not (c.isalnum() or c in "_$")),
+        0,
+    )
+    char = piece[odd : odd + 1]
+    at = span.start + odd
+    if char in _QUOTES and char:
+        hint = "Put strings in 'single quotes' and names in \"double quotes\"."
+    elif char in "{}#?@\\$" and char:
+        hint = (
+            "CQL has no parameters, templates or struct literals; put odd names in double quotes."
+        )
+    else:
+        hint = "Put a name with such characters in double quotes."
+    return MillpondError(
+        "CQL-102",
+        f"the character {char!r} cannot be read here",
+        hint=hint,
+        text=text,
+        span=Span(at, at + max(1, len(char))),
+    )
+
+
+_LEXEME = re.compile(r"--[^\r\n]*|'|\"|/\*")
+
+
+def _unterminated(text: str) -> MillpondError | None:
+    """The error of the string, quoted name or comment that never ends, if there is one."""
+    at = 0
+    while match := _LEXEME.search(text, at):
+        start, lexeme = match.start(), match[0]
+        if lexeme == "/*":
+            end = _comment_end(text, start)
+        elif lexeme in "'\"":
+            end = _quoted_end(text, start, lexeme)
+        else:
+            end = match.end()
+        if end < 0:
+            what, closing = {
+                "/*": ("comment", "*/"),
+                "'": ("string", "'"),
+                '"': ("quoted name", '"'),
+            }[lexeme]
+            hint = f"Close it with {closing}"
+            hint += (
+                " (a quote inside a string is written twice: 'it''s')." if what == "string" else "."
+            )
+            return MillpondError(
+                "CQL-102",
+                f"the {what} never ends",
+                hint=hint,
+                text=text,
+                span=Span(start, _line_end(text, start)),
+            )
+        at = end
+    return None
+
+
+def _quoted_end(text: str, start: int, quote: str) -> int:
+    at = start + 1
+    while (end := text.find(quote, at)) >= 0:
+        if text[end + 1 : end + 2] != quote:
+            return end + 1
+        at = end + 2
+    return -1
+
+
+def _comment_end(text: str, start: int) -> int:
+    depth = 0
+    for match in re.finditer(r"/\*|\*/", text[start:]):
+        depth += 1 if match[0] == "/*" else -1
+        if depth == 0:
+            return start + match.end()
+    return -1
+
+
+def _line_end(text: str, start: int) -> int:
+    end = text.find("\n", start)
+    return len(text) if end < 0 else max(end, start + 1)
