@@ -1,0 +1,271 @@
+"""What a query means: the definition, computed as it is written.
+
+    Q(τ) = SQL over the bags at τ,    bag of S [window] at τ = contents(window, S where p, τ)
+
+This is the oracle the engine is held to (SEMANTICS, section 7, law 1). It reads the windows out of
+the query's tree itself, evaluates a window's WHERE with DuckDB over every element the stream ever
+had, counts out what the window holds in Python, gives each occurrence's bag to DuckDB as a table
+and lets DuckDB answer the whole query over them. It shares nothing with the planner or the engine,
+so that a mistake in either cannot agree with it.
+
+INV-ORACLE-1: an answer is a function of the committed history and τ alone; nothing is remembered
+from one answer to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.algebra.contents import Element, contents
+from millpond.algebra.history import StreamHistory
+from millpond.algebra.relations import RelationHistory
+from millpond.catalog.objects import REJECTS_SCHEMA
+from millpond.cql import to_duckdb
+from millpond.cql.nodes import (
+    BY_ATTRIBUTES,
+    PERIOD,
+    STREAM_SAMPLE,
+    WINDOW,
+    PeriodBound,
+    RelationToStream,
+    StreamWindow,
+)
+from millpond.cql.nodes import Period as PeriodNode
+from millpond.model.schema import Schema
+from millpond.model.time import BEGINNING, Instant
+from millpond.model.windows import (
+    Bound,
+    Now,
+    Period,
+    Range,
+    Rows,
+    Unbounded,
+    Window,
+    interval,
+)
+
+REJECTS = "$rejects"
+
+
+class OutsideTheOracle(ValueError):
+    """The query uses what the oracle does not define."""
+
+
+@dataclass
+class World:
+    """Everything committed so far, and the clock. Names are lower case."""
+
+    streams: dict[str, StreamHistory] = field(default_factory=dict)
+    relations: dict[str, RelationHistory] = field(default_factory=dict)
+    clock: int = 0
+
+    def present(self) -> Instant:
+        """The timestamp of a relation update that gives none (SEMANTICS, section 1)."""
+        if not any(s.elements for s in self.streams.values()):
+            return BEGINNING
+        if any(s.definition.timestamp_by is None for s in self.streams.values()):
+            return Instant(self.clock)
+        return max(s.greatest for s in self.streams.values() if s.greatest is not None)
+
+
+@dataclass(frozen=True)
+class Denotation:
+    """R(τ): the rows, the instant, and whether they can still change.
+
+    `reach` is the least timestamp any of the windows can hold at τ, by stream (lower case), for
+    those on application or system time; None where a window has no lower bound.
+    """
+
+    table: pa.Table
+    as_of: Instant
+    final: bool
+    reach: Mapping[str, int | None]
+
+
+def denote(
+    world: World,
+    query: exp.Expression,
+    at: int | None = None,
+    kept_since: int | None = None,
+) -> Denotation:
+    """What a query means at an instant, by default NOW.
+
+    With `kept_since`, what it means if every element with a smaller timestamp had been forgotten.
+
+    Raises:
+        OutsideTheOracle: the query uses something section 1 to 3 do not define.
+        duckdb.Error: DuckDB cannot answer the query over these rows.
+    """
+    tree = query.copy()
+    occurrences = list(_occurrences(world, tree))
+    streams = [name for name, _ in occurrences if name not in world.relations]
+    instant = Instant(at) if at is not None else _now(world, streams)
+    final = all(instant < _heartbeat(world, name) for name in streams)
+    reach: dict[str, int | None] = {}
+    with duckdb.connect(":memory:", config={"threads": "1"}) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for number, (name, table) in enumerate(occurrences):
+            if name in world.relations:
+                relation = world.relations[name]
+                if relation.definition.non_retroactive:
+                    raise OutsideTheOracle("non-retroactive relations")
+                rows, schema = relation.at(instant), relation.definition.schema
+            else:
+                elements, schema = _stream(world, name)
+                window, before = _window(table, schema)
+                if kept_since is not None:
+                    elements = [e for e in elements if e.at >= kept_since]
+                if before is not None:
+                    elements = _satisfying(connection, schema, elements, before, table)
+                rows = [e.row for e in contents(window, elements, instant)]
+                _widen(reach, name, interval(window, instant)[0])
+            _load(connection, f"leaf_{number}", schema.to_arrow(), rows)
+            _point(table, f"leaf_{number}")
+        for select in tree.find_all(exp.Select):
+            select.args.pop(PERIOD, None)
+        answer = connection.sql(to_duckdb(tree)).to_arrow_table()
+    return Denotation(answer, instant, final, reach)
+
+
+def _widen(reach: dict[str, int | None], name: str, low: int | None) -> None:
+    known = reach.get(name, low)
+    reach[name] = None if low is None or known is None else min(low, known)
+
+
+def _occurrences(world: World, tree: exp.Expression) -> Iterator[tuple[str, exp.Table]]:
+    """Every occurrence of a stream or relation in a tree, with its lower-case name."""
+    for node in list(tree.walk()):
+        if node.args.get(STREAM_SAMPLE):
+            raise OutsideTheOracle("SAMPLE")
+        if node.args.get(BY_ATTRIBUTES) or isinstance(node, RelationToStream):
+            raise OutsideTheOracle("negation by attributes, and relations to streams")
+        if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
+            continue
+        name = node.name.lower()
+        if _is_cte(node, name):
+            continue
+        stream = name.removesuffix(REJECTS)
+        if name not in world.relations and stream not in world.streams:
+            raise OutsideTheOracle(f'no stream or relation "{node.name}"')
+        yield name, node
+
+
+def _is_cte(node: exp.Expression, name: str) -> bool:
+    """Whether a WITH around a node gives the name another meaning."""
+    inside: exp.Expression | None = node
+    while inside is not None:
+        ctes = inside.args.get("with_") or inside.args.get("with")
+        if ctes is not None and any(cte.alias.lower() == name for cte in ctes.expressions):
+            return True
+        inside = inside.parent
+    return False
+
+
+def _stream(world: World, name: str) -> tuple[list[Element], Schema]:
+    history = world.streams[name.removesuffix(REJECTS)]
+    if name.endswith(REJECTS):
+        return history.rejects, REJECTS_SCHEMA
+    return history.elements, history.definition.schema
+
+
+def _now(world: World, streams: list[str]) -> Instant:
+    """NOW without AT: the greatest timestamp on its application-time streams, or the clock."""
+    greatest = [
+        world.streams[name].greatest
+        for name in streams
+        if not name.endswith(REJECTS) and world.streams[name].definition.timestamp_by is not None
+    ]
+    return max((g for g in greatest if g is not None), default=Instant(world.clock))
+
+
+def _heartbeat(world: World, name: str) -> Instant:
+    if name.endswith(REJECTS):
+        return Instant(world.clock)
+    return world.streams[name].heartbeat(world.clock)
+
+
+def _window(table: exp.Table, schema: Schema) -> tuple[Window, exp.Expression | None]:
+    """An occurrence's window and the predicate before it."""
+    bracket = table.args.get(WINDOW)
+    period = _period(table)
+    if bracket is None:
+        return period or Unbounded(), None
+    assert isinstance(bracket, StreamWindow)
+    before = bracket.args.get("where")
+    kind, size = bracket.args["kind"], bracket.args.get("size")
+    if period is not None:
+        raise OutsideTheOracle("a bracket within BEGIN … END")
+    if kind == "now":
+        return Now(), before
+    if kind == "range":
+        return Range(int(size), bracket.args.get("slide")), before
+    if kind == "rows":
+        by = [schema.find(column.name) for column in bracket.args.get("by") or ()]
+        return Rows(int(bracket.args["rows"]), tuple(f.name for f in by if f)), before
+    return Unbounded(), before
+
+
+def _period(table: exp.Table) -> Period | None:
+    """The BEGIN … END of the query around an occurrence."""
+    outside: exp.Expression | None = table
+    while outside is not None:
+        period = outside.args.get(PERIOD) if isinstance(outside, exp.Query) else None
+        if isinstance(period, PeriodNode):
+            return Period(_bound(period.args["begin"]), _bound(period.args["end"]))
+        outside = outside.parent
+    return None
+
+
+def _bound(node: PeriodBound) -> Bound:
+    return Bound(instant=node.args.get("instant"), offset=node.args.get("offset"))
+
+
+def _satisfying(
+    connection: duckdb.DuckDBPyConnection,
+    schema: Schema,
+    elements: list[Element],
+    before: exp.Expression,
+    table: exp.Table,
+) -> list[Element]:
+    """The elements for which a window's own WHERE is true, by DuckDB over all of them."""
+    predicate = before.copy()
+    own = {table.name.lower(), table.alias_or_name.lower()}
+    for column in predicate.find_all(exp.Column):
+        if column.table.lower() in own:
+            column.set("table", None)
+    numbered = [{**e.row, "__place": place} for place, e in enumerate(elements)]
+    arrow = schema.to_arrow().append(pa.field("__place", pa.int64()))
+    _load(connection, "__all", arrow, numbered)
+    sql = f"SELECT __place FROM __all WHERE {to_duckdb(predicate)}"
+    places = sorted(row[0] for row in connection.execute(sql).fetchall())
+    connection.execute("DROP TABLE __all")
+    return [elements[place] for place in places]
+
+
+def _load(
+    connection: duckdb.DuckDBPyConnection, name: str, schema: pa.Schema, rows: list[dict[str, Any]]
+) -> None:
+    """Makes a DuckDB table of rows.
+
+    A table of its own, not a view of Arrow data: DuckDB hands predicates on Arrow data to Arrow,
+    and the oracle must not depend on both meaning the same.
+    """
+    connection.register("__arrow", pa.Table.from_pylist(rows, schema=schema))
+    connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM __arrow")
+    connection.unregister("__arrow")
+
+
+def _point(table: exp.Table, name: str) -> None:
+    """Makes an occurrence name a table instead of a stream, under the name it was known by."""
+    alias = table.args.get("alias")
+    if alias is None:
+        known_as = exp.to_identifier(table.name, quoted=True)
+        table.set("alias", exp.TableAlias(this=known_as))
+    table.set("this", exp.to_identifier(name))
+    table.args.pop(WINDOW, None)

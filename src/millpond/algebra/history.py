@@ -1,0 +1,176 @@
+"""What a stream has seen, epoch by epoch: elements, late rows, bad rows, and the heartbeat.
+
+The oracle's half of SEMANTICS section 1 that concerns streams. An epoch is one call of `commit`:
+the rows of one epoch are judged against the heartbeat as of the epoch before, whatever their order,
+so the caller decides what is late by how it cuts its feed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any
+
+import duckdb
+
+from millpond.algebra.contents import Element
+from millpond.catalog.objects import StreamDef
+from millpond.model import time
+from millpond.model.schema import Field
+from millpond.model.time import BEGINNING, END, Instant
+
+#: Python types that are already what a column of the type holds; anything else is cast by DuckDB.
+_AS_IS: dict[str, type] = {
+    "BOOLEAN": bool,
+    "DOUBLE": float,
+    "VARCHAR": str,
+}
+_INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
+
+
+class Unfit(ValueError):
+    """A value is not of its column's type."""
+
+
+def cast(value: Any, field: Field) -> Any:
+    """A value as its column holds it: DuckDB's cast, with a way past it for what needs none.
+
+    Raises:
+        Unfit: DuckDB cannot cast it.
+    """
+    if value is None or type(value) is _AS_IS.get(field.type):
+        return value
+    bits = _INTEGER_BITS.get(field.type)
+    if bits is not None and type(value) is int and -(1 << bits - 1) <= value < 1 << bits - 1:
+        return value
+    if field.type == "TIMESTAMP" and type(value) is datetime and value.tzinfo is None:
+        return value
+    if field.type == "DATE" and type(value) is date:
+        return value
+    if isinstance(value, str) and field.type != "VARCHAR":
+        value = value.strip()
+    return _cast_by_duckdb(value, field)
+
+
+def _cast_by_duckdb(value: Any, field: Field) -> Any:
+    with duckdb.connect(":memory:", config={"threads": "1"}) as connection:
+        try:
+            row = connection.execute(f"SELECT CAST(? AS {field.type})", [value]).fetchone()
+        except duckdb.Error as error:
+            raise Unfit(f'column "{field.name}": {value!r} is not a {field.type}') from error
+    assert row is not None
+    return row[0]
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A row that never became an element: its place in the epoch's rows, and why."""
+
+    row: int
+    reason: str
+
+
+@dataclass
+class StreamHistory:
+    """A stream: all that was ever committed on it, in order.
+
+    Attributes:
+        definition: The stream's declaration.
+        elements: In arrival order; `seq` is the place in this list.
+        rejects: The elements of `name$rejects`, on system time.
+        greatest: The greatest timestamp seen, or None.
+        promised: What the heartbeat has reached; it never goes back.
+        arrived_at: The clock at the last epoch with rows, or None.
+        ended: Whether a bounded source was read to its end.
+    """
+
+    definition: StreamDef
+    elements: list[Element] = field(default_factory=list)
+    rejects: list[Element] = field(default_factory=list)
+    greatest: Instant | None = None
+    promised: Instant = BEGINNING
+    arrived_at: Instant | None = None
+    ended: bool = False
+
+    def heartbeat(self, clock: int) -> Instant:
+        """H when the clock shows `clock`: no element with a smaller timestamp will come any more.
+
+        On application time H is what was promised so far, or, once IDLE AFTER has gone by without
+        arrivals, follows the clock as far behind it as it was at the last arrival.
+        """
+        if self.ended:
+            return END
+        if self.definition.timestamp_by is None:
+            return Instant(clock)
+        idle = self.definition.idle_after
+        if (
+            idle is not None
+            and self.arrived_at is not None
+            and self.promised > BEGINNING
+            and clock - self.arrived_at >= idle
+        ):
+            behind = self.arrived_at - self.promised
+            return Instant(max(self.promised, clock - behind))
+        return self.promised
+
+    def promise(self, at: int) -> None:
+        """HEARTBEAT: H is at least `at` from now on."""
+        self.promised = Instant(max(self.promised, at))
+
+    def end(self) -> None:
+        """The stream's bounded source has ended: H is +∞."""
+        self.ended = True
+
+    def commit(self, rows: Sequence[dict[str, Any]], clock: int) -> list[Rejected]:
+        """Commits one epoch of rows that arrived when the clock showed `clock`.
+
+        Keys of a row are column names in any case; a missing column is NULL.
+        """
+        floor = self.heartbeat(clock)
+        rejected: list[Rejected] = []
+        for place, given in enumerate(rows):
+            try:
+                row = self._conform(given)
+                at = self._timestamp(row, clock)
+                if self.definition.timestamp_by is not None and at < floor:
+                    raise Unfit(
+                        f"late: timestamp {time.format_instant(at)} is before the heartbeat"
+                        f" {time.format_instant(floor)}"
+                    )
+            except Unfit as reason:
+                rejected.append(Rejected(place, str(reason)))
+                self._reject(given, str(reason), clock)
+                continue
+            self.elements.append(Element(row, at, len(self.elements)))
+            self.greatest = at if self.greatest is None else Instant(max(self.greatest, at))
+        if rows:
+            self.promised = floor if self.definition.timestamp_by is not None else self.promised
+            self.arrived_at = Instant(clock)
+        if self.definition.timestamp_by is not None and self.greatest is not None:
+            self.promise(self.greatest - self.definition.delay)
+        return rejected
+
+    def _conform(self, given: dict[str, Any]) -> dict[str, Any]:
+        lower = {name.lower(): value for name, value in given.items()}
+        return {f.name: cast(lower.get(f.name.lower()), f) for f in self.definition.schema.fields}
+
+    def _timestamp(self, row: dict[str, Any], clock: int) -> Instant:
+        if self.definition.timestamp_by is None:
+            return Instant(clock)
+        column = self.definition.schema.find(self.definition.timestamp_by)
+        assert column is not None
+        value = row[column.name]
+        if value is None:
+            raise Unfit("no timestamp")
+        if not isinstance(value, datetime):
+            value = datetime(value.year, value.month, value.day)
+        return time.from_datetime(value)
+
+    def _reject(self, given: dict[str, Any], reason: str, clock: int) -> None:
+        row = {
+            "rejected_at": time.to_datetime(clock),
+            "reason": reason,
+            "raw": str(given),
+        }
+        self.rejects.append(Element(row, Instant(clock), len(self.rejects)))

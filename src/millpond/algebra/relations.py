@@ -1,0 +1,122 @@
+"""What a relation held when: rows with the intervals of time in which they are its rows.
+
+The oracle's half of SEMANTICS section 1 that concerns relations. An update at τ is visible at τ and
+after, so every row is valid in a half-open interval [begin, end). INSERT begins intervals, DELETE
+ends those that contain τ, UPDATE ends them and begins others in their place. What an update finds
+is what the relation held at τ when the update was made: a later statement about an earlier instant
+does not make it run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from millpond.algebra.history import cast
+from millpond.catalog.objects import RelationDef
+from millpond.errors import MillpondError
+from millpond.model.time import END, Instant
+
+
+@dataclass(frozen=True)
+class Version:
+    """A row and when it is one: begin ≤ τ < end."""
+
+    row: dict[str, Any]
+    begin: Instant
+    end: Instant = END
+
+
+@dataclass
+class RelationHistory:
+    """A relation: every row it ever held, in the order they were written."""
+
+    definition: RelationDef
+    versions: list[Version] = field(default_factory=list)
+
+    def at(self, instant: int) -> list[dict[str, Any]]:
+        """R(τ)."""
+        return [v.row for v in self.versions if v.begin <= instant < v.end]
+
+    def insert(self, rows: Sequence[dict[str, Any]], at: int) -> None:
+        """INSERT at an instant; a missing column is NULL.
+
+        Raises:
+            MillpondError: POND-408, a row's key is one the relation has at `at` or after.
+        """
+        whole = [
+            {f.name: cast(row.get(f.name), f) for f in self.definition.schema.fields}
+            for row in rows
+        ]
+        self._replace([], [Version(row, Instant(at)) for row in whole])
+
+    def delete(self, where: str | None, at: int) -> int:
+        """DELETE at an instant; gives how many rows it ended."""
+        found = self._find(at, where)
+        self._replace(found, [self._ended(place, at) for place in found])
+        return len(found)
+
+    def update(self, assignments: dict[str, str], where: str | None, at: int) -> int:
+        """UPDATE at an instant; values are DuckDB expressions over the row as it was."""
+        found = self._find(at, where)
+        values = self._evaluate(assignments, found)
+        changed = [
+            Version({**self.versions[place].row, **new}, Instant(at), self.versions[place].end)
+            for place, new in zip(found, values, strict=True)
+        ]
+        self._replace(found, [self._ended(place, at) for place in found] + changed)
+        return len(found)
+
+    def _ended(self, place: int, at: int) -> Version:
+        version = self.versions[place]
+        return Version(version.row, version.begin, Instant(at))
+
+    def _replace(self, gone: list[int], new: list[Version]) -> None:
+        """Puts versions in the place of others, if no two of one key are valid together."""
+        removed = set(gone)
+        kept = [v for place, v in enumerate(self.versions) if place not in removed]
+        kept += [v for v in new if v.begin < v.end]
+        by_key: dict[tuple[Any, ...], list[Version]] = {}
+        for version in kept if self.definition.primary_key else ():
+            key = tuple(version.row[column] for column in self.definition.primary_key)
+            others = by_key.setdefault(key, [])
+            if any(v.begin < version.end and version.begin < v.end for v in others):
+                raise MillpondError(
+                    "POND-408", f'relation "{self.definition.name}" already has the key {key!r}'
+                )
+            others.append(version)
+        self.versions = kept
+
+    def _find(self, at: int, where: str | None) -> list[int]:
+        """The places of the versions valid at an instant whose rows satisfy a predicate."""
+        valid = [p for p, v in enumerate(self.versions) if v.begin <= at < v.end]
+        if where is None or not valid:
+            return valid
+        picked = self._over(valid, f"SELECT __place FROM rows WHERE {where} ORDER BY __place")
+        return [row[0] for row in picked]
+
+    def _evaluate(self, assignments: dict[str, str], places: list[int]) -> list[dict[str, Any]]:
+        if not places:
+            return []
+        typed = []
+        for name, sql in assignments.items():
+            column = self.definition.schema.find(name)
+            assert column is not None
+            typed.append((column.name, f"CAST({sql} AS {column.type})"))
+        items = ", ".join(sql for _, sql in typed)
+        rows = self._over(places, f"SELECT {items} FROM rows ORDER BY __place")
+        return [{name: value for (name, _), value in zip(typed, row, strict=True)} for row in rows]
+
+    def _over(self, places: list[int], sql: str) -> list[tuple[Any, ...]]:
+        """The answer of SQL over the given versions' rows, as table `rows` with their places."""
+        schema = self.definition.schema.to_arrow()
+        table = pa.Table.from_pylist([self.versions[p].row for p in places], schema=schema)
+        table = table.append_column("__place", pa.array(places, pa.int64()))
+        with duckdb.connect(":memory:", config={"threads": "1"}) as connection:
+            connection.register("arrow", table)
+            connection.execute("CREATE TEMP TABLE rows AS SELECT * FROM arrow")
+            return connection.execute(sql).fetchall()

@@ -1,0 +1,49 @@
+"""Queries registered beside the one under test, to show that company changes no answer.
+
+They ask of each column what a grouped filter is for, and take windows of every kind, so that the
+query under test shares its Query SteM, its segments and its tables with all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import cycle, islice
+
+from millpond.cql.statements import CreateRelation, CreateStream
+
+_CONSTANTS: dict[str, tuple[str, ...]] = {
+    "BOOLEAN": ("true", "false"),
+    "VARCHAR": ("'a'", "'b'", "''"),
+    "TIMESTAMP": ("TIMESTAMP '1970-01-01 00:00:03'", "TIMESTAMP '1970-01-01 00:00:10'"),
+    "DATE": ("DATE '2024-02-29'",),
+}
+_NUMBERS = ("1", "2", "10")
+_COMPARISONS = ("=", "<>", ">", "<=")
+_WINDOWS = ("", " [RANGE 3 SECONDS]", " [ROWS 2]", " [NOW]")
+
+
+def decoys(
+    declared: CreateStream | CreateRelation, columns: Sequence[tuple[str, str]], count: int
+) -> list[tuple[str, str]]:
+    """`count` queries on a stream or relation: names and CQL; always the same ones."""
+    windows = _WINDOWS if isinstance(declared, CreateStream) else ("",)
+    kinds = cycle(_queries(declared.name, columns, windows))
+    return [
+        (f"decoy_{declared.name}_{number}", cql) for number, cql in enumerate(islice(kinds, count))
+    ]
+
+
+def _queries(
+    name: str, columns: Sequence[tuple[str, str]], windows: Sequence[str]
+) -> Iterator[str]:
+    """Every kind of decoy, columns in turn, so that a few already touch every column."""
+    turn = cycle(windows)
+    for round_ in range(4):
+        for column, kind in columns:
+            constants = _CONSTANTS.get(kind, _NUMBERS)
+            constant = constants[round_ % len(constants)]
+            compared = f"{column} {_COMPARISONS[round_]} {constant}"
+            yield f"SELECT * FROM {name}{next(turn)} WHERE {compared}"
+        column = columns[round_ % len(columns)][0]
+        yield f"SELECT * FROM {name}{next(turn)} WHERE {column} IS NULL OR {compared}"
+        yield f"SELECT count(*) AS n FROM {name}{next(turn)}"

@@ -1,0 +1,423 @@
+"""Runs golden files: every golden many ways, and the answer must not move.
+
+A golden says what a behaviour is; a `Variation` says how it is run: how the feed is cut into
+epochs, whether queries or data come first, in what company, with which options, and how often the
+pond is closed and opened again. By SEMANTICS section 7 none of that is part of the meaning, so
+every variation has the same expected answers.
+
+Beside the pond under test runs the oracle, over the same epochs. Each answer is held to the file's
+table and to the oracle's `as_of`, `final` and completeness; a file that disagrees with the oracle
+is itself wrong, and `run_golden` over an `OraclePond` is how that is found.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from sqlglot import exp
+
+from millpond.cql import parse_statement
+from millpond.cql.statements import Ask, CreateQuery, CreateRelation, CreateStream, Statement
+from millpond.errors import MillpondError
+from millpond.model import time
+from millpond.model.schema import canonical_type
+from millpond.testing import golden_table as cells
+from millpond.testing.decoys import decoys
+from millpond.testing.golden_file import (
+    Arrival,
+    Expect,
+    Failure,
+    Feed,
+    Golden,
+    MoveClock,
+    Reopen,
+    Run,
+    Step,
+    Table,
+    read_golden,
+)
+from millpond.testing.manual_clock import ManualClock
+from millpond.testing.oracle_pond import OraclePond
+
+
+class PondUnderTest(Protocol):
+    """What a golden needs of a pond: a part of `millpond.service.pond.Pond`."""
+
+    def execute(self, text: str) -> Sequence[Any]: ...
+    def query(self, name: str) -> Any: ...
+    def ingest(self, stream: str, rows: Any) -> Any: ...
+    def catch_up(self) -> Any: ...
+    def close(self) -> Any: ...
+
+
+#: Opens the one store of a test, on the given clock; called again after every close.
+MakePond = Callable[[ManualClock], PondUnderTest]
+
+
+@dataclass(frozen=True)
+class Variation:
+    """How a golden is run.
+
+    Attributes:
+        cut: At most so many rows an epoch; None is a whole feed an epoch.
+        order: 'written', 'queries first' or 'data first'.
+        shuffled: Whether rows of a feed arrive in another order that is within DELAY.
+        decoys: How many other queries there are.
+        options: Options every query is created with.
+        reopen_every: The pond is closed and opened after every so many steps.
+    """
+
+    cut: int | None = None
+    order: str = "written"
+    shuffled: bool = False
+    decoys: int = 0
+    options: tuple[tuple[str, str], ...] = ()
+    reopen_every: int | None = None
+
+    def __str__(self) -> str:
+        parts = [f"cut {self.cut}" if self.cut else "whole", self.order]
+        parts += ["shuffled"] * self.shuffled
+        parts += [f"{self.decoys} decoys"] * bool(self.decoys)
+        parts += [value for _, value in self.options]
+        parts += [f"reopened each {self.reopen_every}"] * bool(self.reopen_every)
+        return ", ".join(parts)
+
+
+AS_WRITTEN = Variation()
+
+#: Few runs in which every two ways of running meet at least once.
+VARIATIONS: tuple[Variation, ...] = (
+    AS_WRITTEN,
+    Variation(cut=1, order="queries first", decoys=12, options=(("materialize", "lazy"),)),
+    Variation(cut=7, order="data first", options=(("materialize", "none"),), reopen_every=2),
+    Variation(cut=1, order="data first", shuffled=True, decoys=3, reopen_every=5),
+    Variation(order="queries first", shuffled=True, options=(("materialize", "none"),)),
+)
+
+
+def run_golden(path: Path, make_pond: MakePond, variation: Variation = AS_WRITTEN) -> None:
+    """Runs a golden file one way.
+
+    Raises:
+        AssertionError: the pond, the file and the oracle do not agree; with what differs.
+    """
+    run_steps(read_golden(path), make_pond, variation)
+
+
+def run_steps(golden: Golden, make_pond: MakePond, variation: Variation = AS_WRITTEN) -> None:
+    """Runs a golden that has been read."""
+    _Performance(golden, make_pond, variation).run()
+
+
+class _Performance:
+    """One run of one golden: the pond under test, the oracle beside it, and the place reached."""
+
+    def __init__(self, golden: Golden, make_pond: MakePond, variation: Variation) -> None:
+        self.golden = golden
+        self.make_pond = make_pond
+        self.variation = variation
+        self.clock = ManualClock()
+        self.oracle = OraclePond(self.clock)
+        self.columns: dict[str, list[tuple[str, str]]] = {}
+        self.greatest: dict[str, int] = {}
+        self.delay: dict[str, int] = {}
+        self.stamps: dict[str, str] = {}
+        self.steps = 0
+
+    def run(self) -> None:
+        self.pond = self.make_pond(self.clock)
+        try:
+            for step in arrange(self.golden.steps, self.variation.order):
+                self._take(step)
+                self.steps += 1
+                if self.variation.reopen_every and self.steps % self.variation.reopen_every == 0:
+                    self._reopen()
+        finally:
+            self.pond.close()
+
+    def _take(self, step: Step) -> None:
+        match step:
+            case Run(failure=Failure()) | Expect(failure=Failure()):
+                self._fail(step)
+            case Run():
+                self._execute(step)
+            case Feed():
+                self._feed(step)
+            case MoveClock(_, at):
+                self.clock.set(at)
+                self.pond.catch_up()
+            case Reopen():
+                self._reopen()
+            case Expect():
+                self._invoke(step)
+
+    def _reopen(self) -> None:
+        self.pond.close()
+        self.pond = self.make_pond(self.clock)
+
+    # ── statements ──────────────────────────────────────────────────────────
+
+    def _execute(self, step: Run) -> None:
+        statement = parse_statement(step.text)
+        text = self._with_options(step.text) if isinstance(statement, CreateQuery) else step.text
+        (meant,) = self.oracle.execute(step.text)
+        try:
+            (result,) = self.pond.execute(text)
+        except MillpondError as error:
+            raise self._disagreement(step, error.render()) from error
+        self.pond.catch_up()
+        if step.table is not None:
+            ordered = isinstance(statement, Ask) and _is_ordered(statement.query)
+            ordered = ordered or (meant.name is not None and self._ordered(meant.name))
+            self._compare(step, step.table, result.answer, meant.answer, ordered)
+        if isinstance(statement, CreateStream | CreateRelation):
+            self._declared(statement)
+
+    def _with_options(self, text: str) -> str:
+        """CREATE QUERY with the variation's options, unless it has options of its own."""
+        if not self.variation.options or re.match(r"(?is)CREATE\s+QUERY\s+\S+\s+WITH\s*\(", text):
+            return text
+        options = ", ".join(f"{name} = '{value}'" for name, value in self.variation.options)
+        return re.sub(r"(?is)^(CREATE\s+QUERY\s+\S+)\s+AS\b", rf"\1 WITH ({options}) AS", text)
+
+    def _declared(self, statement: CreateStream | CreateRelation) -> None:
+        """Remembers a stream's columns for its feeds, and registers the decoys on it."""
+        named = [(c.name, canonical_type(c.type) or "VARCHAR") for c in statement.columns]
+        key = statement.name.lower()
+        self.columns[key] = named
+        if isinstance(statement, CreateStream):
+            self.delay[key] = statement.delay
+            self.stamps[key] = (statement.timestamp_by or "").lower()
+        for name, cql in decoys(statement, named, self.variation.decoys):
+            self.pond.execute(f"CREATE QUERY {name} AS {cql}")
+
+    def _fail(self, step: Run | Expect) -> None:
+        expected = step.failure
+        assert expected is not None
+        try:
+            if isinstance(step, Run):
+                self.pond.execute(step.text)
+            else:
+                self.pond.query(step.query).invoke(at=step.at)
+        except MillpondError as error:
+            wrong = _mismatch(expected, error)
+            if wrong:
+                raise self._disagreement(step, f"{wrong}\n{error.render()}") from error
+        else:
+            if not isinstance(self.pond, OraclePond):
+                raise self._disagreement(step, f"expected error {expected.code}, but it succeeded")
+
+    # ── feeds ───────────────────────────────────────────────────────────────
+
+    def _feed(self, step: Feed) -> None:
+        arrivals = list(step.arrivals)
+        if self.variation.shuffled and not step.whole:
+            arrivals = self._shuffle(step.stream.lower(), arrivals)
+        place = 0
+        while place < len(arrivals):
+            batch = [arrivals[place]]
+            while place + len(batch) < len(arrivals) and self._together(
+                batch, arrivals[place + len(batch)], step.whole
+            ):
+                batch.append(arrivals[place + len(batch)])
+            place += len(batch)
+            self._epoch(step, batch)
+
+    def _together(self, batch: list[Arrival], then: Arrival, whole: bool) -> bool:
+        if then.clock is not None and then.clock != batch[0].clock:
+            return False
+        return whole or self.variation.cut is None or len(batch) < self.variation.cut
+
+    def _epoch(self, step: Feed, batch: list[Arrival]) -> None:
+        if batch[0].clock is not None:
+            self.clock.set(batch[0].clock)
+        rows = [self._row(step, arrival) for arrival in batch]
+        self.oracle.ingest(step.stream, rows)
+        receipt = self.pond.ingest(step.stream, rows)
+        self.pond.catch_up()
+        wanted = {place: a.rejected for place, a in enumerate(batch) if a.rejected is not None}
+        rejects = {reject["row"]: str(reject["reason"]) for reject in receipt.rejects}
+        agree = wanted.keys() == rejects.keys() and all(
+            words.lower() in rejects[place].lower() for place, words in wanted.items()
+        )
+        counts = (receipt.accepted, receipt.rejected) == (len(rows) - len(wanted), len(wanted))
+        if not agree or not counts:
+            shown = "\n".join(f"  row {r} of the epoch: {why}" for r, why in rejects.items())
+            raise self._disagreement(
+                step,
+                f"{receipt.accepted} rows accepted, {receipt.rejected} rejected:\n{shown}\n"
+                f"expected rejects: {wanted}",
+            )
+
+    def _row(self, step: Feed, arrival: Arrival) -> dict[str, Any]:
+        named = self.columns[step.stream.lower()]
+        if step.columns is not None:
+            types = {name.lower(): kind for name, kind in named}
+            named = [(name, types.get(name.lower(), "VARCHAR")) for name in step.columns]
+        if len(named) != len(arrival.cells):
+            raise self._disagreement(step, f"{arrival.cells} does not fit {named}")
+        return {
+            name: cells.parse_cell(cell, kind)
+            for (name, kind), cell in zip(named, arrival.cells, strict=True)
+        }
+
+    def _shuffle(self, stream: str, arrivals: list[Arrival]) -> list[Arrival]:
+        """Another order of arrival in which no element is late, however it is cut.
+
+        Elements of one timestamp keep their order, which ROWS windows show. A feed with rejects
+        or arrival times keeps its own.
+        """
+        stamp, delay = self.stamps.get(stream, ""), self.delay.get(stream, 0)
+        names = [name.lower() for name, _ in self.columns[stream]]
+        if stamp not in names or any(a.rejected is not None or a.clock for a in arrivals):
+            return arrivals
+        where = names.index(stamp)
+        try:
+            rest = [(cells.parse_time(a.cells[where]), a) for a in arrivals]
+        except (ValueError, IndexError):
+            return arrivals
+        pick, shuffled = random.Random(len(rest)), []
+        while rest:
+            oldest = min(at for at, _ in rest)
+            first: dict[int, int] = {}
+            for place, (at, _) in enumerate(rest):
+                first.setdefault(at, place)
+            place = pick.choice([p for at, p in first.items() if at - delay <= oldest])
+            shuffled.append(rest.pop(place)[1])
+        return shuffled
+
+    # ── answers ─────────────────────────────────────────────────────────────
+
+    def _invoke(self, step: Expect) -> None:
+        assert step.table is not None
+        meant = self.oracle.query(step.query).invoke(at=step.at)
+        try:
+            answer = self.pond.query(step.query).invoke(at=step.at)
+        except MillpondError as error:
+            raise self._disagreement(step, error.render()) from error
+        if step.as_of is not None and answer.as_of != step.as_of:
+            raise self._disagreement(
+                step, f"answered as of {time.format_instant(answer.as_of)}, not {step.as_of}"
+            )
+        if step.final is not None and answer.final != step.final:
+            raise self._disagreement(step, f"the answer says final = {answer.final}")
+        self._compare(step, step.table, answer, meant, self._ordered(step.query))
+
+    def _ordered(self, query: str) -> bool:
+        return _is_ordered(self.oracle.query(query).tree)
+
+    def _compare(self, step: Step, table: Table, answer: Any, meant: Any, ordered: bool) -> None:
+        actual = cells.show_rows(answer.rows())
+        columns = tuple(answer.columns)
+        if columns != table.columns:
+            raise self._disagreement(step, f"columns {columns}, expected {table.columns}")
+        if not cells.same_rows(table.rows, actual, ordered):
+            shown = cells.diff(table.columns, table.rows, actual, ordered)
+            raise self._disagreement(step, f"as of {time.format_instant(answer.as_of)}\n{shown}")
+        for name in ("as_of", "final"):
+            one, other = getattr(answer, name), getattr(meant, name)
+            if one != other:
+                raise self._disagreement(step, f"{name} is {one}; by the definition it is {other}")
+        if meant.complete and not answer.complete:
+            raise self._disagreement(step, "the answer says it is not complete")
+
+    def _disagreement(self, step: Step, what: str) -> AssertionError:
+        head = step.query if isinstance(step, Expect) else getattr(step, "text", "")
+        at = getattr(step, "at", None)
+        when = f" at {time.format_instant(at)}" if isinstance(at, int) else ""
+        return AssertionError(
+            f"{self.golden.path}:{step.line}: {head}{when}\n"
+            f"({self.golden.behaviour}; run {self.variation})\n{what}"
+        )
+
+
+def _is_ordered(query: exp.Expression) -> bool:
+    return query.args.get("order") is not None
+
+
+def _mismatch(expected: Failure, error: MillpondError) -> str | None:
+    if error.code != expected.code:
+        return f"expected error {expected.code}, got {error.code}"
+    if expected.words.lower() not in error.render().lower():
+        return f"expected a message with {expected.words!r}"
+    if expected.snippet is not None:
+        marked = [line.rstrip().rstrip(";") for line in (error.snippet() or "").split("\n")]
+        if [line[2:] for line in marked] != expected.snippet.split("\n"):
+            return f"expected the mark\n{expected.snippet}"
+    return None
+
+
+def arrange(steps: Sequence[Step], order: str) -> list[Step]:
+    """The steps with the registrations moved to where an order wants them.
+
+    'queries first' moves each CREATE QUERY up to the declarations it needs, 'data first' down to
+    its first use. Nothing moves in a golden that drops or alters something: there the order is
+    the behaviour.
+    """
+    moved = list(steps)
+    if order == "written" or any(isinstance(s, Run) and _fixes_order(s) for s in steps):
+        return moved
+    for step in steps:
+        if not isinstance(step, Run) or step.failure or not isinstance(_parsed(step), CreateQuery):
+            continue
+        here = moved.index(step)
+        del moved[here]
+        there = _after_needs(moved, here, step) if order == "queries first" else here
+        if order == "data first":
+            name = step.text.split()[2]
+            while there < len(moved) and not _names(moved[there], name):
+                there += 1
+        moved.insert(there, step)
+    return moved
+
+
+def _fixes_order(step: Run) -> bool:
+    return step.words[:1] in (["DROP"], ["ALTER"])
+
+
+def _parsed(step: Run) -> Statement | None:
+    return parse_statement(step.text) if step.failure is None else None
+
+
+def _after_needs(steps: list[Step], here: int, query: Run) -> int:
+    """The place after the last declaration before `here` of a name the query uses."""
+    for place in range(here - 1, -1, -1):
+        step = steps[place]
+        if isinstance(step, Run) and step.words[0] == "CREATE":
+            statement = _parsed(step)
+            name = getattr(statement, "name", None)
+            if name is None or isinstance(statement, CreateQuery) or _names(query, name):
+                return place + 1
+    return 0
+
+
+def _names(step: Step, name: str) -> bool:
+    """Whether a step uses a name."""
+    text = step.query if isinstance(step, Expect) else getattr(step, "text", "")
+    return re.search(rf"(?i)(?<!\w){re.escape(name)}(?!\w)", text) is not None
+
+
+def variations(every: bool = False) -> tuple[Variation, ...]:
+    """The ways a golden is run; all combinations if `every`."""
+    if not every:
+        return VARIATIONS
+    return tuple(
+        replace(
+            AS_WRITTEN,
+            cut=cut,
+            order=order,
+            decoys=company,
+            options=(("materialize", mode),),
+            reopen_every=reopened,
+        )
+        for cut in (1, 7, None)
+        for order in ("written", "queries first", "data first")
+        for company in (0, 12)
+        for mode in ("lazy", "none")
+        for reopened in (None, 1)
+    )

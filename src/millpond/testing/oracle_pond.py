@@ -1,0 +1,231 @@
+"""The oracle as a pond: the naive denotation behind the interface every pond has.
+
+Whatever drives a pond can drive this one: the golden runner, the property tests, a script. It keeps
+everything in memory for ever, recomputes every answer from the whole history, and knows no errors
+but those of the data, for what is wrong with a statement is the binder's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.algebra.denotation import Denotation, World, denote
+from millpond.algebra.history import StreamHistory
+from millpond.algebra.relations import RelationHistory
+from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.cql import parse_query, parse_script, statements, to_duckdb
+from millpond.errors import MillpondError
+from millpond.model.schema import Field, Schema, canonical_type
+from millpond.model.time import Instant
+
+
+@dataclass(frozen=True)
+class OracleAnswer:
+    """R(τ), with what `service.results.Answer` says of it."""
+
+    table: pa.Table
+    as_of: Instant
+    final: bool
+    complete: bool
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.table.column_names)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        columns = [column.to_pylist() for column in self.table.columns]
+        return list(zip(*columns, strict=True))
+
+
+@dataclass(frozen=True)
+class OracleReceipt:
+    accepted: int
+    rejected: int
+    rejects: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class OracleResult:
+    """What a statement gave: an answer, or nothing to tell."""
+
+    statement: str
+    name: str | None = None
+    answer: OracleAnswer | None = None
+
+
+@dataclass(frozen=True)
+class OracleHandle:
+    """A standing query: its tree, kept to be computed anew at every invocation."""
+
+    pond: OraclePond
+    name: str
+    tree: exp.Expression
+
+    def invoke(self, at: int | None = None) -> OracleAnswer:
+        return self.pond.answer(self.tree, at)
+
+    def unregister(self) -> None:
+        self.pond.queries.pop(self.name.lower())
+
+
+class OraclePond:
+    """A pond without an engine. `clock` gives the present instant when called."""
+
+    def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:
+        self.clock = clock
+        self.world = World()
+        self.queries: dict[str, OracleHandle] = {}
+
+    def execute(self, text: str) -> list[OracleResult]:
+        """Runs a script's statements in order."""
+        return [self._execute(statement) for statement in parse_script(text)]
+
+    def register(self, cql: str, name: str | None = None, **_options: Any) -> OracleHandle:
+        """Registers a query; no option can change what it means."""
+        handle = OracleHandle(self, name or f"query_{len(self.queries)}", parse_query(cql))
+        self.queries[handle.name.lower()] = handle
+        return handle
+
+    def query(self, name: str) -> OracleHandle:
+        return self.queries[name.lower()]
+
+    def ask(self, cql: str) -> OracleAnswer:
+        return self.answer(parse_query(cql), None)
+
+    def ingest(self, stream: str, rows: Sequence[dict[str, Any]]) -> OracleReceipt:
+        """Commits rows as one epoch."""
+        rejected = self.world.streams[stream.lower()].commit(rows, self.clock())
+        rejects = [{"row": reject.row, "reason": reject.reason} for reject in rejected]
+        return OracleReceipt(len(rows) - len(rejected), len(rejected), rejects)
+
+    def catch_up(self) -> None:
+        """Nothing is ever behind."""
+
+    def close(self) -> None:
+        """Nothing is held; a closed oracle can be used on, as a store opened again can."""
+
+    def answer(self, tree: exp.Expression, at: int | None) -> OracleAnswer:
+        self.world.clock = self.clock()
+        meaning = denote(self.world, tree, at)
+        return OracleAnswer(meaning.table, meaning.as_of, meaning.final, self._kept(meaning))
+
+    def _kept(self, meaning: Denotation) -> bool:
+        """Whether RETAIN promises that everything the windows reach back to is still kept.
+
+        A pond may keep more than it promises, so False says only that it may have forgotten some.
+        """
+        for name, low in meaning.reach.items():
+            history = self.world.streams[name.removesuffix("$rejects")]
+            retain, latest = history.definition.retain, history.greatest
+            if history.definition.retain_rows is not None:
+                return False
+            if retain is not None and latest is not None and (low is None or low < latest - retain):
+                return False
+        return True
+
+    def _execute(self, statement: statements.Statement) -> OracleResult:
+        self.world.clock = self.clock()
+        match statement:
+            case statements.CreateStream():
+                self._create_stream(statement)
+            case statements.CreateRelation():
+                self._create_relation(statement)
+            case statements.CreateQuery():
+                handle = OracleHandle(self, statement.name, statement.query)
+                self.queries[statement.name.lower()] = handle
+            case statements.Insert():
+                self._insert(statement)
+            case statements.Update():
+                self.world.relations[statement.name.lower()].update(
+                    {name: to_duckdb(value) for name, value in statement.assignments},
+                    None if statement.where is None else to_duckdb(statement.where),
+                    self._when(statement.at),
+                )
+            case statements.Delete():
+                self.world.relations[statement.name.lower()].delete(
+                    None if statement.where is None else to_duckdb(statement.where),
+                    self._when(statement.at),
+                )
+            case statements.Heartbeat():
+                self.world.streams[statement.name.lower()].promise(statement.at)
+            case statements.Drop():
+                self._drop(statement)
+            case statements.Invoke():
+                answer = self.query(statement.name).invoke(statement.at)
+                return OracleResult("invoke", statement.name, answer)
+            case statements.Ask():
+                return OracleResult("ask", None, self.answer(statement.query, None))
+            case _:
+                pass
+        return OracleResult(type(statement).__name__.lower(), getattr(statement, "name", None))
+
+    def _when(self, at: int | None) -> int:
+        return self.world.present() if at is None else at
+
+    def _create_stream(self, statement: statements.CreateStream) -> None:
+        self.world.streams[statement.name.lower()] = StreamHistory(
+            StreamDef(
+                id=len(self.world.streams),
+                name=statement.name,
+                schema=_schema(statement.columns),
+                timestamp_by=statement.timestamp_by,
+                delay=statement.delay,
+                idle_after=statement.idle_after,
+                retain=statement.retain,
+                retain_rows=statement.retain_rows,
+            )
+        )
+
+    def _create_relation(self, statement: statements.CreateRelation) -> None:
+        schema = _schema(statement.columns)
+        key = [schema.find(name) for name in statement.primary_key]
+        self.world.relations[statement.name.lower()] = RelationHistory(
+            RelationDef(
+                id=len(self.world.relations),
+                name=statement.name,
+                schema=schema,
+                primary_key=tuple(f.name for f in key if f is not None),
+                non_retroactive=statement.non_retroactive,
+            )
+        )
+
+    def _insert(self, statement: statements.Insert) -> None:
+        name = statement.name.lower()
+        target = self.world.streams.get(name) or self.world.relations.get(name)
+        if target is None:
+            raise MillpondError("CQL-201", f'no stream or relation "{statement.name}"')
+        columns = statement.columns or target.definition.schema.names
+        fields = [target.definition.schema.find(column) for column in columns]
+        rows = [
+            {f.name: value for f, value in zip(fields, row, strict=True) if f is not None}
+            for row in _evaluate(statement.rows)
+        ]
+        if isinstance(target, StreamHistory):
+            target.commit(rows, self.clock())
+        else:
+            target.insert(rows, self._when(statement.at))
+
+    def _drop(self, statement: statements.Drop) -> None:
+        kinds: dict[str, dict[str, Any]] = {
+            "query": self.queries,
+            "stream": self.world.streams,
+            "relation": self.world.relations,
+        }
+        kinds[statement.kind].pop(statement.name.lower(), None)
+
+
+def _schema(columns: Sequence[statements.ColumnDef]) -> Schema:
+    return Schema(tuple(Field(c.name, canonical_type(c.type) or "VARCHAR") for c in columns))
+
+
+def _evaluate(rows: Sequence[Sequence[exp.Expression]]) -> list[tuple[Any, ...]]:
+    """The values of constant expressions, by DuckDB."""
+    with duckdb.connect(":memory:", config={"threads": "1"}) as connection:
+        sqls = ["SELECT " + ", ".join(to_duckdb(value) for value in row) for row in rows]
+        return [connection.execute(sql).fetchall()[0] for sql in sqls]
