@@ -69,6 +69,9 @@ CODES: dict[str, str] = {
     "SERVE-703": "the request is malformed",
     "SERVE-704": "no such resource",
     "SERVE-705": "the server cannot be reached",
+    "SERVE-706": "the token is missing or wrong",
+    "SERVE-707": "the request is too large",
+    "SERVE-708": "the media type is not spoken here",
     "INTERNAL-901": "Millpond itself failed",
 }
 

@@ -1,0 +1,42 @@
+"""The HTTP application of one pond: its routers, its limits, its errors, its console."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from millpond.api import VERSION, problems
+from millpond.api.limits import BodyLimit, TokenGate
+from millpond.api.routers import observation, queries, statements, streams
+from millpond.api.surface import ServedPond
+from millpond.console import page
+
+#: The largest body taken unless said otherwise, in bytes.
+MAX_BODY = 64 * 1024 * 1024
+
+
+def create_app(pond: ServedPond, *, token: str | None = None, max_body: int = MAX_BODY) -> FastAPI:
+    """The application that serves a pond.
+
+    Args:
+        pond: The pond; it stays the caller's to close.
+        token: If set, what every call but liveness must bear.
+        max_body: The largest body a request may have, in bytes, unpacked or not.
+    """
+    app = FastAPI(
+        title="Millpond",
+        version=VERSION,
+        description="Standing queries over streams: register, invoke, unregister.",
+        # The interactive pages load scripts from elsewhere; /openapi.json is all there is here.
+        docs_url=None,
+        redoc_url=None,
+    )
+    problems.install(app)
+    app.include_router(statements.router(pond))
+    app.include_router(queries.router(pond))
+    app.include_router(streams.router(pond, max_body))
+    app.include_router(observation.router(pond))
+    page.mount(app)
+    app.add_middleware(BodyLimit, limit=max_body)
+    if token:
+        app.add_middleware(TokenGate, token=token)
+    return app

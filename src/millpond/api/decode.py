@@ -1,0 +1,188 @@
+"""The other end of `millpond.api.encode`: what a client makes of a server's texts."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.api.encode import ANSWER_KEY
+from millpond.catalog.objects import QueryDef, RelationDef, SourceDef, StreamDef
+from millpond.errors import CODES, MillpondError, Span
+from millpond.model.schema import Schema, arrow_type, canonical_type
+from millpond.model.time import BEGINNING, END, parse_instant
+from millpond.service.results import Answer, IngestReceipt, StatementResult
+
+
+def instant(text: str | None) -> int | None:
+    """The instant of `encode.instant_text`.
+
+    >>> instant("1970-01-01T00:00:01.500000"), instant("end of time") == END, instant(None)
+    (1500000, True, None)
+    """
+    match text:
+        case None:
+            return None
+        case "end of time":
+            return END
+        case "beginning of time":
+            return BEGINNING
+    return int(text) if re.fullmatch(r"-?\d+", text) else parse_instant(text)
+
+
+def table(body: dict[str, Any]) -> pa.Table:
+    """The table of a JSON object's `columns`, `types` and `rows`."""
+    names, types, rows = body["columns"], body["types"], body["rows"]
+    columns = [[row[i] for row in rows] for i in range(len(names))]
+    return pa.table(
+        [_column(values, kind) for values, kind in zip(columns, types, strict=True)], names=names
+    )
+
+
+def answer(body: dict[str, Any]) -> Answer:
+    """The answer of `encode.answer_json`."""
+    return Answer(
+        table=table(body),
+        as_of=instant(body["as_of"]) or 0,
+        final=body["final"],
+        complete=body["complete"],
+        complete_since=instant(body["complete_since"]),
+        query=body["query"],
+        epoch=body["epoch"],
+    )
+
+
+def arrow_answer(data: bytes) -> Answer:
+    """The answer of `encode.answer_arrow`."""
+    with pa.ipc.open_stream(data) as reader:
+        rows = reader.read_all()
+    metadata = dict(rows.schema.metadata or {})
+    facts = json.loads(metadata.pop(ANSWER_KEY))
+    return Answer(
+        table=rows.replace_schema_metadata(metadata or None),
+        as_of=facts["as_of_us"],
+        final=facts["final"],
+        complete=facts["complete"],
+        complete_since=facts["since_us"],
+        query=facts["query"],
+        epoch=facts["epoch"],
+    )
+
+
+def result(body: dict[str, Any]) -> StatementResult:
+    """The statement's result of `encode.result_json`."""
+    kind, name = body["statement"], body["query"]
+    if "rows" not in body:
+        return StatementResult(kind, name, text=body.get("text"), message=body.get("message"))
+    if body["as_of"] is None:
+        return StatementResult(kind, name, table=table(body))
+    return StatementResult(kind, name, answer=answer(body))
+
+
+def receipt(body: dict[str, Any]) -> IngestReceipt:
+    """The receipt of `encode.receipt_json`."""
+    return IngestReceipt(body["accepted"], body["rejected"], body["rejects"], body["duplicate"])
+
+
+def stream(body: dict[str, Any]) -> StreamDef:
+    """The stream of `encode.definition_json`; a source's options stay on the server."""
+    return StreamDef(
+        id=body["id"],
+        name=body["name"],
+        schema=Schema.from_json(body["columns"]),
+        timestamp_by=body["timestamp_by"],
+        delay=body["delay_us"],
+        idle_after=body["idle_after_us"],
+        retain=body["retain_us"],
+        retain_rows=body["retain_rows"],
+        source=_source(body),
+        text=body["cql"],
+    )
+
+
+def relation(body: dict[str, Any]) -> RelationDef:
+    """The relation of `encode.definition_json`."""
+    return RelationDef(
+        id=body["id"],
+        name=body["name"],
+        schema=Schema.from_json(body["columns"]),
+        primary_key=tuple(body["primary_key"]),
+        non_retroactive=body["non_retroactive"],
+        source=_source(body),
+        text=body["cql"],
+    )
+
+
+def query(body: dict[str, Any]) -> QueryDef:
+    """The query of `encode.definition_json`."""
+    return QueryDef(
+        id=body["id"],
+        name=body["name"],
+        text=body["cql"],
+        options=body["options"],
+        registered_epoch=body["registered_epoch"],
+        registered_at=instant(body["registered_at"]) or 0,
+        suspended=body["suspended"],
+    )
+
+
+def error(status: int, data: bytes, text: str | None = None) -> MillpondError:
+    """The error of a response that is one.
+
+    Args:
+        status: The response's status.
+        data: Its body: `MillpondError.to_json`, unless something between here and the server
+            answered in its stead.
+        text: The statement that was sent, if any, so that the place can be shown in it.
+    """
+    try:
+        body = json.loads(data)["error"]
+        code, primary = body["code"], body["message"]
+    except (ValueError, KeyError, TypeError):
+        return MillpondError(
+            "SERVE-705",
+            f"the server answered {status} with something that is not Millpond's",
+            hint="Check that the URL is that of a Millpond server and not of a proxy before it.",
+        )
+    known = MillpondError(
+        code if code in CODES else "INTERNAL-901",
+        primary,
+        detail=body.get("detail"),
+        hint=body.get("hint"),
+    )
+    place = body.get("place")
+    if place and text is not None and place["end"] <= len(text):
+        known.at(text, Span(place["start"], place["end"]))
+    return known
+
+
+def _source(body: dict[str, Any]) -> SourceDef | None:
+    return SourceDef(body["source"], {}) if body["source"] else None
+
+
+def _column(values: list[Any], kind: str) -> pa.Array:
+    """A column of JSON values as Arrow; `kind` is `encode.type_name`'s."""
+    if kind == "HUGEINT":
+        whole = [None if v is None else Decimal(v) for v in values]
+        return pa.array(whole, pa.decimal128(38, 0))
+    canonical = canonical_type(kind)
+    if canonical is None:
+        # A type SQL's columns cannot be declared with: lists, structures, intervals, binary.
+        if kind in ("binary", "large_binary"):
+            return pa.array([None if v is None else base64.b64decode(v) for v in values])
+        return pa.array(values)
+    arrow = arrow_type(canonical)
+    if canonical == "TIMESTAMP":
+        values = [None if v is None else datetime.fromisoformat(v) for v in values]
+    elif canonical == "DATE":
+        values = [None if v is None else date.fromisoformat(v) for v in values]
+    elif canonical.startswith("DECIMAL"):
+        values = [None if v is None else Decimal(v) for v in values]
+    elif canonical in ("FLOAT", "DOUBLE"):
+        values = [float(v) if isinstance(v, str) else v for v in values]
+    return pa.array(values, arrow)

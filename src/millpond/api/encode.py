@@ -1,0 +1,272 @@
+"""Answers, definitions and receipts as JSON, NDJSON and Arrow.
+
+Rows go from Arrow's columns to JSON column by column, because a column is homogeneous: what a
+value needs (a timestamp its text, a NaN its name) is decided once a column and not once a value. A
+thousand rows of five columns take about 0.4 ms, most of it the timestamps' text.
+
+JSON has fewer values than SQL, so: timestamps are ISO 8601 texts in UTC with six decimals and no
+zone, dates ISO texts, NaN and the infinities the texts "NaN", "Infinity" and "-Infinity", decimals
+texts, integers numbers of any length (a DECIMAL(38,0), which is what the sum of integers is, counts
+as an integer), binary values base64. `types` beside the columns says what a text was.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Iterable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
+from millpond.model.schema import ARROW_TYPES
+from millpond.model.time import BEGINNING, END, format_instant, to_datetime
+from millpond.service.results import Answer, IngestReceipt, StatementResult
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+ARROW = "application/vnd.apache.arrow.stream"
+
+#: The key of an Arrow schema's metadata that holds what an answer is besides its rows.
+ANSWER_KEY = b"millpond.answer"
+
+_TYPE_NAMES = {str(arrow): name for name, arrow in ARROW_TYPES.items()}
+
+
+def instant_text(at: int | None) -> str | None:
+    """An instant as JSON has it.
+
+    >>> instant_text(1_500_000), instant_text(END), instant_text(None)
+    ('1970-01-01T00:00:01.500000', 'end of time', None)
+    """
+    if at is None:
+        return None
+    moment = to_datetime(at) if BEGINNING < at < END else None
+    return moment.isoformat(timespec="microseconds") if moment else format_instant(at)
+
+
+def type_name(arrow: pa.DataType) -> str:
+    """SQL's name of an Arrow type, or Arrow's own where SQL has none.
+
+    >>> type_name(pa.int64()), type_name(pa.decimal128(10, 2)), type_name(pa.decimal128(38, 0))
+    ('BIGINT', 'DECIMAL(10,2)', 'HUGEINT')
+    """
+    if pa.types.is_decimal(arrow):
+        if _is_whole(arrow):
+            return "HUGEINT"
+        return f"DECIMAL({arrow.precision},{arrow.scale})"
+    if pa.types.is_large_string(arrow) or pa.types.is_string_view(arrow):
+        return "VARCHAR"
+    if pa.types.is_timestamp(arrow):
+        return "TIMESTAMP"
+    if pa.types.is_dictionary(arrow):
+        return type_name(arrow.value_type)
+    return _TYPE_NAMES.get(str(arrow), str(arrow))
+
+
+def json_columns(table: pa.Table) -> list[list[Any]]:
+    """Each column's values, ready for JSON."""
+    return [_column(table.column(i)) for i in range(table.num_columns)]
+
+
+def json_rows(table: pa.Table) -> list[list[Any]]:
+    """The rows, ready for JSON."""
+    return [list(row) for row in zip(*json_columns(table), strict=True)]
+
+
+def plain(value: Any) -> Any:
+    """Any value of Python in JSON's values, by the rules of this module."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else _odd_float(value)
+        case Decimal():
+            return str(value)
+        case datetime():
+            naive = value.replace(tzinfo=None) - (value.utcoffset() or timedelta())
+            return naive.isoformat(timespec="microseconds")
+        case date() | time():
+            return value.isoformat()
+        case timedelta():
+            return str(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+        case dict():
+            return {str(key): plain(item) for key, item in value.items()}
+        case np.generic():
+            return plain(value.item())
+    if isinstance(value, Iterable):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+def dumps(value: Any) -> bytes:
+    """JSON text of JSON values.
+
+    orjson writes a thousand rows of five columns in 0.13 ms where the standard library takes
+    0.95 ms, all of it under the interpreter's lock; integers beyond 64 bits are left to the latter.
+    """
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def answer_facts(answer: Answer) -> dict[str, Any]:
+    """What an answer is besides its rows."""
+    return {
+        "query": answer.query,
+        "as_of": instant_text(answer.as_of),
+        "final": answer.final,
+        "complete": answer.complete,
+        "complete_since": instant_text(answer.complete_since),
+        "epoch": answer.epoch,
+    }
+
+
+def answer_json(answer: Answer) -> bytes:
+    """An answer as one JSON object."""
+    return dumps({**answer_facts(answer), **_table_json(answer.table)})
+
+
+def answer_ndjson(answer: Answer) -> bytes:
+    """An answer's rows as one JSON object a line."""
+    names = answer.columns
+    rows = zip(*json_columns(answer.table), strict=True)
+    return b"".join(dumps(dict(zip(names, row, strict=True))) + b"\n" for row in rows)
+
+
+def answer_arrow(answer: Answer) -> bytes:
+    """An answer as an Arrow IPC stream whose schema metadata says what it is."""
+    facts = answer_facts(answer) | {"as_of_us": answer.as_of, "since_us": answer.complete_since}
+    metadata = {**(answer.table.schema.metadata or {}), ANSWER_KEY: dumps(facts)}
+    return table_arrow(answer.table.replace_schema_metadata(metadata))
+
+
+def table_arrow(table: pa.Table) -> bytes:
+    """A table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def answer_headers(answer: Answer) -> dict[str, str]:
+    """The facts as HTTP headers, for the forms whose body has no room for them."""
+    headers = {
+        "Millpond-As-Of": instant_text(answer.as_of) or "",
+        "Millpond-Final": str(answer.final).lower(),
+        "Millpond-Complete": str(answer.complete).lower(),
+        "Millpond-Epoch": str(answer.epoch),
+    }
+    if answer.complete_since is not None:
+        headers["Millpond-Complete-Since"] = instant_text(answer.complete_since) or ""
+    return headers
+
+
+def result_json(result: StatementResult) -> dict[str, Any]:
+    """What a statement gave, as JSON values."""
+    head: dict[str, Any] = {"statement": result.statement, "query": result.name}
+    if result.answer is not None:
+        facts = answer_facts(result.answer)
+        facts["query"] = facts["query"] or result.name
+        return {**head, **facts, **_table_json(result.answer.table)}
+    if result.table is not None:
+        return {**head, "as_of": None, "final": None, **_table_json(result.table)}
+    if result.text is not None:
+        return {**head, "text": result.text}
+    return {**head, "message": result.message}
+
+
+def definition_json(definition: Definition) -> dict[str, Any]:
+    """A stream, relation or query as JSON values; durations are microseconds."""
+    head: dict[str, Any] = {"id": definition.id, "name": definition.name}
+    match definition:
+        case StreamDef():
+            return head | {
+                "columns": definition.schema.to_json(),
+                "timestamp_by": definition.timestamp_by,
+                "delay_us": definition.delay,
+                "idle_after_us": definition.idle_after,
+                "retain_us": definition.retain,
+                "retain_rows": definition.retain_rows,
+                "source": definition.source.format if definition.source else None,
+                "cql": definition.text,
+            }
+        case RelationDef():
+            return head | {
+                "columns": definition.schema.to_json(),
+                "primary_key": list(definition.primary_key),
+                "non_retroactive": definition.non_retroactive,
+                "source": definition.source.format if definition.source else None,
+                "cql": definition.text,
+            }
+        case QueryDef():
+            return head | {
+                "cql": definition.text,
+                "options": plain(definition.options),
+                "active": definition.active,
+                "suspended": definition.suspended,
+                "registered_epoch": definition.registered_epoch,
+                "registered_at": instant_text(definition.registered_at),
+            }
+
+
+def receipt_json(receipt: IngestReceipt) -> dict[str, Any]:
+    """A receipt as JSON values."""
+    return {
+        "accepted": receipt.accepted,
+        "rejected": receipt.rejected,
+        "rejects": plain(receipt.rejects),
+        "duplicate": receipt.duplicate,
+    }
+
+
+def _table_json(table: pa.Table) -> dict[str, Any]:
+    return {
+        "columns": list(table.column_names),
+        "types": [type_name(field.type) for field in table.schema],
+        "rows": list(zip(*json_columns(table), strict=True)),
+    }
+
+
+def _is_whole(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(arrow) and arrow.scale == 0 and arrow.precision == 38)
+
+
+def _odd_float(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _column(column: pa.ChunkedArray) -> list[Any]:
+    arrow = column.type
+    if pa.types.is_timestamp(arrow):
+        # One conversion of the whole column: a datetime a value would cost three times the rest.
+        stamps = column.cast(pa.timestamp("us")).to_numpy()
+        texts: list[Any] = np.datetime_as_string(stamps, unit="us").tolist()
+        return texts if not column.null_count else [None if t == "NaT" else t for t in texts]
+    if pa.types.is_integer(arrow) and not column.null_count:
+        return column.to_numpy().tolist()
+    if pa.types.is_floating(arrow):
+        if not column.null_count:
+            values = column.to_numpy()
+            if np.isfinite(values).all():
+                return values.tolist()
+        elif pc.all(pc.is_finite(column)).as_py() is not False:
+            return column.to_pylist()
+        return [plain(value) for value in column.to_pylist()]
+    if pa.types.is_string(arrow) or pa.types.is_boolean(arrow) or pa.types.is_integer(arrow):
+        return column.to_pylist()
+    if _is_whole(arrow):
+        return [None if value is None else int(value) for value in column.to_pylist()]
+    return [plain(value) for value in column.to_pylist()]

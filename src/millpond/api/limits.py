@@ -1,0 +1,100 @@
+"""Who may call and how much they may send, checked before any route is looked at."""
+
+from __future__ import annotations
+
+import hmac
+import zlib
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from millpond.api.problems import problem
+from millpond.errors import MillpondError
+
+#: What answers without a token: liveness, and the console's own files, which hold no data and in
+#: which the token is typed.
+OPEN_PATHS = frozenset({"/healthz", "/"})
+OPEN_PREFIXES = ("/console/",)
+
+
+def too_large(limit: int) -> MillpondError:
+    """The error of a body larger than `limit` bytes."""
+    return MillpondError(
+        "SERVE-707",
+        f"the body has more than {limit:,} bytes",
+        hint="Send it in parts; each part has its own Idempotency-Key.",
+    )
+
+
+class TokenGate:
+    """Lets in only who bears the token."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._token = token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or self._open(scope["path"]):
+            return await self._app(scope, receive, send)
+        scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and hmac.compare_digest(token.encode(), self._token):
+            return await self._app(scope, receive, send)
+        error = MillpondError(
+            "SERVE-706",
+            "the token is wrong" if token else "the token is missing",
+            hint="Send the header Authorization: Bearer TOKEN.",
+        )
+        await problem(error)(scope, receive, send)
+
+    @staticmethod
+    def _open(path: str) -> bool:
+        return path in OPEN_PATHS or path.startswith(OPEN_PREFIXES)
+
+
+class BodyLimit:
+    """Refuses bodies larger than `limit` bytes, whether announced or only sent."""
+
+    def __init__(self, app: ASGIApp, limit: int) -> None:
+        self._app = app
+        self._limit = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        announced = Headers(scope=scope).get("content-length", "")
+        if announced.isdigit() and int(announced) > self._limit:
+            return await problem(too_large(self._limit))(scope, receive, send)
+        received = 0
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._limit:
+                raise too_large(self._limit)
+            return message
+
+        await self._app(scope, counted, send)
+
+
+def gunzip(data: bytes, limit: int) -> bytes:
+    """The body of a request with `Content-Encoding: gzip`, never more than `limit` bytes of it.
+
+    Raises:
+        MillpondError: SERVE-703, the data is not gzip; SERVE-707, there is more of it.
+
+    >>> import gzip
+    >>> gunzip(gzip.compress(b"abc"), 10)
+    b'abc'
+    """
+    inflate = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        plain = inflate.decompress(data, limit + 1)
+    except zlib.error as error:
+        detail = f"{error}."
+        raise MillpondError("SERVE-703", "the body is not gzip", detail=detail) from error
+    if len(plain) > limit:
+        raise too_large(limit)
+    if not inflate.eof:
+        raise MillpondError("SERVE-703", "the body is not gzip", detail="It ends too early.")
+    return plain

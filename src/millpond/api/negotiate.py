@@ -1,0 +1,70 @@
+"""Which form an answer takes: JSON by default, NDJSON or Arrow by `Accept`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.responses import Response
+
+from millpond.api import encode
+from millpond.errors import MillpondError
+from millpond.service.results import Answer
+
+
+def preferred(accept: str | None, offered: Sequence[str]) -> str:
+    """The form of `offered` that an `Accept` header likes best; the first one on a draw.
+
+    Raises:
+        MillpondError: SERVE-708, it accepts none of them.
+
+    >>> preferred("application/x-ndjson;q=0.5, */*;q=0.1", [encode.JSON, encode.NDJSON])
+    'application/x-ndjson'
+    """
+    if not accept or accept == "*/*":
+        return offered[0]
+    best, best_weight = None, 0.0
+    ranges = [_range(part) for part in accept.split(",")]
+    for form in offered:
+        fits = [(_exactness(kind, form), weight) for kind, weight in ranges]
+        exactness, weight = max(fits)
+        if exactness and weight > best_weight:
+            best, best_weight = form, weight
+    if best is None:
+        raise MillpondError(
+            "SERVE-708",
+            f'nothing here is of the media type "{accept}"',
+            hint=f"Accept {' or '.join(offered)}.",
+        )
+    return best
+
+
+def answer_response(answer: Answer, form: str) -> Response:
+    """An answer in one of its forms."""
+    if form == encode.ARROW:
+        body = encode.answer_arrow(answer)
+    elif form == encode.NDJSON:
+        body = encode.answer_ndjson(answer)
+    else:
+        body = encode.answer_json(answer)
+    return Response(body, headers=encode.answer_headers(answer), media_type=form)
+
+
+def _range(part: str) -> tuple[str, float]:
+    kind, *parameters = (piece.strip() for piece in part.split(";"))
+    weight = 1.0
+    for parameter in parameters:
+        if parameter.startswith("q="):
+            try:
+                weight = float(parameter[2:])
+            except ValueError:
+                weight = 0.0
+    return kind.lower(), weight
+
+
+def _exactness(kind: str, form: str) -> int:
+    """How exactly a media range names a form; 0 when it does not."""
+    if kind == form:
+        return 3
+    if kind == f"{form.partition('/')[0]}/*":
+        return 2
+    return int(kind == "*/*")

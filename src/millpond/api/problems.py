@@ -1,0 +1,122 @@
+"""Errors over HTTP: one shape for all, and the one table that gives each code its status."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from millpond.api.encode import JSON, dumps
+from millpond.errors import MillpondError
+
+log = logging.getLogger("millpond.api")
+
+#: The status of each code; a code that is not here has its family's.
+STATUSES: dict[str, int] = {
+    "CQL-208": 409,
+    "CQL-301": 501,
+    "POND-401": 409,
+    "POND-402": 409,
+    "POND-403": 410,
+    "POND-404": 422,
+    "POND-405": 422,
+    "POND-406": 503,
+    "POND-407": 409,
+    "POND-408": 409,
+    "POND-409": 409,
+    "POND-410": 503,
+    "DATA-503": 409,
+    "STORE-601": 503,
+    "STORE-603": 507,
+    "SERVE-703": 400,
+    "SERVE-704": 404,
+    "SERVE-705": 502,
+    "SERVE-706": 401,
+    "SERVE-707": 413,
+    "SERVE-708": 415,
+}
+
+_FAMILIES = {"CQL": 400, "POND": 409, "DATA": 400, "STORE": 500, "SERVE": 500, "INTERNAL": 500}
+
+
+def status_of(error: MillpondError) -> int:
+    """The HTTP status of an error.
+
+    >>> status_of(MillpondError("CQL-201", "")), status_of(MillpondError("STORE-603", ""))
+    (400, 507)
+    """
+    return STATUSES.get(error.code, _FAMILIES[error.code.partition("-")[0]])
+
+
+def problem(error: MillpondError, status: int | None = None, **beside: Any) -> Response:
+    """The response that tells of an error; `beside` stands next to "error" in the body."""
+    headers = {"WWW-Authenticate": "Bearer"} if error.code == "SERVE-706" else None
+    body = dumps({**error.to_json(), **beside})
+    return Response(body, status or status_of(error), headers, media_type=JSON)
+
+
+def install(app: FastAPI) -> None:
+    """Makes every error of the app a `problem`."""
+    app.add_exception_handler(MillpondError, _millpond)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unknown)
+
+
+async def _millpond(request: Request, error: Exception) -> Response:
+    assert isinstance(error, MillpondError)
+    if error.code == "CQL-201" and request.path_params:
+        # The name that is not found is the resource the path names.
+        return problem(error, 404)
+    if status_of(error) >= 500 and error.code != "CQL-301":
+        log.error("%s %s: %s", request.method, request.url.path, error)
+    return problem(error)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "json_invalid":
+        reason = first.get("ctx", {}).get("error", "")
+        detail = f"The body is not JSON: {reason} at offset {first['loc'][-1]}."
+        return problem(MillpondError("SERVE-703", "malformed JSON", detail=detail))
+    hint = "The calls and their parameters are described at /openapi.json."
+    detail = f"{where}: {first['msg']}."
+    malformed = MillpondError("SERVE-703", "malformed request", detail=detail, hint=hint)
+    return problem(malformed, 422)
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, MillpondError):
+        # Raised while the body was being read: the framework has wrapped it.
+        return problem(error.__cause__)
+    path = request.url.path
+    if error.status_code == 404:
+        missing = MillpondError("SERVE-704", f'no such resource: "{path}"')
+        return problem(missing, 404)
+    if error.status_code == 405:
+        wrong = MillpondError("SERVE-704", f'"{path}" does not take {request.method}')
+        response = problem(wrong, 405)
+        response.headers.update(error.headers or {})
+        return response
+    return problem(MillpondError("SERVE-703", str(error.detail)), error.status_code)
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return problem(internal())
+
+
+def internal() -> MillpondError:
+    """What a client is told of an error nobody foresaw; the log has the rest."""
+    return MillpondError(
+        "INTERNAL-901",
+        "the server failed at this request",
+        detail="This is a defect of Millpond, not of the request; the server's log has the trace.",
+    )

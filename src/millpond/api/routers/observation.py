@@ -1,0 +1,61 @@
+"""Health, figures and metrics: what operators and the console watch."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.responses import Response
+
+from millpond.api import VERSION, encode
+from millpond.api.routers.queries import not_available
+from millpond.api.routers.streams import stream_figures
+from millpond.api.surface import ServedPond
+
+
+def router(pond: ServedPond) -> APIRouter:
+    """The calls that look and do not touch."""
+    routes = APIRouter(tags=["observation"])
+
+    @routes.get("/healthz", response_class=Response)
+    async def liveness(ready: str | None = None) -> Response:
+        """200 while the server lives; with `?ready`, as `/readyz`."""
+        if ready is not None:
+            return _readiness(pond)
+        return Response(encode.dumps({"status": "alive"}), media_type=encode.JSON)
+
+    @routes.get("/readyz", response_class=Response)
+    async def readiness() -> Response:
+        """200 once the pond answers queries and takes rows, 503 before and after."""
+        return _readiness(pond)
+
+    @routes.get("/metrics", response_class=Response)
+    def metrics() -> Response:
+        """Prometheus."""
+        return Response(generate_latest(pond.metrics), media_type=CONTENT_TYPE_LATEST)
+
+    @routes.get("/v1/status", response_class=Response)
+    def status() -> Response:
+        """The pond at a glance: epoch, queries, streams, problems."""
+        figures = pond.status()
+        streams = [stream_figures(entry) for entry in figures["streams"]]
+        rest = {key: encode.plain(value) for key, value in figures.items() if key != "streams"}
+        body = {"version": VERSION, "ready": pond.ready, **rest, "streams": streams}
+        return Response(encode.dumps(body), media_type=encode.JSON)
+
+    @routes.get("/v1/entities", response_class=Response)
+    async def entities() -> Response:
+        """Control tables of operators, queues and synopses (not available yet)."""
+        raise not_available("control tables are")
+
+    @routes.api_route("/v1/entities/{entity}", methods=["GET", "PATCH"], response_class=Response)
+    async def one_entity(entity: str) -> Response:
+        """One row of the control tables (not available yet)."""
+        raise not_available("control tables are")
+
+    return routes
+
+
+def _readiness(pond: ServedPond) -> Response:
+    ready = pond.ready
+    body = encode.dumps({"status": "ready" if ready else "not ready"})
+    return Response(body, 200 if ready else 503, media_type=encode.JSON)

@@ -1,0 +1,183 @@
+"""`/v1/queries`: register, list, invoke, alter, explain, unregister."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from millpond.api import encode
+from millpond.api.negotiate import answer_response, preferred
+from millpond.api.surface import QueryHandle, ServedPond
+from millpond.errors import MillpondError
+from millpond.model.time import parse_instant
+
+Level = Literal["syntax", "logical", "rewritten", "shared", "runtime"]
+
+#: Names an option cannot have, because they say something else at registration.
+_RESERVED = frozenset({"cql", "name"})
+
+
+class RegistrationBody(BaseModel):
+    """A query to register."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    cql: str
+    name: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+def not_available(what: str) -> MillpondError:
+    """The error of a call that is part of the interface and not yet of the server."""
+    return MillpondError("CQL-301", f"{what} not available yet")
+
+
+def router(pond: ServedPond) -> APIRouter:
+    """The calls on standing queries."""
+    routes = APIRouter(tags=["queries"])
+
+    @routes.post("/v1/queries", status_code=201, response_class=Response)
+    def register(body: RegistrationBody | list[RegistrationBody]) -> Response:
+        """Registers one query, or a list of them all together.
+
+        A list is registered whole or not at all: at the first query that is wrong nothing is
+        registered, and the error's `detail` begins with its position in the list, from 0.
+        """
+        if isinstance(body, list):
+            for index, item in enumerate(body):
+                _check_options(item.options, index)
+            registrations = [(item.cql, item.name, item.options) for item in body]
+            try:
+                handles = pond.register_many(registrations)
+            except MillpondError as error:
+                raise _indexed(error, body) from error
+            return _json([_handle(handle) for handle in handles], 201)
+        _check_options(body.options)
+        handle = pond.register(body.cql, body.name, **body.options)
+        response = _json(_handle(handle), 201)
+        response.headers["Location"] = f"/v1/queries/{handle.id}"
+        return response
+
+    @routes.get("/v1/queries", response_class=Response)
+    def list_queries(
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
+        after: Annotated[int, Query(description="the id the page starts after")] = -1,
+        containing: Annotated[str, Query(description="a part of the name or the text")] = "",
+    ) -> Response:
+        """A page of the registered queries by id; `next` is the next page's `after`, or null."""
+        wanted = containing.lower()
+        found = [
+            query
+            for query in pond.queries()
+            if wanted in query.name.lower() or wanted in query.text.lower()
+        ]
+        rest = sorted((query for query in found if query.id > after), key=lambda query: query.id)
+        page = rest[:limit]
+        body = {
+            "queries": [encode.definition_json(query) for query in page],
+            "total": len(found),
+            "next": page[-1].id if len(rest) > limit else None,
+        }
+        return _json(body)
+
+    @routes.get("/v1/queries/{query}", response_class=Response)
+    def describe(query: str) -> Response:
+        """What a query is and how it does."""
+        return _json(_handle(_find(pond, query)))
+
+    @routes.patch("/v1/queries/{query}", response_class=Response)
+    def alter(query: str, options: dict[str, Any]) -> Response:
+        """Sets options of a query: `{"active": false}`, `{"weight": 0.5}`, …"""
+        handle = _find(pond, query)
+        _check_options(options)
+        handle.alter(**options)
+        return _json(_handle(handle))
+
+    @routes.delete("/v1/queries/{query}", status_code=204, response_class=Response)
+    def unregister(query: str) -> Response:
+        """Unregisters a query."""
+        _find(pond, query).unregister()
+        return Response(status_code=204)
+
+    @routes.get("/v1/queries/{query}/result", response_class=Response)
+    def invoke(
+        query: str,
+        at: Annotated[str | None, Query(description="an instant, ISO 8601")] = None,
+        accept: Annotated[str | None, Header()] = None,
+    ) -> Response:
+        """The query's answer as of now, or as of a kept instant."""
+        form = preferred(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
+        instant = None if at is None else _instant(at)
+        return answer_response(_find(pond, query).invoke(instant), form)
+
+    @routes.get("/v1/queries/{query}/plan", response_class=Response)
+    def plan(query: str, level: Level = "logical") -> Response:
+        """The query's plan as text, at a level of EXPLAIN."""
+        handle = _find(pond, query)
+        return _json({"id": handle.id, "level": level, "plan": handle.plan(level)})
+
+    @routes.get("/v1/queries/{query}/changes", response_class=Response)
+    def changes(query: str) -> Response:
+        """Changes of a query's answer (not available yet)."""
+        _find(pond, query)
+        raise not_available("subscribing to changes is")
+
+    @routes.get("/v1/plan", response_class=Response)
+    def explain(
+        query: Annotated[str | None, Query(description="a query's text or name")] = None,
+        level: Level = "logical",
+    ) -> Response:
+        """The plan a query would have, registered or not."""
+        if query is None:
+            raise not_available("the plan of all queries together is")
+        return _json({"level": level, "plan": pond.explain(query, level)})
+
+    return routes
+
+
+def _json(body: Any, status: int = 200) -> Response:
+    return Response(encode.dumps(body), status, media_type=encode.JSON)
+
+
+def _handle(handle: QueryHandle) -> dict[str, Any]:
+    facts = encode.plain(handle.describe())
+    if isinstance(at := facts.get("registered_at"), int):
+        facts["registered_at"] = encode.instant_text(at)
+    return {"id": handle.id, "name": handle.name, **facts}
+
+
+def _find(pond: ServedPond, query: str) -> QueryHandle:
+    return pond.query(int(query) if query.isdecimal() else query)
+
+
+def _instant(text: str) -> int:
+    try:
+        # A "+" of a zone that was not escaped in the URL has become a space.
+        return parse_instant(text.strip().replace(" ", "+") if text.count(":") > 2 else text)
+    except ValueError:
+        raise MillpondError(
+            "SERVE-703",
+            f'"{text}" is not an instant',
+            hint="Write it like 2026-03-01T12:00:00 or 2026-03-01T12:00:00Z.",
+        ) from None
+
+
+def _check_options(options: dict[str, Any], index: int | None = None) -> None:
+    for name in options:
+        if name in _RESERVED or not name.isidentifier():
+            detail = None if index is None else f"Query {index} of the list."
+            raise MillpondError("CQL-214", f'no option is called "{name}"', detail=detail)
+
+
+def _indexed(error: MillpondError, body: list[RegistrationBody]) -> MillpondError:
+    """The error of a list with the position of the query that has it."""
+    index = getattr(error, "index", None)
+    if index is None and error.text is not None:
+        index = next((i for i, item in enumerate(body) if item.cql == error.text), None)
+    if index is not None:
+        detail = f"Query {index} of the list; none was registered."
+        error.detail = f"{detail} {error.detail}" if error.detail else detail
+    return error

@@ -1,0 +1,70 @@
+"""`POST /v1/statements`: CQL as text."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header
+from pydantic import BaseModel, ConfigDict
+from starlette.responses import Response
+
+from millpond.api import encode
+from millpond.api.negotiate import answer_response, preferred
+from millpond.api.problems import internal, log, problem, status_of
+from millpond.api.script import Script
+from millpond.api.surface import ServedPond
+from millpond.errors import MillpondError
+from millpond.service.results import StatementResult
+
+
+class StatementsBody(BaseModel):
+    """Statements to run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str
+
+
+def router(pond: ServedPond) -> APIRouter:
+    """The call of the module's first line."""
+    routes = APIRouter(tags=["statements"])
+
+    @routes.post("/v1/statements", response_class=Response)
+    def run_statements(
+        body: StatementsBody, accept: Annotated[str | None, Header()] = None
+    ) -> Response:
+        """Runs statements in order, as `millpond run` would.
+
+        JSON: `{"results": […]}`; NDJSON: one result a line; Arrow: the rows of the only answer,
+        for a text with exactly one. When a statement fails, the results of the statements before
+        it stand as `results` next to `error`: what they did stays done.
+        """
+        form = preferred(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
+        script = Script.parse(body.text)
+        if form == encode.ARROW and script.answered != 1:
+            raise MillpondError(
+                "SERVE-708",
+                f"{script.answered} answers do not make one Arrow stream",
+                hint="Send one query or INVOKE a request, or accept application/json.",
+            )
+        results: list[StatementResult] = []
+        try:
+            results.extend(script.run(pond))
+        except MillpondError as error:
+            return problem(error, status_of(error), results=_results(results))
+        except Exception:
+            log.exception("POST /v1/statements failed")
+            return problem(internal(), results=_results(results))
+        if form == encode.ARROW:
+            answer = next(r.answer for r in results if r.answer is not None)
+            return answer_response(answer, form)
+        if form == encode.NDJSON:
+            lines = b"".join(encode.dumps(r) + b"\n" for r in _results(results))
+            return Response(lines, media_type=form)
+        return Response(encode.dumps({"results": _results(results)}), media_type=form)
+
+    return routes
+
+
+def _results(results: list[StatementResult]) -> list[dict[str, object]]:
+    return [encode.result_json(result) for result in results]

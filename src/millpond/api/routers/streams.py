@@ -1,0 +1,103 @@
+"""`/v1/streams` and `/v1/relations`: what is declared, and rows pushed into a stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from millpond.api import encode
+from millpond.api.limits import gunzip
+from millpond.api.surface import RowFormat, ServedPond
+from millpond.errors import MillpondError
+
+#: The media types rows may come in.
+FORMATS: dict[str, RowFormat] = {
+    "application/x-ndjson": "ndjson",
+    "application/ndjson": "ndjson",
+    "application/jsonl": "ndjson",
+    "text/csv": "csv",
+    "application/vnd.apache.arrow.stream": "arrow",
+}
+
+_ROWS = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/x-ndjson": {"schema": {"type": "string"}},
+            "text/csv": {"schema": {"type": "string"}},
+            "application/vnd.apache.arrow.stream": {
+                "schema": {"type": "string", "format": "binary"}
+            },
+        },
+    },
+    "parameters": [
+        {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string"}},
+        {"name": "Content-Encoding", "in": "header", "schema": {"enum": ["identity", "gzip"]}},
+    ],
+}
+
+
+def router(pond: ServedPond, max_body: int) -> APIRouter:
+    """The calls on streams and relations; no body unpacks to more than `max_body` bytes."""
+    routes = APIRouter(tags=["streams"])
+
+    @routes.get("/v1/streams", response_class=Response)
+    def list_streams() -> Response:
+        """The streams: their declaration and how they do."""
+        figures = {entry["name"]: stream_figures(entry) for entry in pond.status()["streams"]}
+        streams = [
+            {**encode.definition_json(stream), **figures.get(stream.name, {})}
+            for stream in pond.streams()
+        ]
+        return Response(encode.dumps({"streams": streams}), media_type=encode.JSON)
+
+    @routes.get("/v1/relations", response_class=Response)
+    def list_relations() -> Response:
+        """The relations."""
+        relations = [encode.definition_json(relation) for relation in pond.relations()]
+        return Response(encode.dumps({"relations": relations}), media_type=encode.JSON)
+
+    @routes.post("/v1/streams/{stream}/tuples", response_class=Response, openapi_extra=_ROWS)
+    async def ingest(stream: str, request: Request) -> Response:
+        """Pushes rows: NDJSON, CSV with a header line, or an Arrow IPC stream.
+
+        Answered only once the rows are durable. The same `Idempotency-Key` with the same rows
+        does nothing again; with other rows it is refused.
+        """
+        format = _format(request.headers.get("content-type", ""))
+        data = await request.body()
+        encoding = request.headers.get("content-encoding", "identity").lower()
+        if encoding == "gzip":
+            data = await run_in_threadpool(gunzip, data, max_body)
+        elif encoding != "identity":
+            hint = "Send it as it is or with gzip."
+            raise MillpondError("SERVE-708", f'no such encoding: "{encoding}"', hint=hint)
+        key = request.headers.get("idempotency-key")
+        receipt = await run_in_threadpool(pond.ingest_text, stream, data, format, key)
+        return Response(encode.dumps(encode.receipt_json(receipt)), media_type=encode.JSON)
+
+    return routes
+
+
+def stream_figures(entry: dict[str, Any]) -> dict[str, Any]:
+    """One stream's entry of `pond.status()` as JSON values."""
+    heartbeat = entry.get("heartbeat")
+    if isinstance(heartbeat, int):
+        entry = {**entry, "heartbeat": encode.instant_text(heartbeat)}
+    figures: dict[str, Any] = encode.plain(entry)
+    return figures
+
+
+def _format(content_type: str) -> RowFormat:
+    media = content_type.partition(";")[0].strip().lower()
+    if media not in FORMATS:
+        raise MillpondError(
+            "SERVE-708",
+            f'rows cannot come as "{media}"' if media else "the rows have no media type",
+            hint="Set Content-Type to application/x-ndjson, text/csv or "
+            "application/vnd.apache.arrow.stream.",
+        )
+    return FORMATS[media]

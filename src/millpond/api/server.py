@@ -1,0 +1,138 @@
+"""Serving a pond: a port of our own, one line when ready, a graceful end."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import uvicorn
+
+from millpond.api.app import MAX_BODY, create_app
+from millpond.api.surface import ServedPond
+from millpond.errors import MillpondError
+
+#: "mill" on a telephone's keys.
+DEFAULT_PORT = 6455
+
+#: How long requests under way may take to end once the server is told to stop, in seconds.
+GRACE = 10
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Takes the port, before anything that takes time is started.
+
+    Clients that connect from now on wait until the server is up.
+
+    Raises:
+        MillpondError: SERVE-701, the port is in use or cannot be had.
+    """
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        taken = socket.socket(family, socket.SOCK_STREAM)
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((host, port))
+        # Without listening, SO_REUSEADDR would let a second server bind it as well.
+        taken.listen(2048)
+    except OSError as error:
+        taken.close()
+        in_use = error.errno == errno.EADDRINUSE
+        raise MillpondError(
+            "SERVE-701",
+            f"port {port} is in use" if in_use else f'cannot listen on "{host}" port {port}',
+            detail=None if in_use else f"{error.strerror or error}.",
+            hint="Choose another with --port; --port 0 takes any that is free.",
+        ) from error
+    return taken
+
+
+def serve(
+    pond: ServedPond,
+    host: str = "127.0.0.1",
+    port: int = DEFAULT_PORT,
+    token: str | None = None,
+    *,
+    listener: socket.socket | None = None,
+    max_body: int = MAX_BODY,
+    on_ready: Callable[[str], None] | None = None,
+) -> int | None:
+    """Serves a pond until SIGTERM or SIGINT; the pond stays the caller's to close.
+
+    Args:
+        pond: What is served.
+        host: Where to listen, unless `listener` is given.
+        port: The same; 0 takes any free port.
+        token: What clients must bear, if anything.
+        listener: A socket from `bind`.
+        max_body: The largest request body, in bytes.
+        on_ready: Called with the server's URL once it answers, instead of printing a line.
+
+    Returns:
+        The signal that ended it, or None.
+
+    Raises:
+        MillpondError: SERVE-701.
+    """
+    listener = listener or bind(host, port)
+    app = create_app(pond, token=token, max_body=max_body)
+    config = uvicorn.Config(
+        app,
+        # What fails in a request is logged with the request by `problems`.
+        log_level="critical",
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=GRACE,
+        server_header=False,
+    )
+    server = Server(config, url_of(listener), on_ready or announce)
+    server.run(sockets=[listener])
+    return server.ended_by
+
+
+def url_of(listener: socket.socket) -> str:
+    """The URL of a listening socket, one a browser on this machine can open."""
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def announce(url: str) -> None:
+    """The one line a server prints."""
+    print(f"Millpond is ready: console {url}/  API {url}/v1  metrics {url}/metrics", flush=True)
+
+
+class Server(uvicorn.Server):
+    """uvicorn that says when it is up, and leaves it to the caller what a signal ends in."""
+
+    def __init__(self, config: uvicorn.Config, url: str, on_ready: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self.url = url
+        self.ended_by: int | None = None
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready(self.url)
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        # uvicorn raises the signal anew once it has stopped, which would end the process before
+        # the pond is closed.
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {s: signal.signal(s, self.handle_exit) for s in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            if self._captured_signals:
+                self.ended_by = self._captured_signals[0]
+                print("Millpond is stopping.", file=sys.stderr, flush=True)

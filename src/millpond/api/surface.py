@@ -1,0 +1,99 @@
+"""What a way in relies on: the pond's surface, in this process or behind HTTP.
+
+The command line, the shell and the HTTP interface are written against these protocols, so each
+works alike on `millpond.service.pond.Pond` and on `millpond.api.client.RemotePond`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+import pyarrow as pa
+from prometheus_client import CollectorRegistry
+
+from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.service.results import Answer, IngestReceipt, StatementResult
+
+#: How the rows of a push may be written.
+RowFormat = Literal["ndjson", "csv", "arrow"]
+
+#: One query of a list to register: its CQL, its name or None, and its options.
+Registration = tuple[str, str | None, dict[str, Any]]
+
+
+class QueryHandle(Protocol):
+    """A standing query, from its registration until it is unregistered."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def name(self) -> str: ...
+
+    def invoke(self, at: Any = None) -> Answer: ...
+
+    def describe(self) -> dict[str, Any]: ...
+
+    def plan(self, level: str = "logical") -> str: ...
+
+    def alter(self, **options: Any) -> Any: ...
+
+    def unregister(self) -> None: ...
+
+
+class Statements(Protocol):
+    """Whatever runs the statements of a text in order."""
+
+    def execute(self, text: str) -> list[StatementResult]: ...
+
+
+class Surface(Statements, Protocol):
+    """A pond, wherever it is."""
+
+    def register(self, cql: str, name: str | None = None, **options: Any) -> QueryHandle: ...
+
+    def register_many(self, queries: Sequence[Registration]) -> Sequence[QueryHandle]: ...
+
+    def query(self, name_or_id: str | int) -> QueryHandle: ...
+
+    def ask(self, cql: str) -> Answer: ...
+
+    def ingest(
+        self,
+        stream: str,
+        rows: pa.Table | list[dict[str, Any]],
+        idempotency_key: str | None = None,
+    ) -> IngestReceipt: ...
+
+    def ingest_text(
+        self,
+        stream: str,
+        data: bytes,
+        format: RowFormat,
+        idempotency_key: str | None = None,
+    ) -> IngestReceipt: ...
+
+    def explain(self, text_or_name: str, level: str = "logical") -> str: ...
+
+    def streams(self) -> Sequence[StreamDef]: ...
+
+    def relations(self) -> Sequence[RelationDef]: ...
+
+    def queries(self) -> Sequence[QueryDef]: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+    @property
+    def ready(self) -> bool: ...
+
+    def catch_up(self, timeout: float | None = None) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+class ServedPond(Surface, Protocol):
+    """A pond in this process: it has metrics too."""
+
+    @property
+    def metrics(self) -> CollectorRegistry: ...

@@ -1,0 +1,42 @@
+"""`millpond bench`: finds a benchmark of the source tree and runs it."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import millpond
+from millpond.errors import MillpondError
+
+
+def benches() -> dict[str, Path]:
+    """The benchmarks by name: of the directory one is in, or of the tree Millpond runs from."""
+    package = millpond.__file__
+    trees = [Path.cwd(), *([Path(package).resolve().parents[2]] if package else [])]
+    for tree in trees:
+        found = {path.stem: path for path in sorted((tree / "benchmarks").glob("[!_]*.py"))}
+        if found:
+            return found
+    return {}
+
+
+def run_bench(name: str, arguments: Sequence[str]) -> None:
+    """Runs a benchmark as a script with its own arguments.
+
+    Raises:
+        MillpondError: SERVE-704, there is none of that name.
+    """
+    found = benches()
+    path = found.get(name.replace("-", "_"))
+    if path is None:
+        hint = (
+            f"There are: {', '.join(found)}."
+            if found
+            else ("Benchmarks are part of the source tree; run this from its directory.")
+        )
+        raise MillpondError("SERVE-704", f'no benchmark is called "{name}"', hint=hint)
+    sys.argv = [str(path), *arguments]
+    sys.path.insert(0, str(path.parent))
+    runpy.run_path(str(path), run_name="__main__")

@@ -1,0 +1,173 @@
+"""How statements' results are printed: tables for people, JSON and CSV for programs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol, TextIO
+
+import pyarrow as pa
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from millpond.api.encode import instant_text, json_rows
+from millpond.model.time import format_instant
+from millpond.service.results import Answer, StatementResult
+
+#: Rows a printed table shows at most; JSON and CSV show all.
+SHOWN_ROWS = 1000
+
+
+class Format(StrEnum):
+    """The formats of `millpond run`."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+class Writer(Protocol):
+    """Prints results, one after the other."""
+
+    def write(self, result: StatementResult) -> None: ...
+
+
+def writer(format: Format, out: TextIO | None = None) -> Writer:
+    """The writer of a format, to stdout unless said otherwise."""
+    out = out or sys.stdout
+    match format:
+        case Format.JSON:
+            return JsonWriter(out)
+        case Format.CSV:
+            return CsvWriter(out)
+        case Format.TABLE:
+            return TableWriter(out)
+
+
+class JsonWriter:
+    """One object a line for every statement that answered with rows or with a text."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def write(self, result: StatementResult) -> None:
+        """Prints a result; one that is only a message is not an answer and prints nothing."""
+        table = rows_of(result)
+        if table is None:
+            return
+        answer = result.answer
+        body = {
+            "statement": result.statement,
+            "query": (answer.query if answer else None) or result.name,
+            "as_of": instant_text(answer.as_of) if answer else None,
+            "final": answer.final if answer else None,
+            "columns": list(table.column_names),
+            "rows": json_rows(table),
+        }
+        # ASCII, so that the line is the same whatever the terminal's encoding is.
+        print(json.dumps(body), file=self._out, flush=True)
+
+
+class CsvWriter:
+    """A header and rows for every statement that answered; an empty line between two of them."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._started = False
+
+    def write(self, result: StatementResult) -> None:
+        """Prints a result, unless it is only a message."""
+        table = rows_of(result)
+        if table is None:
+            return
+        if self._started:
+            print(file=self._out)
+        self._started = True
+        lines = csv.writer(self._out, lineterminator="\n")
+        lines.writerow(table.column_names)
+        lines.writerows(json_rows(table))
+        self._out.flush()
+
+
+class TableWriter:
+    """Tables with a last line that says as of when they hold; messages as they are."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._console = Console(
+            file=out,
+            # What is not a terminal has no width to fit into, and cells must not be cut for it.
+            width=None if out.isatty() else 10_000,
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    def write(self, result: StatementResult) -> None:
+        """Prints a result."""
+        if result.answer is not None:
+            self._print(result.answer.table, footer(result.answer))
+        elif result.table is not None:
+            self._print(result.table, _count(result.table.num_rows))
+        elif result.text is not None:
+            self._console.print(Text(result.text.rstrip("\n")))
+        elif result.message:
+            self._console.print(Text(result.message, style="dim"))
+        self._console.file.flush()
+
+    def _print(self, rows: pa.Table, last: str) -> None:
+        grid = Table(box=box.ROUNDED, header_style="bold", border_style="dim")
+        for field in rows.schema:
+            grid.add_column(Text(field.name), justify="right" if _is_number(field.type) else "left")
+        shown = rows.slice(0, SHOWN_ROWS)
+        columns = [column.to_pylist() for column in shown.columns]
+        for row in zip(*columns, strict=True):
+            grid.add_row(*(_cell(value) for value in row))
+        self._console.print(grid)
+        if rows.num_rows > SHOWN_ROWS:
+            rest = rows.num_rows - SHOWN_ROWS
+            self._console.print(Text(f"… {rest:,} more rows", style="yellow"))
+        self._console.print(Text(last, style="dim"))
+
+
+def rows_of(result: StatementResult) -> pa.Table | None:
+    """The rows of a result: an answer's, a table's, a text as one row; None for a message."""
+    if result.answer is not None:
+        return result.answer.table
+    if result.table is not None:
+        return result.table
+    return pa.table({"plan": [result.text]}) if result.text is not None else None
+
+
+def footer(answer: Answer) -> str:
+    """What is said below an answer's rows."""
+    state = "final" if answer.final else "not final"
+    line = f"{_count(len(answer))} as of {format_instant(answer.as_of)}, {state}"
+    if answer.complete:
+        return line
+    since = answer.complete_since
+    return (
+        f"{line}; incomplete: kept only {f'since {format_instant(since)}' if since else 'in part'}"
+    )
+
+
+def _count(rows: int) -> str:
+    return "1 row" if rows == 1 else f"{rows:,} rows"
+
+
+def _is_number(arrow: pa.DataType) -> bool:
+    kinds = pa.types
+    return bool(kinds.is_integer(arrow) or kinds.is_floating(arrow) or kinds.is_decimal(arrow))
+
+
+def _cell(value: Any) -> Text:
+    if value is None:
+        return Text("NULL", style="dim italic")
+    if isinstance(value, datetime):
+        return Text(value.isoformat(sep=" "))
+    # A line break or a tab within a cell would break the grid, an escape the terminal.
+    text = str(value)
+    return Text(text if text.isprintable() else repr(text)[1:-1])

@@ -1,0 +1,214 @@
+"""`millpond`: run, serve, shell, demo, bench.
+
+What takes seconds to import (Spark, above all) is imported by the command that needs it, after its
+arguments, its file and its port have been found in order.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from millpond.cli.formats import Format
+from millpond.errors import MillpondError
+
+#: The port of `millpond serve`, and where `millpond shell` looks for it.
+PORT = 6455
+
+
+class Commands(TyperGroup):
+    """The commands, each error of which is one text on stderr and exit status 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except MillpondError as error:
+            complain(error)
+        except (OSError, EOFError, RuntimeError, ValueError, TypeError, LookupError) as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            # A trace is for whoever repairs Millpond, not for whoever uses it.
+            if os.environ.get("MILLPOND_TRACE"):
+                raise
+            complain(
+                MillpondError(
+                    "INTERNAL-901",
+                    f"{type(error).__name__}: {error}",
+                    hint="This is a defect of Millpond. Set MILLPOND_TRACE=1 to see where.",
+                )
+            )
+        raise typer.Exit(1)
+
+
+app = typer.Typer(
+    name="millpond",
+    cls=Commands,
+    help="Millpond: standing queries over streams.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Store = Annotated[
+    Path | None,
+    typer.Option("--store", metavar="DIR", help="Where state is kept; a temporary one if absent."),
+]
+Master = Annotated[
+    str | None, typer.Option("--master", metavar="URL", help="Spark's master; local if absent.")
+]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", envvar="MILLPOND_TOKEN", help="What clients must bear."),
+]
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Standing queries over streams."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
+    )
+    if version:
+        from importlib.metadata import version as installed
+
+        print(f"millpond {installed('millpond')}")
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    file: Annotated[str, typer.Argument(metavar="FILE.cql", help="The script; - is stdin.")],
+    store: Store = None,
+    format: Annotated[Format, typer.Option("--format", help="How answers are printed.")] = (
+        Format.TABLE
+    ),
+    master: Master = None,
+) -> None:
+    """Runs a script's statements in order and prints what they answer."""
+    from millpond.cli.running import run_script
+
+    run_script(file, store, format, master)
+
+
+@app.command()
+def serve(
+    store: Store = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes any free one.")] = PORT,
+    master: Master = None,
+    token: Token = None,
+    max_body_mb: Annotated[int, typer.Option(min=1, help="The largest request body, MB.")] = 64,
+) -> None:
+    """Serves a pond: the HTTP API, the console and the metrics."""
+    from millpond.api import server
+
+    listener = server.bind(host, port)
+    if not token and host not in ("127.0.0.1", "localhost", "::1"):
+        _note(f"whoever reaches {host} can read and write: set --token or MILLPOND_TOKEN")
+    if store is None:
+        _note("without --store everything is gone when the server ends")
+    _note("starting …")
+    signal.signal(signal.SIGTERM, _terminated)
+
+    from millpond.service.composition import open_pond
+
+    pond = open_pond(store, master=master)
+    try:
+        ended_by = server.serve(
+            pond, token=token, listener=listener, max_body=max_body_mb * 1024 * 1024
+        )
+    finally:
+        pond.close()
+    if ended_by == signal.SIGINT:
+        raise typer.Exit(130)
+
+
+@app.command()
+def shell(
+    url: Annotated[
+        str, typer.Option("--url", envvar="MILLPOND_URL", metavar="URL", help="The server's URL.")
+    ] = f"http://127.0.0.1:{PORT}",
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", metavar="DIR", help="Open this store here instead of a server."),
+    ] = None,
+    master: Master = None,
+    token: Token = None,
+) -> None:
+    """Talks CQL to a server (or to a store nothing else has open)."""
+    from millpond.cli.shell import talk
+
+    if store is None:
+        from millpond.api.client import connect
+
+        with connect(url, token) as pond:
+            failed = talk(pond, str(url))
+    else:
+        from millpond.service.composition import open_pond
+
+        opened = open_pond(store, master=master)
+        try:
+            failed = talk(opened, str(store))
+        finally:
+            opened.close()
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def demo(
+    serve: Annotated[bool, typer.Option("--serve", help="Leave the server up afterwards.")] = False,
+    port: Annotated[int, typer.Option(help="The port of --serve.")] = PORT,
+) -> None:
+    """Replays real flights past thousands of standing queries."""
+    from millpond.cli.demo import run_demo
+
+    run_demo(serve=serve, port=port)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A file of benchmarks/.")],
+) -> None:
+    """Runs one benchmark, side by side with its peers; further arguments are its own."""
+    from millpond.cli.benches import run_bench
+
+    run_bench(name, context.args)
+
+
+def complain(error: MillpondError, source: str | None = None) -> None:
+    """Prints an error on stderr, with the place in its source if it is known."""
+    if source is not None and error.line is not None:
+        print(f"{source}:{error.line}:{error.column}:", file=sys.stderr)
+    print(error.render(), file=sys.stderr)
+
+
+def _note(text: str) -> None:
+    print(f"Millpond: {text}", file=sys.stderr, flush=True)
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    # Until the server is up and again once it is down, SIGTERM unwinds like an exit, so that
+    # what has been opened is closed.
+    raise SystemExit(0)
+
+
+def main() -> None:
+    """The entry point."""
+    app(prog_name="millpond")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""`millpond run`: a script from its file to its answers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import typer
+
+from millpond.api.script import Script
+from millpond.cli.formats import Format, writer
+from millpond.cli.reading import ReadingProgress
+from millpond.errors import MillpondError
+
+
+def run_script(file: str, store: Path | None, format: Format, master: str | None) -> None:
+    """Runs a script, printing each answer as it is given.
+
+    The grammar of the whole script is checked before Spark is started.
+
+    Raises:
+        typer.Exit: with status 1, after the error has been printed with its line and column.
+    """
+    from millpond.cli.main import complain
+
+    source = "stdin" if file == "-" else file
+    try:
+        script = Script.parse(read_script(file))
+
+        from millpond.service.composition import open_pond
+
+        progress = ReadingProgress()
+        pond = open_pond(store, master=master, bounded=True, progress=progress)
+        try:
+            out = writer(format)
+            for result in script.run(pond):
+                progress.pause()
+                out.write(result)
+            # Queries nobody invoked see their sources to the end all the same.
+            pond.catch_up()
+        finally:
+            progress.close()
+            pond.close()
+    except MillpondError as error:
+        sys.stdout.flush()
+        complain(error, source)
+        raise typer.Exit(1) from None
+
+
+def read_script(file: str) -> str:
+    """The text of a script.
+
+    Raises:
+        MillpondError: DATA-502, the file cannot be read.
+    """
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        detail = f"{reason}."
+        raise MillpondError("DATA-502", f'cannot read script "{file}"', detail=detail) from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise MillpondError(
+            "DATA-502",
+            f'cannot read script "{file}"',
+            detail=f"It is not UTF-8: byte {error.start} is {data[error.start]:#04x}.",
+        ) from error

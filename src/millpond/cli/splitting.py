@@ -1,0 +1,46 @@
+"""Where a statement ends while it is still being typed.
+
+The grammar needs whole statements; at a prompt the question comes first whether there is one. Only
+what can hide a semicolon matters here: quotes and comments.
+"""
+
+from __future__ import annotations
+
+import re
+
+_HIDING = re.compile(
+    r"""
+      '(?:[^']|'')*(?P<string>'|\Z)
+    | "(?:[^"]|"")*(?P<name>"|\Z)
+    | --[^\n]*
+    | /\*.*?(?P<comment>\*/|\Z)
+    | ;
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def split(text: str) -> tuple[list[str], str]:
+    """The complete statements of a text, without their semicolons, and what is left.
+
+    >>> split("SELECT ';' FROM s; -- one;\\nSELECT")
+    (["SELECT ';' FROM s"], ' -- one;\\nSELECT')
+    """
+    statements, start = [], 0
+    for match in _HIDING.finditer(text):
+        if match[0] == ";":
+            if not blank(text[start : match.start()]):
+                statements.append(text[start : match.start()].strip())
+            start = match.end()
+    return statements, text[start:]
+
+
+def blank(text: str) -> bool:
+    """Whether a text holds nothing but space and comments.
+
+    >>> blank(" -- nothing\\n"), blank("SHOW STREAMS")
+    (True, False)
+    """
+    return not _COMMENT.sub("", text).strip()
