@@ -187,13 +187,14 @@ def open_arrow(path: str | Path, checksum: str | None = None) -> pa.Table:
     if table is not None:
         return table
     try:
-        source = pa.memory_map(key)
-        if checksum is not None and not _open_tables.verified(key, checksum):
-            found = xxhash.xxh3_64(memoryview(source.read_buffer())).hexdigest()
-            if found != checksum:
-                raise corrupt(path, "Its bytes are not those that were written.")
-            source.seek(0)
-        table = pa.ipc.open_file(source).read_all()
+        # Closing gives back the descriptor; the mapping lives as long as the table's buffers.
+        with pa.memory_map(key) as source:
+            if checksum is not None and not _open_tables.verified(key, checksum):
+                found = xxhash.xxh3_64(memoryview(source.read_buffer())).hexdigest()
+                if found != checksum:
+                    raise corrupt(path, "Its bytes are not those that were written.")
+                source.seek(0)
+            table = pa.ipc.open_file(source).read_all()
     except FileNotFoundError as error:
         raise corrupt(path, "There is no such file.") from error
     except (pa.ArrowException, OSError, ValueError) as error:

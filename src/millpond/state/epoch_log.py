@@ -110,19 +110,28 @@ class EpochLog:
             after = succeed(before, settled)
             next_id = max([self._saved_next_id, *(d.id + 1 for d in settled.add)])
             reach("epoch.before_write")
-            with self._database.transaction() as connection:
-                self._write(connection, settled, next_id)
-                reach("epoch.before_commit")
+            try:
+                with self._database.transaction() as connection:
+                    self._write(connection, settled, next_id)
+                    reach("epoch.before_commit")
+            except BaseException:
+                # An interrupt may come when the transaction is already durable: look.
+                if self._database.read("SELECT max(epoch) FROM epoch")[0][0] == after.epoch:
+                    self._publish(after, settled, next_id)
+                raise
             reach("epoch.after_commit")
-            self._saved_next_id = next_id
-            self._next_segment = max([self._next_segment, *(s.id + 1 for s in settled.segments)])
-            self._next_match = max([self._next_match, *(m.id + 1 for m in settled.matches)])
-            self._batches.update(sorted(settled.batches))
-            with self._readers:
-                self._version = after
-                self._unreferenced += [(after.epoch, path) for path in settled.unreferenced]
+            self._publish(after, settled, next_id)
         reach("epoch.after_publish")
         return after
+
+    def _publish(self, after: Version, settled: Settled, next_id: int) -> None:
+        self._saved_next_id = next_id
+        self._next_segment = max([self._next_segment, *(s.id + 1 for s in settled.segments)])
+        self._next_match = max([self._next_match, *(m.id + 1 for m in settled.matches)])
+        self._batches.update(sorted(settled.batches))
+        with self._readers:
+            self._version = after
+            self._unreferenced += [(after.epoch, path) for path in settled.unreferenced]
 
     @contextmanager
     def pin(self) -> Iterator[Version]:

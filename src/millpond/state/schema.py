@@ -56,12 +56,13 @@ CREATE TABLE relation_delta (
 CREATE TABLE inbox (              -- a row is an acknowledgement
   number INTEGER PRIMARY KEY, stream_id INTEGER NOT NULL, rows INTEGER NOT NULL, high INTEGER,
   heartbeat INTEGER NOT NULL, arrived_at INTEGER NOT NULL, idempotency_key TEXT, fingerprint TEXT,
-  receipt TEXT NOT NULL, accepted_at INTEGER NOT NULL, done INTEGER NOT NULL,
-  collected INTEGER NOT NULL
+  receipt TEXT NOT NULL, accepted_at INTEGER NOT NULL, bytes INTEGER NOT NULL,
+  checksum TEXT NOT NULL, done INTEGER NOT NULL, collected INTEGER NOT NULL
 );
 CREATE INDEX inbox_key ON inbox (stream_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX inbox_open ON inbox (stream_id, number) WHERE done = 0;
 CREATE INDEX inbox_uncollected ON inbox (number) WHERE done = 1 AND collected = 0;
+CREATE INDEX inbox_remembered ON inbox (accepted_at) WHERE collected = 1;
 """
 
 

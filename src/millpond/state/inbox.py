@@ -1,0 +1,436 @@
+"""The inbox: rows a client pushed, durable before it is told so.
+
+A push is a file with the rows and a line in SQLite; committing the line is the acknowledgement.
+Then the file gets the name under which the inbox's streaming query sees it, and some epoch later
+its number is done. Pushes are numbered as they come, and a file becomes visible only after all with
+smaller numbers, so "everything up to n" means something to every reader.
+
+    INSERT, HTTP ─ .<number>.tmp, synced ─ line in SQLite = acknowledged ─ <number>.arrow ─ epoch
+
+Many clients share the costs: each thread writes and syncs its own file; whoever comes first when
+nobody is committing commits all pushes whose files are ready, up to the first that is not. A push
+therefore waits for larger ones that came just before it.
+
+Invariants:
+    INV-INBOX-1: rows whose push was acknowledged are in exactly one epoch, or pending.
+    INV-INBOX-2: numbers of visible files only ever get greater, across restarts too.
+    INV-INBOX-3: a push with the idempotency key of an acknowledged one changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.errors import MillpondError
+from millpond.state import arrow_file
+from millpond.state.database import Database
+from millpond.state.fail_points import reach
+
+#: How long an idempotency key is remembered, in microseconds.
+KEY_LIFETIME = 24 * 3_600 * 1_000_000
+
+_STREAM_KEY, _NUMBER_KEY, _ARRIVED_KEY = (
+    b"millpond.stream_id",
+    b"millpond.number",
+    b"millpond.arrived_at",
+)
+_HIDDEN = re.compile(r"\.(\d{12,})\.tmp")
+_VISIBLE = re.compile(r"(\d{12,})\.arrow")
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What a client is told: its push's number, or that of the same push made earlier.
+
+    `receipt` is what the (first) push's author wants said of it.
+    """
+
+    number: int
+    duplicate: bool
+    receipt: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class InboxRow:
+    """An acknowledged push that no epoch holds yet.
+
+    Attributes:
+        number: Its place among all pushes.
+        stream_id: Where its rows go.
+        rows: How many.
+        high: The greatest timestamp among them, or None.
+        heartbeat: The stream's heartbeat once they are in.
+        arrived_at: The clock when they came.
+        bytes: The file's length.
+        checksum: Of the file's bytes.
+    """
+
+    number: int
+    stream_id: int
+    rows: int
+    high: int | None
+    heartbeat: int
+    arrived_at: int
+    bytes: int
+    checksum: str
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """A file of the inbox, read."""
+
+    number: int
+    stream_id: int
+    arrived_at: int
+    table: pa.Table
+
+
+@dataclass(eq=False)
+class _Push:
+    """A push on its way; `settled` once it is acknowledged or has failed."""
+
+    number: int
+    columns: tuple[int, int, int | None, int, int]
+    key: str | None
+    fingerprint: str | None
+    receipt: dict[str, Any]
+    file: arrow_file.FileMeta | None = None
+    acknowledged: bool = False
+    settled: bool = False
+    failure: BaseException | None = None
+
+
+class Inbox:
+    """The pushes of one store. Safe to use from many threads."""
+
+    def __init__(
+        self, database: Database, directory: Path, clock: Callable[[], int] | None = None
+    ) -> None:
+        """Open the inbox in `directory`, and put right what a crash left there."""
+        self._database = database
+        self._directory = directory
+        self._clock = clock or (lambda: time.time_ns() // 1000)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        saved = database.read("SELECT next FROM counter WHERE name = 'inbox'")
+        greatest = database.read("SELECT coalesce(max(number), 0) FROM inbox")[0][0]
+        self._next = max(saved[0][0] if saved else 1, greatest + 1)
+        self._last = self._next - 1
+        self._turn = threading.Condition()
+        self._line: deque[_Push] = deque()
+        self._keys: set[tuple[int, str]] = set()
+        self._committing = False
+        self._unnamed: deque[int] = deque()
+        #: STORE-602 for every acknowledged push whose file is missing or torn.
+        self.problems = self._recover()
+
+    def path(self, number: int) -> Path:
+        """Where the streaming query finds a push."""
+        return self._directory / f"{number:012d}.arrow"
+
+    def accept(
+        self,
+        stream_id: int,
+        table: pa.Table,
+        high: int | None,
+        heartbeat: int,
+        arrived_at: int,
+        idempotency_key: str | None = None,
+        fingerprint: str | None = None,
+        receipt: dict[str, Any] | None = None,
+    ) -> Accepted:
+        """Make a push durable; when this returns it is acknowledged.
+
+        Args:
+            stream_id: Where the rows go.
+            table: The rows.
+            high: The greatest timestamp among them.
+            heartbeat: The stream's heartbeat once they are in.
+            arrived_at: The clock.
+            idempotency_key: The client's name for this push, per stream.
+            fingerprint: Of what the client sent, to tell a repetition from a mistake.
+            receipt: What a repetition is to be told; JSON.
+
+        Raises:
+            MillpondError: DATA-503, the key was used for other rows; STORE-603, it cannot be
+                written, and was not accepted.
+        """
+        columns = (stream_id, table.num_rows, high, heartbeat, arrived_at)
+        with self._alone(stream_id, idempotency_key):
+            if idempotency_key is not None:
+                before = self.receipt(stream_id, idempotency_key, fingerprint)
+                if before is not None:
+                    return before
+            with self._turn:
+                push = _Push(self._next, columns, idempotency_key, fingerprint, receipt or {})
+                self._next += 1
+                self._line.append(push)
+            try:
+                push.file = self._write(push, table)
+            except BaseException:
+                with self._turn:
+                    self._line.remove(push)
+                    self._leave(push)
+                raise
+            self._settle(push)
+        if push.failure is not None:
+            raise push.failure
+        return Accepted(push.number, False, push.receipt)
+
+    def receipt(self, stream_id: int, key: str, fingerprint: str | None) -> Accepted | None:
+        """What was said of the push with that key, or None if there was none.
+
+        Raises:
+            MillpondError: DATA-503, it had another fingerprint.
+        """
+        found = self._database.read(
+            "SELECT number, fingerprint, receipt FROM inbox"
+            " WHERE stream_id = ? AND idempotency_key = ?",
+            (stream_id, key),
+        )
+        if not found:
+            return None
+        number, earlier, receipt = found[0]
+        if earlier != fingerprint:
+            raise MillpondError(
+                "DATA-503",
+                f'the idempotency key "{key}" was used for other rows',
+                detail="Rows sent again under the key of an earlier push must be the same rows.",
+                hint="Send other rows under a key of their own.",
+            )
+        return Accepted(number, True, json.loads(receipt))
+
+    def pending(self, stream_id: int | None = None) -> list[InboxRow]:
+        """The acknowledged pushes no epoch holds yet, in order; of one stream, or all."""
+        chosen = "" if stream_id is None else " AND stream_id = ?"
+        return [
+            InboxRow(*row)
+            for row in self._database.read(
+                "SELECT number, stream_id, rows, high, heartbeat, arrived_at, bytes, checksum"
+                f" FROM inbox WHERE done = 0{chosen} ORDER BY number",
+                () if stream_id is None else (stream_id,),
+            )
+        ]
+
+    def last_number(self) -> int:
+        """The greatest number ever acknowledged or given up; 0 before the first."""
+        return self._last
+
+    def collect(self, upto: int) -> list[int]:
+        """Remove the files of done pushes with numbers up to `upto`; returns the numbers.
+
+        The caller knows that no streaming query will want them again. Idempotency keys are
+        forgotten here, once they are old enough.
+        """
+        numbers = [
+            number
+            for (number,) in self._database.read(
+                "SELECT number FROM inbox WHERE done = 1 AND collected = 0 AND number <= ?"
+                " ORDER BY number",
+                (upto,),
+            )
+        ]
+        reach("inbox.before_collect")
+        for number in numbers:
+            self.path(number).unlink(missing_ok=True)
+        reach("inbox.after_collect")
+        if not numbers:
+            return []
+        with self._database.transaction() as connection:
+            connection.executemany(
+                "UPDATE inbox SET collected = 1 WHERE number = ?", [(n,) for n in numbers]
+            )
+            connection.execute("DELETE FROM inbox WHERE collected = 1 AND idempotency_key IS NULL")
+            connection.execute(
+                "DELETE FROM inbox WHERE collected = 1 AND accepted_at < ?",
+                (self._clock() - KEY_LIFETIME,),
+            )
+        return numbers
+
+    @contextmanager
+    def _alone(self, stream_id: int, key: str | None) -> Iterator[None]:
+        """Let pushes of one key pass one after the other, so that the second sees the first."""
+        if key is None:
+            yield
+            return
+        name = (stream_id, key)
+        with self._turn:
+            while name in self._keys:
+                self._turn.wait()
+            self._keys.add(name)
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._keys.discard(name)
+                self._turn.notify_all()
+
+    def _write(self, push: _Push, table: pa.Table) -> arrow_file.FileMeta:
+        stream_id, _, _, _, arrived_at = push.columns
+        metadata = {
+            **(table.schema.metadata or {}),
+            _STREAM_KEY: str(stream_id).encode(),
+            _NUMBER_KEY: str(push.number).encode(),
+            _ARRIVED_KEY: str(arrived_at).encode(),
+        }
+        reach("inbox.before_file")
+        hidden = self._hidden(push.number)
+        with arrow_file.writing(hidden):
+            file = arrow_file.write_bytes(hidden, table.replace_schema_metadata(metadata), True)
+        reach("inbox.after_file")
+        return file
+
+    def _settle(self, push: _Push) -> None:
+        """Wait until `push` is settled, committing for everybody when nobody else does."""
+        while True:
+            with self._turn:
+                while not push.settled and (self._committing or self._line[0].file is None):
+                    self._turn.wait()
+                if push.settled:
+                    return
+                group = []
+                while self._line and self._line[0].file is not None:
+                    group.append(self._line.popleft())
+                self._committing = True
+            failure: BaseException | None = None
+            try:
+                self._commit(group)
+            except BaseException as error:
+                failure = error
+            with self._turn:
+                for member in group:
+                    member.failure = None if member.acknowledged else failure
+                    self._leave(member)
+                self._committing = False
+            if failure is not None and not isinstance(failure, Exception):
+                raise failure  # an interrupt is this thread's own, whatever became of the push
+
+    def _leave(self, push: _Push) -> None:
+        push.settled = True
+        self._last = max(self._last, push.number)
+        self._turn.notify_all()
+
+    def _commit(self, group: list[_Push]) -> None:
+        """Acknowledge a group, then make its files visible in order."""
+        try:
+            with arrow_file.writing(self._directory):
+                arrow_file.sync_directory(self._directory)
+            accepted_at = self._clock()
+            with self._database.transaction() as connection:
+                connection.executemany(
+                    "INSERT INTO inbox VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)",
+                    [_inbox_row(push, accepted_at) for push in group],
+                )
+                connection.execute(
+                    "INSERT OR REPLACE INTO counter VALUES ('inbox', ?)", (group[-1].number + 1,)
+                )
+                reach("inbox.before_commit")
+        except BaseException:
+            # An interrupt may come when the transaction is already durable: look.
+            if self._database.read("SELECT 1 FROM inbox WHERE number = ?", (group[0].number,)):
+                self._acknowledge(group)
+            else:
+                for push in group:
+                    self._hidden(push.number).unlink(missing_ok=True)
+            raise
+        reach("inbox.after_commit")
+        self._acknowledge(group)
+        reach("inbox.after_rename")
+
+    def _acknowledge(self, group: list[_Push]) -> None:
+        for push in group:
+            push.acknowledged = True
+            self._unnamed.append(push.number)
+        self._make_visible()
+
+    def _make_visible(self) -> None:
+        """Name the files of acknowledged pushes, oldest first.
+
+        A failure is no reason to take an acknowledgement back: the rows are durable, and the next
+        push, or the next opening, tries again from the one that failed.
+        """
+        while self._unnamed:
+            number = self._unnamed[0]
+            try:
+                self._hidden(number).rename(self.path(number))
+            except OSError:
+                return
+            self._unnamed.popleft()
+
+    def _hidden(self, number: int) -> Path:
+        return self._directory / f".{number:012d}.tmp"
+
+    def _recover(self) -> list[MillpondError]:
+        """Finish acknowledged pushes, remove all traces of others, and say what is missing."""
+        lengths: dict[int, tuple[int, int]] = {
+            number: (done, length)
+            for number, done, length in self._database.read(
+                "SELECT number, done, bytes FROM inbox WHERE collected = 0 ORDER BY number"
+            )
+        }
+        hidden, visible = set(), set()
+        for file in self._directory.iterdir():
+            if match := _HIDDEN.fullmatch(file.name):
+                hidden.add(int(match[1]))
+            elif match := _VISIBLE.fullmatch(file.name):
+                visible.add(int(match[1]))
+        for number in sorted(hidden):
+            if number in lengths and number not in visible:
+                self._hidden(number).rename(self.path(number))
+                visible.add(number)
+            else:
+                self._hidden(number).unlink()
+        for number in sorted(visible - lengths.keys()):
+            self.path(number).unlink()
+        problems = []
+        for number, (done, length) in lengths.items():
+            if done:
+                continue
+            file = self.path(number)
+            if number not in visible:
+                problems.append(arrow_file.corrupt(file, "There is no such file."))
+            elif file.stat().st_size != length:
+                problems.append(
+                    arrow_file.corrupt(file, f"It has {file.stat().st_size} of {length} bytes.")
+                )
+        return problems
+
+
+def read_pushed(content: bytes | pa.Buffer) -> Pushed:
+    """The rows of an inbox file, given its bytes, and what the file says of itself.
+
+    Raises:
+        pyarrow.ArrowInvalid: the bytes are not an Arrow file.
+    """
+    table = pa.ipc.open_file(pa.BufferReader(content)).read_all()
+    metadata = table.schema.metadata
+    return Pushed(
+        number=int(metadata[_NUMBER_KEY]),
+        stream_id=int(metadata[_STREAM_KEY]),
+        arrived_at=int(metadata[_ARRIVED_KEY]),
+        table=table,
+    )
+
+
+def _inbox_row(push: _Push, accepted_at: int) -> tuple:
+    assert push.file is not None
+    return (
+        push.number,
+        *push.columns,
+        push.key,
+        push.fingerprint,
+        json.dumps(push.receipt),
+        accepted_at,
+        push.file.bytes,
+        push.file.checksum,
+    )

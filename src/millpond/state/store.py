@@ -1,0 +1,201 @@
+"""The store: a directory that holds everything a pond knows, and survives its process.
+
+    FORMAT        what the directory is
+    LOCK          held by the process that has the store open; says which
+    pond.db       definitions, clocks, the epoch log, the inbox's lines (SQLite)
+    segments/     elements          matches/    which element matches which slots
+    rejects/      rejected rows     relations/  relation deltas
+    inbox/        pushed rows       stems/      Query SteM snapshots (a cache, emptied on opening)
+    checkpoints/  the streaming queries' own; nothing here looks into it
+
+A file is the store's only once a committed epoch refers to it. Opening removes the files no epoch
+refers to (a writer died before its commit) and reports the referenced ones that are missing or
+torn, by name, without refusing to open: what does not need them goes on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from millpond.errors import MillpondError
+from millpond.state import arrow_file
+from millpond.state.database import Database
+from millpond.state.epoch_log import EpochLog
+from millpond.state.inbox import Inbox
+
+_FORMAT = "millpond store 1\n"
+
+#: The directories of files that epochs refer to.
+REFERENCED = ("segments", "matches", "rejects", "relations")
+_DIRECTORIES = (*REFERENCED, "stems", "inbox", "checkpoints")
+
+
+def new_path(directory: str | Path, kind: str) -> Path:
+    """A path nobody has used, for a writer in this or another process.
+
+    Args:
+        directory: The store's.
+        kind: 'segments', 'matches', 'rejects', 'relations' or 'stems'.
+    """
+    assert kind in _DIRECTORIES, kind
+    return Path(directory) / kind / f"{uuid.uuid4().hex}.arrow"
+
+
+class Store:
+    """An open store. One process at a time has it; the lock goes with the process."""
+
+    def __init__(self, directory: Path, lock: int, clock: Callable[[], int] | None) -> None:
+        """Use `Store.open`."""
+        self.directory = directory
+        self._lock = lock
+        self._database = Database(directory / "pond.db")
+        self.log = EpochLog(self._database, directory, clock)
+        self.inbox = Inbox(self._database, directory / "inbox", clock)
+        #: What opening found missing or torn; each names the file.
+        self.problems: list[MillpondError] = [*self._recover(), *self.inbox.problems]
+
+    @staticmethod
+    def open(path: str | Path, clock: Callable[[], int] | None = None) -> Store:
+        """Open the store in a directory, or make one there.
+
+        Args:
+            path: The directory; created if it is not there.
+            clock: Microseconds since 1970, for what is remembered a certain time.
+
+        Raises:
+            MillpondError: STORE-601, another process has it open; STORE-603, the directory cannot
+                be written; STORE-604, it is something else, or of another version.
+        """
+        directory = Path(path).absolute()
+        with arrow_file.writing(directory):
+            _check_directory(directory)
+            lock = _take_lock(directory)
+            try:
+                _prepare(directory)
+                return Store(directory, lock, clock)
+            except BaseException:
+                os.close(lock)
+                raise
+
+    def new_path(self, kind: str) -> Path:
+        """A path in this store nobody has used."""
+        return new_path(self.directory, kind)
+
+    def relative(self, path: str | Path) -> str:
+        """A file's path as references have it."""
+        return Path(path).relative_to(self.directory).as_posix()
+
+    def resolve(self, path: str) -> Path:
+        """Where the file of a reference is."""
+        return self.directory / path
+
+    def usage(self) -> int:
+        """How many bytes the store takes, without what the streaming queries keep."""
+        return sum(size for _, size in self._files(*REFERENCED, "inbox", "stems")) + sum(
+            file.stat().st_size for file in self.directory.glob("pond.db*")
+        )
+
+    def close(self) -> None:
+        """Give the store to whoever opens it next; closing again does nothing."""
+        if self._lock >= 0:
+            self._database.close()
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _recover(self) -> list[MillpondError]:
+        """Remove orphans and cached snapshots; say which referenced files are not whole."""
+        referenced = self.log.version.paths()
+        found = dict(self._files(*REFERENCED))
+        for path in found.keys() - referenced.keys():
+            (self.directory / path).unlink(missing_ok=True)
+        for path, _ in self._files("stems"):
+            (self.directory / path).unlink(missing_ok=True)
+        problems = []
+        for path, length in sorted(referenced.items()):
+            if path not in found:
+                problems.append(arrow_file.corrupt(path, "There is no such file."))
+            elif length and found[path] != length:
+                problems.append(
+                    arrow_file.corrupt(path, f"It has {found[path]} of {length} bytes.")
+                )
+        return problems
+
+    def _files(self, *kinds: str) -> Iterator[tuple[str, int]]:
+        """Every file of those directories, at any depth, as (relative path, length)."""
+        for kind in kinds:
+            for parent, _, names in os.walk(self.directory / kind):
+                for name in names:
+                    file = Path(parent, name)
+                    try:
+                        yield self.relative(file), file.stat().st_size
+                    except FileNotFoundError:
+                        continue  # collected while we look
+
+
+def _check_directory(directory: Path) -> None:
+    if directory.exists() and not directory.is_dir():
+        raise MillpondError(
+            "STORE-604",
+            f'"{directory}" is not a directory',
+            hint="Name a directory; it is created if it is not there.",
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "FORMAT"
+    if file.exists():
+        found = file.read_text(errors="replace")
+        if found != _FORMAT:
+            raise MillpondError(
+                "STORE-604",
+                f'the store "{directory}" is of another version of Millpond',
+                detail=f"Its FORMAT says {found.strip()!r}; this Millpond reads "
+                f"{_FORMAT.strip()!r}.",
+                hint="Open it with the Millpond that wrote it, or begin a new store.",
+            )
+    elif any(entry.name not in ("LOCK", ".FORMAT.tmp") for entry in directory.iterdir()):
+        raise MillpondError(
+            "STORE-604",
+            f'the directory "{directory}" is not a store',
+            detail="It is not empty and has no FORMAT file.",
+            hint="Name an empty or new directory.",
+        )
+
+
+def _take_lock(directory: Path) -> int:
+    """The descriptor of LOCK, locked; the kernel unlocks it when the process ends, however."""
+    lock = os.open(directory / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        pid = os.read(lock, 32).decode(errors="replace").strip()
+        os.close(lock)
+        holder = f"process {pid}" if pid else "another process"
+        raise MillpondError(
+            "STORE-601",
+            f'the store "{directory}" is in use by {holder}',
+            detail="One process at a time has a store open.",
+            hint=f"Talk to that process (for a server: --url), or stop it ({holder}) first.",
+        ) from error
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
+def _prepare(directory: Path) -> None:
+    """Make what is missing; FORMAT first, for without it the rest is somebody else's."""
+    if not (directory / "FORMAT").exists():
+        temporary = directory / ".FORMAT.tmp"
+        temporary.write_text(_FORMAT)
+        temporary.rename(directory / "FORMAT")
+        arrow_file.sync_directory(directory)
+    for name in _DIRECTORIES:
+        (directory / name).mkdir(exist_ok=True)
