@@ -1,0 +1,129 @@
+"""Relations on disk: what came to be and what ended, as Arrow files.
+
+A relation's row is valid from `__from` until before `__to` (`END` while nothing has ended it) and
+has a number `__rid` of its own. A delta is one file with two kinds of lines, told apart by `__op`:
+
+    ADDED  the row's columns, __rid, __from, __to
+    ENDED  nulls,             __rid,  null,  __to     the row ends at __to, unless it ended earlier
+
+R(τ) is the fold of all deltas, cut at τ. Ends apply as a minimum, so folding is independent of the
+order of the deltas, and a fold is itself a delta without ends: `write_delta(fold(…))` rewrites many
+into one. What is rewritten must be a prefix of the deltas in the order of their epochs, so that no
+end is separated from its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.model.time import END
+from millpond.state.arrow_file import FileMeta, write_arrow
+from millpond.state.store import new_path
+
+#: The values of `__op`.
+ADDED, ENDED = 0, 1
+
+_VALIDITY = (
+    pa.field("__rid", pa.int64()),
+    pa.field("__from", pa.int64()),
+    pa.field("__to", pa.int64()),
+)
+
+
+def folded_schema(columns: pa.Schema) -> pa.Schema:
+    """The schema of a fold: the relation's columns, `__rid`, `__from`, `__to`."""
+    return pa.schema([*columns, *_VALIDITY])
+
+
+def ends(rids: Sequence[int], at: Sequence[int] | int) -> pa.Table:
+    """The table of ends `write_delta` takes: the rows `rids` end at `at`."""
+    instants = [at] * len(rids) if isinstance(at, int) else at
+    return pa.table({"__rid": pa.array(rids, pa.int64()), "__to": pa.array(instants, pa.int64())})
+
+
+def write_delta(directory: str | Path, added: pa.Table, ended: pa.Table | None = None) -> FileMeta:
+    """Write one delta into the store at `directory`.
+
+    Args:
+        directory: The store's directory.
+        added: `folded_schema` of the relation's columns; may be empty, but says what they are.
+        ended: `__rid`, `__to` of rows that end, in this delta or an earlier one.
+
+    Raises:
+        MillpondError: STORE-603, it cannot be written.
+    """
+    lines = added.append_column("__op", pa.array(np.zeros(added.num_rows, dtype=np.int8)))
+    if ended is not None and ended.num_rows:
+        given = {
+            "__rid": ended.column("__rid"),
+            "__to": ended.column("__to"),
+            "__op": pa.array(np.full(ended.num_rows, ENDED, dtype=np.int8)),
+        }
+        nulls = [
+            given.get(name, pa.nulls(ended.num_rows, type))
+            for name, type in zip(lines.schema.names, lines.schema.types, strict=True)
+        ]
+        lines = pa.concat_tables([lines, pa.table(nulls, schema=lines.schema)])
+    return write_arrow(new_path(directory, "relations"), lines)
+
+
+def fold(deltas: Iterable[pa.Table], columns: pa.Schema, keep_from: int | None = None) -> pa.Table:
+    """Every row the deltas speak of, with the interval in which it is valid.
+
+    Args:
+        deltas: Tables of files `write_delta` made, in any order.
+        columns: The relation's columns.
+        keep_from: Rows that ended at or before this instant are left out.
+
+    Returns:
+        `folded_schema(columns)`, in the order of `__rid`. A row that ends when it begins, or
+        before, was never valid and is left out; an end without its row ends nothing.
+    """
+    schema = folded_schema(columns)
+    tables = list(deltas)
+    if not tables:
+        return schema.empty_table()
+    lines = pa.concat_tables(tables)
+    is_added = pc.equal(lines.column("__op"), ADDED)
+    added = lines.filter(is_added).select(schema.names).cast(schema).sort_by("__rid")
+    ended = lines.filter(pc.invert(is_added))
+    rids = added.column("__rid").to_numpy()
+    until = added.column("__to").to_numpy().copy()
+    if ended.num_rows:
+        which = ended.column("__rid").to_numpy()
+        place = np.searchsorted(rids, which)
+        known = place < len(rids)
+        known[known] = rids[place[known]] == which[known]
+        np.minimum.at(until, place[known], ended.column("__to").to_numpy()[known])
+    valid = until > added.column("__from").to_numpy()
+    if keep_from is not None:
+        valid &= until > keep_from
+    folded = added.set_column(
+        schema.get_field_index("__to"), _VALIDITY[2], pa.array(until, pa.int64())
+    )
+    return folded if valid.all() else folded.filter(pa.array(valid))
+
+
+def at_instant(folded: pa.Table, at: int) -> pa.Table:
+    """R(at): the rows of a fold valid at an instant, without their intervals."""
+    valid = pc.and_(
+        pc.less_equal(folded.column("__from"), at), pc.greater(folded.column("__to"), at)
+    )
+    return folded.filter(valid).drop_columns(["__rid", "__from", "__to"])
+
+
+def rows_added(table: pa.Table, first_rid: int, since: int) -> pa.Table:
+    """The lines of new rows: numbered from `first_rid`, valid from `since` on."""
+    rows = table.num_rows
+    values = [
+        *table.columns,
+        pa.array(np.arange(first_rid, first_rid + rows, dtype=np.int64)),
+        pa.array(np.full(rows, since, dtype=np.int64)),
+        pa.array(np.full(rows, END, dtype=np.int64)),
+    ]
+    return pa.table(values, schema=folded_schema(table.schema.remove_metadata()))

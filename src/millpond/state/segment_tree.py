@@ -1,0 +1,113 @@
+"""The segment tree's policy: which segments to merge into one, and when.
+
+Every batch makes a segment, and a reader pays for each segment it opens, so segments are merged as
+they accumulate. Sizes are in geometric progression: a segment of n rows is on level
+⌊log_fanout(n / base_rows)⌋ (below zero for what trickles in), and when `fanout` neighbours are
+about as large as the largest of them they become one, a level up. Whatever the sizes of the
+batches, an element is rewritten about log_fanout(max_rows / batch) times in all, and a stream of n
+rows has about fanout · log_fanout(n / batch) segments plus n / max_rows full ones.
+
+Only neighbours in the order of arrival are merged: elements that arrived together mostly have
+timestamps close together, and a segment with a short span of time is skipped by most windows and
+expires as a whole. This module only decides; it reads no file and knows no clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from millpond.state.version import SegmentRef
+
+#: How far below the greatest level of a run a segment may be and still count for it.
+_LEVEL_SPAN = 0.75
+
+
+def level(rows: int, fanout: int = 8, base_rows: int = 65_536) -> int:
+    """The level of a segment with that many rows.
+
+    >>> level(65_536), level(8 * 65_536), level(65_535), level(1)
+    (0, 1, -1, -6)
+    """
+    return math.floor(_height(rows, fanout, base_rows))
+
+
+def arrival_order(segments: Iterable[SegmentRef]) -> list[SegmentRef]:
+    """Segments in the order in which their elements arrived."""
+    return sorted(segments, key=lambda s: (s.epoch, s.min_ts, s.id))
+
+
+def plan_merges(
+    segments: Iterable[SegmentRef],
+    fanout: int = 8,
+    base_rows: int = 65_536,
+    max_rows: int = 4_000_000,
+    expiring_before: int | None = None,
+    max_span: int | None = None,
+) -> list[tuple[SegmentRef, ...]]:
+    """The groups to merge now, each in the order of arrival; no segment is in two of them.
+
+    Args:
+        segments: One stream's segments of one kind, in any order.
+        fanout: How many neighbours become one.
+        base_rows: The size that is level 0.
+        max_rows: No merged segment has more rows.
+        expiring_before: Segments with no element from here on are soon dropped, and left alone.
+        max_span: No merged segment spans more time, in microseconds: what spans much expires late.
+
+    Returns:
+        Groups whose merging halves at least the number of their segments. An empty list means the
+        tree is in shape; after merging, ask again, for levels can overflow one after the other.
+    """
+    groups: list[tuple[SegmentRef, ...]] = []
+    run: list[SegmentRef] = []
+    for segment in arrival_order(segments):
+        if expiring_before is not None and segment.max_ts < expiring_before:
+            continue
+        if segment.rows > max_rows // 2:  # full: nothing crosses it
+            groups += _merges_of_run(run, fanout, base_rows, max_rows, max_span)
+            run = []
+        else:
+            run.append(segment)
+    groups += _merges_of_run(run, fanout, base_rows, max_rows, max_span)
+    return groups
+
+
+def _merges_of_run(
+    run: Sequence[SegmentRef], fanout: int, base_rows: int, max_rows: int, max_span: int | None
+) -> list[tuple[SegmentRef, ...]]:
+    """Merges among neighbours: the largest level first, then what arrived after it.
+
+    The members of a level are the segments from `start` up to the last one about as large as the
+    largest; smaller ones in between go with them, else they would stand between their neighbours
+    for ever.
+    """
+    groups: list[tuple[SegmentRef, ...]] = []
+    heights = [_height(segment.rows, fanout, base_rows) for segment in run]
+    start = 0
+    while start < len(run):
+        bottom = max(heights[start:]) - _LEVEL_SPAN
+        end = max(i for i in range(start, len(run)) if heights[i] >= bottom) + 1
+        while end - start >= fanout:
+            size = _fitting(run[start : start + fanout], max_rows, max_span)
+            if size >= max(2, fanout // 2):
+                groups.append(tuple(run[start : start + size]))
+            start += max(size, 1)
+        start = end
+    return groups
+
+
+def _fitting(group: Sequence[SegmentRef], max_rows: int, max_span: int | None) -> int:
+    """How many of the group's first segments can be one segment."""
+    rows, low, high = 0, group[0].min_ts, group[0].max_ts
+    for size, segment in enumerate(group):
+        rows += segment.rows
+        low, high = min(low, segment.min_ts), max(high, segment.max_ts)
+        if size and (rows > max_rows or (max_span is not None and high - low > max_span)):
+            return size
+    return len(group)
+
+
+def _height(rows: int, fanout: int, base_rows: int) -> float:
+    # A rounded logarithm, so that fanout^k · base_rows is on level k and not just below it.
+    return round(math.log(max(rows, 1) / base_rows, fanout), 9)
