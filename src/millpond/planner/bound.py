@@ -1,16 +1,31 @@
-"""A query with every name and type resolved: what binding gives and everything after it reads."""
+"""A query with every name and type resolved: what binding gives and everything after it reads.
+
+Most standing queries differ from one another only in their constants. So what a bound query knows
+is split in two: what all queries of its shape have in common (computed once, see
+`millpond.planner.templates`), and the constants. Texts and predicates are put together from the
+two on first use and then kept: a registration that never needs the residual never prints it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from sqlglot import exp
 
 from millpond.model.schema import Schema
 from millpond.model.windows import Window
+from millpond.planner.residual import canonical_text, residual_text, with_literals
+
+#: Constants that differ from the template's: the place of a literal in the template's text -> its
+#: text in this query (for a string, without quotes).
+Literals = Mapping[int, str]
+
+_AS_WRITTEN: dict[int, str] = {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StreamLeaf:
     """One occurrence of a stream in a query.
 
@@ -18,63 +33,99 @@ class StreamLeaf:
         table: The name of this occurrence's slice in `BoundQuery.residual_sql` (`leaf_0`, …).
         stream: The stream's (or `name$rejects`'s) name as declared.
         window: Which elements, at an instant.
-        before: What an element must satisfy before the window is taken (`WHERE` inside the
-            brackets): a predicate over the stream's bare columns, or None.
-        pushed: Further conjuncts, from the query's WHERE, over this occurrence only. They may be
-            applied before or after the window (they commute with it); None for ROWS windows.
         sample: Per cent of elements kept before the window, or None.
-        columns: The columns the residual needs, in schema order.
+        columns: The columns the residual needs, in schema order; never empty, so that a slice
+            knows its number of rows.
+        before_shape: The tree of `before`, with the template's constants.
+        pushed_shape: The tree of `pushed`, with the template's constants.
+        literals: This query's constants where they differ from the template's.
     """
 
     table: str
     stream: str
     window: Window
-    before: exp.Expression | None
-    pushed: exp.Expression | None
     sample: float | None
     columns: tuple[str, ...]
+    before_shape: exp.Expr | None = None
+    pushed_shape: exp.Expr | None = None
+    literals: Literals = field(default_factory=lambda: _AS_WRITTEN)
 
-    @property
-    def predicate(self) -> exp.Expression | None:
+    @cached_property
+    def before(self) -> exp.Expr | None:
+        """What an element must satisfy before the window is taken (`WHERE` inside the brackets).
+
+        A predicate over the stream's bare columns, or None.
+        """
+        return with_literals(self.before_shape, self.literals)
+
+    @cached_property
+    def pushed(self) -> exp.Expr | None:
+        """Further conjuncts, from the query's WHERE and ON, over this occurrence only.
+
+        They may be applied before or after the window (they commute with it); None for ROWS
+        windows, where they do not.
+        """
+        return with_literals(self.pushed_shape, self.literals)
+
+    @cached_property
+    def predicate(self) -> exp.Expr | None:
         """The conjunction a standing query's slot is matched on."""
         parts = [p for p in (self.before, self.pushed) if p is not None]
-        return exp.and_(*parts, copy=True) if parts else None
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        conjunction: exp.Expr = exp.and_(*parts, copy=True)
+        return conjunction
 
 
 @dataclass(frozen=True)
 class RelationLeaf:
-    """One occurrence of a relation; `table` as for `StreamLeaf`."""
+    """One occurrence of a relation; `table` and `columns` as for `StreamLeaf`."""
 
     table: str
     relation: str
     columns: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BoundQuery:
     """A query ready to be planned.
 
     Attributes:
         text: The query's CQL as the user wrote it.
-        canonical: The query printed back from its tree: equal for equal trees.
         streams: The stream occurrences.
         relations: The relation occurrences.
-        residual_sql: The whole query in DuckDB's SQL over the tables of the leaves. WHERE
-            conjuncts that were pushed stay in it, so it is right over filtered and unfiltered
-            slices alike.
         projection: For `SELECT columns FROM one stream [window] WHERE pushed`, where the residual
             is only a projection: (column, output name) pairs. None otherwise.
-        output: The answer's columns.
+        output: The answer's columns; names are distinct, types are DuckDB's names.
         to_stream: 'istream', 'dstream', 'rstream', or None for a relation-valued query.
         ordered: Whether the outermost query has ORDER BY, so that row order means something.
+        tree: The query's syntax tree with names in their declared spelling, and the template's
+            constants; `Table.meta['leaf']` names an occurrence's slice. Shared by all queries
+            of the shape: never change it.
+        literals: This query's constants where they differ from the template's.
     """
 
     text: str
-    canonical: str
     streams: tuple[StreamLeaf, ...]
     relations: tuple[RelationLeaf, ...]
-    residual_sql: str
     projection: tuple[tuple[str, str], ...] | None
     output: Schema
     to_stream: str | None
     ordered: bool
+    tree: exp.Expr = field(repr=False)
+    literals: Literals = field(default_factory=lambda: _AS_WRITTEN, repr=False)
+
+    @cached_property
+    def canonical(self) -> str:
+        """The query printed back from its tree: equal for equal trees."""
+        return canonical_text(self.tree, self.literals)
+
+    @cached_property
+    def residual_sql(self) -> str:
+        """The whole query in DuckDB's SQL over the tables of the leaves.
+
+        WHERE conjuncts that were pushed stay in it, so it is right over filtered and unfiltered
+        slices alike. Columns come in the order of `output`; where a name stands twice there,
+        DuckDB repeats it, so rename the columns of the result to `output.names`.
+        """
+        return residual_text(self.tree, self.literals)

@@ -1,0 +1,204 @@
+"""From a query's tree to a bound query: names, push-down, functions, types.
+
+The steps, in order: names are resolved (`resolve`), leaves get the columns they must deliver and
+the conjuncts that may be applied to them (`pushdown`), every function is checked against what a
+query may call (`functions`), and DuckDB binds the residual over empty slices (`typecheck`), which
+gives the output's types. Each step may refuse the query, with a place in its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import duckdb
+from sqlglot import exp
+
+from millpond.catalog.objects import Definition
+from millpond.cql import nodes
+from millpond.cql.places import span_of
+from millpond.model.schema import Field, Schema
+from millpond.planner.blame import Prober
+from millpond.planner.bound import BoundQuery, RelationLeaf, StreamLeaf
+from millpond.planner.checks import (
+    check_bracketed,
+    check_functions,
+    check_predicates,
+    explained,
+)
+from millpond.planner.constants import check_constants
+from millpond.planner.names import Names
+from millpond.planner.pushdown import is_pushed_whole, push_down
+from millpond.planner.residual import LEAF, residual_text
+from millpond.planner.resolve import Resolver
+from millpond.planner.scope import Leaf
+from millpond.planner.typecheck import TypeCheck
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """A bound query and the definitions it was bound with, by the names they were found under."""
+
+    query: BoundQuery
+    used: dict[str, Definition]
+
+
+def bind(query: exp.Expr, text: str, catalog: Names) -> BoundQuery:
+    """Binds a query: every name means something, every type fits, every leaf is known.
+
+    Args:
+        query: The tree of `text`; it is not changed.
+        text: The query's text, which the tree's places refer to.
+        catalog: Where names are looked up.
+
+    Raises:
+        MillpondError: CQL-2xx or CQL-301, at what is wrong.
+    """
+    return bind_with_definitions(query, text, catalog).query
+
+
+def bind_with_definitions(query: exp.Expr, text: str, catalog: Names) -> Binding:
+    """As `bind`, and tells which definitions the result rests on."""
+    tree = query.copy()
+    to_stream = None
+    body = tree
+    if isinstance(tree, nodes.RelationToStream):
+        to_stream, body = str(tree.args["kind"]).lower(), tree.this
+    resolver = Resolver(text, catalog)
+    resolver.query(body, None, {})
+    leaves = _numbered(resolver.leaves, body)
+    push_down(resolver.scopes)
+    output = _typed(tree, text, resolver, leaves)
+    streams = tuple(_stream_leaf(f) for f in leaves if f.is_stream)
+    relations = tuple(
+        RelationLeaf(f.table, f.definition.name, f.columns()) for f in leaves if not f.is_stream
+    )
+    bound = BoundQuery(
+        text=text,
+        streams=streams,
+        relations=relations,
+        projection=_projection(body, resolver, output),
+        output=output,
+        to_stream=to_stream,
+        ordered=body.args.get("order") is not None,
+        tree=tree,
+    )
+    return Binding(bound, resolver.used)
+
+
+def _numbered(leaves: list[Leaf], body: exp.Expr) -> list[Leaf]:
+    """The leaves in the order of the text, each with a slice no CTE hides."""
+    taken = {cte.alias.lower() for cte in body.find_all(exp.CTE)}
+    order = {id(node): place for place, node in enumerate(body.find_all(exp.Table, bfs=False))}
+
+    def place(leaf: Leaf) -> int:
+        span = span_of(leaf.node.this)
+        return span.start if span is not None else order.get(id(leaf.node), 0)
+
+    ordered = sorted(leaves, key=place)
+    free = {kind: _free_names(kind, taken) for kind in ("leaf", "rel")}
+    for leaf in ordered:
+        leaf.table = next(free["leaf" if leaf.is_stream else "rel"])
+        leaf.node.meta[LEAF] = leaf.table
+    return ordered
+
+
+def _free_names(prefix: str, taken: set[str]) -> Iterator[str]:
+    number = 0
+    while True:
+        if (name := f"{prefix}_{number}") not in taken:
+            yield name
+        number += 1
+
+
+def _stream_leaf(leaf: Leaf) -> StreamLeaf:
+    pushed = exp.and_(*leaf.pushed, copy=False) if len(leaf.pushed) > 1 else None
+    return StreamLeaf(
+        table=leaf.table,
+        stream=leaf.definition.name,
+        window=leaf.window,
+        sample=leaf.sample,
+        columns=leaf.columns(),
+        before_shape=leaf.before,
+        pushed_shape=pushed if pushed is not None else next(iter(leaf.pushed), None),
+    )
+
+
+def _projection(
+    body: exp.Expr, resolver: Resolver, output: Schema
+) -> tuple[tuple[str, str], ...] | None:
+    """(column, output name) pairs, if the residual does nothing but choose columns."""
+    if not isinstance(body, exp.Select) or len(resolver.leaves) != 1 or len(resolver.scopes) != 1:
+        return None
+    scope, leaf = resolver.scopes[0], resolver.leaves[0]
+    if scope.select is not body or not leaf.is_stream or not scope.sources[0].leaf:
+        return None
+    if any(body.args.get(k) for k in _MORE_THAN_A_PROJECTION):
+        return None
+    if not is_pushed_whole(scope):
+        return None
+    source = scope.sources[0]
+    columns: list[str] = []
+    for item in body.expressions:
+        inner = item.unalias()
+        star = inner if isinstance(inner, exp.Star) else inner.this
+        if isinstance(star, exp.Star) and (inner is star or isinstance(inner, exp.Column)):
+            if any(star.args.values()):
+                return None
+            columns.extend(leaf.definition.schema.names)
+            continue
+        resolution = scope.resolved.get(id(inner)) if isinstance(inner, exp.Column) else None
+        if resolution is None or resolution.source is not source or not resolution.column:
+            return None
+        place = source.place(resolution.column)
+        assert place is not None
+        columns.append(leaf.definition.schema.names[place])
+    return tuple(zip(columns, output.names, strict=True))
+
+
+_MORE_THAN_A_PROJECTION = (
+    "with_",
+    "joins",
+    "group",
+    "having",
+    "qualify",
+    "windows",
+    "order",
+    "limit",
+    "offset",
+    "distinct",
+)
+
+
+def _typed(tree: exp.Expr, text: str, resolver: Resolver, leaves: list[Leaf]) -> Schema:
+    """Checks functions and types; gives the output's columns.
+
+    Raises:
+        MillpondError: CQL-205, 206, 210, 212, 213 or 219.
+    """
+    sql = residual_text(tree, {})
+    with TypeCheck(leaves) as check:
+        prober = Prober(check)
+        check_functions(check, sql, tree, text, leaves)
+        for leaf in leaves:
+            check_bracketed(leaf, check, tree, text)
+        try:
+            columns = check.columns(sql)
+        except duckdb.Error as error:
+            raise explained(str(error), text, resolver.scopes, prober) from None
+        check_predicates(resolver.scopes, prober, text)
+        check_constants(resolver.scopes, check, text)
+    return Schema(tuple(_distinct(columns)))
+
+
+def _distinct(columns: list[tuple[str, str]]) -> Iterator[Field]:
+    """The columns with a number behind names that were there before, in any case."""
+    taken = {name.lower() for name, _ in columns}
+    seen: set[str] = set()
+    for name, type_ in columns:
+        chosen, number = name, 0
+        while chosen.lower() in seen or (number and chosen.lower() in taken):
+            number += 1
+            chosen = f"{name}_{number}"
+        seen.add(chosen.lower())
+        yield Field(chosen, type_)

@@ -1,0 +1,124 @@
+"""DuckDB's objections to a query, in our words."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_NO_MATCH = re.compile(r"No function matches the given name and argument types '(.+?)\((.*)\)'")
+_COMPARE = re.compile(r"Cannot compare values of type (.+?) and (?:type )?(.+?)(?: in | - |$)")
+_GROUP = re.compile(r'column "(.+?)" must appear in the GROUP BY clause')
+_TYPE = re.compile(r"Type with name (\S+) does not exist")
+_SUBQUERY = re.compile(r"Subquery returns (\d+) columns - expected (\d+)")
+_PREFIX = re.compile(r"^[A-Z][A-Za-z ]* Error: ")
+_OPERATOR = re.compile(r"[^A-Za-z0-9_]+")
+_OPERATORS = {"~~": "LIKE", "!~~": "NOT LIKE", "~~*": "ILIKE", "!~~*": "NOT ILIKE"}
+_LITERALS = {"INTEGER_LITERAL": "INTEGER", "STRING_LITERAL": "VARCHAR", '"NULL"': "NULL"}
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """An objection: the code and wording of the error it becomes.
+
+    `column` names the column it is about, where it is about one.
+    """
+
+    code: str
+    primary: str
+    detail: str | None = None
+    hint: str | None = None
+    column: str | None = None
+
+
+def complaint_of(message: str) -> Complaint:
+    """The complaint behind a DuckDB exception's text.
+
+    >>> complaint_of("Binder Error: Cannot compare values of type DATE and type TIME - x").primary
+    'DATE cannot be compared with TIME'
+    """
+    text = _PREFIX.sub("", message.split("\n\nLINE ")[0]).strip()
+    first = text.split("\n")[0].strip()
+    if match := _NO_MATCH.search(text):
+        return _no_match(match[1], match[2], text)
+    if match := _COMPARE.search(first):
+        return Complaint(
+            "CQL-205",
+            f"{_named(match[1])} cannot be compared with {_named(match[2])}",
+            hint="Cast one side: CAST(… AS type).",
+        )
+    if match := _GROUP.search(text):
+        return Complaint(
+            "CQL-219",
+            f'column "{match[1]}" is neither grouped nor aggregated',
+            detail="A group has one row, and the column may have several values in it.",
+            hint=f"Add {match[1]} to GROUP BY, or aggregate it: any_value({match[1]}).",
+            column=match[1],
+        )
+    if match := _TYPE.search(text):
+        return Complaint("CQL-210", f'no type "{match[1]}"')
+    if match := _SUBQUERY.search(text):
+        return Complaint(
+            "CQL-219",
+            f"subquery has {match[1]} columns where {match[2]} can stand",
+            hint="Select only what is compared.",
+        )
+    if "WHERE clause cannot contain aggregates" in text:
+        return Complaint("CQL-206", "aggregate in WHERE", hint="Filter groups with HAVING.")
+    if re.search(r"aggregate", first) and re.search(r"cannot|nested", first):
+        return Complaint("CQL-206", _lowered(first))
+    if message.startswith(("Conversion Error", "Out of Range Error")):
+        return Complaint("CQL-205", _lowered(first))
+    if "cast" in first.lower() and "type" in first.lower():
+        return Complaint("CQL-205", _lowered(first))
+    return Complaint("CQL-219", _lowered(first))
+
+
+def _no_match(name: str, arguments: str, text: str) -> Complaint:
+    types = [_named(t) for t in _split(arguments)]
+    if _OPERATOR.fullmatch(name):
+        symbol = _OPERATORS.get(name, name)
+        return Complaint(
+            "CQL-205",
+            f"operator {symbol} does not apply to {' and '.join(types)}",
+            hint="Cast one side: CAST(… AS type).",
+        )
+    forms = [
+        line.strip().replace(", /", "")
+        for line in text.split("\n")[1:]
+        if line.strip().startswith((f"{name}(", f'"{name}"('))
+    ]
+    given = ", ".join(types) if types else "no arguments"
+    return Complaint(
+        "CQL-205",
+        f'function "{name}" does not take ({given})'
+        if types
+        else f'function "{name}" needs arguments',
+        detail=f"It takes: {'; '.join(forms[:4])}{'; …' if len(forms) > 4 else ''}."
+        if forms
+        else None,
+        hint="Cast the arguments: CAST(… AS type)." if types else None,
+    )
+
+
+def _split(arguments: str) -> list[str]:
+    """The types of an argument list; a type may have parentheses of its own."""
+    parts: list[str] = []
+    depth = 0
+    for piece in re.split(r"(,\s*)", arguments):
+        if piece.strip() == "," and depth == 0:
+            parts.append("")
+            continue
+        depth += piece.count("(") - piece.count(")")
+        if not parts:
+            parts.append("")
+        parts[-1] += piece
+    return [p.strip() for p in parts if p.strip()]
+
+
+def _named(type_: str) -> str:
+    return _LITERALS.get(type_.strip(), type_.strip())
+
+
+def _lowered(text: str) -> str:
+    text = text.rstrip("!.")
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text

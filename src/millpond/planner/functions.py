@@ -1,0 +1,178 @@
+"""Which functions a query may call.
+
+An answer is a function of the windows and relations at an instant and nothing else (SEMANTICS,
+section 3). So a function is allowed only where DuckDB itself calls it consistent, or where this
+file names it; everything DuckDB may add later is refused until somebody looks at it. The check
+reads DuckDB's own syntax tree of the SQL that will run, not ours: whatever a node of ours is
+printed as, the function that would be called is the one that is checked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import duckdb
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+#: Words DuckDB reads as calls although they have no parentheses.
+CALLS_WITHOUT_PARENTHESES = _words(
+    """
+    current_catalog current_date current_role current_schema current_time current_timestamp
+    current_user localtime localtimestamp session_user user
+    """
+)
+
+#: DuckDB calls these consistent, but they depend on when, where or in what order they are called.
+_DEPENDENT = _words(
+    """
+    age ago approx_quantile approx_top_k can_cast_implicitly create_sort_key
+    current_localtime current_localtimestamp error get_type hive_partition_component
+    index_key invoke make_type parse_duckdb_log_message reservoir_quantile stats version
+    write_log json_serialize_plan json_serialize_sql json_deserialize_sql add_parquet_key
+    get_block_size in_search_path sleep_ms finalize combine
+    """
+)
+
+#: Prefixes of families that speak of the session, the server or the catalog.
+_DEPENDENT_PREFIXES = ("__internal", "current_", "pg_", "has_", "inet_", "duckdb_", "pragma_")
+
+#: Macros whose definition was read and depends on its arguments only.
+_MACROS = _words(
+    """
+    array_append array_pop_back array_pop_front array_prepend array_push_back
+    array_push_front array_reverse array_to_string array_to_string_comma_default date_add
+    days_in_month fdiv fmod geomean geometric_mean if json json_group_array
+    json_group_object json_group_structure list_any_value list_append list_avg list_bit_and
+    list_bit_or list_bit_xor list_bool_and list_bool_or list_count list_entropy list_first
+    list_histogram list_kurtosis list_kurtosis_pop list_last list_mad list_max list_median
+    list_min list_mode list_prepend list_product list_reverse list_sem list_skewness
+    list_stddev_pop list_stddev_samp list_string_agg list_sum list_var_pop list_var_samp
+    list_approx_count_distinct map_contains_entry map_contains_value md5_number_lower
+    md5_number_upper nullif regexp_split_to_table split_part variant_group_array wavg
+    weighted_avg pg_typeof pg_size_pretty generate_subscripts
+    """
+)
+
+#: What the parser itself turns into calls.
+_SYNTAX = frozenset({"unnest", "grouping", "grouping_id", "row", "count_star", "like_escape"})
+
+#: The one-argument form of these measures from today.
+_NEEDS_TWO_ARGUMENTS = frozenset({"age"})
+
+
+@dataclass(frozen=True)
+class FunctionNames:
+    """DuckDB's functions by what binding wants to know of them; all lower case."""
+
+    allowed: frozenset[str]
+    known: frozenset[str]
+    aggregates: frozenset[str]
+    tables: frozenset[str]
+
+
+@cache
+def function_names() -> FunctionNames:
+    """Reads the functions of the DuckDB in use, once."""
+    with duckdb.connect(":memory:") as connection:
+        rows = connection.execute(
+            "SELECT lower(function_name), function_type, bool_and(stability = 'CONSISTENT') "
+            "FROM duckdb_functions() GROUP BY ALL"
+        ).fetchall()
+    steady = {n for n, kind, ok in rows if kind in ("scalar", "aggregate", "window") and ok}
+    unsteady = {n for n, kind, ok in rows if kind in ("scalar", "aggregate", "window") and not ok}
+    allowed = {
+        n
+        for n in steady - unsteady - _DEPENDENT
+        if not n.startswith(_DEPENDENT_PREFIXES) or n == "__between"
+    }
+    macros = {n for n, kind, _ in rows if kind == "macro"}
+    every = {n for n, _, _ in rows}
+    return FunctionNames(
+        allowed=frozenset(allowed | (macros & _MACROS) | _SYNTAX),
+        known=frozenset(every | _SYNTAX | CALLS_WITHOUT_PARENTHESES),
+        aggregates=frozenset(n for n, kind, _ in rows if kind == "aggregate"),
+        tables=frozenset(n for n, kind, _ in rows if kind in ("table", "table_macro")),
+    )
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call in DuckDB's syntax tree: its name, and whether it stands in a FROM clause."""
+
+    name: str
+    arguments: int
+    in_from: bool = False
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether its answer depends on nothing but its arguments."""
+        if self.in_from:
+            return False
+        if self.name in _NEEDS_TWO_ARGUMENTS:
+            return self.arguments >= 2
+        return self.name in function_names().allowed
+
+    @property
+    def is_known(self) -> bool:
+        return self.name in function_names().known
+
+
+def calls(tree: Any) -> Iterator[Call]:
+    """Every call in DuckDB's syntax tree, as `json_serialize_sql` gives it."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, list):
+            stack.extend(node)
+        elif isinstance(node, dict):
+            match node.get("class"), node.get("type"):
+                case (("FUNCTION" | "WINDOW"), _):
+                    name = str(node.get("function_name", "")).lower()
+                    arguments = node.get("arguments", node.get("children")) or []
+                    yield Call(name, len(arguments))
+                case "COLUMN_REF", _:
+                    names = node.get("column_names") or []
+                    if len(names) == 1 and names[0].lower() in CALLS_WITHOUT_PARENTHESES:
+                        yield Call(names[0].lower(), 0)
+                case _, "TABLE_FUNCTION":
+                    function = node.get("function") or {}
+                    yield Call(str(function.get("function_name", "")).lower(), 0, in_from=True)
+            stack.extend(v for v in node.values() if isinstance(v, dict | list))
+
+
+def tables(tree: Any) -> Iterator[str]:
+    """The name of every table in DuckDB's syntax tree."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, list):
+            stack.extend(node)
+        elif isinstance(node, dict):
+            if node.get("type") == "BASE_TABLE":
+                path = [node.get("catalog_name"), node.get("schema_name"), node.get("table_name")]
+                yield ".".join(p for p in path if p)
+            stack.extend(v for v in node.values() if isinstance(v, dict | list))
+
+
+def syntax_tree(connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
+    """DuckDB's syntax tree of one SELECT.
+
+    Raises:
+        ValueError: it is not one SELECT that DuckDB can parse; the text is DuckDB's reason.
+    """
+    row = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
+    assert row is not None
+    tree: dict[str, Any] = json.loads(row[0])
+    if tree.get("error"):
+        raise ValueError(str(tree.get("error_message", "not a query")))
+    if len(tree.get("statements", [])) != 1:
+        raise ValueError("not one query")
+    return tree

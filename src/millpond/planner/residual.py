@@ -1,0 +1,77 @@
+"""The texts of a bound query: its residual in DuckDB's SQL, and its canonical CQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlglot import exp
+
+from millpond.cql import nodes
+from millpond.cql.dialect import print_query, to_duckdb
+
+#: Key of a table's `meta` under which the name of its slice stands.
+LEAF = "leaf"
+
+
+def with_literals(tree: exp.Expr | None, literals: Mapping[int, str]) -> exp.Expr | None:
+    """The tree, or if constants differ a copy of it with them in their places."""
+    if tree is None or not literals:
+        return tree
+    copied = tree.copy()
+    replace_literals(copied, literals)
+    return copied
+
+
+def replace_literals(tree: exp.Expr, literals: Mapping[int, str]) -> None:
+    """Writes constants into a tree; a literal is known by where it stood in the text."""
+    for node in tree.walk():
+        if isinstance(node, exp.Literal):
+            meta = node._meta
+            text = literals.get(meta["start"]) if meta and "start" in meta else None
+            if text is not None:
+                node.args["this"] = text
+
+
+def canonical_text(tree: exp.Expr, literals: Mapping[int, str]) -> str:
+    """The query's CQL, printed from its tree."""
+    tree = with_literals(tree, literals) or tree
+    return print_query(tree)
+
+
+def residual_text(tree: exp.Expr, literals: Mapping[int, str]) -> str:
+    """The query's SQL over the tables of its leaves."""
+    return to_duckdb(residual_tree(tree, literals))
+
+
+def residual_tree(tree: exp.Expr, literals: Mapping[int, str]) -> exp.Expr:
+    """A copy of the query in which slices stand for streams and relations, and windows are gone."""
+    query = tree.this if isinstance(tree, nodes.RelationToStream) else tree
+    copied = query.copy()
+    if literals:
+        replace_literals(copied, literals)
+    to_slices(copied)
+    return copied
+
+
+def to_slices(tree: exp.Expr) -> None:
+    """Puts slices in the place of streams and relations, and drops windows, in place."""
+    for node in list(tree.walk()):
+        if isinstance(node, exp.Table):
+            _to_slice(node)
+        elif isinstance(node, exp.Subquery):
+            node.args.pop(nodes.STREAM_SAMPLE, None)
+        elif isinstance(node, exp.Select):
+            node.args.pop(nodes.PERIOD, None)
+
+
+def _to_slice(table: exp.Table) -> None:
+    leaf = table.meta.get(LEAF)
+    if leaf is None:
+        return
+    if not table.args.get("alias"):
+        table.set("alias", exp.TableAlias(this=table.this.copy()))
+    elif table.args["alias"].args.get("this") is None:
+        table.args["alias"].set("this", table.this.copy())
+    table.set("this", exp.Identifier(this=leaf, quoted=False))
+    table.args.pop(nodes.WINDOW, None)
+    table.args.pop(nodes.STREAM_SAMPLE, None)

@@ -1,0 +1,176 @@
+"""What a column name can refer to in a SELECT: its sources, its aliases, the SELECTs around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.model.windows import Rows, Unbounded, Window
+
+
+@dataclass(eq=False)
+class Leaf:
+    """An occurrence of a stream or a relation while its query is being bound.
+
+    Attributes:
+        node: Where it stands in the tree.
+        definition: What it is.
+        window: Unused for a relation.
+        before: The predicate inside the window's brackets.
+        pushed: Conjuncts from WHERE and ON, over bare columns.
+        needed: Lower-case names of the columns the residual uses.
+        positional: Whether the residual names columns by place (`flights AS f(a, b)`), so that
+            none may be left out.
+        table: The name of its slice.
+    """
+
+    node: exp.Table
+    definition: StreamDef | RelationDef
+    window: Window = field(default_factory=Unbounded)
+    before: exp.Expr | None = None
+    sample: float | None = None
+    pushed: list[exp.Expr] = field(default_factory=list)
+    needed: set[str] = field(default_factory=set)
+    positional: bool = False
+    table: str = ""
+
+    @property
+    def is_stream(self) -> bool:
+        return isinstance(self.definition, StreamDef)
+
+    @property
+    def commutes(self) -> bool:
+        """Whether selections may be applied before the window as well as after it."""
+        return self.is_stream and not isinstance(self.window, Rows)
+
+    def columns(self) -> tuple[str, ...]:
+        """The columns of its slice, in schema order."""
+        names = self.definition.schema.names
+        if self.positional:
+            return names
+        return tuple(n for n in names if n.lower() in self.needed) or names[:1]
+
+
+@dataclass(eq=False)
+class Source:
+    """One item of a FROM clause.
+
+    Attributes:
+        name: What qualifies its columns, as written; empty if nothing does.
+        columns: Its columns' names in order, as they are spelled where they are declared.
+        leaf: Set when it is a stream or relation itself.
+        body: Set when it is a subquery or CTE: the scope that computes it.
+        is_open: Whether it may have columns beyond `columns`, whose names only DuckDB knows.
+        steps: The joins above it in its FROM clause, outermost first.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    leaf: Leaf | None = None
+    body: Body | None = None
+    is_open: bool = False
+    steps: list[Step] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._place = {c.lower(): i for i, c in reversed(list(enumerate(self.columns)))}
+
+    def place(self, column: str) -> int | None:
+        """The column's position, by name in any case."""
+        return self._place.get(column.lower())
+
+    def need(self, column: str) -> None:
+        """Records that the residual uses a column."""
+        place = self.place(column)
+        if self.leaf is not None and place is not None:
+            self.leaf.needed.add(self.leaf.definition.schema.names[place].lower())
+
+    def need_all(self) -> None:
+        """Records that the residual uses every column."""
+        for column in self.columns:
+            self.need(column)
+
+
+@dataclass(eq=False)
+class Body:
+    """A derived table's query: its columns, and how often it is read.
+
+    Attributes:
+        columns: Output names.
+        is_open: Whether an output has a name only DuckDB knows.
+        select: The SELECT's scope when it is one; None for set operations.
+        reads: How many FROM items read it; a CTE may have several.
+        origins: For every column, what it refers to where it is a plain column of a source of
+            `select`; None where not known.
+        is_exact: Whether there is one entry in `columns` for every column.
+    """
+
+    columns: tuple[str, ...]
+    is_open: bool
+    select: Scope | None
+    reads: int = 0
+    origins: tuple[Resolution | None, ...] | None = None
+    is_exact: bool = True
+
+    def renamed(self, names: tuple[str, ...]) -> Body:
+        """The body with its first columns called otherwise (`AS t(a, b)`)."""
+        if not names:
+            return self
+        return replace(self, columns=names + self.columns[len(names) :])
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A join a source stands under, and whether the source is on its left."""
+
+    join: exp.Join
+    left: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Resolution:
+    """What a column reference refers to.
+
+    Attributes:
+        source: The FROM item; None for a SELECT alias.
+        column: The column's name as declared; empty for an alias.
+        outer: Whether the source belongs to an enclosing SELECT.
+        merged: Whether it stands for a column of several sources (USING, NATURAL).
+    """
+
+    source: Source | None
+    column: str
+    outer: bool = False
+    merged: bool = False
+
+
+@dataclass(eq=False)
+class Scope:
+    """One SELECT while it is being bound.
+
+    Attributes:
+        select: Its node.
+        parent: The scope whose columns it may use too.
+        sources: Its FROM items.
+        aliases: Lower-case names given in the SELECT list.
+        merged: Lower-case names of columns joined by USING or NATURAL.
+        resolved: What each of its columns (and those of its subqueries) refers to, by node id.
+    """
+
+    select: exp.Select
+    parent: Scope | None
+    resolved: dict[int, Resolution]
+    sources: list[Source] = field(default_factory=list)
+    aliases: dict[str, exp.Expr] = field(default_factory=dict)
+    merged: set[str] = field(default_factory=set)
+    merges_outer: bool = False
+
+    def named(self, qualifier: str) -> Source | None:
+        """The FROM item of that name."""
+        wanted = qualifier.lower()
+        return next((s for s in self.sources if s.name.lower() == wanted), None)
+
+    def holding(self, column: str) -> list[Source]:
+        """The FROM items that have the column."""
+        return [s for s in self.sources if s.place(column) is not None]

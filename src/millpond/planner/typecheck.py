@@ -1,0 +1,102 @@
+"""Types: DuckDB binds the residual over empty slices, and says what the columns are.
+
+The same library evaluates queries, so what it refuses here would fail there, and what it calls a
+column's type is its type. Nothing of the session, the machine or its files can be reached from
+the connection.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable
+from functools import cache
+
+import duckdb
+
+from millpond.planner.functions import syntax_tree
+from millpond.planner.scope import Leaf
+
+#: A result's columns: names as DuckDB gives them, and types.
+Columns = list[tuple[str, str]]
+
+
+class TypeCheck:
+    """Binds SQL over the empty slices of one query's leaves; a context manager."""
+
+    def __init__(self, leaves: Iterable[Leaf]) -> None:
+        self._session = _session()
+        for leaf in leaves:
+            schema = leaf.definition.schema
+            self._create(leaf.table, [(c, schema.find(c)) for c in leaf.columns()])
+            if leaf.before is not None:
+                self._create(f"{leaf.table}_stream", [(f.name, f) for f in schema.fields])
+
+    def _create(self, table: str, fields: Iterable[tuple[str, object]]) -> None:
+        columns = ", ".join(f"{quoted(n)} {getattr(f, 'type', '')}" for n, f in fields)
+        self._session.execute(f"CREATE TEMP TABLE {table} ({columns})")
+
+    def __enter__(self) -> TypeCheck:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.close()
+
+    def columns(self, sql: str) -> Columns:
+        """The columns of a query.
+
+        Raises:
+            duckdb.Error: it cannot be bound.
+        """
+        rows = self._session.execute(f"DESCRIBE {sql}").fetchall()
+        return [(name, type_) for name, type_, *_ in rows]
+
+    def syntax_tree(self, sql: str) -> dict[str, object]:
+        """DuckDB's syntax tree of a query.
+
+        Raises:
+            ValueError: DuckDB cannot parse it.
+        """
+        return syntax_tree(self._session, sql)
+
+    def castable(self, casts: list[tuple[str, str]]) -> list[bool]:
+        """Whether each (SQL literal, type) cast gives a value."""
+        if not casts:
+            return []
+        items = ", ".join(f"TRY_CAST({value} AS {type_}) IS NOT NULL" for value, type_ in casts)
+        row = self._session.execute(f"SELECT to_json([{items}])").fetchone()
+        assert row is not None
+        flags: list[bool] = json.loads(row[0])
+        return flags
+
+
+def quoted(name: str) -> str:
+    """A name in DuckDB's quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+_lock = threading.Lock()
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "enable_external_access": "false",
+            "autoload_known_extensions": "false",
+            "autoinstall_known_extensions": "false",
+            "threads": "1",
+            "memory_limit": "256MB",
+        },
+    )
+    connection.execute("SET python_enable_replacements = false")
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def _session() -> duckdb.DuckDBPyConnection:
+    """A connection of its own, so that its temporary tables are nobody else's."""
+    with _lock:
+        return _database().cursor()
