@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from pyarrow import csv
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.cli.splitting import split
 from millpond.errors import MillpondError, Span
 from millpond.model.schema import Field, Schema
 from millpond.service.results import Answer, IngestReceipt, StatementResult
@@ -94,7 +95,7 @@ class FakePond:
 
     def execute(self, text: str) -> list[StatementResult]:
         self.executed.append(text)
-        return [self._statement(s.strip()) for s in text.split(";") if s.strip()]
+        return [self._statement(s) for s in split(f"{text}\n;")[0]]
 
     def _statement(self, text: str) -> StatementResult:
         if match := re.fullmatch(r"CREATE QUERY (\w+) AS (.*)", text, re.S):

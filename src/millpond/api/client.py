@@ -20,6 +20,8 @@ import pyarrow as pa
 from millpond.api import decode, encode
 from millpond.api.surface import Registration, RowFormat
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.cql import statements
+from millpond.cql import parse_statement
 from millpond.errors import MillpondError
 from millpond.model.time import from_datetime, parse_instant
 from millpond.service.results import Answer, IngestReceipt, StatementResult
@@ -92,8 +94,6 @@ class RemotePond:
         Raises:
             MillpondError: CQL-216, the text is a statement of another kind.
         """
-        from millpond.cql import parse_statement, statements
-
         # The call runs any statement, so what only asks must be told apart before it is sent.
         if not isinstance(parse_statement(cql), statements.Ask):
             raise MillpondError("CQL-216", "not a query", hint="Statements go to execute().")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from millpond.api.surface import Statements
 from millpond.cql import statements as cql
+from millpond.cql import parse_script
 from millpond.cql.statements import Statement
 from millpond.errors import MillpondError
 from millpond.service.results import StatementResult
@@ -38,8 +39,6 @@ class Script:
         Raises:
             MillpondError: CQL-1xx, with its place in `text`.
         """
-        from millpond.cql import parse_script
-
         return Script(text, tuple(parse_script(text)))
 
     @property

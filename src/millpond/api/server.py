@@ -31,20 +31,21 @@ def bind(host: str, port: int) -> socket.socket:
     Raises:
         MillpondError: SERVE-701, the port is in use or cannot be had.
     """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    taken = socket.socket(family, socket.SOCK_STREAM)
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        taken = socket.socket(family, socket.SOCK_STREAM)
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind((host, port))
         # Without listening, SO_REUSEADDR would let a second server bind it as well.
         taken.listen(2048)
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         taken.close()
-        in_use = error.errno == errno.EADDRINUSE
+        in_use = getattr(error, "errno", None) == errno.EADDRINUSE
+        reason = getattr(error, "strerror", None) or str(error)
         raise MillpondError(
             "SERVE-701",
             f"port {port} is in use" if in_use else f'cannot listen on "{host}" port {port}',
-            detail=None if in_use else f"{error.strerror or error}.",
+            detail=None if in_use else f"{reason}.",
             hint="Choose another with --port; --port 0 takes any that is free.",
         ) from error
     return taken

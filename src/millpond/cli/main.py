@@ -32,8 +32,9 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except MillpondError as error:
             complain(error)
-        except (OSError, EOFError, RuntimeError, ValueError, TypeError, LookupError) as error:
-            if isinstance(error, BrokenPipeError):
+        except Exception as error:
+            # Exits and usage errors are typer's to end on; they carry their status.
+            if hasattr(error, "exit_code") or isinstance(error, (typer.Abort, BrokenPipeError)):
                 raise
             # A trace is for whoever repairs Millpond, not for whoever uses it.
             if os.environ.get("MILLPOND_TRACE"):

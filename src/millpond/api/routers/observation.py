@@ -47,9 +47,14 @@ def router(pond: ServedPond) -> APIRouter:
         """Control tables of operators, queues and synopses (not available yet)."""
         raise not_available("control tables are")
 
-    @routes.api_route("/v1/entities/{entity}", methods=["GET", "PATCH"], response_class=Response)
-    async def one_entity(entity: str) -> Response:
+    @routes.get("/v1/entities/{entity}", response_class=Response)
+    async def entity(entity: str) -> Response:
         """One row of the control tables (not available yet)."""
+        raise not_available("control tables are")
+
+    @routes.patch("/v1/entities/{entity}", response_class=Response)
+    async def set_entity(entity: str) -> Response:
+        """Sets an entity's properties (not available yet)."""
         raise not_available("control tables are")
 
     return routes

@@ -1,0 +1,231 @@
+"""`millpond run` and the command line around it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+import types
+
+import pytest
+from fake_pond import FakePond
+from typer.testing import CliRunner
+
+from millpond.cli import benches
+from millpond.cli.main import app
+from millpond.errors import MillpondError
+
+SCRIPT = """\
+-- registers and invokes
+CREATE QUERY late AS SELECT ts, carrier, delay FROM flights WHERE delay > 60 ORDER BY ts;
+INVOKE late;
+SELECT count(*) AS n, avg(delay) AS mean FROM flights;
+"""
+
+
+@pytest.fixture
+def opened(pond, monkeypatch) -> list[dict[str, object]]:
+    """The pond that commands open; the arguments they opened it with."""
+    calls: list[dict[str, object]] = []
+
+    def open_pond(store, **options):
+        calls.append({"store": store, **options})
+        return pond
+
+    composition = types.ModuleType("millpond.service.composition")
+    composition.open_pond = open_pond
+    monkeypatch.setitem(sys.modules, "millpond.service.composition", composition)
+    return calls
+
+
+def millpond(*arguments: str, input: str | bytes | None = None):
+    return CliRunner().invoke(app, list(arguments), input=input)
+
+
+def script(tmp_path, text: str) -> str:
+    path = tmp_path / "script.cql"
+    path.write_text(text)
+    return str(path)
+
+
+def test_run_as_json(tmp_path, opened, pond):
+    result = millpond("run", script(tmp_path, SCRIPT), "--format", "json")
+    assert result.exit_code == 0, result.output
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert lines == [
+        {
+            "statement": "invoke",
+            "query": "late",
+            "as_of": "2026-03-01T12:00:00.000000",
+            "final": False,
+            "columns": ["ts", "carrier", "delay"],
+            "rows": [
+                ["2026-03-01T11:00:00.000000", "AA", 61.5],
+                ["2026-03-01T11:45:00.000000", "AA", 120.0],
+            ],
+        },
+        {
+            "statement": "ask",
+            "query": None,
+            "as_of": "2026-03-01T12:00:00.000000",
+            "final": True,
+            "columns": ["n", "mean"],
+            "rows": [[3, 59.416666666666664]],
+        },
+    ]
+    assert list(lines[0]) == ["statement", "query", "as_of", "final", "columns", "rows"]
+    assert pond.closed
+    assert result.stderr == ""
+
+
+def test_run_as_csv(tmp_path, opened):
+    result = millpond("run", script(tmp_path, SCRIPT), "--format", "csv")
+    first, second = result.stdout.split("\n\n")
+    assert list(csv.reader(io.StringIO(first)))[1] == [
+        "2026-03-01T11:00:00.000000",
+        "AA",
+        "61.5",
+    ]
+    assert second.startswith("n,mean\n3,")
+
+
+def test_run_as_tables(tmp_path, opened):
+    result = millpond("run", script(tmp_path, SCRIPT))
+    assert "query late registered" in result.stdout
+    assert "│ 2026-03-01 11:45:00 │ AA      │ 120.0 │" in result.stdout
+    assert "2 rows as of 2026-03-01 12:00:00, not final" in result.stdout
+    assert "1 row as of 2026-03-01 12:00:00, final" in result.stdout
+
+
+def test_run_opens_what_it_is_told_to(tmp_path, opened):
+    path = script(tmp_path, "SHOW QUERIES")
+    millpond("run", path)
+    millpond("run", path, "--store", str(tmp_path / "s"), "--master", "local[2]")
+    assert [(c["store"], c["master"], c["bounded"]) for c in opened] == [
+        (None, None, True),
+        (tmp_path / "s", "local[2]", True),
+    ]
+    assert all(callable(c["progress"]) for c in opened)
+
+
+def test_run_from_stdin(opened):
+    result = millpond("run", "-", "--format", "json", input="SELECT 'é' AS e FROM flights LIMIT 1")
+    assert json.loads(result.stdout)["rows"] == [["é"]]
+
+
+def test_run_prints_what_was_answered_before_an_error(tmp_path, opened, pond):
+    path = script(tmp_path, "SELECT 1 AS a FROM flights;\n\n  SELECT *\n  FROM nope;\n")
+    result = millpond("run", path, "--format", "json")
+    assert result.exit_code == 1
+    assert len(result.stdout.splitlines()) == 1
+    assert result.stderr.splitlines() == [
+        f"{path}:4:8:",
+        'CQL-201: no stream or relation is called "nope"',
+        "    FROM nope;",
+        "         ^^^^",
+        'Hint: Did you mean "flights"?',
+    ]
+    assert pond.closed
+
+
+def test_run_checks_the_grammar_before_anything_is_opened(tmp_path, opened):
+    result = millpond("run", script(tmp_path, "SELECT 1 AS a FROM flights; SELEKT 1"))
+    assert result.exit_code == 1
+    assert "CQL-1" in result.stderr
+    assert opened == []
+
+
+@pytest.mark.parametrize(
+    "make", [lambda p: None, lambda p: p.mkdir(), lambda p: p.write_bytes(b"\xff")]
+)
+def test_run_what_cannot_be_read(tmp_path, opened, make):
+    path = tmp_path / "missing.cql"
+    make(path)
+    result = millpond("run", str(path))
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f'DATA-502: cannot read script "{path}"')
+    assert opened == []
+
+
+def test_run_an_empty_script(tmp_path, opened):
+    result = millpond("run", script(tmp_path, "-- nothing\n"), "--format", "json")
+    assert (result.exit_code, result.stdout) == (0, "")
+
+
+def test_an_unforeseen_failure_has_no_trace(tmp_path, opened, monkeypatch):
+    path = script(tmp_path, "SELECT boom FROM flights")
+    result = millpond("run", path)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("INTERNAL-901: RuntimeError: the secret inner state")
+    monkeypatch.setenv("MILLPOND_TRACE", "1")
+    assert isinstance(millpond("run", path).exception, RuntimeError)
+
+
+def test_an_interrupt(tmp_path, opened, pond, monkeypatch):
+    def interrupted(text: str):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pond, "execute", interrupted)
+    result = millpond("run", script(tmp_path, "SHOW QUERIES"))
+    assert result.exit_code == 130
+    assert pond.closed
+
+
+def test_version():
+    result = millpond("--version")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("millpond 0.")
+
+
+def test_help_names_every_command():
+    out = millpond("--help").stdout
+    assert all(name in out for name in ("run", "serve", "shell", "demo", "bench"))
+
+
+def test_shell_without_a_server():
+    result = millpond("shell", "--url", "http://127.0.0.1:1", input="")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("SERVE-705: the server at http://127.0.0.1:1")
+
+
+def test_shell_on_a_store(tmp_path, opened, pond):
+    result = millpond("shell", "--store", str(tmp_path), input="SHOW QUERIES")
+    assert result.exit_code == 0
+    assert "0 rows" in result.stdout
+    assert pond.closed
+
+
+def test_demo(monkeypatch):
+    calls = []
+    demo = types.ModuleType("millpond.cli.demo")
+    demo.run_demo = lambda serve, port: calls.append((serve, port))
+    monkeypatch.setitem(sys.modules, "millpond.cli.demo", demo)
+    assert millpond("demo", "--serve", "--port", "7000").exit_code == 0
+    assert calls == [(True, 7000)]
+
+
+def test_bench(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "benchmarks").mkdir()
+    bench = tmp_path / "benchmarks" / "invoke_latency.py"
+    bench.write_text("import sys; print('ran', __name__, sys.argv[1:])")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", ["millpond"])
+    result = millpond("bench", "invoke-latency", "--rows", "10")
+    assert result.stdout == "ran __main__ ['--rows', '10']\n"
+    result = millpond("bench", "nope")
+    assert result.exit_code == 1
+    assert "There are: invoke_latency." in result.stderr
+
+
+def test_bench_outside_the_tree(tmp_path, monkeypatch):
+    monkeypatch.setattr(benches, "benches", dict)
+    with pytest.raises(MillpondError, match="part of the source tree"):
+        benches.run_bench("x", [])
+
+
+def test_the_fake_pond_is_a_pond():
+    # mypy does not read the tests: what the surfaces call must be there.
+    for name in ("execute", "register_many", "ingest_text", "status", "metrics", "ready"):
+        assert hasattr(FakePond(), name)

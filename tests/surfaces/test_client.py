@@ -1,0 +1,159 @@
+"""The client against the application: the pond's surface, its types and its errors."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+import httpx
+import pyarrow as pa
+import pytest
+from local_http import local_client
+
+from millpond.api import client as client_module
+from millpond.api.app import create_app
+from millpond.api.client import RemotePond, connect
+from millpond.errors import MillpondError
+
+LATE = "SELECT ts, carrier, delay FROM flights [RANGE 1 HOUR] WHERE delay > 60 ORDER BY ts"
+
+
+@pytest.fixture
+def remote(http) -> RemotePond:
+    return connect("http://millpond", http=http)
+
+
+def test_register_invoke_unregister(remote, pond):
+    handle = remote.register(LATE, "late", weight=2.0)
+    assert (handle.id, handle.name) == (1, "late")
+    assert pond.registered[1].options == {"weight": 2.0}
+    answer, here = handle.invoke(), pond.query("late").invoke()
+    assert answer.table.schema == here.table.schema
+    assert answer.table.equals(here.table)
+    assert (answer.as_of, answer.final, answer.epoch) == (here.as_of, here.final, here.epoch)
+    assert answer.query == "late"
+    handle.unregister()
+    assert pond.queries() == []
+
+
+@pytest.mark.parametrize(
+    "at", [1_772_360_000_000_000, "2026-03-01T10:13:20", datetime(2026, 3, 1, 10, 13, 20)]
+)
+def test_invoke_at(remote, at):
+    answer = remote.register(LATE).invoke(at)
+    assert (answer.as_of, answer.final) == (1_772_360_000_000_000, True)
+
+
+def test_register_many(remote):
+    handles = remote.register_many([(LATE, "a", {}), (LATE, None, {"weight": 1.5})])
+    assert [h.name for h in handles] == ["a", "q2"]
+    assert [q.options for q in remote.queries()] == [{}, {"weight": 1.5}]
+
+
+def test_handles(remote):
+    remote.register(LATE, "late")
+    handle = remote.query("late")
+    handle.alter(active=False)
+    assert remote.query(1).describe()["active"] is False
+    assert handle.plan("runtime") == "runtime plan of late"
+    assert remote.explain(LATE) == f"logical plan of {LATE}"
+
+
+def test_execute(remote):
+    results = remote.execute(f"CREATE QUERY late AS {LATE}; INVOKE late; SHOW QUERIES")
+    assert [r.statement for r in results] == ["create query", "invoke", "show queries"]
+    assert results[0].message == "query late registered"
+    assert results[1].answer is not None
+    assert results[1].answer.rows()[0] == (datetime(2026, 3, 1, 11), "AA", 61.5)
+    assert results[2].table.to_pydict() == {"name": ["late"]}
+
+
+def test_ask(remote, pond):
+    assert remote.ask(LATE).table.equals(pond.ask(LATE).table)
+    with pytest.raises(MillpondError) as caught:
+        remote.ask("SHOW QUERIES")
+    assert caught.value.code == "CQL-216"
+
+
+def test_ingest(remote, pond):
+    rows = [{"ts": datetime(2026, 3, 1, 12), "carrier": "DL", "delay": 1.5}, {"carrier": "B6"}]
+    receipt = remote.ingest("flights", rows)
+    assert (receipt.accepted, receipt.rejected) == (1, 1)
+    assert receipt.rejects == [{"row": 1, "reason": "no timestamp"}]
+    table = pa.table({"ts": [datetime(2026, 3, 1, 13)], "carrier": ["DL"]})
+    assert remote.ingest("flights", table, "key").duplicate is False
+    assert remote.ingest("flights", table, "key").duplicate is True
+    assert pond.ask("SELECT max(ts) m FROM flights").rows() == [(datetime(2026, 3, 1, 13),)]
+
+
+def test_what_there_is(remote, pond):
+    assert remote.streams() == pond.streams()
+    assert remote.relations() == pond.relations()
+    remote.register(LATE, "late")
+    assert remote.queries() == pond.queries()
+    assert remote.status()["epoch"] == 7
+    assert remote.ready is True
+    pond.ready = False
+    assert remote.ready is False
+    remote.catch_up(timeout=1)
+
+
+def test_all_pages_of_queries(remote, monkeypatch):
+    remote.register_many([(LATE, None, {})] * 5)
+    get = remote._get
+    monkeypatch.setattr(remote, "_get", lambda path, **p: get(path, **{**p, "limit": 2}))
+    assert [q.id for q in remote.queries()] == [1, 2, 3, 4, 5]
+
+
+def test_errors_are_what_they_were(remote, pond):
+    bad = "SELECT *\nFROM fligths"
+    for call in (remote.register, remote.ask, remote.execute):
+        with pytest.raises(MillpondError) as caught:
+            call(bad)
+        with pytest.raises(MillpondError) as here:
+            pond.register(bad)
+        assert caught.value.render() == here.value.render()
+    with pytest.raises(MillpondError, match=r"CQL-201.*nope"):
+        remote.query("nope")
+    with pytest.raises(MillpondError, match="CQL-201"):
+        remote.ingest("a%b ?", [])
+
+
+def test_the_token(pond):
+    with (
+        local_client(create_app(pond, token="s3cret")) as http,
+        pytest.raises(MillpondError, match="SERVE-706: the token is missing"),
+    ):
+        connect("http://millpond", http=http)
+    with local_client(create_app(pond, token="s3cret")) as http:
+        assert connect("http://millpond", "s3cret", http=http).queries() == []
+
+
+def test_no_server():
+    with pytest.raises(MillpondError, match="SERVE-705"):
+        connect("http://127.0.0.1:1")
+    with pytest.raises(MillpondError, match="SERVE-705"):
+        connect("not a url")
+    html = httpx.MockTransport(lambda request: httpx.Response(200, text="<html>"))
+    with pytest.raises(MillpondError, match="SERVE-705"):
+        connect("http://other", http=httpx.Client(transport=html, base_url="http://other"))
+
+
+def test_a_push_is_sent_again_with_its_key_when_the_connection_breaks(pond, http):
+    keys = []
+
+    def flaky(request: httpx.Request) -> httpx.Response:
+        if re.search("tuples", request.url.path):
+            keys.append(request.headers["idempotency-key"])
+            if len(keys) < client_module._ATTEMPTS:
+                # The first push arrives, its receipt is lost.
+                http.send(request)
+                raise httpx.ReadError("reset")
+        return http.send(request)
+
+    broken = httpx.Client(transport=httpx.MockTransport(flaky), base_url="http://millpond")
+    rows = [{"ts": "2026-03-01T12:00:00", "carrier": "DL"}]
+    receipt = connect("http://millpond", http=broken).ingest("flights", rows)
+    assert (receipt.accepted, receipt.duplicate) == (1, True)
+    assert len(set(keys)) == 1
+    assert pond.status()["streams"][0]["rows"] == 4

@@ -1,0 +1,206 @@
+"""Standing queries over HTTP."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+LATE = "SELECT carrier, delay FROM flights [RANGE 1 HOUR] WHERE delay > 60 ORDER BY delay"
+
+
+@pytest.fixture
+def late(http):
+    return http.post("/v1/queries", json={"cql": LATE, "name": "late"}).json()
+
+
+def error_of(response, status, code):
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/json"
+    body = response.json()
+    assert set(body["error"]) == {"code", "message", "detail", "hint", "place"}
+    assert body["error"]["code"] == code
+    return body["error"]
+
+
+def test_register(http):
+    response = http.post(
+        "/v1/queries", json={"cql": LATE, "name": "late", "options": {"weight": 2.0}}
+    )
+    assert response.status_code == 201
+    body = response.json()
+    assert (body["id"], body["name"], body["cql"]) == (1, "late", LATE)
+    assert body["options"] == {"weight": 2.0}
+    assert body["registered_at"] == "2026-03-01T12:00:00.000000"
+    assert response.headers["location"] == "/v1/queries/1"
+
+
+def test_register_many(http):
+    body = [{"cql": LATE, "name": "a"}, {"cql": LATE}]
+    response = http.post("/v1/queries", json=body)
+    assert response.status_code == 201
+    assert [q["name"] for q in response.json()] == ["a", "q2"]
+
+
+def test_register_many_is_all_or_nothing_and_names_the_bad_one(http):
+    bad = "SELECT * FROM fligths"
+    response = http.post("/v1/queries", json=[{"cql": LATE}, {"cql": bad}])
+    error = error_of(response, 400, "CQL-201")
+    assert error["detail"] == "Query 1 of the list; none was registered."
+    assert error["place"]["snippet"] == "  SELECT * FROM fligths\n                ^^^^^^^"
+    assert http.get("/v1/queries").json()["total"] == 0
+
+
+def test_register_with_a_name_that_is_taken(http, late):
+    error_of(http.post("/v1/queries", json={"cql": LATE, "name": "late"}), 409, "CQL-208")
+
+
+@pytest.mark.parametrize("option", ["name", "cql", "not an identifier"])
+def test_register_with_an_option_that_cannot_be_one(http, option):
+    body = {"cql": LATE, "options": {option: 1}}
+    error_of(http.post("/v1/queries", json=body), 400, "CQL-214")
+    error = error_of(http.post("/v1/queries", json=[body]), 400, "CQL-214")
+    assert error["detail"] == "Query 0 of the list."
+
+
+def test_pages(http):
+    http.post("/v1/queries", json=[{"cql": LATE, "name": f"query{i}"} for i in range(5)])
+    seen, after = [], -1
+    while after is not None:
+        page = http.get("/v1/queries", params={"limit": 2, "after": after}).json()
+        assert page["total"] == 5
+        seen += [q["name"] for q in page["queries"]]
+        after = page["next"]
+    assert seen == [f"query{i}" for i in range(5)]
+
+
+def test_pages_of_what_contains_a_word(http):
+    http.post("/v1/queries", json=[{"cql": LATE, "name": n} for n in ("Storms", "delays")])
+    page = http.get("/v1/queries", params={"containing": "STORM"}).json()
+    assert [q["name"] for q in page["queries"]] == ["Storms"]
+    assert page["total"] == 1
+
+
+def test_a_page_has_a_limit(http):
+    error = error_of(http.get("/v1/queries", params={"limit": 0}), 422, "SERVE-703")
+    assert error["detail"].startswith("query.limit:")
+
+
+@pytest.mark.parametrize("query", ["1", "late"])
+def test_describe(http, late, query):
+    assert http.get(f"/v1/queries/{query}").json() == late
+
+
+@pytest.mark.parametrize("path", ["", "/result", "/plan", "/changes"])
+def test_of_a_query_that_is_not_there(http, path):
+    error_of(http.get(f"/v1/queries/nope{path}"), 404, "CQL-201")
+
+
+def test_alter(http, late):
+    body = http.patch("/v1/queries/late", json={"active": False}).json()
+    assert body["active"] is False
+    error_of(http.get("/v1/queries/late/result"), 409, "POND-402")
+    error_of(http.patch("/v1/queries/late", json={"colour": 1}), 400, "CQL-214")
+    error_of(http.patch("/v1/queries/late", json=[1]), 422, "SERVE-703")
+    assert http.patch("/v1/queries/late", json={"active": True}).json()["active"] is True
+
+
+def test_unregister(http, late):
+    response = http.delete("/v1/queries/late")
+    assert (response.status_code, response.content) == (204, b"")
+    error_of(http.delete("/v1/queries/late"), 404, "CQL-201")
+
+
+def test_invoke(http, late):
+    response = http.get("/v1/queries/late/result")
+    assert response.json() == {
+        "query": "late",
+        "as_of": "2026-03-01T12:00:00.000000",
+        "final": False,
+        "complete": True,
+        "complete_since": None,
+        "epoch": 7,
+        "columns": ["carrier", "delay"],
+        "types": ["VARCHAR", "DOUBLE"],
+        "rows": [["AA", 61.5], ["AA", 120.0]],
+    }
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        "2026-03-01T11:50:00",
+        "2026-03-01 11:50",
+        "2026-03-01T11:50:00Z",
+        "2026-03-01T12:50:00+01:00",
+        "2026-03-01T12:50:00 01:00",
+    ],
+)
+def test_invoke_at(http, late, at):
+    body = http.get("/v1/queries/late/result", params={"at": at}).json()
+    assert (body["as_of"], body["final"]) == ("2026-03-01T11:50:00.000000", True)
+
+
+def test_invoke_at_what_is_no_instant_or_not_kept(http, late):
+    result = "/v1/queries/late/result"
+    error = error_of(http.get(result, params={"at": "yesterday"}), 400, "SERVE-703")
+    assert "2026-03-01T12:00:00" in error["hint"]
+    error_of(http.get(result, params={"at": "1969-01-01T00:00:00"}), 410, "POND-403")
+
+
+def test_invoke_as_ndjson(http, late):
+    response = http.get("/v1/queries/late/result", headers={"Accept": "application/x-ndjson"})
+    assert response.headers["content-type"] == "application/x-ndjson"
+    assert response.headers["millpond-as-of"] == "2026-03-01T12:00:00.000000"
+    assert response.headers["millpond-final"] == "false"
+    assert [json.loads(line) for line in response.text.splitlines()] == [
+        {"carrier": "AA", "delay": 61.5},
+        {"carrier": "AA", "delay": 120.0},
+    ]
+
+
+def test_invoke_as_arrow(http, late):
+    accept = "application/vnd.apache.arrow.stream"
+    response = http.get("/v1/queries/late/result", headers={"Accept": accept})
+    assert response.headers["content-type"] == accept
+    table = pa.ipc.open_stream(response.content).read_all()
+    assert table.to_pydict() == {"carrier": ["AA", "AA"], "delay": [61.5, 120.0]}
+    facts = json.loads(table.schema.metadata[b"millpond.answer"])
+    assert facts["as_of"] == "2026-03-01T12:00:00.000000"
+
+
+@pytest.mark.parametrize(
+    ("accept", "form"),
+    [
+        ("*/*", "application/json"),
+        ("application/*", "application/json"),
+        ("text/html, application/x-ndjson;q=0.9", "application/x-ndjson"),
+        ("application/json;q=0.1, application/x-ndjson;q=0.2", "application/x-ndjson"),
+        ("application/json;q=0, */*", "application/x-ndjson"),
+    ],
+)
+def test_accept(http, late, accept, form):
+    response = http.get("/v1/queries/late/result", headers={"Accept": accept})
+    assert response.headers["content-type"] == form
+
+
+def test_accept_of_nothing_there_is(http, late):
+    response = http.get("/v1/queries/late/result", headers={"Accept": "text/html"})
+    error_of(response, 415, "SERVE-708")
+
+
+def test_plans(http, late):
+    body = http.get("/v1/queries/late/plan", params={"level": "runtime"}).json()
+    assert body == {"id": 1, "level": "runtime", "plan": "runtime plan of late"}
+    body = http.get("/v1/plan", params={"query": "late"}).json()
+    assert body == {"level": "logical", "plan": "logical plan of late"}
+    error_of(http.get("/v1/plan"), 501, "CQL-301")
+    error_of(http.get("/v1/plan", params={"query": "late", "level": "deep"}), 422, "SERVE-703")
+
+
+def test_what_is_not_available_yet(http, late):
+    error_of(http.get("/v1/queries/late/changes"), 501, "CQL-301")
+    error_of(http.get("/v1/entities"), 501, "CQL-301")
+    error_of(http.get("/v1/entities/3"), 501, "CQL-301")
+    error_of(http.patch("/v1/entities/3", json={}), 501, "CQL-301")

@@ -1,0 +1,112 @@
+"""Rows pushed over HTTP, and the streams and relations there are."""
+
+from __future__ import annotations
+
+import gzip
+
+import pyarrow as pa
+import pytest
+from local_http import local_client
+
+from millpond.api.app import create_app
+
+TUPLES = "/v1/streams/flights/tuples"
+NDJSON = b'{"ts": "2026-03-01T12:00:00", "carrier": "DL", "number": 4}\n{"carrier": "B6"}\n'
+CSV = b"ts,carrier\n2026-03-01T12:00:00,DL\n,B6\n"
+
+
+def arrow() -> bytes:
+    table = pa.table({"ts": ["2026-03-01T12:00:00", None], "carrier": ["DL", "B6"]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+FORMS = {
+    "application/x-ndjson": NDJSON,
+    "text/csv; charset=utf-8": CSV,
+    "application/vnd.apache.arrow.stream": arrow(),
+}
+
+
+@pytest.mark.parametrize("media", FORMS)
+def test_push(http, media):
+    response = http.post(TUPLES, content=FORMS[media], headers={"Content-Type": media})
+    assert response.status_code == 200
+    assert response.json() == {
+        "accepted": 1,
+        "rejected": 1,
+        "rejects": [{"row": 1, "reason": "no timestamp"}],
+        "duplicate": False,
+    }
+    assert http.get("/v1/streams").json()["streams"][0]["rows"] == 4
+
+
+def test_push_twice_with_one_key(http):
+    headers = {"Content-Type": "text/csv", "Idempotency-Key": "k1"}
+    assert http.post(TUPLES, content=CSV, headers=headers).json()["duplicate"] is False
+    assert http.post(TUPLES, content=CSV, headers=headers).json()["duplicate"] is True
+    assert http.get("/v1/streams").json()["streams"][0]["rows"] == 4
+    other = http.post(TUPLES, content=CSV + b"\n", headers=headers)
+    assert other.status_code == 409
+    assert other.json()["error"]["code"] == "DATA-503"
+
+
+def test_push_gzipped(http):
+    headers = {"Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"}
+    response = http.post(TUPLES, content=gzip.compress(NDJSON), headers=headers)
+    assert response.json()["accepted"] == 1
+
+
+def test_push_what_unpacks_to_too_much(pond):
+    headers = {"Content-Type": "text/csv", "Content-Encoding": "gzip"}
+    with local_client(create_app(pond, max_body=1000)) as http:
+        response = http.post(TUPLES, content=gzip.compress(b"x" * 100_000), headers=headers)
+        assert response.status_code == 413
+        response = http.post(TUPLES, content=b"x" * 1001, headers={"Content-Type": "text/csv"})
+        assert response.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "code"),
+    [
+        ({"Content-Type": "text/plain"}, 415, "SERVE-708"),
+        ({}, 415, "SERVE-708"),
+        ({"Content-Type": "text/csv", "Content-Encoding": "br"}, 415, "SERVE-708"),
+        ({"Content-Type": "text/csv", "Content-Encoding": "gzip"}, 400, "SERVE-703"),
+        ({"Content-Type": "application/x-ndjson"}, 400, "DATA-501"),
+        ({"Content-Type": "application/vnd.apache.arrow.stream"}, 400, "DATA-501"),
+    ],
+)
+def test_push_what_cannot_be_read(http, headers, status, code):
+    response = http.post(TUPLES, content=b"{not rows", headers=headers)
+    assert response.status_code == status
+    assert response.json()["error"]["code"] == code
+
+
+def test_push_cut_short(http):
+    headers = {"Content-Type": "text/csv", "Content-Encoding": "gzip"}
+    response = http.post(TUPLES, content=gzip.compress(CSV)[:-6], headers=headers)
+    assert response.json()["error"]["code"] == "SERVE-703"
+
+
+def test_push_into_what_is_not_there(http):
+    headers = {"Content-Type": "text/csv"}
+    response = http.post("/v1/streams/nope/tuples", content=CSV, headers=headers)
+    assert response.status_code == 404
+    assert response.json()["error"]["code"] == "CQL-201"
+
+
+def test_streams(http):
+    [stream] = http.get("/v1/streams").json()["streams"]
+    assert stream["name"] == "flights"
+    assert stream["columns"][0] == {"name": "ts", "type": "TIMESTAMP"}
+    assert (stream["timestamp_by"], stream["delay_us"]) == ("ts", 5_000_000)
+    assert (stream["rows"], stream["state"]) == (3, "running")
+    assert stream["heartbeat"] == "2026-03-01T12:00:00.000000"
+
+
+def test_relations(http):
+    [relation] = http.get("/v1/relations").json()["relations"]
+    assert (relation["name"], relation["primary_key"]) == ("planes", ["tailnum"])

@@ -1,0 +1,99 @@
+"""How results and progress are printed."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pyarrow as pa
+from rich.console import Console
+
+from millpond.cli.formats import SHOWN_ROWS, Format, footer, writer
+from millpond.cli.reading import ReadingProgress
+from millpond.service.results import Answer, StatementResult
+
+
+def printed(format: Format, *results: StatementResult) -> str:
+    out = io.StringIO()
+    write = writer(format, out)
+    for result in results:
+        write.write(result)
+    return out.getvalue()
+
+
+def answer(table: pa.Table, **facts) -> StatementResult:
+    return StatementResult("invoke", "q", answer=Answer(table, 1_000_000, final=True, **facts))
+
+
+def test_texts_and_tables_and_messages():
+    plan = StatementResult("explain", text="a\n  b\n")
+    shown = StatementResult("show streams", table=pa.table({"name": ["s"]}))
+    message = StatementResult("insert", "s", message="1 row inserted")
+    assert printed(Format.TABLE, plan, message) == "a\n  b\n1 row inserted\n"
+    lines = printed(Format.JSON, plan, shown, message).splitlines()
+    assert [json.loads(line)["rows"] for line in lines] == [[["a\n  b\n"]], [["s"]]]
+    assert printed(Format.CSV, shown, message, shown) == "name\ns\n\nname\ns\n"
+
+
+def test_a_long_table_says_what_it_does_not_show():
+    table = pa.table({"i": range(SHOWN_ROWS + 5)})
+    text = printed(Format.TABLE, answer(table))
+    assert "… 5 more rows" in text
+    assert f"{SHOWN_ROWS + 5:,} rows as of 1970-01-01 00:00:01, final" in text
+    assert len(json.loads(printed(Format.JSON, answer(table)))["rows"]) == SHOWN_ROWS + 5
+
+
+def test_cells():
+    table = pa.table({"t": [None, "a\nb", "[bold]x[/]"], "long": ["y" * 300] * 3})
+    text = printed(Format.TABLE, answer(table))
+    assert "NULL" in text
+    assert "a\\nb" in text
+    assert "[bold]x[/]" in text
+    assert "y" * 300 in text
+
+
+def test_an_incomplete_answer_says_so():
+    table = pa.table({"i": [1]})
+    facts = Answer(table, 5_000_000, final=False, complete=False, complete_since=2_000_000)
+    assert footer(facts) == (
+        "1 row as of 1970-01-01 00:00:05, not final; "
+        "incomplete: kept only since 1970-01-01 00:00:02"
+    )
+
+
+class Reading:
+    """Progress on a terminal that is not there, by a clock that is set."""
+
+    def __init__(self, terminal: bool = True) -> None:
+        self.out = io.StringIO()
+        self.now = 0.0
+        console = Console(file=self.out, force_terminal=terminal, width=80, color_system=None)
+        self.progress = ReadingProgress(console, clock=lambda: self.now)
+
+    def at(self, now: float, rows: int, done: bool = False) -> str:
+        self.now = now
+        self.progress({"stream": "flights", "rows": rows, "done": done})
+        return self.out.getvalue()
+
+
+def test_progress_shows_after_two_seconds():
+    reading = Reading()
+    assert reading.at(0.0, 10) == ""
+    assert reading.at(1.9, 20) == ""
+    assert reading.at(2.1, 31_000) != ""
+    reading.progress.pause()
+    assert "reading flights" in reading.out.getvalue()
+    assert "31,000 rows" in reading.out.getvalue()
+
+
+def test_progress_of_what_is_read_at_once_is_not_shown():
+    reading = Reading()
+    reading.at(0.0, 10)
+    assert reading.at(5.0, 20, done=True) == ""
+    reading.progress.close()
+
+
+def test_no_progress_without_a_terminal():
+    reading = Reading(terminal=False)
+    reading.at(0.0, 1)
+    assert reading.at(9.0, 2) == ""
