@@ -6,17 +6,15 @@ named for the clauses it reads: cursor → windows → queries → definitions �
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import NoReturn, Self
 
 from sqlglot.dialects.dialect import DialectType
 from sqlglot.errors import ErrorLevel, ParseError
 from sqlglot.parsers.duckdb import DuckDBParser
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from millpond.errors import MillpondError, Span
 from millpond.model.time import parse_instant
-
-_TEXT_TOKENS = {TokenType.STRING, TokenType.NUMBER, TokenType.IDENTIFIER}
 
 
 class SyntaxFault(ParseError):
@@ -34,8 +32,14 @@ class SyntaxFault(ParseError):
 class CqlCursor(DuckDBParser):
     """Moves over a statement's tokens."""
 
-    def __init__(self, dialect: DialectType, text: str, tokens: list[Token]) -> None:
-        super().__init__(error_level=ErrorLevel.IMMEDIATE, dialect=dialect)
+    @classmethod
+    def over(cls, dialect: DialectType, text: str, tokens: list[Token]) -> Self:
+        """A parser at the start of a statement's tokens; their places are offsets in `text`."""
+        parser = cls(error_level=ErrorLevel.IMMEDIATE, dialect=dialect)
+        parser._open(text, tokens)
+        return parser
+
+    def _open(self, text: str, tokens: list[Token]) -> None:
         self.sql = text
         self._tokens = tokens
         self._tokens_size = len(tokens)

@@ -13,6 +13,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.generators.duckdb import DuckDBGenerator
+from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.cursor import SyntaxFault
 from millpond.cql.duckdb_words import RESERVED
@@ -29,6 +30,7 @@ from millpond.cql.nodes import (
 )
 from millpond.cql.places import span_of
 from millpond.cql.queries import QueryParser
+from millpond.cql.stack import with_room
 from millpond.cql.tokens import CqlTokenizer, tokenize
 from millpond.errors import MillpondError, Span
 from millpond.model.time import format_instant
@@ -146,32 +148,40 @@ class _DuckDBGenerator(DuckDBGenerator):
     RESERVED_KEYWORDS = RESERVED | DuckDBGenerator.RESERVED_KEYWORDS
 
 
-_CQL = Cql()
+#: The dialect as an object.
+CQL = Cql()
 _DUCKDB = DuckDB()
 _STYLE: dict[str, Any] = {"comments": False, "normalize_functions": "lower"}
 
 
-def parse_query(text: str) -> exp.Expr:
+def parse_query(text: str) -> exp.Expression:
     """The tree of a query's text; spans in it are offsets in `text`.
 
     Raises:
         MillpondError: CQL-1xx, 207 or 218, with its place.
     """
-    with failures(text):
-        parser = QueryParser(_CQL, text, tokenize(text))
+    tokens = tokenize(text)
+    if tokens and tokens[-1].token_type is TokenType.SEMICOLON:
+        tokens.pop()
+
+    def read() -> exp.Expression:
+        parser = QueryParser.over(CQL, text, tokens)
         query = parser.query()
         parser.expect_end()
         return query
 
+    with failures(text):
+        return with_room(read)
+
 
 def print_query(query: exp.Expr) -> str:
     """The CQL of a query's (or an expression's) tree."""
-    return CqlGenerator(dialect=_CQL, **_STYLE).generate(query)
+    return with_room(lambda: CqlGenerator(dialect=CQL, **_STYLE).generate(query))
 
 
 def to_duckdb(expr: exp.Expr) -> str:
     """The DuckDB SQL of a tree, or of a scalar expression, without Millpond's nodes in it."""
-    return _DuckDBGenerator(dialect=_DUCKDB, **_STYLE).generate(expr)
+    return with_room(lambda: _DuckDBGenerator(dialect=_DUCKDB, **_STYLE).generate(expr))
 
 
 @contextmanager

@@ -8,23 +8,24 @@ of the language is refused afterwards by `millpond.cql.shape`.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, cast
 
 from sqlglot import exp
 from sqlglot.parser import Parser
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql import functions
 from millpond.cql.nodes import BY_ATTRIBUTES, PERIOD, STREAM_SAMPLE, WINDOW, RelationToStream
 from millpond.cql.places import place, span_of
+from millpond.cql.shape import check_query
 from millpond.cql.windows import WindowParser
-from millpond.errors import MillpondError
+from millpond.errors import MillpondError, Span
 
 #: The operators that make a stream of a relation.
 TO_STREAM = ("ISTREAM", "DSTREAM", "RSTREAM")
 
 _NEVER_ALIASES = {TokenType.BEGIN, TokenType.END}
-_QUERY_STARTS = {TokenType.SELECT, TokenType.WITH, TokenType.FROM}
+_QUERY_STARTS = {TokenType.SELECT, TokenType.WITH}
 
 
 class QueryParser(WindowParser):
@@ -54,8 +55,13 @@ class QueryParser(WindowParser):
     }
     QUERY_MODIFIER_TOKENS = set(QUERY_MODIFIER_PARSERS)
 
-    def query(self) -> exp.Expr:
+    def query(self) -> exp.Expression:
         """Read a query, with ISTREAM(...) and its like around it if they are there."""
+        query = self._outermost_query()
+        check_query(query, self.sql)
+        return cast(exp.Expression, query)
+
+    def _outermost_query(self) -> exp.Expr:
         for kind in TO_STREAM:
             if self.sees(kind) and self._next.token_type is TokenType.L_PAREN:
                 start = self.here()
@@ -72,7 +78,7 @@ class QueryParser(WindowParser):
             self._curr.token_type not in _QUERY_STARTS
             and self._curr.token_type is not TokenType.L_PAREN
         ):
-            self.expected("a query", "A query starts with SELECT, WITH or FROM.")
+            self.expected("a query", "A query starts with SELECT or WITH.")
         start = self._curr
         query = self._parse_select(nested=True, parse_subquery_alias=False)
         query = self._parse_query_modifiers(self._parse_set_operations(query))
@@ -80,12 +86,12 @@ class QueryParser(WindowParser):
             raise self.fault(f"expected a query, but found {self._quote(start)}")
         return query
 
-    def scalar(self, what: str) -> exp.Expr:
-        """Read a scalar expression."""
+    def scalar(self, what: str) -> exp.Expression:
+        """Read a scalar expression; its shape is for the caller to check."""
         value = self._parse_disjunction()
         if value is None:
             self.expected(what)
-        return value
+        return cast(exp.Expression, value)
 
     def _parse_statement(self) -> exp.Expr | None:
         # What sqlglot reads behind WITH, and inside the brackets of a common table expression.
@@ -140,8 +146,7 @@ class QueryParser(WindowParser):
                 )
             raise self.fault(
                 "the window stands behind the alias",
-                hint=f"Put the window right behind the name: {name} [...] "
-                f"{self._quote(self._prev)}.",
+                hint=f"Put the window right behind the name: {name} [...] {self._prev.text}.",
             )
         return self._joined(table, joins)
 
@@ -219,6 +224,42 @@ class QueryParser(WindowParser):
 
     # Clauses
 
+    def _parse_projections(self) -> tuple[list[exp.Expr], list[exp.Expr] | None]:
+        projections, exclude = super()._parse_projections()
+        if not projections:
+            self.expected("columns behind SELECT", "Write SELECT * for all columns.")
+        return projections, exclude
+
+    def _parse_from(
+        self, joins: bool = False, skip_from_token: bool = False, consume_pipe: bool = False
+    ) -> exp.From | None:
+        if joins and self.sees_symbol(TokenType.FROM):
+            raise self.fault(
+                "a query starts with FROM", hint="Write SELECT * FROM ... for all columns."
+            )
+        return super()._parse_from(joins, skip_from_token, consume_pipe)
+
+    def _parse_join(
+        self,
+        skip_join_token: bool = False,
+        parse_bracket: bool = False,
+        alias_tokens: Collection[TokenType] | None = None,
+    ) -> exp.Join | None:
+        start = self._curr
+        join = super()._parse_join(skip_join_token, parse_bracket, alias_tokens)
+        if (
+            join is not None
+            and start.token_type is not TokenType.COMMA
+            and not (join.args.get("on") or join.args.get("using") or join.args.get("method"))
+            and join.args.get("kind") != "CROSS"
+        ):
+            raise self.fault(
+                "JOIN without a condition",
+                hint="Write JOIN ... ON condition, JOIN ... USING (column), or CROSS JOIN.",
+                span=Span(start.start, start.end + 1),
+            )
+        return join
+
     def _period_modifier(self) -> tuple[str, exp.Expr]:
         self._advance()
         return PERIOD, self._parse_period()
@@ -262,6 +303,14 @@ class QueryParser(WindowParser):
                 hint="Write list_extract(x, 1) for an element of a list.",
             )
         return super()._parse_bracket(this)
+
+    def _parse_user_defined_type(self, identifier: exp.Identifier) -> exp.Expr | None:
+        raise self.fault(
+            f'the type "{identifier.name}" is unknown',
+            code="CQL-210",
+            hint="The types are those columns may have: BIGINT, DOUBLE, VARCHAR, TIMESTAMP, ...",
+            span=span_of(identifier),
+        )
 
     def _parse_function_call(
         self,

@@ -1,7 +1,8 @@
 """What a CQL text says: one frozen dataclass a statement (SYSTEM, section 1.1).
 
 Queries stay sqlglot expressions (see `millpond.cql.dialect` for the nodes Millpond adds); names are
-as written and nothing is resolved yet. Durations and instants are microseconds.
+as written and nothing is resolved yet. Durations and instants are microseconds. `name_span` and
+`query_span` are the places of the name and of the query in the statement's text.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ class CreateDerived(Statement):
     name: str
     query: exp.Expression
     name_span: Span | None = None
+    query_span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,7 @@ class CreateQuery(Statement):
     query: exp.Expression
     options: dict[str, Any] = field(default_factory=dict)
     name_span: Span | None = None
+    query_span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +173,7 @@ class Explain(Statement):
     name: str | None = None
     query: exp.Expression | None = None
     name_span: Span | None = None
+    query_span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import re
 
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from millpond.errors import MillpondError, Span
 
@@ -83,7 +83,7 @@ def _check(text: str, tokens: list[Token]) -> None:
         kind = token.token_type
         token.comments = []
         if kind is TokenType.VAR:
-            if not token.text.isidentifier() and not _is_name(token.text):
+            if not is_name(token.text):
                 raise _unreadable(text, Span(token.start, token.end + 1))
         elif kind is TokenType.NUMBER:
             if not _NUMBER.fullmatch(token.text):
@@ -137,8 +137,9 @@ def _check(text: str, tokens: list[Token]) -> None:
         )
 
 
-def _is_name(text: str) -> bool:
-    return text[0] != "$" and text.replace("$", "_").isidentifier()
+def is_name(text: str) -> bool:
+    """Whether a text can be a name without quotes."""
+    return text.isidentifier() or (text[:1] != "$" and text.replace("$", "_").isidentifier())
 
 
 def _unbalanced(text: str, token: Token, opened: Token | None) -> MillpondError:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from sqlglot import exp
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.cursor import CqlCursor
 from millpond.cql.nodes import Period, PeriodBound, StreamWindow

@@ -1,0 +1,83 @@
+"""Texts to statements: splitting scripts and reading each statement."""
+
+from __future__ import annotations
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from millpond.cql.dialect import CQL, failures
+from millpond.cql.requests import FIRST_WORDS, StatementParser
+from millpond.cql.stack import with_room
+from millpond.cql.statements import Statement
+from millpond.cql.tokens import tokenize
+from millpond.errors import MillpondError, Span
+
+
+def parse_script(text: str) -> list[Statement]:
+    """The statements of a script, in order; none for a text of spaces and comments.
+
+    Raises:
+        MillpondError: CQL-1xx, 207, 210, 217, 218 or 301. Its text is the whole script, its span
+            a place in it.
+    """
+    return [_parse(text, tokens) for tokens in _split(tokenize(text))]
+
+
+def parse_statement(text: str) -> Statement:
+    """The one statement of a text; a semicolon may end it.
+
+    Raises:
+        MillpondError: as `parse_script`, and CQL-101 for a text of none or several statements.
+    """
+    statements = _split(tokenize(text))
+    if not statements:
+        raise MillpondError(
+            "CQL-101",
+            "the text holds no statement",
+            detail=f"Statements start with {', '.join(FIRST_WORDS[:-1])} or {FIRST_WORDS[-1]}.",
+            text=text,
+            span=Span(len(text), len(text)),
+        )
+    first = _parse(text, statements[0])
+    if len(statements) > 1:
+        second = statements[1]
+        raise MillpondError(
+            "CQL-101",
+            "the text holds several statements where one is expected",
+            hint="Send them one by one, or as a script.",
+            text=text,
+            span=Span(second[0].start, second[-1].end + 1),
+        )
+    return first
+
+
+def _split(tokens: list[Token]) -> list[list[Token]]:
+    """The tokens of each statement, without semicolons; empty statements are left out."""
+    statements: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.token_type is TokenType.SEMICOLON:
+            statements.append([])
+        else:
+            statements[-1].append(token)
+    return [statement for statement in statements if statement]
+
+
+def _parse(script: str, tokens: list[Token]) -> Statement:
+    offset, end = tokens[0].start, tokens[-1].end + 1
+    text = script[offset:end]
+    if offset:
+        for token in tokens:
+            token.start -= offset
+            token.end -= offset
+
+    def read() -> Statement:
+        parser = StatementParser.over(CQL, text, tokens)
+        parser.offset = offset
+        return parser.statement()
+
+    try:
+        with failures(text):
+            return with_room(read)
+    except MillpondError as error:
+        if error.span is not None and error.text == text:
+            error.text, error.span = script, error.span.shifted(offset)
+        raise
