@@ -12,6 +12,7 @@ import pytest
 from fake_pond import FakePond
 from typer.testing import CliRunner
 
+from millpond.api import server
 from millpond.cli import benches
 from millpond.cli.main import app
 from millpond.errors import MillpondError
@@ -181,6 +182,15 @@ def test_version():
 def test_help_names_every_command():
     out = millpond("--help").stdout
     assert all(name in out for name in ("run", "serve", "shell", "demo", "bench"))
+
+
+def test_serve_refuses_a_port_in_use_before_anything_is_opened(opened):
+    with server.bind("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        result = millpond("serve", "--port", str(port))
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"SERVE-701: port {port} is in use")
+    assert opened == []
 
 
 def test_shell_without_a_server():

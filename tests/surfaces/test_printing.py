@@ -8,7 +8,8 @@ import json
 import pyarrow as pa
 from rich.console import Console
 
-from millpond.cli.formats import SHOWN_ROWS, Format, footer, writer
+from millpond.cli.choices import Format
+from millpond.cli.formats import SHOWN_ROWS, footer, writer
 from millpond.cli.reading import ReadingProgress
 from millpond.service.results import Answer, StatementResult
 

@@ -100,43 +100,35 @@ def test_a_host_that_is_not_here():
         server.bind("127.0.0.1", 70_000)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_the_command_ends_gracefully(number, status):
+def url_in(line: str) -> str:
+    assert line.startswith("Millpond is ready: console http://127.0.0.1:")
+    return line.split()[4].rstrip("/")
+
+
+def test_the_command_serves_the_shell_and_ends_gracefully():
     with start("serve", "--port", "0", "--token", "t") as process:
-        line = process.stdout.readline()
-        assert line.startswith("Millpond is ready: console http://127.0.0.1:")
-        url = line.split()[4].rstrip("/")
+        url = url_in(process.stdout.readline())
         assert httpx.get(f"{url}/v1/queries").status_code == 401
-        process.send_signal(number)
+        with start("shell", "--url", url, "--token", "t", stdin=subprocess.PIPE) as shell:
+            script = "SELECT carrier,\n  number FROM flights;\nSELECT x FROM nope;\n\\h\n\\q\n"
+            shown, complaints = shell.communicate(script, timeout=20)
+        process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=20)
-    assert process.returncode == status
+    assert "9007199254740993" in shown
+    assert "3 rows as of 2026-03-01 12:00:00, final" in shown
+    assert complaints.startswith("CQL-201")
+    assert shell.returncode == 1
+    assert process.returncode == 0
     assert out == ""
     assert err.splitlines()[-1] == "pond closed"
     assert "Traceback" not in err
 
 
-def test_the_command_refuses_a_port_in_use_before_anything_is_opened():
-    with server.bind("127.0.0.1", 0) as taken:
-        port = str(taken.getsockname()[1])
-        with start("serve", "--port", port) as process:
-            _, err = process.communicate(timeout=20)
-    assert process.returncode == 1
-    assert err.startswith("SERVE-701: port")
-    assert "pond closed" not in err
-
-
-def test_the_shell_through_a_pipe():
-    listener = server.bind("127.0.0.1", 0)
-    port = str(listener.getsockname()[1])
-    listener.close()
-    with start("serve", "--port", port) as process:
-        url = process.stdout.readline().split()[4]
-        with start("shell", "--url", url, stdin=subprocess.PIPE) as shell:
-            script = "SELECT carrier,\n  number FROM flights;\nSELECT x FROM nope; \\h\n\\q\n"
-            out, err = shell.communicate(script, timeout=20)
-        process.terminate()
-        process.communicate(timeout=20)
-    assert "9007199254740993" in out
-    assert "3 rows as of 2026-03-01 12:00:00, final" in out
-    assert err.startswith("CQL-201")
-    assert shell.returncode == 1
+def test_an_interrupt_closes_the_pond():
+    with start("serve", "--port", "0") as process:
+        url_in(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "pond closed"
+    assert "Traceback" not in err

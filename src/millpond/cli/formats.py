@@ -6,7 +6,6 @@ import csv
 import json
 import sys
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, Protocol, TextIO
 
 import pyarrow as pa
@@ -16,19 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from millpond.api.encode import instant_text, json_rows
+from millpond.cli.choices import Format
 from millpond.model.time import format_instant
 from millpond.service.results import Answer, StatementResult
 
 #: Rows a printed table shows at most; JSON and CSV show all.
 SHOWN_ROWS = 1000
-
-
-class Format(StrEnum):
-    """The formats of `millpond run`."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
 
 
 class Writer(Protocol):

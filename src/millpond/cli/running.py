@@ -8,7 +8,8 @@ from pathlib import Path
 import typer
 
 from millpond.api.script import Script
-from millpond.cli.formats import Format, writer
+from millpond.cli.choices import Format
+from millpond.cli.formats import writer
 from millpond.cli.reading import ReadingProgress
 from millpond.errors import MillpondError
 

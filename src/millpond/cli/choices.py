@@ -1,0 +1,13 @@
+"""What may be chosen on the command line."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Format(StrEnum):
+    """The formats of `millpond run`."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
