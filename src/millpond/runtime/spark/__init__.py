@@ -1,1 +1,1 @@
-"""..."""
+"""Spark as the runtime: the only package that imports pyspark."""

@@ -1,0 +1,129 @@
+"""The residual: what SQL is left of a query once its windows are rows, evaluated by DuckDB.
+
+Connections are locked down (no files, no network, no settings, no Python variables) and limited in
+memory, threads and time, because the text comes from clients.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+
+from millpond.errors import MillpondError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one evaluation may use: seconds, rows of answer, bytes of memory."""
+
+    seconds: float = 30.0
+    rows: int = 1_000_000
+    memory: int = 1 << 30
+
+
+class Residual:
+    """Evaluates SQL over Arrow tables; safe to share between threads.
+
+    Each thread has a connection of its own, to a database of its own: tables registered for one
+    evaluation are never seen by another.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._local = threading.local()
+
+    def evaluate(
+        self, sql: str, tables: Mapping[str, pa.Table], limits: Limits | None = None
+    ) -> pa.Table:
+        """The rows of `sql` over the named tables.
+
+        Raises:
+            MillpondError: POND-404 if evaluation failed, POND-405 if it exceeded a limit.
+        """
+        limits = limits or self.limits
+        connection = self._connection()
+        for name, table in tables.items():
+            connection.register(name, table)
+        timer = threading.Timer(limits.seconds, connection.interrupt)
+        timer.daemon = True
+        timer.start()
+        try:
+            answer = _read(connection, sql, limits.rows)
+        except duckdb.InterruptException as error:
+            raise MillpondError(
+                "POND-405",
+                f"the query took longer than {limits.seconds:g} seconds",
+                detail="Its evaluation was stopped; nothing else was affected.",
+                hint="Narrow its window or its predicate, or raise max_seconds.",
+            ) from error
+        except duckdb.OutOfMemoryException as error:
+            raise MillpondError(
+                "POND-405",
+                "the query needs more memory than a query may use",
+                detail=_first_line(error),
+                hint="Narrow its window or its predicate.",
+            ) from error
+        except duckdb.Error as error:
+            raise MillpondError(
+                "POND-404",
+                "the query could not be evaluated",
+                detail=_first_line(error),
+                hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
+            ) from error
+        finally:
+            timer.cancel()
+            for name in tables:
+                connection.unregister(name)
+        if answer.num_rows > limits.rows:
+            raise MillpondError(
+                "POND-405",
+                f"the answer has more than {limits.rows:,} rows",
+                hint="Narrow the query or add LIMIT, or raise max_rows.",
+            )
+        return answer
+
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        connection = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = locked_down(self.limits.memory)
+            self._local.connection = connection
+        return connection
+
+
+def locked_down(memory: int = 1 << 30, threads: int = 1) -> duckdb.DuckDBPyConnection:
+    """A connection to an empty in-memory database that can reach nothing else."""
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "threads": str(threads),
+            "memory_limit": f"{memory // (1 << 20)}MiB",
+            "enable_external_access": "false",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "python_enable_replacements": "false",
+        },
+    )
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def _read(connection: duckdb.DuckDBPyConnection, sql: str, limit: int) -> pa.Table:
+    """The answer, read batch by batch so that one beyond the limit is never held whole."""
+    with connection.sql(sql).to_arrow_reader(65_536) as reader:
+        batches: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in reader:
+            batches.append(batch)
+            rows += batch.num_rows
+            if rows > limit:
+                break
+        return pa.Table.from_batches(batches, schema=reader.schema)
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).split("\n", 1)[0].strip()
+    return text if len(text) <= 300 else text[:297] + "…"

@@ -1,0 +1,212 @@
+"""Slices: the rows of a stream that a window holds at an instant.
+
+PSoup applies windows lazily, at invocation, to the rows the Results Structure says match (VLDB
+2002, section 3.3). Segments are ordered by time, so a time window is two binary searches per segment
+and a read of the slot's bits between them. ROWS windows count matching elements backwards from τ.
+
+INV-SLICE-1: a slice depends only on the elements and the window, never on how elements are spread
+over segments; only ties of ROWS windows look at arrival sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.model.windows import Rows, Window, interval
+
+
+class SegmentView(Protocol):
+    """A segment as one leaf of one query sees it.
+
+    `ts` is ascending. `matching(lo, hi)` gives the ascending row numbers in [lo, hi) that satisfy
+    the leaf's predicate and belong to its sample; None stands for all of them.
+    """
+
+    @property
+    def ts(self) -> np.ndarray: ...
+
+    @property
+    def min_ts(self) -> int: ...
+
+    @property
+    def max_ts(self) -> int: ...
+
+    def matching(self, lo: int, hi: int) -> np.ndarray | None: ...
+
+    def sequence(self, rows: np.ndarray) -> np.ndarray: ...
+
+    def take(self, rows: np.ndarray, columns: Sequence[str]) -> pa.Table: ...
+
+    def span(self, lo: int, hi: int, columns: Sequence[str]) -> pa.Table: ...
+
+    def last_per_key(
+        self, by: tuple[str, ...], count: int, compute: Callable[[], np.ndarray]
+    ) -> np.ndarray:
+        """The cached result of `compute` over the whole segment (it never changes)."""
+        ...
+
+
+def take_slice(
+    segments: Sequence[SegmentView], window: Window, at: int, columns: Sequence[str]
+) -> list[pa.Table]:
+    """The window's rows at `at`, as tables to be concatenated, each in time order.
+
+    Segments may overlap in time and come in any order.
+    """
+    if isinstance(window, Rows):
+        if window.by:
+            return _rows_by(segments, window, at, columns)
+        return _rows(segments, window.count, at, columns)
+    low, high = interval(window, at)
+    parts = []
+    for segment in segments:
+        lo, hi = _between(segment, low, high)
+        if lo >= hi:
+            continue
+        rows = segment.matching(lo, hi)
+        if rows is None:
+            parts.append(segment.span(lo, hi, columns))
+        elif len(rows):
+            parts.append(segment.take(rows, columns))
+    return parts
+
+
+def _between(segment: SegmentView, low: int | None, high: int) -> tuple[int, int]:
+    """The rows [lo, hi) with low ≤ ts ≤ high."""
+    if segment.min_ts > high or (low is not None and segment.max_ts < low):
+        return 0, 0
+    lo = 0 if low is None or low <= segment.min_ts else int(np.searchsorted(segment.ts, low))
+    if high >= segment.max_ts:
+        return lo, len(segment.ts)
+    return lo, int(np.searchsorted(segment.ts, high, side="right"))
+
+
+def _matching(segment: SegmentView, hi: int) -> np.ndarray:
+    rows = segment.matching(0, hi)
+    return np.arange(hi, dtype=np.int64) if rows is None else rows
+
+
+def _rows(
+    segments: Sequence[SegmentView], count: int, at: int, columns: Sequence[str]
+) -> list[pa.Table]:
+    """The last `count` matching elements up to `at`, in (timestamp, sequence) order."""
+    kept_ts = np.empty(0, np.int64)
+    kept_seq = np.empty(0, np.int64)
+    kept_segment = np.empty(0, np.int64)
+    kept_row = np.empty(0, np.int64)
+    # Latest segments first, so that older ones that can hold no successor are never opened.
+    order = sorted(range(len(segments)), key=lambda i: segments[i].max_ts, reverse=True)
+    for number in order:
+        segment = segments[number]
+        if len(kept_ts) == count and segment.max_ts < kept_ts[0]:
+            break
+        _, hi = _between(segment, None, at)
+        if hi == 0:
+            continue
+        rows = _matching(segment, hi)[-count:]
+        kept_ts = np.concatenate([kept_ts, segment.ts[rows]])
+        kept_seq = np.concatenate([kept_seq, segment.sequence(rows)])
+        kept_segment = np.concatenate([kept_segment, np.full(len(rows), number, np.int64)])
+        kept_row = np.concatenate([kept_row, rows])
+        latest = np.lexsort((kept_seq, kept_ts))[-count:]
+        kept_ts, kept_seq = kept_ts[latest], kept_seq[latest]
+        kept_segment, kept_row = kept_segment[latest], kept_row[latest]
+    return _gather(segments, kept_segment, kept_row, columns)
+
+
+def _rows_by(
+    segments: Sequence[SegmentView], window: Rows, at: int, columns: Sequence[str]
+) -> list[pa.Table]:
+    """The last `count` matching elements of every partition, up to `at`.
+
+    Each segment gives at most `count` candidates a key; for a segment wholly before `at` they are
+    computed once and kept, so an invocation costs what the partitions hold, not what is kept.
+    """
+    numbers: list[np.ndarray] = []
+    candidates: list[np.ndarray] = []
+    keys: list[pa.Table] = []
+    for number, segment in enumerate(segments):
+        _, hi = _between(segment, None, at)
+        if hi == 0:
+            continue
+
+        def compute(segment: SegmentView = segment, hi: int = hi) -> np.ndarray:
+            rows = _matching(segment, hi)
+            codes = _codes(segment.take(rows, window.by))
+            return rows[_last_of_each(codes, window.count)]
+
+        whole = hi == len(segment.ts)
+        rows = segment.last_per_key(window.by, window.count, compute) if whole else compute()
+        if len(rows):
+            candidates.append(rows)
+            numbers.append(np.full(len(rows), number, np.int64))
+            keys.append(segment.take(rows, window.by))
+    if not candidates:
+        return []
+    segment_of, row_of = np.concatenate(numbers), np.concatenate(candidates)
+    stamps = np.concatenate(
+        [segments[n[0]].ts[r] for n, r in zip(numbers, candidates, strict=True)]
+    )
+    sequence = np.concatenate(
+        [segments[n[0]].sequence(r) for n, r in zip(numbers, candidates, strict=True)]
+    )
+    order = np.lexsort((sequence, stamps))
+    codes = _codes(pa.concat_tables(keys))[order]
+    chosen = order[_last_of_each(codes, window.count)]
+    return _gather(segments, segment_of[chosen], row_of[chosen], columns)
+
+
+def _codes(keys: pa.Table) -> np.ndarray:
+    """One integer per row, equal for equal keys; NULLs are equal to each other, as are NaNs."""
+    codes = np.zeros(keys.num_rows, dtype=np.int64)
+    for column in keys.columns:
+        if pa.types.is_floating(column.type):
+            column = pc.add(column, pa.scalar(0.0, column.type))  # −0.0 and 0.0 are one key
+        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        own = np.asarray(encoded.indices, dtype=np.int64)
+        pair = codes * (int(own.max(initial=0)) + 1) + own
+        codes = np.unique(pair, return_inverse=True)[1].astype(np.int64)
+    return codes
+
+
+def _last_of_each(codes: np.ndarray, count: int) -> np.ndarray:
+    """The positions, ascending, of the last `count` occurrences of every code."""
+    order = np.argsort(codes, kind="stable")
+    grouped = codes[order]
+    ends = np.flatnonzero(np.append(grouped[1:] != grouped[:-1], True)) if len(codes) else []
+    if not len(codes):
+        return np.empty(0, np.int64)
+    end_of = np.repeat(ends, np.diff(np.concatenate([[-1], ends])))
+    return np.sort(order[end_of - np.arange(len(codes)) < count])
+
+
+def _gather(
+    segments: Sequence[SegmentView], numbers: np.ndarray, rows: np.ndarray, columns: Sequence[str]
+) -> list[pa.Table]:
+    return [
+        segments[int(number)].take(np.sort(rows[numbers == number]), columns)
+        for number in np.unique(numbers)
+    ]
+
+
+def sampled(seed: int, sequence: np.ndarray, percent: float) -> np.ndarray:
+    """Which elements a SAMPLE keeps: a fixed function of seed and arrival sequence.
+
+    SplitMix64's finaliser spreads (seed, sequence) over 64 bits; an element is kept when the result
+    lies in the first `percent` % of them.
+    """
+    mixed = sequence.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(
+        seed & (2**64 - 1)
+    )
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    threshold = min(int(percent / 100 * 2**64), 2**64 - 1)
+    return mixed < np.uint64(threshold) if percent < 100 else np.ones(len(sequence), dtype=bool)

@@ -1,0 +1,367 @@
+"""Spark's side of the pipeline: one Structured Streaming query per source, one for the inbox.
+
+Every batch is planned by the pond, built by Spark tasks, and committed by the pond as an epoch;
+the driver sees descriptions of files, never tuples. A query that fails says why and is started
+again after a while, from the batch it failed in.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.engine.ingress import Admission, admit
+from millpond.errors import MillpondError
+from millpond.model.time import BEGINNING
+from millpond.runtime.protocol import INBOX, Done, Job, Pipeline
+from millpond.runtime.spark import sources
+from millpond.runtime.spark.batches import build_frame, build_inbox
+from millpond.runtime.spark.session import start_session
+from millpond.state.arrow_file import FileMeta, write_arrow
+
+log = logging.getLogger("millpond.spark")
+
+_RETRY_SECONDS = (1, 2, 5, 15, 60)
+#: Pushes a streaming query handles before it is begun anew: Spark keeps a line for each for ever.
+_INBOX_BATCHES = 2_000
+_MAX_PUSHES = 4_096
+
+
+class _Running:
+    """A source's streaming query and what is needed to start it again."""
+
+    def __init__(self, stream: StreamDef | None, start: Callable[[], StreamingQuery]) -> None:
+        self.stream = stream
+        self.start = start
+        self.query = start()
+        self.failures = 0
+        self.retry_at: float | None = None
+
+
+class SparkRuntime:
+    """Implements `runtime.protocol.Runtime` on a Spark session."""
+
+    def __init__(self, master: str | None = None, spark: SparkSession | None = None) -> None:
+        self._master = master
+        self._given = spark
+        self._spark: SparkSession | None = spark
+        self._running: dict[int, _Running] = {}
+        self._inbox: _Running | None = None
+        self._inbox_batches = 0
+        self._lock = threading.RLock()
+        self._stopping = threading.Event()
+        self._monitor: threading.Thread | None = None
+
+    # -- Runtime -------------------------------------------------------------------------------
+
+    def start(self, pipeline: Pipeline, store: Path) -> None:
+        self._pipeline = pipeline
+        self._store = store
+        self._scratch = store / "checkpoints" / f".scratch-{uuid.uuid4().hex[:8]}"
+        for left in (store / "checkpoints").glob(".scratch-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        if self._spark is None:
+            self._spark = start_session(self._scratch, self._master)
+        self._monitor = threading.Thread(target=self._watch, name="spark-monitor", daemon=True)
+        self._monitor.start()
+
+    @property
+    def spark(self) -> SparkSession:
+        assert self._spark is not None, "not started"
+        return self._spark
+
+    def check_source(self, definition: StreamDef | RelationDef) -> None:
+        sources.check_source(definition)
+        source = definition.source
+        assert source is not None
+        try:
+            if source.format in sources.FILE_FORMATS:
+                sources.file_frame(self.spark, definition, isinstance(definition, StreamDef))
+            elif isinstance(definition, StreamDef) and source.format != "dataframe":
+                sources.other_frame(self.spark, definition)
+        except Exception as error:
+            raise sources.unreadable(definition, error) from error
+
+    def open_source(self, stream: StreamDef) -> None:
+        self._open(stream, lambda: self._frame(stream), {"processingTime": "0 seconds"})
+
+    def open_frame(self, stream: StreamDef, frame: DataFrame) -> None:
+        """Read any DataFrame as a stream's source; a bounded one is read now, as one batch."""
+        if frame.isStreaming:
+            self._open(stream, lambda: frame, {"processingTime": "0 seconds"})
+        else:
+            source = f"stream:{stream.id}:{uuid.uuid4().hex}"
+            self._batch(stream, source)(frame, 0)
+
+    def columns(self, frame: DataFrame) -> list[tuple[str, str]]:
+        """A frame's columns and the SQL names of their types."""
+        names = {"timestamp_ntz": "timestamp"}
+        return [
+            (f.name, names.get(f.dataType.simpleString(), f.dataType.simpleString()))
+            for f in frame.schema.fields
+        ]
+
+    def close_source(self, stream_id: int) -> None:
+        with self._lock:
+            running = self._running.pop(stream_id, None)
+        if running is not None:
+            running.query.stop()
+            self._pipeline.resumed(stream_id)
+
+    def read_to_end(self, stream: StreamDef) -> None:
+        try:
+            query = self._write(stream, self._frame(stream), {"availableNow": True})
+            query.awaitTermination()
+        except Exception as error:
+            raise _cause(stream, error) from error
+
+    def wake_inbox(self) -> None:
+        with self._lock:
+            if self._inbox is None and not self._stopping.is_set():
+                self._inbox = _Running(None, self._start_inbox)
+
+    def catch_up(self, streams: Sequence[StreamDef]) -> None:
+        for stream in streams:
+            with self._lock:
+                running = self._running.get(stream.id)
+            if running is None or (stream.source and stream.source.format == "rate"):
+                continue
+            try:
+                running.query.processAllAvailable()
+            except Exception as error:
+                raise _cause(stream, error) from error
+
+    def run(self, task: Callable[[Job], Done], jobs: Sequence[Job]) -> list[Done]:
+        if not jobs:
+            return []
+        context = self.spark.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", "maintenance")
+        return list(context.parallelize(list(jobs), len(jobs)).map(task).collect())
+
+    def read_relation(self, relation: RelationDef, path: Path) -> FileMeta:
+        frame = sources.file_frame(self.spark, relation, streaming=False)
+        frame = frame.drop(sources.FILE, sources.BLOCK).coalesce(1)
+        schema = relation.schema
+
+        def load(batches):  # type: ignore[no-untyped-def]
+            judge = Admission(schema, None, BEGINNING, 0)
+            good = [schema.to_arrow().empty_table()]
+            reason = ""
+            for batch in batches:
+                admitted = admit(pa.Table.from_batches([batch]), judge)
+                good.append(admitted.elements.select(list(schema.names)))
+                if admitted.rejects.num_rows and not reason:
+                    bad = admitted.rejects.to_pylist()[0]
+                    reason = f"{bad['reason']}: {bad['raw']}"
+            file = write_arrow(path, pa.concat_tables(good))
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "rows": [file.rows],
+                    "bytes": [file.bytes],
+                    "checksum": [file.checksum],
+                    "reason": [reason],
+                }
+            )
+
+        result = "rows bigint, bytes bigint, checksum string, reason string"
+        try:
+            (row,) = frame.mapInArrow(load, result).collect()
+        except Exception as error:
+            raise sources.unreadable(relation, error) from error
+        if row.reason:
+            path.unlink(missing_ok=True)
+            raise MillpondError(
+                "DATA-501",
+                f'a row of relation "{relation.name}" cannot be read',
+                detail=row.reason[:400],
+                hint="Mend the row, or declare the column with a type that fits.",
+            )
+        return FileMeta(path, row.rows, row.bytes, row.checksum)
+
+    def describe(self) -> dict[str, Any]:
+        spark = self._spark
+        return {
+            "spark": spark.version if spark else None,
+            "master": spark.sparkContext.master if spark else None,
+            "streaming_queries": len(self._running) + (self._inbox is not None),
+        }
+
+    def stop(self) -> None:
+        self._stopping.set()
+        with self._lock:
+            running = [*self._running.values(), *([self._inbox] if self._inbox else [])]
+            self._running.clear()
+            self._inbox = None
+        for source in running:
+            try:
+                source.query.stop()
+            except Exception as error:  # the JVM may be gone already
+                log.debug("stopping a streaming query: %s", error)
+        if self._monitor is not None:
+            self._monitor.join(timeout=10)
+        if self._given is None and self._spark is not None:
+            self._spark.stop()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _frame(self, stream: StreamDef) -> DataFrame:
+        source = stream.source
+        assert source is not None
+        try:
+            if source.format in sources.FILE_FORMATS:
+                return sources.file_frame(self.spark, stream, streaming=True)
+            return sources.other_frame(self.spark, stream)
+        except Exception as error:
+            raise sources.unreadable(stream, error) from error
+
+    def _open(
+        self, stream: StreamDef, frame: Callable[[], DataFrame], trigger: dict[str, Any]
+    ) -> None:
+        def start() -> StreamingQuery:
+            return self._write(stream, frame(), trigger)
+
+        with self._lock:
+            self._running[stream.id] = _Running(stream, start)
+
+    def _write(self, stream: StreamDef, frame: DataFrame, trigger: dict[str, Any]) -> StreamingQuery:
+        checkpoint = self._store / "checkpoints" / f"stream-{stream.id}"
+        return (
+            frame.writeStream.foreachBatch(self._batch(stream, f"stream:{stream.id}"))
+            .queryName(f"millpond {stream.name} {uuid.uuid4().hex[:6]}")
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(**trigger)
+            .start()
+        )
+
+    def _batch(self, stream: StreamDef, source: str) -> Callable[[DataFrame, int], None]:
+        pipeline = self._pipeline
+
+        def on_batch(frame: DataFrame, batch_id: int) -> None:
+            if pipeline.committed(source, batch_id):
+                return
+            plan = pipeline.plan(source, [stream.id])
+            try:
+                built, _ = build_frame(frame, plan, stream.id)
+                pipeline.commit(source, batch_id, plan, built)
+            finally:
+                pipeline.release(plan)
+
+        return on_batch
+
+    def _start_inbox(self) -> StreamingQuery:
+        """The inbox's streaming query, always from a new checkpoint.
+
+        What is done is known by number in the epoch log, so Spark's own memory of it, which would
+        grow with every push for ever, is not needed.
+        """
+        checkpoint = self._scratch / f"inbox-{uuid.uuid4().hex[:8]}"
+        self._inbox_batches = 0
+        frame = (
+            self.spark.readStream.format("binaryFile")
+            .option("pathGlobFilter", "*.arrow")
+            .option("maxFilesPerTrigger", str(_MAX_PUSHES))
+            .load(str(self._store / "inbox"))
+        )
+        return (
+            frame.select("path", "content")
+            .writeStream.foreachBatch(self._inbox_batch)
+            .queryName(f"millpond inbox {uuid.uuid4().hex[:6]}")
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+
+    def _inbox_batch(self, frame: DataFrame, batch_id: int) -> None:
+        pipeline = self._pipeline
+        names = {Path(sources.path_of(f)).name: f for f in frame.inputFiles()}
+        waiting = pipeline.pending_inbox(names)
+        self._inbox_batches += 1
+        if not waiting:
+            return
+        if len(waiting) < len(names):
+            paths = [sources.path_of(names[n]) for n in waiting]
+            frame = self.spark.read.format("binaryFile").load(paths).select("path", "content")
+        plan = pipeline.plan(INBOX, None)
+        try:
+            built, numbers = build_inbox(frame, plan)
+            pipeline.commit(INBOX, batch_id, plan, built, numbers)
+        finally:
+            pipeline.release(plan)
+
+    def _watch(self) -> None:
+        """Notice queries that ended, say why, and start them again."""
+        while not self._stopping.wait(0.25):
+            with self._lock:
+                running = list(self._running.values())
+                inbox = self._inbox
+            for source in [*running, *([inbox] if inbox else [])]:
+                try:
+                    self._look_after(source)
+                except Exception as error:
+                    log.debug("looking after a streaming query: %s", error)
+
+    def _look_after(self, source: _Running) -> None:
+        now = time.monotonic()
+        if source.query.isActive:
+            if source.stream is None and self._inbox_batches > _INBOX_BATCHES:
+                self._renew_inbox(source)
+            elif source.failures and source.query.lastProgress is not None:
+                source.failures = 0
+                if source.stream is not None:
+                    self._pipeline.resumed(source.stream.id)
+            return
+        if self._stopping.is_set():
+            return
+        if source.retry_at is None:
+            error = source.query.exception()
+            wait = _RETRY_SECONDS[min(source.failures, len(_RETRY_SECONDS) - 1)]
+            source.failures += 1
+            source.retry_at = now + wait
+            if source.stream is not None and error is not None:
+                self._pipeline.stopped(source.stream.id, _cause(source.stream, error))
+            log.warning("a source stopped and is started again in %s s: %s", wait, error)
+        elif now >= source.retry_at:
+            source.retry_at = None
+            try:
+                source.query = source.start()
+            except Exception as error:
+                wait = _RETRY_SECONDS[min(source.failures, len(_RETRY_SECONDS) - 1)]
+                source.failures += 1
+                source.retry_at = now + wait
+                if source.stream is not None:
+                    self._pipeline.stopped(source.stream.id, _cause(source.stream, error))
+
+    def _renew_inbox(self, source: _Running) -> None:
+        source.query.stop()
+        source.query = self._start_inbox()
+
+
+def _cause(stream: StreamDef, error: Exception) -> MillpondError:
+    """The error inside what Spark wraps around a failed batch."""
+    text = str(error)
+    at = text.rfind("MillpondError: ")
+    if at >= 0:
+        first = text[at + len("MillpondError: ") :].split("\n")
+        code, _, primary = first[0].partition(": ")
+        detail = next((x[8:] for x in first if x.startswith("Detail: ")), None)
+        hint = next((x[6:] for x in first if x.startswith("Hint: ")), None)
+        try:
+            return MillpondError(code, primary, detail=detail, hint=hint)
+        except AssertionError:
+            pass
+    return sources.unreadable(stream, error)
+
+

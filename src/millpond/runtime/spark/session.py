@@ -1,0 +1,53 @@
+"""The Spark session: local by default, quiet, and set up for small batches."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import resources
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from millpond.runtime.spark.java import check_java
+
+
+def start_session(directory: Path, master: str | None) -> SparkSession:
+    """A session of Millpond's own.
+
+    Args:
+        directory: For Spark's scratch files.
+        master: A Spark master URL; None for all cores of this machine.
+    """
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    log4j = resources.files(__package__) / "log4j2.properties"
+    builder = SparkSession.builder.appName("millpond").master(master or "local[*]")
+    local = master is None or master.startswith("local")
+    settings = {
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": os.environ.get("MILLPOND_DRIVER_MEMORY", "2g"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.local.dir": str(directory),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        # A batch waits for a backfill's tasks otherwise.
+        "spark.scheduler.mode": "FAIR",
+        # Polling for pushes: often enough to be fresh, seldom enough to cost nothing.
+        "spark.sql.streaming.pollingDelay": "25ms",
+        "spark.sql.streaming.numRecentProgressUpdates": "4",
+        "spark.sql.streaming.minBatchesToRetain": "4",
+        # An inbox file is read whole, whatever its size.
+        "spark.sql.sources.binaryFile.maxLength": str(2**31 - 1),
+        "spark.python.worker.reuse": "true",
+        "spark.sql.adaptive.enabled": "false",
+    }
+    if local:
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

@@ -1,0 +1,327 @@
+"""What a worker does: build a segment from a batch, match kept segments, merge segments.
+
+These functions are all a runtime ships to its workers. They read the files they are given, write
+files nobody sees until the driver commits them, and return only descriptions; retrying one leaves
+an orphan and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.catalog.objects import REJECTS_SCHEMA
+from millpond.engine.ingress import Admission, Admitted, admit
+from millpond.engine.match import match
+from millpond.engine.query_stem import StemSnapshot
+from millpond.engine.scalar import ScalarEvaluator
+from millpond.model.schema import Schema
+from millpond.state.arrow_file import FileMeta, global_seq, open_arrow, write_arrow
+from millpond.state.store import new_path
+
+#: A segment's match matrix may have this many bits: it bounds a task's memory (256 MiB dense).
+_MATRIX_BITS = 1 << 31
+_SEGMENT_ROWS = 1_000_000
+
+
+def segment_rows(slots: int) -> int:
+    """How many rows a segment may have when `slots` queries are matched against it."""
+    return max(16_384, min(_SEGMENT_ROWS, _MATRIX_BITS // max(slots, 1)))
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """How one stream's rows of one batch are judged and matched."""
+
+    stream_id: int
+    schema: Schema
+    timestamp_by: str | None
+    floor: int
+    arrival: int
+    stem: str | None
+    upto: int
+    slots: int
+    order: tuple[str, ...] | None = None
+
+    @property
+    def judge(self) -> Admission:
+        return Admission(self.schema, self.timestamp_by, self.floor, self.arrival)
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """What the driver decides about a batch before any task runs."""
+
+    store: str
+    streams: dict[int, StreamPlan]
+    #: What the driver holds for the batch; nothing to the tasks.
+    token: int | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """Rows from `start` on came from the split `key`, its row `offset` first.
+
+    Splits are laid in the order of their keys; that is the arrival order of the batch.
+    """
+
+    start: int
+    key: tuple[Any, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class Built:
+    """A segment (or a merge of some) and its matches, written but not committed."""
+
+    stream_id: int
+    kind: str
+    file: FileMeta
+    min_ts: int
+    max_ts: int
+    runs: tuple[Run, ...] = ()
+    matches: FileMeta | None = None
+    upto: int = 0
+    failed: dict[int, str] = field(default_factory=dict)
+    stats: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    matched: int = 0
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows of one split, in order: raw from a source, or pushed and judged already.
+
+    `accepted_at` is set for pushed rows: the clock when they were judged.
+    """
+
+    stream_id: int
+    key: tuple[Any, ...]
+    rows: pa.Table
+    accepted_at: int | None = None
+
+
+def build(chunks: Iterable[Chunk], plan: BatchPlan) -> Iterator[Built]:
+    """Admit, sort, match and write a task's share of a batch."""
+    builders: dict[int, _Builder] = {}
+    for chunk in chunks:
+        if chunk.stream_id not in plan.streams:
+            continue  # dropped while its rows were on their way
+        builder = builders.get(chunk.stream_id)
+        if builder is None:
+            builder = _Builder(plan.store, plan.streams[chunk.stream_id])
+            builders[chunk.stream_id] = builder
+        yield from builder.add(chunk)
+    for builder in builders.values():
+        yield from builder.finish()
+
+
+class _Builder:
+    """Collects the rows of one stream into segments of bounded size."""
+
+    def __init__(self, store: str, plan: StreamPlan) -> None:
+        self._store = store
+        self._plan = plan
+        self._limit = segment_rows(plan.slots)
+        self._elements: list[pa.Table] = []
+        self._rejects: list[pa.Table] = []
+        self._runs: dict[str, list[Run]] = {"data": [], "rejects": []}
+        self._rows = {"data": 0, "rejects": 0}
+        self._offsets: dict[tuple[str, tuple[Any, ...]], int] = {}
+
+    def add(self, chunk: Chunk) -> Iterator[Built]:
+        """Admit a chunk; gives a segment whenever one is full."""
+        for start in range(0, max(chunk.rows.num_rows, 1), self._limit):
+            rows = chunk.rows.slice(start, self._limit)
+            pushed = chunk.accepted_at is not None
+            admitted = _unpack(rows) if pushed else admit(rows, self._plan.judge)
+            if self._rows["data"] and self._rows["data"] + admitted.elements.num_rows > self._limit:
+                yield from self._flush()
+            self._note("data", chunk.key, admitted.elements.num_rows)
+            self._note("rejects", chunk.key, admitted.rejects.num_rows)
+            self._elements.append(admitted.elements)
+            if admitted.rejects.num_rows:
+                at = chunk.accepted_at if pushed else self._plan.arrival
+                stamps = pa.array(np.full(admitted.rejects.num_rows, at, dtype=np.int64))
+                self._rejects.append(admitted.rejects.append_column("__ts", stamps))
+
+    def finish(self) -> Iterator[Built]:
+        yield from self._flush()
+        if self._rejects:
+            yield self._write_rejects()
+
+    def _note(self, kind: str, key: tuple[Any, ...], rows: int) -> None:
+        """Remember where a split's rows start, so that the driver can number them."""
+        if not rows:
+            return
+        offset = self._offsets.get((kind, key), 0)
+        self._offsets[kind, key] = offset + rows
+        runs = self._runs[kind]
+        if not runs or runs[-1].key != key or self._rows[kind] == 0:
+            runs.append(Run(self._rows[kind], key, offset))
+        self._rows[kind] += rows
+
+    def _flush(self) -> Iterator[Built]:
+        if not self._rows["data"]:
+            return
+        elements = in_time_order(pa.concat_tables(self._elements))
+        plan, store = self._plan, self._store
+        stem = StemSnapshot.load(Path(plan.stem)) if plan.stem else None
+        yield _write_segment(
+            store, plan.stream_id, elements, stem, plan.upto, plan.order, self._runs["data"]
+        )
+        self._elements, self._runs["data"], self._rows["data"] = [], [], 0
+
+    def _write_rejects(self) -> Built:
+        table = in_time_order(pa.concat_tables(self._rejects))
+        rejects = table.select(["reason", "raw", "__ts", "__seq"]).add_column(
+            0, "rejected_at", table["__ts"].cast(pa.timestamp("us"))
+        )
+        assert rejects.column_names[:3] == list(REJECTS_SCHEMA.names)
+        file = write_arrow(new_path(Path(self._store), "rejects"), rejects)
+        stamps = table["__ts"].to_numpy()
+        runs = tuple(self._runs["rejects"])
+        return Built(
+            self._plan.stream_id, "rejects", file, int(stamps[0]), int(stamps[-1]), runs
+        )
+
+
+def in_time_order(elements: pa.Table) -> pa.Table:
+    """Elements in (timestamp, arrival) order with their arrival number as `__seq`."""
+    ts = elements["__ts"].to_numpy()
+    numbered = elements.append_column("__seq", pa.array(np.arange(len(ts), dtype=np.int64)))
+    if len(ts) > 1 and not bool((ts[1:] >= ts[:-1]).all()):
+        numbered = numbered.take(pa.array(np.argsort(ts, kind="stable")))
+    return numbered.combine_chunks()
+
+
+def _write_segment(
+    store: str,
+    stream_id: int,
+    elements: pa.Table,
+    stem: StemSnapshot | None,
+    upto: int,
+    order: tuple[str, ...] | None,
+    runs: Iterable[Run] = (),
+) -> Built:
+    ts = elements["__ts"].to_numpy()
+    file = write_arrow(new_path(Path(store), "segments"), elements)
+    matches, found = None, None
+    if stem is not None and len(stem.slots):
+        found = match(elements, stem, ScalarEvaluator.shared(), order=order)
+        matches = write_arrow(new_path(Path(store), "matches"), found.to_table())
+    return Built(
+        stream_id,
+        "data",
+        file,
+        int(ts[0]),
+        int(ts[-1]),
+        tuple(runs),
+        matches,
+        upto,
+        found.failed if found else {},
+        found.stats if found else {},
+        found.total if found else 0,
+    )
+
+
+def _unpack(rows: pa.Table) -> Admitted:
+    """Pushed rows were judged when they were accepted: elements have no `__reason`."""
+    rejected = rows["__reason"].is_valid().to_numpy()
+    names = [n for n in rows.column_names if n not in ("__reason", "__raw")]
+    if not rejected.any():
+        empty = rows.slice(0, 0)
+        rejects = pa.table({"reason": empty["__reason"], "raw": empty["__raw"]})
+        return Admitted(rows.select(names), rejects, np.empty(0, np.int64))
+    bad = rows.filter(pa.array(rejected))
+    rejects = pa.table({"reason": bad["__reason"], "raw": bad["__raw"]})
+    elements = rows.filter(pa.array(~rejected)).select(names)
+    return Admitted(elements, rejects, np.flatnonzero(rejected))
+
+
+def pack(admitted: Admitted) -> pa.Table:
+    """Judged rows as one table for the inbox; the inverse of what `build` unpacks."""
+    elements, rejects = admitted.elements, admitted.rejects
+    good = elements.append_column("__reason", pa.nulls(elements.num_rows, pa.string()))
+    good = good.append_column("__raw", pa.nulls(elements.num_rows, pa.string()))
+    if not rejects.num_rows:
+        return good
+    bad = {f.name: pa.nulls(rejects.num_rows, f.type) for f in elements.schema}
+    bad["__reason"], bad["__raw"] = rejects["reason"], rejects["raw"]
+    return pa.concat_tables([good, pa.table(bad, schema=good.schema)])
+
+
+@dataclass(frozen=True)
+class BackfillJob:
+    """Match kept segments against new slots: new queries probe old data."""
+
+    store: str
+    stream_id: int
+    segments: tuple[tuple[int, str, str], ...]
+    stem: str
+    low: int
+    upto: int
+
+
+@dataclass(frozen=True)
+class Backfilled:
+    """The matches of one kept segment for the slots in [low, upto)."""
+
+    segment_id: int
+    file: FileMeta
+    low: int
+    upto: int
+    failed: dict[int, str]
+
+
+def backfill(job: BackfillJob) -> list[Backfilled]:
+    """Match each segment `(id, path, checksum)` of a job."""
+    stem = StemSnapshot.load(Path(job.stem))
+    done = []
+    for segment_id, path, checksum in job.segments:
+        table = open_arrow(Path(job.store) / path, checksum)
+        found = match(table, stem, ScalarEvaluator.shared())
+        file = write_arrow(new_path(Path(job.store), "matches"), found.to_table())
+        done.append(Backfilled(segment_id, file, job.low, job.upto, found.failed))
+    return done
+
+
+@dataclass(frozen=True)
+class MergeJob:
+    """Merge segments `(id, path, checksum, seq_runs)` of one stream into one."""
+
+    store: str
+    stream_id: int
+    level: int
+    segments: tuple[tuple[int, str, str, tuple[tuple[int, int], ...]], ...]
+    stem: str | None
+    upto: int
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The segment that replaces `replaced`."""
+
+    built: Built
+    level: int
+    replaced: tuple[int, ...]
+
+
+def merge(job: MergeJob) -> Merged:
+    """Merge by (timestamp, sequence) and match again, which also lets dropped slots go."""
+    tables = []
+    for _, path, checksum, runs in job.segments:
+        table = open_arrow(Path(job.store) / path, checksum)
+        sequence = global_seq(table["__seq"].to_numpy(), runs)
+        at = table.schema.get_field_index("__seq")
+        tables.append(table.set_column(at, "__seq", pa.array(sequence)))
+    merged = pa.concat_tables(tables)
+    order = np.lexsort((merged["__seq"].to_numpy(), merged["__ts"].to_numpy()))
+    elements = merged.take(pa.array(order)).combine_chunks()
+    stem = StemSnapshot.load(Path(job.stem)) if job.stem else None
+    built = _write_segment(job.store, job.stream_id, elements, stem, job.upto, None)
+    return Merged(built, job.level, tuple(s[0] for s in job.segments))

@@ -1,0 +1,51 @@
+"""Composition: a pond from a directory and a Spark master."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from millpond.service.pond import Pond
+
+
+def open_pond(
+    store: Path | str | None = None,
+    *,
+    master: str | None = None,
+    spark: Any = None,
+    bounded: bool = False,
+    progress: Callable[[dict[str, Any]], None] | None = None,
+) -> Pond:
+    """Open a pond on Spark.
+
+    Args:
+        store: Its directory; None for a temporary one that is removed when the pond is closed.
+        master: A Spark master URL; None for this machine.
+        spark: A session to use instead of one of Millpond's own; it is left running.
+        bounded: See `Pond`.
+        progress: See `Pond`.
+
+    Raises:
+        MillpondError: SERVE-702 without Java, STORE-601 to STORE-604.
+    """
+    from millpond.runtime.spark.runtime import SparkRuntime
+
+    on_close = None
+    if store is None:
+        directory = Path(tempfile.mkdtemp(prefix="millpond-"))
+
+        def on_close() -> None:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    else:
+        directory = Path(store)
+    return Pond(
+        directory,
+        SparkRuntime(master, spark),
+        bounded=bounded,
+        progress=progress,
+        on_close=on_close,
+    )

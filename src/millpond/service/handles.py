@@ -1,0 +1,84 @@
+"""Handles: what registering gives back, to be kept and invoked at any time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from millpond.catalog.objects import QueryDef
+from millpond.errors import MillpondError
+from millpond.model import time
+from millpond.service.results import Answer
+
+if TYPE_CHECKING:
+    from millpond.service.pond import Pond
+
+
+class Handle:
+    """A standing query's handle. It stays good across restarts, by name."""
+
+    def __init__(self, pond: Pond, definition: QueryDef) -> None:
+        self._pond = pond
+        self.id = definition.id
+        self.name = definition.name
+
+    @property
+    def definition(self) -> QueryDef:
+        """The query as the catalog has it now. Raises CQL-201 once it is unregistered."""
+        found = self._pond.log.version.queries.get(self.id)
+        if found is None:
+            raise MillpondError(
+                "CQL-201", f'no query "{self.name}" any more', hint="It was unregistered."
+            )
+        assert isinstance(found, QueryDef)
+        return found
+
+    def invoke(self, at: int | str | datetime | None = None) -> Answer:
+        """The answer as of now, or at an instant: a timestamp as text, a datetime, or µs."""
+        return self._pond.invoke(self.definition, instant(at))
+
+    def unregister(self) -> None:
+        """Drop the query."""
+        self._pond.registrar.unregister(self.definition)
+
+    def alter(self, **options: Any) -> None:
+        """Change options, for example `active=False`."""
+        self._pond.registrar.alter(self.definition, options)
+
+    def plan(self, level: str = "logical") -> str:
+        """The plan as EXPLAIN shows it."""
+        return self._pond.explain_query(self.definition, level)
+
+    def describe(self) -> dict[str, Any]:
+        """What the catalog knows of the query."""
+        definition = self.definition
+        output = self._pond.registrar.bind(self._pond.log.version, definition.text).output
+        return {
+            "id": definition.id,
+            "name": definition.name,
+            "cql": definition.text,
+            "options": definition.options,
+            "active": definition.active,
+            "suspended": definition.suspended,
+            "registered_at": time.format_instant(definition.registered_at),
+            "columns": output.to_json(),
+        }
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.name}>"
+
+
+def instant(at: int | str | datetime | None) -> int | None:
+    """An instant given as text, datetime or microseconds. Raises CQL-103 for other text."""
+    if at is None or isinstance(at, int):
+        return at
+    if isinstance(at, datetime):
+        return time.from_datetime(at)
+    try:
+        return time.parse_instant(at)
+    except ValueError as error:
+        raise MillpondError(
+            "CQL-103",
+            f'"{at}" is not a timestamp',
+            hint="Write it as 2013-01-31 12:00:00.",
+        ) from error

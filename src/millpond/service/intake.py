@@ -1,0 +1,247 @@
+"""The intake: rows pushed by INSERT or over HTTP, durable before they are acknowledged.
+
+Rows are judged when they are accepted, against the heartbeat as all pushes before leave it, and lie
+in the inbox until the pipeline has made them an epoch. So what becomes of a row does not depend on
+how the pipeline happens to cut pushes into batches, and the client is told at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.catalog.objects import StreamDef
+from millpond.engine import heartbeat
+from millpond.engine.heartbeat import Progress
+from millpond.engine.ingress import Admission, Admitted, admit
+from millpond.errors import MillpondError
+from millpond.model.time import format_instant
+from millpond.runtime.tasks import pack
+from millpond.service.promises import Promises
+from millpond.service.results import IngestReceipt
+from millpond.state.epoch_log import EpochLog
+from millpond.state.inbox import Inbox
+
+_SHOWN_REJECTS = 100
+
+
+class Intake:
+    """Accepts pushed rows; safe to call from any thread."""
+
+    def __init__(self, inbox: Inbox, log: EpochLog, promises: Promises) -> None:
+        self._inbox = inbox
+        self._log = log
+        self._promises = promises
+        self._locks: dict[int, threading.RLock] = defaultdict(threading.RLock)
+        self._lock = threading.Lock()
+        self._accepted = threading.Condition()
+        self._progress: dict[int, Progress] = {}
+        self._after: dict[int, tuple[int, Progress]] = {}
+        self._tokens: dict[int, int] = {}
+        for row in inbox.pending():
+            self._recover(row.number, row.stream_id, row.high, row.heartbeat, row.arrived_at)
+
+    def _recover(
+        self, number: int, stream_id: int, high: int | None, reached: int, arrived_at: int | None
+    ) -> None:
+        """What was acknowledged before a restart and is not committed yet is in flight again."""
+        committed = self._log.version.clock(stream_id)
+        token, _, _ = self._promises.hold(lambda now: {stream_id: committed.heartbeat})
+        progress = Progress(high, reached, arrived_at)
+        self._tokens[number], self._after[number] = token, (stream_id, progress)
+        self._progress[stream_id] = progress
+
+    def push(
+        self, stream: StreamDef, rows: pa.Table, key: str | None = None
+    ) -> tuple[IngestReceipt, int]:
+        """Accept rows; returns when they are durable, with the receipt and the inbox number.
+
+        Raises:
+            MillpondError: POND-407 for a stream with a source, DATA-503 for a reused key, STORE-603.
+        """
+        if stream.source is not None:
+            raise MillpondError(
+                "POND-407",
+                f'stream "{stream.name}" does not take rows from clients',
+                detail=f"It reads from its {stream.source.format} source.",
+                hint="Push to a stream created without USING.",
+            )
+        with self._stream_lock(stream.id):
+            fingerprint = _fingerprint(rows) if key is not None else None
+            if key is not None and (before := self._inbox.receipt(stream.id, key, fingerprint)):
+                return IngestReceipt(**before.receipt, duplicate=True), before.number
+            progress = self._current(stream)
+            token, now, floors = self._promises.hold(
+                lambda now: {
+                    stream.id: heartbeat.current(progress, stream, _arrival(progress, now))
+                }
+            )
+            try:
+                arrival = _arrival(progress, now)
+                judge = Admission(stream.schema, stream.timestamp_by, floors[stream.id], arrival)
+                admitted = admit(rows, judge)
+                stamps = admitted.elements["__ts"].to_numpy()
+                high = int(stamps.max()) if len(stamps) else None
+                after = heartbeat.after_arrivals(progress, stream, high, arrival)
+                receipt = _receipt(admitted)
+                number = self._inbox.accept(
+                    stream.id,
+                    pack(admitted),
+                    after.high,
+                    after.heartbeat,
+                    arrival,
+                    key,
+                    fingerprint,
+                    receipt,
+                ).number
+            except BaseException:
+                self._promises.release(token)
+                raise
+            self._settle(stream.id, number, token, after)
+        return IngestReceipt(**receipt), number
+
+    def promise(self, stream: StreamDef, at: int) -> int:
+        """`HEARTBEAT stream AT at` on a pushed stream, in order with its rows."""
+        with self._stream_lock(stream.id):
+            before = self._current(stream)
+            check_heartbeat(stream, before, at)
+            after = heartbeat.promised(before, at)
+            empty = stream.schema.to_arrow().empty_table()
+            nothing = admit(empty, Admission(stream.schema, None, at, at))
+            token, _, _ = self._promises.hold(lambda now: {stream.id: before.heartbeat})
+            number = self._inbox.accept(
+                stream.id,
+                pack(nothing),
+                after.high,
+                after.heartbeat,
+                after.arrived_at,
+            ).number
+            self._settle(stream.id, number, token, after)
+            return number
+
+    def _settle(self, stream_id: int, number: int, token: int, after: Progress) -> None:
+        with self._lock:
+            self._progress[stream_id] = after
+            self._tokens[number], self._after[number] = token, (stream_id, after)
+        with self._accepted:
+            self._accepted.notify_all()
+
+    def _stream_lock(self, stream_id: int) -> threading.RLock:
+        with self._lock:
+            return self._locks[stream_id]
+
+    def _current(self, stream: StreamDef) -> Progress:
+        progress = self._progress.get(stream.id)
+        if progress is None:
+            clock = self._log.version.clock(stream.id)
+            progress = Progress(clock.high, clock.heartbeat, clock.arrived_at, clock.ended)
+        return progress
+
+    # -- for the pipeline ----------------------------------------------------------------------
+
+    def pending(self, names: Iterable[str]) -> list[str]:
+        """Those of the inbox's files that still wait for their epoch, in order of acceptance.
+
+        A file is visible a moment before its push has returned, so an acknowledged number that is
+        not known here yet is waited for, never passed over.
+        """
+        numbered = {int(name.split(".")[0]): name for name in names}
+        acknowledged = {r.number for r in self._inbox.pending()} & numbered.keys()
+        with self._accepted:
+            self._accepted.wait_for(lambda: self._known(acknowledged))
+        return [numbered[number] for number in sorted(acknowledged)]
+
+    def _known(self, numbers: Iterable[int]) -> bool:
+        with self._lock:
+            return all(number in self._after for number in numbers)
+
+    def waiting(self) -> list[int]:
+        """The numbers that still wait for their epoch, ascending."""
+        with self._lock:
+            return sorted(self._after)
+
+    def progress_after(self, numbers: Sequence[int]) -> dict[int, Progress]:
+        """How far each stream has come once these numbers are an epoch.
+
+        Should a later number have overtaken an earlier one, the floor held for the earlier one
+        keeps readers from relying on it.
+        """
+        after: dict[int, Progress] = {}
+        with self._lock:
+            for number in sorted(numbers):
+                if number in self._after:
+                    stream_id, progress = self._after[number]
+                    after[stream_id] = progress
+        return after
+
+    def done(self, numbers: Sequence[int]) -> None:
+        """These numbers are an epoch; whoever waits for them may go on."""
+        with self._lock:
+            for number in numbers:
+                self._after.pop(number, None)
+                token = self._tokens.pop(number, None)
+                if token is not None:
+                    self._promises.release(token)
+        with self._accepted:
+            self._accepted.notify_all()
+
+    def wait(self, upto: int, timeout: float | None = None) -> bool:
+        """Wait until every number ≤ `upto` is an epoch; False when the time ran out."""
+        with self._accepted:
+            return self._accepted.wait_for(lambda: self._all_done(upto), timeout)
+
+    def _all_done(self, upto: int) -> bool:
+        with self._lock:
+            return not self._after or min(self._after) > upto
+
+    def last(self) -> int:
+        """The greatest number given so far."""
+        return self._inbox.last_number()
+
+
+def _arrival(progress: Progress, now: int) -> int:
+    return max(now, progress.arrived_at or now)
+
+
+def check_heartbeat(stream: StreamDef, progress: Progress, at: int) -> None:
+    """Raise POND-409 unless a HEARTBEAT statement may set H to `at`."""
+    if stream.timestamp_by is None:
+        raise MillpondError(
+            "POND-409",
+            f'stream "{stream.name}" is on system time',
+            detail="Its heartbeat is the clock.",
+            hint="Declare TIMESTAMP BY to give the stream application time.",
+        )
+    if at < progress.heartbeat:
+        raise MillpondError(
+            "POND-409",
+            f'the heartbeat of stream "{stream.name}" cannot go back',
+            detail=f"It is at {format_instant(progress.heartbeat)} already.",
+            hint="Give a later timestamp.",
+        )
+
+
+def _fingerprint(rows: pa.Table) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for batch in rows.combine_chunks().to_batches():
+        digest.update(batch.serialize())
+    return digest.hexdigest()
+
+
+def _receipt(admitted: Admitted) -> dict[str, Any]:
+    """An `IngestReceipt`'s fields, as the inbox keeps them for a repetition."""
+    shown = admitted.reject_rows[:_SHOWN_REJECTS]
+    reasons = admitted.rejects["reason"].slice(0, len(shown)).to_pylist()
+    return {
+        "accepted": admitted.elements.num_rows,
+        "rejected": admitted.rejects.num_rows,
+        "rejects": [
+            {"row": int(row), "reason": reason}
+            for row, reason in zip(shown, reasons, strict=True)
+        ],
+    }

@@ -1,0 +1,220 @@
+"""Invocation: the answer of a query at an instant, from what is kept.
+
+PSoup (VLDB 2002, section 3.3): the window is applied to the Results Structure, rows are fetched
+from the Data SteM, and projection, duplicate elimination and whatever else SQL says are done just
+in time. No Spark job is involved, and everything read belongs to one pinned version.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.engine.factors import Factors, factorize
+from millpond.engine.residual import Limits, Residual
+from millpond.engine.slices import take_slice
+from millpond.errors import MillpondError
+from millpond.model.time import BEGINNING, format_instant
+from millpond.model.windows import Rows, Unbounded, interval
+from millpond.planner.bound import BoundQuery, StreamLeaf
+from millpond.service.leaf_views import Files, LeafView
+from millpond.service.promises import Moment, Promises
+from millpond.service.relations import Relations
+from millpond.service.results import Answer
+from millpond.service.sequencer import Sequencer
+from millpond.state.epoch_log import EpochLog
+from millpond.state.version import DATA, REJECTS, Version
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A bound query with what its leaves are matched on.
+
+    Attributes:
+        bound: The query.
+        factors: Per stream leaf its predicate's factors, or None when every element matches.
+        slots: Per stream leaf its slot in the Query SteM, or None.
+        seed: Of its samples.
+        limits: What an evaluation may use.
+        name: The handle's name, or None for a query asked once.
+    """
+
+    bound: BoundQuery
+    factors: tuple[Factors | None, ...]
+    slots: tuple[int | None, ...]
+    seed: int
+    limits: Limits
+    name: str | None = None
+
+
+def leaf_factors(leaf: StreamLeaf, stream: StreamDef) -> Factors | None:
+    """The factors a leaf is matched on; None when every element matches."""
+    predicate = leaf.predicate
+    return None if predicate is None else factorize(predicate, stream.schema)
+
+
+def default_seed(bound: BoundQuery) -> int:
+    """The seed of a query that names none: a function of its text, so that queries with the same
+    text have the same sample whenever they are registered."""
+    return zlib.crc32(bound.canonical.encode())
+
+
+class Invoker:
+    """Answers prepared queries; safe to use from any thread."""
+
+    def __init__(
+        self,
+        store: Path,
+        log: EpochLog,
+        sequencer: Sequencer,
+        promises: Promises,
+        relations: Relations,
+        residual: Residual,
+    ) -> None:
+        self._log = log
+        self._sequencer = sequencer
+        self._promises = promises
+        self._relations = relations
+        self._residual = residual
+        self._files = Files(store)
+
+    def invoke(self, query: Prepared, at: int | None = None) -> Answer:
+        """R(τ) at `at`, or as of now (SEMANTICS, section 5).
+
+        Raises:
+            MillpondError: POND-403 when `at` is before everything, POND-404 and POND-405 from
+                evaluation, STORE-602 for a corrupt segment.
+        """
+        moment = self._promises.capture()
+        with self._log.pin() as version:
+            streams = [self._stream(version, leaf) for leaf in query.bound.streams]
+            now = self._now(version, streams, moment)
+            instant = now if at is None else at
+            slices: dict[str, pa.Table] = {}
+            since = BEGINNING
+            for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
+                since = max(since, self._missing(version, leaf, stream, instant))
+                slices[leaf.table] = self._slice(version, query, number, stream, instant)
+            for occurrence in query.bound.relations:
+                relation = version.find(occurrence.relation)
+                assert isinstance(relation, RelationDef)
+                slices[occurrence.table] = self._relations.at(
+                    version, relation, instant, occurrence.columns
+                )
+            heartbeats = [self._sequencer.heartbeat(version, s, moment) for s in streams]
+            epoch = version.epoch
+            table = self._finish(query, slices)
+        return Answer(
+            table,
+            instant,
+            final=all(instant < h for h in heartbeats),
+            complete=since == BEGINNING,
+            complete_since=None if since == BEGINNING else since,
+            query=query.name,
+            epoch=epoch,
+        )
+
+    def present(self) -> int:
+        """The pond's present: what a relation update without AT is stamped with."""
+        moment = self._promises.capture()
+        version = self._log.version
+        streams = list(version.streams.values())
+        if all(s.timestamp_by is not None for s in streams):
+            highs = [version.clock(s.id).high for s in streams]
+            return max((h for h in highs if h is not None), default=BEGINNING)
+        touched = any(version.clock(s.id).high is not None for s in streams)
+        return moment.now if touched else BEGINNING
+
+    def _finish(self, query: Prepared, slices: dict[str, pa.Table]) -> pa.Table:
+        bound = query.bound
+        if bound.projection is not None:
+            (table,) = slices.values()
+            if table.num_rows > query.limits.rows:
+                raise MillpondError(
+                    "POND-405",
+                    f"the answer has more than {query.limits.rows:,} rows",
+                    hint="Narrow the query, or raise max_rows.",
+                )
+            columns = [table[column] for column, _ in bound.projection]
+            return pa.Table.from_arrays(columns, names=[name for _, name in bound.projection])
+        answer = self._residual.evaluate(bound.residual_sql, slices, query.limits)
+        return _plain(answer.rename_columns(list(bound.output.names)))
+
+    def _slice(
+        self, version: Version, query: Prepared, number: int, stream: StreamDef, at: int
+    ) -> pa.Table:
+        leaf = query.bound.streams[number]
+        columns = leaf.columns or stream.schema.names[:1]
+        sample = None if leaf.sample is None else (query.seed + number, leaf.sample)
+        views = [
+            LeafView(
+                self._files,
+                version,
+                ref,
+                stream.schema,
+                query.factors[number],
+                query.slots[number],
+                sample,
+            )
+            for ref in version.segments(stream.id, REJECTS if stream.rejects_of else DATA)
+            if ref.min_ts <= at
+        ]
+        parts = take_slice(views, leaf.window, at, columns)
+        schema = pa.schema([f for f in stream.schema.to_arrow() if f.name in columns])
+        if not parts:
+            return schema.empty_table().select(list(columns))
+        return pa.concat_tables(parts)
+
+    @staticmethod
+    def _stream(version: Version, leaf: StreamLeaf) -> StreamDef:
+        stream = version.find(leaf.stream)
+        if not isinstance(stream, StreamDef):
+            raise MillpondError("CQL-201", f'no stream "{leaf.stream}" any more')
+        return stream
+
+    @staticmethod
+    def _now(version: Version, streams: Sequence[StreamDef], moment: Moment) -> int:
+        """NOW: the greatest timestamp committed on the application-time streams, or the clock.
+
+        Before their first element nothing has happened yet: the beginning of time.
+        """
+        on_application_time = [s for s in streams if s.timestamp_by is not None]
+        if not on_application_time:
+            return moment.now
+        highs = [version.clock(s.id).high for s in on_application_time]
+        return max((h for h in highs if h is not None), default=BEGINNING)
+
+    @staticmethod
+    def _missing(version: Version, leaf: StreamLeaf, stream: StreamDef, at: int) -> int:
+        """The instant from which everything is kept, if the window reaches further back."""
+        kept_from = version.clock(stream.id).kept_from
+        if kept_from == BEGINNING or stream.rejects_of is not None:
+            return BEGINNING
+        if at < kept_from:
+            raise MillpondError(
+                "POND-403",
+                f'the instant {format_instant(at)} of stream "{stream.name}" is not kept',
+                detail=f"Everything is kept from {format_instant(kept_from)} on.",
+                hint="Ask for a later instant, or give the stream a longer RETAIN.",
+            )
+        if isinstance(leaf.window, Unbounded | Rows):
+            return kept_from
+        low, _ = interval(leaf.window, at)
+        return kept_from if low is not None and low < kept_from else BEGINNING
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Whole numbers DuckDB widened to 128 bits (sums) as 64 bits, where they fit."""
+    for i, field in enumerate(table.schema):
+        if field.type == pa.decimal128(38, 0):
+            try:
+                table = table.set_column(i, field.name, pc.cast(table.column(i), pa.int64()))
+            except pa.ArrowInvalid:
+                continue
+    return table

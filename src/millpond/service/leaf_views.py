@@ -1,0 +1,174 @@
+"""A leaf's view of the kept segments: which rows match, from stored bits where there are any.
+
+What a leaf matches is a function of element and predicate. Stored matches are consulted first; a
+segment without them (its backfill is on its way, or the query is not materialised: PSoup's NoMat)
+is matched here and now by the same kernel.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.engine.factors import Factors
+from millpond.engine.match import MatchReader, match
+from millpond.engine.query_stem import StemSnapshot
+from millpond.engine.scalar import ScalarEvaluator
+from millpond.engine.slices import sampled
+from millpond.errors import MillpondError
+from millpond.model.schema import Schema
+from millpond.state.arrow_file import global_seq, open_arrow
+from millpond.state.version import MatchRef, SegmentRef, Version
+
+_OPEN_SEGMENTS = 4_096
+_OPEN_MATCHES = 16_384
+
+
+class OpenSegment:
+    """A memory-mapped segment and what was computed from it; shared by all readers."""
+
+    def __init__(self, ref: SegmentRef, table: pa.Table) -> None:
+        self.ref = ref
+        self.table = table
+        self.ts: np.ndarray = table["__ts"].to_numpy()
+        self.local_seq: np.ndarray = table["__seq"].to_numpy()
+        self.kept: dict[tuple[Any, ...], np.ndarray] = {}
+
+
+class Files:
+    """Open segments and matches, the least recently used closed first."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._segments: OrderedDict[int, OpenSegment] = OrderedDict()
+        self._matches: OrderedDict[int, MatchReader] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def segment(self, ref: SegmentRef) -> OpenSegment:
+        """Raises STORE-602 when the file is corrupt or missing."""
+        opened = self._recent(self._segments, ref.id)
+        if opened is None:
+            opened = OpenSegment(ref, open_arrow(self._store / ref.path, ref.checksum))
+            self._remember(self._segments, ref.id, opened, _OPEN_SEGMENTS)
+        return opened
+
+    def matches(self, ref: MatchRef) -> MatchReader | None:
+        """None when the file is corrupt or missing: matches can always be computed again."""
+        reader = self._recent(self._matches, ref.id)
+        if reader is None:
+            try:
+                reader = MatchReader(open_arrow(self._store / ref.path, ref.checksum))
+            except MillpondError:
+                return None
+            self._remember(self._matches, ref.id, reader, _OPEN_MATCHES)
+        return reader
+
+    def _recent(self, cache: OrderedDict[int, Any], key: int) -> Any:
+        with self._lock:
+            found = cache.get(key)
+            if found is not None:
+                cache.move_to_end(key)
+            return found
+
+    def _remember(self, cache: OrderedDict[int, Any], key: int, value: Any, limit: int) -> None:
+        with self._lock:
+            cache[key] = value
+            while len(cache) > limit:
+                cache.popitem(last=False)
+
+
+class LeafView:
+    """`engine.slices.SegmentView` of one stored segment for one leaf."""
+
+    def __init__(
+        self,
+        files: Files,
+        version: Version,
+        ref: SegmentRef,
+        schema: Schema,
+        factors: Factors | None,
+        slot: int | None,
+        sample: tuple[int, float] | None,
+    ) -> None:
+        self._files = files
+        self._version = version
+        self._ref = ref
+        self._schema = schema
+        self._factors = factors
+        self._slot = slot
+        self._sample = sample
+        self._opened: OpenSegment | None = None
+
+    @property
+    def _segment(self) -> OpenSegment:
+        if self._opened is None:
+            self._opened = self._files.segment(self._ref)
+        return self._opened
+
+    @property
+    def ts(self) -> np.ndarray:
+        return self._segment.ts
+
+    @property
+    def min_ts(self) -> int:
+        return self._ref.min_ts
+
+    @property
+    def max_ts(self) -> int:
+        return self._ref.max_ts
+
+    def matching(self, lo: int, hi: int) -> np.ndarray | None:
+        rows = self._matching(lo, hi)
+        if self._sample is None:
+            return rows
+        candidates = np.arange(lo, hi, dtype=np.int64) if rows is None else rows
+        seed, percent = self._sample
+        return candidates[sampled(seed, self.sequence(candidates), percent)]
+
+    def _matching(self, lo: int, hi: int) -> np.ndarray | None:
+        if self._factors is None:
+            return None
+        if self._slot is not None:
+            for ref in self._version.matches(self._ref.id):
+                if ref.low <= self._slot < ref.upto:
+                    reader = self._files.matches(ref)
+                    if reader is not None:
+                        return reader.rows(self._slot, lo, hi)
+        stem = StemSnapshot.of([(0, self._factors)], self._schema)
+        part = self._segment.table.slice(lo, hi - lo)
+        found = match(part, stem, ScalarEvaluator.shared())
+        if 0 in found.failed:
+            raise MillpondError(
+                "POND-404",
+                "the query's predicate could not be evaluated",
+                detail=found.failed[0],
+                hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
+            )
+        return MatchReader(found.to_table()).rows(0, 0, hi - lo) + lo
+
+    def sequence(self, rows: np.ndarray) -> np.ndarray:
+        return global_seq(self._segment.local_seq[rows], self._ref.seq_runs)
+
+    def take(self, rows: np.ndarray, columns: Sequence[str]) -> pa.Table:
+        if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
+            return self.span(int(rows[0]), int(rows[-1]) + 1, columns)
+        return self._segment.table.select(list(columns)).take(pa.array(rows))
+
+    def span(self, lo: int, hi: int, columns: Sequence[str]) -> pa.Table:
+        return self._segment.table.select(list(columns)).slice(lo, hi - lo)
+
+    def last_per_key(
+        self, by: tuple[str, ...], count: int, compute: Callable[[], np.ndarray]
+    ) -> np.ndarray:
+        key = (self._factors.key if self._factors else None, self._sample, by, count)
+        kept = self._segment.kept
+        found = kept.get(key)
+        if found is None:
+            found = kept[key] = compute()
+        return found

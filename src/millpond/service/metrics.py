@@ -1,0 +1,74 @@
+"""Metrics for Prometheus: counters kept as things happen, gauges read when scraped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from millpond.runtime.tasks import Built
+from millpond.state.version import DATA, Version
+
+if TYPE_CHECKING:
+    from millpond.service.pond import Pond
+
+_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+
+
+class Metrics:
+    """A pond's metrics, in a registry of their own."""
+
+    def __init__(self, pond: Pond) -> None:
+        self._pond = pond
+        self.registry = CollectorRegistry()
+        self._elements = Counter(
+            "millpond_elements", "Elements committed", ["stream"], registry=self.registry
+        )
+        self._rejects = Counter(
+            "millpond_rejects", "Rows rejected", ["stream"], registry=self.registry
+        )
+        self._matches = Counter(
+            "millpond_matches", "Pairs of element and predicate matched", ["stream"],
+            registry=self.registry,
+        )
+        self._epochs = Counter("millpond_batches", "Batches committed", registry=self.registry)
+        self._invocations = Histogram(
+            "millpond_invocation_seconds", "Time to answer", buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.registry.register(self)
+
+    def committed(self, version: Version, built: Sequence[Built]) -> None:
+        """A batch became an epoch."""
+        self._epochs.inc()
+        for item in built:
+            stream = version.streams.get(item.stream_id)
+            if stream is not None:
+                counter = self._elements if item.kind == DATA else self._rejects
+                counter.labels(stream.name).inc(item.file.rows)
+                self._matches.labels(stream.name).inc(item.matched)
+
+    def invoked(self, seconds: float) -> None:
+        """A standing query was answered."""
+        self._invocations.observe(seconds)
+
+    def collect(self) -> Iterator[Metric]:
+        """The gauges, as of now (called by the registry)."""
+        version = self._pond.log.version
+        yield GaugeMetricFamily("millpond_epoch", "The last epoch", version.epoch)
+        yield GaugeMetricFamily("millpond_queries", "Standing queries", len(version.queries))
+        segments = GaugeMetricFamily("millpond_segments", "Kept segments", labels=["stream"])
+        slots = GaugeMetricFamily("millpond_slots", "Predicates matched", labels=["stream"])
+        for stream in version.streams.values():
+            segments.add_metric([stream.name], len(version.segments(stream.id)))
+            slots.add_metric([stream.name], len(version.slots(stream.id)))
+        yield segments
+        yield slots
+        waiting = len(self._pond.intake.waiting())
+        yield GaugeMetricFamily("millpond_inbox_waiting", "Pushes not committed yet", waiting)
+
+    def describe(self) -> list[Metric]:
+        """Names are not known in advance; the registry need not check them."""
+        return []

@@ -1,0 +1,69 @@
+"""The options of a standing query: which there are and what values they take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from millpond.errors import MillpondError
+from millpond.planner.names import did_you_mean
+
+#: What each option is for, as the reference shows it.
+OPTIONS: dict[str, str] = {
+    "materialize": "'lazy' (match as data comes), 'none' (match at invocation), 'auto'",
+    "active": "true or false: an inactive query keeps its definition and is not matched",
+    "weight": "a number > 0: the query's share when resources are short",
+    "max_rows": "a whole number > 0: the largest answer",
+    "max_seconds": "a number > 0: the longest evaluation of an answer",
+    "seed": "a whole number: the seed of its samples",
+}
+
+_MODES = ("lazy", "none", "auto")
+
+
+def check_options(options: Mapping[str, Any], statement: str | None = None) -> dict[str, Any]:
+    """The options with lower-case keys. Raises CQL-214."""
+    checked: dict[str, Any] = {}
+    for key, value in options.items():
+        name = key.lower()
+        if name not in OPTIONS:
+            raise MillpondError(
+                "CQL-214",
+                f'no query option "{key}"',
+                detail=f"There are: {', '.join(OPTIONS)}.",
+                hint=did_you_mean(name, OPTIONS) or "Remove it.",
+                text=statement,
+            )
+        if name == "materialize" and str(value).lower() == "eager":
+            raise MillpondError(
+                "CQL-301",
+                "materialize = 'eager' is not available yet",
+                detail="The current window's answer cannot be kept current yet.",
+                hint="Use 'lazy': windows are applied at invocation to stored matches.",
+                text=statement,
+            )
+        if not _fits(name, value):
+            raise MillpondError(
+                "CQL-214",
+                f'the query option "{name}" cannot be {value!r}',
+                detail=f"It takes {OPTIONS[name]}.",
+                hint="Give one of these values.",
+                text=statement,
+            )
+        checked[name] = value.lower() if name == "materialize" else value
+    return checked
+
+
+def _fits(name: str, value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    match name:
+        case "materialize":
+            return isinstance(value, str) and value.lower() in _MODES
+        case "active":
+            return isinstance(value, bool)
+        case "seed":
+            return number and int(value) == value
+        case "max_rows":
+            return number and int(value) == value and value > 0
+        case _:
+            return number and value > 0

@@ -1,0 +1,558 @@
+"""The pond: everything a client can do, in one object.
+
+Every way in (Python, command line, HTTP, console) goes through a `Pond`. It owns the store, the
+sequencer and the runtime; `composition.py` puts one together. All methods may be called from any
+thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time as clock_time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.cql import parse_script, parse_statement, statements, to_duckdb
+from millpond.engine.residual import Residual
+from millpond.errors import MillpondError
+from millpond.model import time
+from millpond.model.schema import Field, Schema, canonical_type
+from millpond.planner.explain import explain
+from millpond.runtime.protocol import Runtime
+from millpond.runtime.tasks import Built
+from millpond.service import decode
+from millpond.service.definitions import stream_definition
+from millpond.service.handles import Handle
+from millpond.service.intake import Intake
+from millpond.service.invocation import Invoker
+from millpond.service.maintenance import Maintenance, covered_upto
+from millpond.service.metrics import Metrics
+from millpond.service.promises import Promises
+from millpond.service.registration import Registrar, Request
+from millpond.service.relations import Relations, quoted
+from millpond.service.results import Answer, IngestReceipt, StatementResult
+from millpond.service.sequencer import Sequencer
+from millpond.service.statements import Executor, query_text
+from millpond.service.stems import QueryStems
+from millpond.state.arrow_file import FileMeta
+from millpond.state.epoch_change import EpochChange
+from millpond.state.store import Store, new_path
+from millpond.state.version import Version
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+def system_clock() -> int:
+    """The clock: microseconds since 1970 UTC."""
+    return clock_time.time_ns() // 1_000
+
+
+class Pond:
+    """A running data stream management system over one store."""
+
+    def __init__(
+        self,
+        directory: Path,
+        runtime: Runtime,
+        *,
+        bounded: bool = False,
+        clock: Callable[[], int] | None = None,
+        progress: Progress | None = None,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
+        """Open the store and start the runtime over it.
+
+        Args:
+            directory: The store's; created if it is not there.
+            runtime: Where sources are read and tasks run.
+            bounded: File sources are finite: they are read to their end before the first answer
+                (`millpond run`), instead of being watched for more.
+            clock: Microseconds since 1970 UTC.
+            progress: Told of reading: {"stream", "rows", "done"}.
+            on_close: Called last when the pond is closed.
+
+        Raises:
+            MillpondError: STORE-601 to STORE-604.
+        """
+        self.clock = clock or system_clock
+        self.started_at = self.clock()
+        self.bounded = bounded
+        self.runtime = runtime
+        self.definitions = threading.RLock()
+        self._progress = progress
+        self._on_close = on_close
+        self._closed = False
+        self._store = Store.open(directory, self.clock)
+        self.log = self._store.log
+        store = self._store.directory
+        self.promises = Promises(self.clock)
+        self.stems = QueryStems(store)
+        self.stems.load(self.log.version)
+        self.intake = Intake(self._store.inbox, self.log, self.promises)
+        self.sequencer = Sequencer(self.log, self.intake, self.stems, self.promises, str(store))
+        self.residual = Residual()
+        self.relations_state = Relations(store, self.log, self.residual)
+        self.registrar = Registrar(self.log, self.stems, self.clock)
+        self.invoker = Invoker(
+            store, self.log, self.sequencer, self.promises, self.relations_state, self.residual
+        )
+        self._maintenance = Maintenance(
+            store, self.log, self._store.inbox, self.stems, self.registrar, runtime
+        )
+        self._metrics = Metrics(self)
+        self.metrics = self._metrics.registry
+        self.sequencer.on_commit = self._after_commit
+        self.registrar.on_change = self._maintenance.wake
+        try:
+            runtime.start(self.sequencer, store)
+            if not bounded:
+                for stream in self.log.version.streams.values():
+                    self._open_source(stream)
+            if self.intake.waiting():
+                runtime.wake_inbox()
+        except BaseException:
+            self._store.close()
+            raise
+        self._maintenance.start()
+        self._maintenance.wake()
+
+    # -- statements ----------------------------------------------------------------------------
+
+    def execute(self, text: str) -> list[StatementResult]:
+        """Run a script's statements in order.
+
+        Raises:
+            MillpondError: the first statement that failed; those before it have taken effect.
+        """
+        return list(self.run(text))
+
+    def run(self, text: str) -> Iterable[StatementResult]:
+        """As `execute`, giving each result as soon as it is there."""
+        self._check_open()
+        parsed = parse_script(text)
+        executor = Executor(self)
+        for statement in parsed:
+            try:
+                yield executor.execute(statement)
+            except MillpondError as error:
+                raise _placed(error, text, statement.offset) from error
+        if self.bounded:
+            self.read_sources()
+
+    def register(self, cql: str, name: str | None = None, **options: Any) -> Handle:
+        """Register a standing query; it is answered over everything kept and to come.
+
+        `cql` is a query, or a whole CREATE QUERY statement.
+        """
+        return self.register_many([(cql, name, options)])[0]
+
+    def register_many(
+        self, queries: Sequence[tuple[str, str | None, dict[str, Any]]]
+    ) -> list[Handle]:
+        """Register many queries in one epoch: all of them, or none and an error that says which."""
+        self._check_open()
+        requests = [_request(cql, name, options) for cql, name, options in queries]
+        definitions = self.registrar.register(requests)
+        return [Handle(self, d) for d in definitions]
+
+    def query(self, name: str | int) -> Handle:
+        """The handle of a standing query, by name or id."""
+        version = self.log.version
+        if isinstance(name, int) or (name.isdigit() and version.find(name) is None):
+            found = version.queries.get(int(name))
+            if found is not None:
+                return Handle(self, found)
+        return Handle(self, self.registrar.find(str(name)))
+
+    def ask(self, cql: str) -> Answer:
+        """The answer to a query asked once, over what is kept."""
+        self._check_open()
+        self.before_answer(0)
+        return self.ask_text(cql)
+
+    def explain(self, query: str, level: str = "logical") -> str:
+        """A plan, of a standing query by its name or of a query's text."""
+        found = self.log.version.find(query)
+        if isinstance(found, QueryDef):
+            return self.explain_query(found, level)
+        return self.explain_text(query, level)
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def ingest(
+        self, stream: str, rows: pa.Table | list[dict[str, Any]], idempotency_key: str | None = None
+    ) -> IngestReceipt:
+        """Push rows; returns once they are durable. They are visible after the next epoch.
+
+        Raises:
+            MillpondError: CQL-201, POND-407, DATA-501, DATA-503, STORE-603.
+        """
+        self._check_open()
+        definition = self._pushed_stream(stream)
+        table = rows if isinstance(rows, pa.Table) else decode.from_rows(rows)
+        receipt, _ = self.intake.push(definition, table, idempotency_key)
+        self.runtime.wake_inbox()
+        return receipt
+
+    def ingest_text(
+        self, stream: str, data: bytes, format: str, idempotency_key: str | None = None
+    ) -> IngestReceipt:
+        """Push rows written as 'ndjson', 'csv' (with a header) or 'arrow' (an IPC stream)."""
+        self._check_open()
+        definition = self._pushed_stream(stream)
+        table = decode.from_text(data, format, definition.schema)
+        receipt, _ = self.intake.push(definition, table, idempotency_key)
+        self.runtime.wake_inbox()
+        return receipt
+
+    def stream(
+        self, name: str, frame: Any, timestamp: str | None = None, delay: float = 0.0
+    ) -> StreamDef:
+        """Make a Spark DataFrame, streaming or not, a stream; `delay` is in seconds.
+
+        After a restart, call it again with the same name: reading goes on where it was.
+        """
+        self._check_open()
+        schema = Schema(tuple(Field(n, _column_type(n, t)) for n, t in self.runtime.columns(frame)))
+        with self.definitions:
+            found = self.log.version.find(name)
+            if isinstance(found, StreamDef):
+                if found.schema != schema or (found.source and found.source.format != "dataframe"):
+                    raise MillpondError(
+                        "CQL-208",
+                        f'the name "{name}" is taken by another stream',
+                        hint="Choose another name, or pass a frame with the stream's columns.",
+                    )
+                definition = found
+            else:
+                columns = ", ".join(f"{quoted(f.name)} {f.type}" for f in schema.fields)
+                by = f" TIMESTAMP BY {quoted(timestamp)}" if timestamp else ""
+                late = f" DELAY INTERVAL {round(delay * 1e6)} MICROSECONDS" if delay else ""
+                text = f"CREATE STREAM {quoted(name)} ({columns}){by}{late} USING dataframe"
+                parsed = parse_statement(text)
+                assert isinstance(parsed, statements.CreateStream)
+                definition = stream_definition(parsed, self.log.next_id(), self.log.version)
+                self.log.commit(EpochChange(kind="create", add=[definition]))
+            self.runtime.open_frame(definition, frame)
+        return definition
+
+    def catch_up(self, timeout: float | None = None) -> None:
+        """Return when everything acknowledged, and everything sources hold now, is visible.
+
+        Raises:
+            MillpondError: POND-405 when it took longer than `timeout` seconds.
+        """
+        self._check_open()
+        if not self.intake.wait(self.intake.last(), timeout):
+            raise MillpondError("POND-405", "catching up took too long")
+        if self.bounded:
+            self.read_sources()
+        else:
+            version = self.log.version
+            sourced = [s for s in version.streams.values() if s.source is not None]
+            self.runtime.catch_up([s for s in sourced if not version.clock(s.id).ended])
+
+    def settle(self, timeout: float | None = None) -> None:
+        """As `catch_up`, and until every kept element is matched against every query."""
+        self.catch_up(timeout)
+        if not self._maintenance.settle(timeout):
+            raise MillpondError("POND-405", "settling took too long")
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def streams(self) -> list[StreamDef]:
+        return list(self.log.version.streams.values())
+
+    def relations(self) -> list[RelationDef]:
+        return list(self.log.version.relations.values())
+
+    def queries(self) -> list[QueryDef]:
+        return list(self.log.version.queries.values())
+
+    @property
+    def ready(self) -> bool:
+        """Whether the pond takes requests."""
+        return not self._closed
+
+    def status(self) -> dict[str, Any]:
+        """What runs and how it is, for people and probes."""
+        version = self.log.version
+        moment = self.promises.capture()
+        streams = []
+        for stream in version.streams.values():
+            clock = version.clock(stream.id)
+            trouble = self.sequencer.troubles.get(stream.id)
+            reached = self.sequencer.heartbeat(version, stream, moment)
+            segments = version.segments(stream.id)
+            streams.append(
+                {
+                    "name": stream.name,
+                    "rows": clock.next_seq,
+                    "rejected": clock.rejected,
+                    "kept": sum(s.rows for s in segments),
+                    "heartbeat": None if reached <= time.BEGINNING else time.format_instant(reached),
+                    "segments": len(segments),
+                    "slots": len(version.slots(stream.id)),
+                    "state": _state(stream, clock.ended, trouble),
+                    "reason": str(trouble) if trouble else None,
+                }
+            )
+        return {
+            "epoch": version.epoch,
+            "queries": len(version.queries),
+            "relations": len(version.relations),
+            "streams": streams,
+            "uptime_s": (moment.now - self.started_at) / 1e6,
+            "problems": [p.to_json()["error"] for p in self._store.problems],
+            "runtime": self.runtime.describe(),
+        }
+
+    def close(self) -> None:
+        """Stop reading and release the store. What was acknowledged is kept."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._maintenance.stop()
+            self.runtime.stop()
+        finally:
+            self._store.close()
+            if self._on_close is not None:
+                self._on_close()
+
+    def __enter__(self) -> Pond:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- for the statements and handles --------------------------------------------------------
+
+    def invoke(self, definition: QueryDef, at: int | None) -> Answer:
+        """R(τ) of a standing query."""
+        self._check_open()
+        started = clock_time.perf_counter()
+        answer = self.invoker.invoke(self.registrar.prepared(definition), at)
+        self._metrics.invoked(clock_time.perf_counter() - started)
+        return answer
+
+    def ask_text(self, text: str) -> Answer:
+        return self.invoker.invoke(self.registrar.once(text))
+
+    def before_answer(self, pushed: int) -> None:
+        """What an answer waits for: the script's own pushes, and bounded sources' ends."""
+        if pushed:
+            self.intake.wait(pushed)
+        if self.bounded:
+            self.read_sources()
+
+    def read_sources(self) -> None:
+        """Read every bounded source that has not ended to its end."""
+        for stream in list(self.log.version.streams.values()):
+            if stream.source is None or self.log.version.clock(stream.id).ended:
+                continue
+            if stream.source.format in ("rate", "dataframe"):
+                continue
+            self.runtime.read_to_end(stream)
+            self.sequencer.end(stream)
+            rows = self.log.version.clock(stream.id).next_seq
+            self._report(stream, rows, done=True)
+
+    def wake_inbox(self) -> None:
+        self.runtime.wake_inbox()
+
+    def create_stream(self, definition: StreamDef) -> None:
+        if definition.source is not None:
+            self.runtime.check_source(definition)
+        self.log.commit(EpochChange(kind="create", add=[definition]))
+        if not self.bounded:
+            self._open_source(definition)
+
+    def create_relation(self, definition: RelationDef) -> int:
+        """Commit a relation and, if it has a source, its rows; their number."""
+        file: FileMeta | None = None
+        if definition.source is not None:
+            self.runtime.check_source(definition)
+            path = new_path(self._store.directory, "relations")
+            file = self.runtime.read_relation(definition, path)
+        at = self.invoker.present()
+        self.log.commit(EpochChange(kind="create", add=[definition]))
+        if file is None:
+            return 0
+        try:
+            return self.relations_state.load(definition, file, at)
+        except MillpondError:
+            self.log.commit(EpochChange(kind="drop", drop=[definition.id]))
+            raise
+        finally:
+            file.path.unlink(missing_ok=True)
+
+    def drop(self, definition: StreamDef | RelationDef) -> None:
+        if isinstance(definition, StreamDef) and definition.source is not None:
+            self.runtime.close_source(definition.id)
+        self.log.commit(EpochChange(kind="drop", drop=[definition.id]))
+        self._maintenance.wake()
+
+    def evaluate_rows(
+        self, statement: statements.Insert, columns: Sequence[str], target: StreamDef | RelationDef
+    ) -> pa.Table:
+        """The rows of VALUES cast to the target's columns, by DuckDB."""
+        rows = ", ".join(
+            "(" + ", ".join(to_duckdb(value) for value in row) + ")" for row in statement.rows
+        )
+        given = {name.lower(): f"v{i}" for i, name in enumerate(columns)}
+        items = []
+        for field in target.schema.fields:
+            source = given.get(field.name.lower(), "NULL")
+            items.append(f"CAST({source} AS {field.type}) AS {quoted(field.name)}")
+        names = ", ".join(f"v{i}" for i in range(len(columns)))
+        sql = f"SELECT {', '.join(items)} FROM (VALUES {rows}) t({names})"
+        try:
+            table = self.residual.evaluate(sql, {})
+        except MillpondError as error:
+            raise MillpondError(
+                "CQL-205",
+                f'a value does not fit its column in "{target.name}"',
+                detail=error.detail,
+                hint="DESCRIBE shows the columns' types.",
+                text=statement.text,
+                span=statement.name_span,
+            ) from error
+        return table.cast(target.schema.to_arrow())
+
+    def explain_query(self, definition: QueryDef, level: str) -> str:
+        version = self.log.version
+        bound = self.registrar.bind(version, definition.text)
+        facts: dict[str, Any] = {"query": definition.name, "leaves": []}
+        for leaf, ref in zip(bound.streams, version.leaves(definition.id), strict=True):
+            segments = version.segments(ref.stream_id)
+            matched = 0
+            if ref.slot is not None:
+                matched = sum(covered_upto(version, s.id) > ref.slot for s in segments)
+            facts["leaves"].append(
+                {
+                    "stream": leaf.stream,
+                    "slot": ref.slot,
+                    "shared by": self.stems.users(ref.stream_id, ref.slot)
+                    if ref.slot is not None
+                    else 0,
+                    "segments": len(segments),
+                    "matched segments": matched,
+                    "filters": {
+                        name: f"{share:.1%} survive"
+                        for name, (share, _) in self.stems.filters(ref.stream_id).items()
+                    },
+                }
+            )
+        return explain(bound, level, **facts)
+
+    def explain_text(self, text: str, level: str) -> str:
+        return explain(self.registrar.bind(self.log.version, text), level)
+
+    def stream_row(self, version: Version, stream: StreamDef) -> tuple[object, ...]:
+        """A line of SHOW STREAMS."""
+        clock = version.clock(stream.id)
+        reached = self.sequencer.heartbeat(version, stream, self.promises.capture())
+        trouble = self.sequencer.troubles.get(stream.id)
+        return (
+            stream.name,
+            stream.timestamp_by or "system",
+            clock.next_seq,
+            clock.rejected,
+            time.format_instant(reached),
+            stream.source.format if stream.source else "statements",
+            _state(stream, clock.ended, trouble),
+        )
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _after_commit(self, version: Version, built: Sequence[Built]) -> None:
+        for item in built:
+            self.stems.observe(item.stream_id, item.stats)
+            if item.failed:
+                self._maintenance.suspend_failed(item.stream_id, item.failed)
+        self._metrics.committed(version, built)
+        for stream_id in {item.stream_id for item in built}:
+            stream = version.streams.get(stream_id)
+            if stream is not None:
+                self._report(stream, version.clock(stream_id).next_seq, done=False)
+        self._maintenance.wake()
+
+    def _report(self, stream: StreamDef, rows: int, done: bool) -> None:
+        if self._progress is not None:
+            self._progress({"stream": stream.name, "rows": rows, "done": done})
+
+    def _open_source(self, stream: StreamDef) -> None:
+        if stream.source is None or self.log.version.clock(stream.id).ended:
+            return
+        if stream.source.format == "dataframe":
+            return
+        try:
+            self.runtime.open_source(stream)
+        except MillpondError as error:
+            self.sequencer.stopped(stream.id, error)
+
+    def _pushed_stream(self, name: str) -> StreamDef:
+        found = self.log.version.find(name)
+        if isinstance(found, StreamDef) and found.rejects_of is None:
+            return found
+        raise MillpondError(
+            "CQL-201",
+            f'no stream "{name}"',
+            detail="Rows are pushed to streams.",
+            hint="SHOW STREAMS lists them; CREATE STREAM makes one.",
+        )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise MillpondError(
+                "POND-410", "the pond is closed", hint="Open the store again with millpond.open()."
+            )
+
+
+def _placed(error: MillpondError, script: str, offset: int) -> MillpondError:
+    """An error placed in a statement or its query, placed in the whole script."""
+    if error.text is not None and error.span is not None and error.text != script:
+        start = script.find(error.text, offset)
+        if start >= 0:
+            error.span = error.span.shifted(start)
+            error.text = script
+    return error
+
+
+def _request(cql: str, name: str | None, options: dict[str, Any]) -> Request:
+    """A registration by text: a bare query, or CREATE QUERY with its own name and options."""
+    if cql.lstrip()[:6].upper() == "CREATE":
+        parsed = parse_statement(cql)
+        if not isinstance(parsed, statements.CreateQuery):
+            raise MillpondError(
+                "CQL-216",
+                "only queries are registered",
+                hint="Use execute() for other statements.",
+            )
+        merged = {**parsed.options, **options}
+        text = query_text(parsed, parsed.query)
+        return Request(text, name or parsed.name, merged, cql, parsed.name_span)
+    return Request(cql, name, options)
+
+
+def _column_type(name: str, type: str) -> str:
+    found = canonical_type(type)
+    if found is None:
+        raise MillpondError(
+            "CQL-210",
+            f'the frame\'s column "{name}" has a type a stream cannot have: {type}',
+            hint="Cast it, or leave it out: frame.drop(…).",
+        )
+    return found
+
+
+def _state(stream: StreamDef, ended: bool, trouble: Exception | None) -> str:
+    if trouble is not None:
+        return "stopped"
+    return "ended" if ended else "running"
+

@@ -1,0 +1,64 @@
+"""Promises: the floors of what is in flight, so that no reader takes a heartbeat too far.
+
+A batch or a push is judged by a floor computed from the clock. Until its epoch is published, a
+reader who computed the heartbeat from a later clock could call an instant final that the batch
+still has elements for. So floors are fixed together with the clock reading they come from, and a
+reader captures clock and floors together *before* it pins a version:
+
+INV-PROMISE-1: with `moment` captured before `version` was pinned, min(H(version, moment.now),
+moment.floors) is never above the timestamp of an element that is not in `version`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from millpond.model.time import END
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A clock reading and, per stream, the least floor in flight at it."""
+
+    now: int
+    floors: Mapping[int, int]
+
+    def cap(self, stream_id: int, reached: int) -> int:
+        """The heartbeat readers may rely on, when the stream's clock has reached `reached`."""
+        return min(reached, self.floors.get(stream_id, END))
+
+
+class Promises:
+    """The floors in flight; safe to use from any thread."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._tokens = itertools.count(1)
+        self._floors: dict[int, Mapping[int, int]] = {}
+
+    def hold(self, judge: Callable[[int], Mapping[int, int]]) -> tuple[int, int, Mapping[int, int]]:
+        """Read the clock, compute floors from it, and hold them: (token, now, floors)."""
+        with self._lock:
+            now = self._clock()
+            floors = judge(now)
+            token = next(self._tokens)
+            self._floors[token] = floors
+            return token, now, floors
+
+    def release(self, token: int) -> None:
+        """What the token stood for is published or abandoned; harmless when called twice."""
+        with self._lock:
+            self._floors.pop(token, None)
+
+    def capture(self) -> Moment:
+        """The clock and the least floors in flight, together."""
+        with self._lock:
+            least: dict[int, int] = {}
+            for floors in self._floors.values():
+                for stream_id, floor in floors.items():
+                    least[stream_id] = min(floor, least.get(stream_id, END))
+            return Moment(self._clock(), least)

@@ -1,0 +1,347 @@
+"""Registration: text becomes a row in the Query SteM, in one commit, while everything runs.
+
+Adding a query starts no job and waits for none: its predicates get slots (or share those of equal
+predicates), and until kept segments have been matched against them (`maintenance`), invocation
+matches them itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.engine.factors import Factors
+from millpond.engine.residual import Limits
+from millpond.errors import MillpondError, Span
+from millpond.planner.bound import BoundQuery
+from millpond.planner.names import did_you_mean
+from millpond.planner.templates import Binder
+from millpond.service.invocation import Prepared, default_seed, leaf_factors
+from millpond.service.options import check_options
+from millpond.service.stems import QueryStems, pack_factors, unpack_factors
+from millpond.state.epoch_change import EpochChange
+from millpond.state.epoch_log import EpochLog
+from millpond.state.version import DATA, LeafRef, SlotRef, Version
+
+
+@dataclass(frozen=True)
+class Request:
+    """One query to register: its text, its name (given one when None), its options."""
+
+    text: str
+    name: str | None = None
+    options: Mapping[str, Any] | None = None
+    #: Where the name stands, for errors.
+    statement: str | None = None
+    name_span: Span | None = None
+
+
+class Registrar:
+    """Registers, alters and unregisters queries; safe to use from any thread."""
+
+    def __init__(self, log: EpochLog, stems: QueryStems, clock: Callable[[], int]) -> None:
+        self._log = log
+        self._stems = stems
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._binder = Binder()
+        self._prepared: dict[int, Prepared] = {}
+        self.on_change: Callable[[], None] = lambda: None
+
+    # -- standing queries ----------------------------------------------------------------------
+
+    def register(self, requests: Sequence[Request]) -> list[QueryDef]:
+        """Register all of them in one epoch, or none.
+
+        Raises:
+            MillpondError: anything binding finds; CQL-208 for a taken name; CQL-214 for an option.
+                With several requests, `detail` says which one it was.
+        """
+        with self._lock:
+            version = self._log.version
+            batch = _Batch(version, self._log.next_id, self._clock())
+            taken: set[str] = set()
+            for number, request in enumerate(requests):
+                try:
+                    self._one(version, batch, request, taken)
+                except MillpondError as error:
+                    if len(requests) > 1:
+                        place = f"Query {number} of {len(requests)} (counting from 0)."
+                        error.detail = f"{place} {error.detail or ''}".strip()
+                    raise
+            self._log.commit(
+                EpochChange(
+                    kind="register",
+                    add=batch.definitions,
+                    add_slots=batch.slots,
+                    add_leaves=batch.leaves,
+                )
+            )
+            self._stems.use((leaf.stream_id, leaf.slot) for leaf in batch.leaves if leaf.slot is not None)
+            self._prepared.update(batch.prepared)
+        self.on_change()
+        return batch.definitions
+
+    def _one(self, version: Version, batch: _Batch, request: Request, taken: set[str]) -> None:
+        options = check_options(request.options or {}, request.statement)
+        bound = self.bind(version, request.text)
+        _refuse_to_stream(bound)
+        id = batch.next_id()
+        name = request.name or f"q{id}"
+        if version.find(name) is not None or name.lower() in taken:
+            raise MillpondError(
+                "CQL-208",
+                f'the name "{name}" is taken',
+                detail="Streams, relations and queries share one set of names.",
+                hint="Choose another name, or DROP the other object first.",
+                text=request.statement,
+                span=request.name_span,
+            )
+        taken.add(name.lower())
+        definition = QueryDef(id, name, request.text, options, 0, batch.now)
+        batch.definitions.append(definition)
+        batch.prepared[id] = self._place(version, batch, definition, bound)
+
+    def _place(
+        self, version: Version, batch: _Batch, definition: QueryDef, bound: BoundQuery
+    ) -> Prepared:
+        """Give every leaf its factors, and a slot if the query is matched continuously."""
+        matched = definition.active and definition.options.get("materialize") != "none"
+        factors: list[Factors | None] = []
+        slots: list[int | None] = []
+        for number, leaf in enumerate(bound.streams):
+            stream = version.find(leaf.stream)
+            assert isinstance(stream, StreamDef)
+            found = leaf_factors(leaf, stream)
+            slot = None
+            if found is not None and matched and stream.rejects_of is None:
+                slot = batch.slot(version, stream.id, found)
+            factors.append(found)
+            slots.append(slot)
+            batch.leaves.append(LeafRef(definition.id, number, stream.id, DATA, slot))
+        return _prepared(definition, bound, factors, slots)
+
+    def unregister(self, definition: QueryDef) -> None:
+        """Drop a query; slots nobody else shares go with it."""
+        with self._lock:
+            used = self._slots_of(definition.id)
+            self._log.commit(
+                EpochChange(
+                    kind="unregister",
+                    drop=[definition.id],
+                    drop_slots=self._stems.unused_without(used),
+                )
+            )
+            self._stems.disuse(used)
+            self._prepared.pop(definition.id, None)
+
+    def alter(
+        self, definition: QueryDef, options: Mapping[str, Any], statement: str | None = None
+    ) -> QueryDef:
+        """Change options; slots come and go with `active` and `materialize`.
+
+        An active query that was suspended starts anew.
+        """
+        with self._lock:
+            checked = check_options(options, statement)
+            suspended = None if checked.get("active") else definition.suspended
+            altered = replace(
+                definition, options={**definition.options, **checked}, suspended=suspended
+            )
+            self._replace(altered)
+        self.on_change()
+        return altered
+
+    def suspend(self, definition: QueryDef, reason: str) -> None:
+        """Take a query out of the matching; its handle says why until it is activated again."""
+        with self._lock:
+            current = self._log.version.queries.get(definition.id)
+            if current is not None and current.suspended is None:
+                self._replace(replace(current, suspended=reason))
+
+    def _replace(self, altered: QueryDef) -> None:
+        version = self._log.version
+        bound = self.bind(version, altered.text)
+        batch = _Batch(version, self._log.next_id, self._clock())
+        prepared = self._place(version, batch, altered, bound)
+        before = self._slots_of(altered.id)
+        after = [(x.stream_id, x.slot) for x in batch.leaves if x.slot is not None]
+        self._stems.use(after)
+        unused = self._stems.unused_without(before)
+        self._log.commit(
+            EpochChange(
+                kind="alter",
+                replace=[altered],
+                add_slots=batch.slots,
+                drop_slots=unused,
+                add_leaves=batch.leaves,
+            )
+        )
+        self._stems.disuse(before)
+        self._prepared[altered.id] = prepared
+
+    def _slots_of(self, query_id: int) -> list[tuple[int, int]]:
+        leaves = self._log.version.leaves(query_id)
+        return [(x.stream_id, x.slot) for x in leaves if x.slot is not None]
+
+    # -- prepared queries ----------------------------------------------------------------------
+
+    def prepared(self, definition: QueryDef) -> Prepared:
+        """A standing query ready to be invoked; bound again at first use after a restart.
+
+        Raises:
+            MillpondError: POND-402 when the query is inactive or suspended.
+        """
+        if definition.suspended is not None:
+            raise MillpondError(
+                "POND-402",
+                f'query "{definition.name}" is suspended',
+                detail=definition.suspended,
+                hint=f"ALTER QUERY {definition.name} SET (active = true) starts it again.",
+            )
+        if not definition.active:
+            raise MillpondError(
+                "POND-402",
+                f'query "{definition.name}" is inactive',
+                detail="It keeps its definition but is not answered.",
+                hint=f"ALTER QUERY {definition.name} SET (active = true) activates it.",
+            )
+        found = self._prepared.get(definition.id)
+        if found is None:
+            version = self._log.version
+            bound = self.bind(version, definition.text)
+            slots = [x.slot for x in version.leaves(definition.id)]
+            factors: list[Factors | None] = []
+            for leaf, slot in zip(bound.streams, slots, strict=True):
+                stream = version.find(leaf.stream)
+                assert isinstance(stream, StreamDef)
+                ref = version.slot(stream.id, slot) if slot is not None else None
+                factors.append(
+                    unpack_factors(ref.factors) if ref else leaf_factors(leaf, stream)
+                )
+            found = _prepared(definition, bound, factors, slots)
+            self._prepared[definition.id] = found
+        return found
+
+    def once(self, text: str) -> Prepared:
+        """A query asked once: matches of a standing query with an equal predicate are used."""
+        version = self._log.version
+        bound = self.bind(version, text)
+        _refuse_to_stream(bound)
+        factors: list[Factors | None] = []
+        slots: list[int | None] = []
+        for leaf in bound.streams:
+            stream = version.find(leaf.stream)
+            assert isinstance(stream, StreamDef)
+            found = leaf_factors(leaf, stream)
+            same = version.slot_of_key(stream.id, found.key) if found is not None else None
+            factors.append(found)
+            slots.append(same.slot if same else None)
+        return Prepared(bound, tuple(factors), tuple(slots), default_seed(bound), Limits())
+
+    def bind(self, version: Version, text: str) -> BoundQuery:
+        """Resolve a query's names and types against a version."""
+        return self._binder.bind(text, version)
+
+    def find(self, name: str, text: str | None = None, span: Span | None = None) -> QueryDef:
+        """The standing query of a name. Raises CQL-201 or CQL-216."""
+        version = self._log.version
+        found = version.find(name)
+        if isinstance(found, QueryDef):
+            return found
+        if found is not None:
+            kind = "stream" if isinstance(found, StreamDef) else "relation"
+            raise MillpondError(
+                "CQL-216",
+                f'"{name}" is a {kind}, not a query',
+                hint=f"Ask it: SELECT * FROM {name}.",
+                text=text,
+                span=span,
+            )
+        queries = [n for n in version.names() if isinstance(version.find(n), QueryDef)]
+        raise MillpondError(
+            "CQL-201",
+            f'no query "{name}"',
+            hint=did_you_mean(name, queries) or "SHOW QUERIES lists them.",
+            text=text,
+            span=span,
+        )
+
+    def users_of(self, definition: StreamDef | RelationDef) -> list[str]:
+        """The names of the standing queries over a stream or relation."""
+        version = self._log.version
+        users = []
+        for query in version.queries.values():
+            if isinstance(definition, StreamDef):
+                uses = any(x.stream_id == definition.id for x in version.leaves(query.id))
+            else:
+                bound = self.bind(version, query.text)
+                uses = any(
+                    r.relation.lower() == definition.name.lower() for r in bound.relations
+                )
+            if uses:
+                users.append(query.name)
+        return users
+
+
+class _Batch:
+    """What a registration adds, collected before its commit."""
+
+    def __init__(self, version: Version, next_id: Callable[[], int], now: int) -> None:
+        self.next_id = next_id
+        self.now = now
+        self.definitions: list[QueryDef] = []
+        self.slots: list[SlotRef] = []
+        self.leaves: list[LeafRef] = []
+        self.prepared: dict[int, Prepared] = {}
+        self._fresh: dict[tuple[int, str], int] = {}
+        self._next: dict[int, int] = {}
+
+    def slot(self, version: Version, stream_id: int, factors: Factors) -> int:
+        """The slot of these factors: an equal predicate's, or a new one."""
+        key = factors.key
+        shared = version.slot_of_key(stream_id, key)
+        if shared is not None:
+            return shared.slot
+        fresh = self._fresh.get((stream_id, key))
+        if fresh is None:
+            fresh = self._next.get(stream_id, version.next_slot(stream_id))
+            self._next[stream_id] = fresh + 1
+            self._fresh[stream_id, key] = fresh
+            self.slots.append(SlotRef(stream_id, fresh, key, pack_factors(factors)))
+        return fresh
+
+
+def _prepared(
+    definition: QueryDef,
+    bound: BoundQuery,
+    factors: Sequence[Factors | None],
+    slots: Sequence[int | None],
+) -> Prepared:
+    options = definition.options
+    limits = Limits(
+        seconds=float(options.get("max_seconds", Limits.seconds)),
+        rows=int(options.get("max_rows", Limits.rows)),
+    )
+    seed = int(options["seed"]) if "seed" in options else None
+    sampled = any(leaf.sample is not None for leaf in bound.streams)
+    if seed is None:
+        seed = default_seed(bound) if sampled else 0
+    return Prepared(bound, tuple(factors), tuple(slots), seed, limits, definition.name)
+
+
+def _refuse_to_stream(bound: BoundQuery) -> None:
+    if bound.to_stream is not None:
+        raise MillpondError(
+            "CQL-301",
+            f"{bound.to_stream.upper()} is not available yet",
+            detail="Queries are answered at invocation; changes are not emitted yet.",
+            hint="Register the query inside it, and INVOKE it.",
+            text=bound.text,
+            span=Span(0, len(bound.to_stream)),
+        )
+
+

@@ -1,0 +1,254 @@
+"""Relations: bags that vary with time, as rows with the interval in which they hold.
+
+R(τ) is the rows with from ≤ τ < to. A statement at τ inserts rows holding from τ on, or ends rows
+that hold at τ; an update does both, and the new row ends when the old one would have.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.catalog.objects import RelationDef
+from millpond.engine.residual import Residual
+from millpond.errors import MillpondError
+from millpond.model.time import BEGINNING, END, format_instant
+from millpond.service.sequencer import relative
+from millpond.state.arrow_file import FileMeta, open_arrow
+from millpond.state.epoch_change import EpochChange
+from millpond.state.epoch_log import EpochLog
+from millpond.state.relation_log import fold, write_delta
+from millpond.state.version import RelationDelta, Version
+
+_DELTAS = 64
+
+
+@dataclass(frozen=True)
+class Held:
+    """A relation's rows with `__rid`, `__from`, `__to`, and the instants at which it changes."""
+
+    table: pa.Table
+    starts: np.ndarray
+    ends: np.ndarray
+
+    def at(self, instant: int, columns: tuple[str, ...]) -> pa.Table:
+        """R(τ), only the given columns."""
+        alive = (self.starts <= instant) & (instant < self.ends)
+        chosen = self.table.select(list(columns))
+        return chosen if alive.all() else chosen.filter(pa.array(alive))
+
+
+class Relations:
+    """Reads and changes relations; safe to use from any thread."""
+
+    def __init__(self, store: Path, log: EpochLog, residual: Residual) -> None:
+        self._store = store
+        self._log = log
+        self._residual = residual
+        self._cache: dict[int, tuple[tuple[RelationDelta, ...], Held]] = {}
+        self._lock = threading.RLock()
+
+    def held(self, version: Version, relation: RelationDef) -> Held:
+        """All rows, past and present, as of a version."""
+        deltas = version.relation_deltas(relation.id)
+        with self._lock:
+            cached = self._cache.get(relation.id)
+        if cached is not None and cached[0] is deltas:
+            return cached[1]
+        if deltas:
+            table = fold([open_arrow(self._store / d.path, d.checksum) for d in deltas])
+        else:
+            table = _rows(relation, relation.schema.to_arrow().empty_table(), 0, BEGINNING, END)
+        held = Held(
+            table.combine_chunks(), table["__from"].to_numpy(), table["__to"].to_numpy()
+        )
+        with self._lock:
+            self._cache[relation.id] = (deltas, held)
+        return held
+
+    def at(
+        self, version: Version, relation: RelationDef, instant: int, columns: tuple[str, ...]
+    ) -> pa.Table:
+        """R(τ) as of a version."""
+        return self.held(version, relation).at(instant, columns)
+
+    def insert(self, relation: RelationDef, rows: pa.Table, at: int) -> int:
+        """Add rows holding from `at` on; the number of rows.
+
+        Raises:
+            MillpondError: POND-408 when a primary key is NULL or taken.
+        """
+
+        def change(held: Held) -> tuple[pa.Table, pa.Table]:
+            added = _rows(relation, rows, _next_rid(held), at, END)
+            return added, _ends(np.empty(0, np.int64), at)
+
+        return self._change("insert", relation, change)
+
+    def delete(self, relation: RelationDef, where: str | None, at: int) -> int:
+        """End the rows that hold at `at` and satisfy the DuckDB predicate; their number."""
+
+        def change(held: Held) -> tuple[pa.Table, pa.Table]:
+            chosen = self._chosen(relation, held, where, at)
+            return held.table.slice(0, 0), _ends(chosen["__rid"].to_numpy(), at)
+
+        return self._change("delete", relation, change)
+
+    def update(
+        self, relation: RelationDef, assignments: Mapping[str, str], where: str | None, at: int
+    ) -> int:
+        """Replace the rows that hold at `at` and satisfy the predicate; their number.
+
+        `assignments` maps columns to DuckDB expressions over the old row.
+        """
+
+        def change(held: Held) -> tuple[pa.Table, pa.Table]:
+            chosen = self._chosen(relation, held, where, at)
+            lower = {name.lower(): sql for name, sql in assignments.items()}
+            items = [
+                f"CAST({lower[f.name.lower()]} AS {f.type}) AS {quoted(f.name)}"
+                if f.name.lower() in lower
+                else quoted(f.name)
+                for f in relation.schema.fields
+            ]
+            sql = f"SELECT {', '.join(items)} FROM {quoted(relation.name)}"
+            fresh = self._residual.evaluate(sql, {relation.name: chosen})
+            added = _rows(relation, fresh, _next_rid(held), at, END)
+            # A row that was going to end later still does, under its new values.
+            column = added.schema.get_field_index("__to")
+            added = added.set_column(column, "__to", chosen["__to"])
+            return added, _ends(chosen["__rid"].to_numpy(), at)
+
+        return self._change("update", relation, change)
+
+    def load(self, relation: RelationDef, file: FileMeta, at: int) -> int:
+        """Take over the rows a runtime read from the relation's source."""
+        rows = open_arrow(file.path, file.checksum)
+
+        def change(held: Held) -> tuple[pa.Table, pa.Table]:
+            added = _rows(relation, rows, _next_rid(held), at, END)
+            return added, _ends(np.empty(0, np.int64), at)
+
+        return self._change("load", relation, change)
+
+    def _chosen(
+        self, relation: RelationDef, held: Held, where: str | None, at: int
+    ) -> pa.Table:
+        alive = held.table.filter(pa.array((held.starts <= at) & (at < held.ends)))
+        if where is None:
+            return alive
+        sql = f"SELECT * FROM {quoted(relation.name)} WHERE {where}"
+        return self._residual.evaluate(sql, {relation.name: alive})
+
+    def _change(
+        self,
+        kind: str,
+        relation: RelationDef,
+        change: Callable[[Held], tuple[pa.Table, pa.Table]],
+    ) -> int:
+        with self._lock:
+            version = self._log.version
+            deltas = version.relation_deltas(relation.id)
+            held = self.held(version, relation)
+            added, ended = change(held)
+            if not added.num_rows and not ended.num_rows:
+                return 0
+            self._check_keys(relation, held, added, ended)
+            directory = self._store / "relations"
+            if len(deltas) >= _DELTAS:
+                file = write_delta(directory, _after(held.table, added, ended), _ends_none())
+                dropped = [d.path for d in deltas]
+            else:
+                file = write_delta(directory, added, ended)
+                dropped = []
+            delta = RelationDelta(
+                relation.id, 0, relative(file.path), file.checksum, file.rows, file.bytes
+            )
+            self._log.commit(EpochChange(kind=kind, add_deltas=[delta], drop_deltas=dropped))
+            return max(added.num_rows, ended.num_rows)
+
+    def _check_keys(
+        self, relation: RelationDef, held: Held, added: pa.Table, ended: pa.Table
+    ) -> None:
+        """No two rows of one key may hold at the same instant."""
+        if not relation.primary_key or not added.num_rows:
+            return
+        after = _after(held.table, added, ended)
+        keys = [quoted(k) for k in relation.primary_key]
+        nulls = " OR ".join(f"{k} IS NULL" for k in keys)
+        found = self._residual.evaluate(
+            f"SELECT {', '.join(keys)} FROM added WHERE {nulls} LIMIT 1", {"added": added}
+        )
+        if found.num_rows:
+            raise MillpondError(
+                "POND-408",
+                f'a row of relation "{relation.name}" has no primary key',
+                detail=f"{', '.join(relation.primary_key)} may not be NULL.",
+                hint="Give every row a key.",
+            )
+        same = " AND ".join(f"a.{k} = b.{k}" for k in keys)
+        clash = self._residual.evaluate(
+            f"SELECT {', '.join('a.' + k for k in keys)}, greatest(a.__from, b.__from) AS at"
+            f" FROM added a JOIN kept b ON {same} AND a.__rid <> b.__rid"
+            " AND a.__from < b.__to AND b.__from < a.__to LIMIT 1",
+            {"added": added, "kept": after},
+        )
+        if clash.num_rows:
+            row = clash.to_pylist()[0]
+            at = row.pop("at")
+            shown = ", ".join(f"{k} = {v!r}" for k, v in row.items())
+            raise MillpondError(
+                "POND-408",
+                f'relation "{relation.name}" already has a row with the key {shown}',
+                detail=f"Both rows would hold at {format_instant(at)}. Nothing was changed.",
+                hint="UPDATE the row, or DELETE it first.",
+            )
+
+
+def quoted(name: str) -> str:
+    """An identifier in DuckDB's SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _next_rid(held: Held) -> int:
+    return held.table.num_rows and int(held.table["__rid"].to_numpy().max()) + 1
+
+
+def _rows(relation: RelationDef, rows: pa.Table, rid: int, start: int, end: int) -> pa.Table:
+    """Rows in the relation's layout with their intervals."""
+    count = rows.num_rows
+    target = relation.schema.to_arrow()
+    columns = [rows.column(i).cast(f.type) for i, f in enumerate(target)]
+    table = pa.Table.from_arrays(columns, schema=target)
+    table = table.append_column("__rid", pa.array(np.arange(rid, rid + count, dtype=np.int64)))
+    table = table.append_column("__from", pa.array(np.full(count, start, dtype=np.int64)))
+    return table.append_column("__to", pa.array(np.full(count, end, dtype=np.int64)))
+
+
+def _ends(rids: np.ndarray, at: int) -> pa.Table:
+    return pa.table(
+        {
+            "__rid": pa.array(rids, pa.int64()),
+            "__to": pa.array(np.full(len(rids), at, dtype=np.int64)),
+        }
+    )
+
+
+def _ends_none() -> pa.Table:
+    return _ends(np.empty(0, np.int64), 0)
+
+
+def _after(kept: pa.Table, added: pa.Table, ended: pa.Table) -> pa.Table:
+    """All rows once a change has been made."""
+    ends = kept["__to"].to_numpy().copy()
+    if ended.num_rows:
+        rids = kept["__rid"].to_numpy()
+        hit = np.isin(rids, ended["__rid"].to_numpy())
+        ends[hit] = np.minimum(ends[hit], ended["__to"].to_numpy()[0])
+    column = kept.schema.get_field_index("__to")
+    return pa.concat_tables([kept.set_column(column, "__to", pa.array(ends)), added])

@@ -1,0 +1,395 @@
+"""Statements: what each does to the pond and what it gives back (SYSTEM, section 1.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.cql import print_query, statements, to_duckdb
+from millpond.cql.statements import Statement
+from millpond.errors import MillpondError, Span
+from millpond.model.time import format_instant
+from millpond.planner.names import did_you_mean
+from millpond.service.definitions import relation_definition, stream_definition
+from millpond.service.intake import check_heartbeat
+from millpond.service.registration import Request
+from millpond.service.relations import quoted
+from millpond.service.results import StatementResult
+from millpond.service.sequencer import progress_of, source_key
+from millpond.state.epoch_change import EpochChange
+from millpond.state.version import Version
+
+if TYPE_CHECKING:
+    from millpond.service.pond import Pond
+
+
+class Executor:
+    """Executes parsed statements against a pond."""
+
+    def __init__(self, pond: Pond) -> None:
+        self._pond = pond
+        #: The inbox number the next answer of this script has to wait for.
+        self._pushed = 0
+
+    def execute(self, statement: Statement) -> StatementResult:
+        """Execute one statement; errors carry its text."""
+        match statement:
+            case statements.CreateStream():
+                return self._create_stream(statement)
+            case statements.CreateRelation():
+                return self._create_relation(statement)
+            case statements.CreateQuery():
+                return self._create_query(statement)
+            case statements.Invoke():
+                self._pond.before_answer(self._pushed)
+                definition = self._query(statement.name, statement)
+                answer = self._pond.invoke(definition, statement.at)
+                return StatementResult("invoke", definition.name, answer=answer)
+            case statements.Ask():
+                self._pond.before_answer(self._pushed)
+                text = query_text(statement, statement.query)
+                return StatementResult("ask", answer=self._pond.ask_text(text))
+            case statements.AlterQuery():
+                definition = self._query(statement.name, statement)
+                self._pond.registrar.alter(definition, statement.options, statement.text)
+                return _message("alter query", definition.name, "altered")
+            case statements.Drop():
+                return self._drop(statement)
+            case statements.Insert():
+                return self._insert(statement)
+            case statements.Update() | statements.Delete():
+                return self._change(statement)
+            case statements.Heartbeat():
+                return self._heartbeat(statement)
+            case statements.Explain():
+                return self._explain(statement)
+            case statements.Show():
+                return StatementResult("show", table=self._show(statement))
+            case statements.Describe():
+                return self._describe(statement)
+            case statements.Fetch():
+                self._query(statement.name, statement)
+                raise _later(statement, "FETCH", "Changes of queries are not delivered yet.")
+            case statements.CreateDerived():
+                what = f"CREATE {statement.kind.upper()} … AS"
+                raise _later(statement, what, "Derived streams and relations cannot be kept yet.")
+        raise AssertionError(statement)
+
+    # -- definitions ---------------------------------------------------------------------------
+
+    def _create_stream(self, statement: statements.CreateStream) -> StatementResult:
+        pond = self._pond
+        with pond.definitions:
+            definition = stream_definition(statement, pond.log.next_id(), pond.log.version)
+            pond.create_stream(definition)
+        return _message("create stream", definition.name, "created")
+
+    def _create_relation(self, statement: statements.CreateRelation) -> StatementResult:
+        pond = self._pond
+        with pond.definitions:
+            definition = relation_definition(statement, pond.log.next_id(), pond.log.version)
+            rows = pond.create_relation(definition)
+        loaded = f", {rows:,} rows read" if definition.source else ""
+        return _message("create relation", definition.name, f"created{loaded}")
+
+    def _create_query(self, statement: statements.CreateQuery) -> StatementResult:
+        text = query_text(statement, statement.query)
+        request = Request(
+            text, statement.name, statement.options, statement.text, statement.name_span
+        )
+        (definition,) = self._pond.registrar.register([request])
+        return _message("create query", definition.name, "registered")
+
+    def _drop(self, statement: statements.Drop) -> StatementResult:
+        pond = self._pond
+        kind = statement.kind
+        with pond.definitions:
+            if kind == "query":
+                pond.registrar.unregister(self._query(statement.name, statement))
+                return _message("drop query", statement.name, "dropped")
+            if kind == "summary":
+                raise self._unknown("summary", statement.name, statement, [])
+            wanted = StreamDef if kind == "stream" else RelationDef
+            found = self._table(statement.name, statement)
+            if not isinstance(found, wanted) or (
+                isinstance(found, StreamDef) and found.rejects_of is not None
+            ):
+                raise MillpondError(
+                    "CQL-216",
+                    f'"{statement.name}" is not a {kind}',
+                    hint="DROP STREAM drops streams with their rejects, DROP RELATION relations.",
+                    text=statement.text,
+                    span=statement.name_span,
+                )
+            users = pond.registrar.users_of(found)
+            if users:
+                shown = ", ".join(users[:5]) + (" …" if len(users) > 5 else "")
+                raise MillpondError(
+                    "POND-401",
+                    f'{kind} "{found.name}" is in use',
+                    detail=f"{len(users)} standing queries read it: {shown}.",
+                    hint="DROP them first.",
+                    text=statement.text,
+                    span=statement.name_span,
+                )
+            pond.drop(found)
+        return _message(f"drop {kind}", statement.name, "dropped")
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def _insert(self, statement: statements.Insert) -> StatementResult:
+        found = self._table(statement.name, statement)
+        rows = self._values(statement, found)
+        if isinstance(found, StreamDef):
+            _refuse_at(statement)
+            receipt, number = self._pond.intake.push(found, rows)
+            self._pushed = max(self._pushed, number)
+            self._pond.wake_inbox()
+            rejected = f", {receipt.rejected} rejected" if receipt.rejected else ""
+            return _message("insert", found.name, f"{receipt.accepted} accepted{rejected}")
+        at = self._instant(statement.at)
+        count = self._pond.relations_state.insert(found, rows, at)
+        return _message("insert", found.name, f"{count} rows inserted")
+
+    def _values(
+        self, statement: statements.Insert, target: StreamDef | RelationDef
+    ) -> pa.Table:
+        """The rows of VALUES in the target's columns; missing columns are NULL."""
+        names = [f.name for f in target.schema.fields]
+        given = statement.columns or tuple(names)
+        for name in given:
+            if target.schema.find(name) is None:
+                raise MillpondError(
+                    "CQL-202",
+                    f'no column "{name}" in "{target.name}"',
+                    detail=f"Its columns are {', '.join(names)}.",
+                    hint=did_you_mean(name, names) or "Name one of these.",
+                    text=statement.text,
+                    span=statement.name_span,
+                )
+        if len({name.lower() for name in given}) < len(given):
+            raise MillpondError(
+                "CQL-209",
+                "a column is named twice",
+                hint="Name every column once.",
+                text=statement.text,
+                span=statement.name_span,
+            )
+        for row in statement.rows:
+            if len(row) != len(given):
+                raise MillpondError(
+                    "CQL-217",
+                    f"a row has {len(row)} values for {len(given)} columns",
+                    detail=f"The columns are {', '.join(given)}.",
+                    hint="Give one value a column, or name the columns: INSERT INTO t (a, b).",
+                    text=statement.text,
+                    span=statement.name_span,
+                )
+        return self._pond.evaluate_rows(statement, given, target)
+
+    def _change(self, statement: statements.Update | statements.Delete) -> StatementResult:
+        word = "update" if isinstance(statement, statements.Update) else "delete"
+        found = self._table(statement.name, statement)
+        if isinstance(found, StreamDef):
+            raise MillpondError(
+                "CQL-216",
+                f'{word.upper()} of stream "{found.name}"',
+                detail="A stream is append-only; only relations are updated.",
+                hint="Use a relation for what changes.",
+                text=statement.text,
+                span=statement.name_span,
+            )
+        at = self._instant(statement.at)
+        where = statement.where
+        self._check_scalar(statement, found, where)
+        condition = to_duckdb(where) if where is not None else None
+        if isinstance(statement, statements.Delete):
+            count = self._pond.relations_state.delete(found, condition, at)
+            return _message("delete", found.name, f"{count} rows deleted")
+        assignments = {}
+        for name, value in statement.assignments:
+            if found.schema.find(name) is None:
+                raise MillpondError(
+                    "CQL-202",
+                    f'no column "{name}" in "{found.name}"',
+                    detail=f"Its columns are {', '.join(found.schema.names)}.",
+                    hint=did_you_mean(name, found.schema.names) or "Name one of these.",
+                    text=statement.text,
+                    span=statement.name_span,
+                )
+            self._check_scalar(statement, found, value, boolean=False)
+            assignments[name] = to_duckdb(value)
+        count = self._pond.relations_state.update(found, assignments, condition, at)
+        return _message("update", found.name, f"{count} rows updated")
+
+    def _check_scalar(
+        self,
+        statement: Statement,
+        relation: RelationDef,
+        value: exp.Expression | None,
+        boolean: bool = True,
+    ) -> None:
+        """Bind an expression as the WHERE or the SELECT list of a query over the relation."""
+        if value is None:
+            return
+        name = quoted(relation.name)
+        text = print_query(value)
+        probe = f"SELECT * FROM {name} WHERE {text}" if boolean else f"SELECT {text} FROM {name}"
+        try:
+            self._pond.registrar.bind(self._pond.log.version, probe)
+        except MillpondError as error:
+            error.text, error.span = statement.text, None
+            start = statement.text.find(text)
+            if start >= 0:
+                error.span = Span(start, start + len(text))
+            raise
+
+    def _heartbeat(self, statement: statements.Heartbeat) -> StatementResult:
+        pond = self._pond
+        found = self._table(statement.name, statement)
+        if not isinstance(found, StreamDef) or found.rejects_of is not None:
+            raise MillpondError(
+                "CQL-216",
+                f'"{statement.name}" has no heartbeat',
+                detail="Only streams have heartbeats.",
+                hint="Name a stream.",
+                text=statement.text,
+                span=statement.name_span,
+            )
+        if found.source is None:
+            self._pushed = max(self._pushed, pond.intake.promise(found, statement.at))
+            pond.wake_inbox()
+        else:
+            with pond.sequencer.stream_lock(source_key(found)):
+                clock = pond.log.version.clock(found.id)
+                check_heartbeat(found, progress_of(clock), statement.at)
+                pond.sequencer.promise(found, statement.at)
+        at = format_instant(statement.at)
+        return _message("heartbeat", found.name, f"no element before {at} will come")
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def _explain(self, statement: statements.Explain) -> StatementResult:
+        if statement.name is not None:
+            definition = self._query(statement.name, statement)
+            text = self._pond.explain_query(definition, statement.level)
+            return StatementResult("explain", definition.name, text=text)
+        assert statement.query is not None
+        query = query_text(statement, statement.query)
+        return StatementResult("explain", text=self._pond.explain_text(query, statement.level))
+
+    def _show(self, statement: statements.Show) -> pa.Table:
+        version = self._pond.log.version
+        match statement.what:
+            case "streams":
+                return _table(
+                    ["name", "time", "rows", "rejected", "heartbeat", "source", "state"],
+                    [self._pond.stream_row(version, s) for s in version.streams.values()],
+                )
+            case "relations":
+                rows = [
+                    (r.name, ", ".join(r.primary_key), r.source.format if r.source else "statements")
+                    for r in version.relations.values()
+                ]
+                return _table(["name", "primary key", "source"], rows)
+            case "queries":
+                rows = [
+                    (q.name, _state(q), q.options.get("materialize", "lazy"), q.text)
+                    for q in version.queries.values()
+                ]
+                return _table(["name", "state", "materialize", "query"], rows)
+        raise _later(statement, f"SHOW {statement.what.upper()}", "There are none yet.")
+
+    def _describe(self, statement: statements.Describe) -> StatementResult:
+        found = self._pond.log.version.find(statement.name)
+        if isinstance(found, QueryDef):
+            schema = self._pond.registrar.bind(self._pond.log.version, found.text).output
+        else:
+            schema = self._table(statement.name, statement).schema
+        rows = [(f.name, f.type) for f in schema.fields]
+        return StatementResult("describe", statement.name, table=_table(["column", "type"], rows))
+
+    # -- names ---------------------------------------------------------------------------------
+
+    def _instant(self, at: int | None) -> int:
+        return self._pond.invoker.present() if at is None else at
+
+    def _query(self, name: str, statement: Statement) -> QueryDef:
+        span = getattr(statement, "name_span", None)
+        return self._pond.registrar.find(name, statement.text, span)
+
+    def _table(self, name: str, statement: Statement) -> StreamDef | RelationDef:
+        version: Version = self._pond.log.version
+        found = version.find(name)
+        if isinstance(found, StreamDef | RelationDef):
+            return found
+        names = [n for n in version.names() if not isinstance(version.find(n), QueryDef)]
+        raise self._unknown("stream or relation", name, statement, names)
+
+    @staticmethod
+    def _unknown(
+        kind: str, name: str, statement: Statement, names: Sequence[str]
+    ) -> MillpondError:
+        return MillpondError(
+            "CQL-201",
+            f'no {kind} "{name}"',
+            hint=did_you_mean(name, names) or "SHOW STREAMS and SHOW RELATIONS list what there is.",
+            text=statement.text,
+            span=getattr(statement, "name_span", None),
+        )
+
+
+def _message(statement: str, name: str, done: str) -> StatementResult:
+    kind = statement.split()[-1]
+    subject = f"{kind} {name}" if kind in ("stream", "relation", "query") else name
+    return StatementResult(statement, name, message=f"{subject}: {done}")
+
+
+def query_text(statement: Statement, query: exp.Expression) -> str:
+    """The query's own text within a statement: from where it starts to the statement's end."""
+    start = query.meta.get("millpond_start")
+    if isinstance(statement, statements.Ask) or not isinstance(start, int):
+        return statement.text if isinstance(statement, statements.Ask) else print_query(query)
+    return statement.text[start:]
+
+
+def _refuse_at(statement: statements.Insert) -> None:
+    if statement.at is None:
+        return
+    raise MillpondError(
+        "CQL-103",
+        "AT TIMESTAMP on an insert into a stream",
+        detail="A stream's elements carry their timestamp in their TIMESTAMP BY column.",
+        hint="Leave out AT TIMESTAMP.",
+        text=statement.text,
+        span=statement.name_span,
+    )
+
+
+def _later(statement: Statement, what: str, detail: str) -> MillpondError:
+    start = max(statement.text.upper().find(what.split()[0]), 0)
+    return MillpondError(
+        "CQL-301",
+        f"{what} is not available yet",
+        detail=detail,
+        hint="Answers are read with INVOKE.",
+        text=statement.text,
+        span=Span(start, start + len(what.split()[0])),
+    )
+
+
+def _state(query: QueryDef) -> str:
+    if query.suspended is not None:
+        return f"suspended: {query.suspended}"
+    return "active" if query.active else "inactive"
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+    return pa.table({n: pa.array(list(c), None if c else pa.string()) for n, c in zip(names, columns, strict=True)})
+
+

@@ -1,0 +1,167 @@
+"""The Query SteMs of the pond: which predicates are live on which stream, and who shares them.
+
+A slot is a predicate with a number in its stream's Query SteM. Queries with equal predicates share
+one. The catalog (epoch log) is the truth; what is held here is the driver's working copy, from
+which workers get snapshot files.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from millpond.engine.factors import Factors
+from millpond.engine.query_stem import QuerySteM, StemSnapshot
+from millpond.state.store import new_path
+from millpond.state.version import SlotRef, Version
+
+
+class _Stem:
+    """One stream's Query SteM and the file its newest snapshot is in."""
+
+    def __init__(self, stem: QuerySteM) -> None:
+        self.stem = stem
+        self.live: set[int] = set()
+        self.seen: tuple[SlotRef, ...] = ()
+        self.upto = 0
+        self.file: Path | None = None
+        self.retired: list[Path] = []
+        self.costs: dict[str, list[float]] = {}
+
+
+class QueryStems:
+    """The Query SteMs of all streams; safe to use from any thread."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._stems: dict[int, _Stem] = {}
+        self._users: Counter[tuple[int, int]] = Counter()
+        self._lock = threading.RLock()
+
+    def load(self, version: Version) -> None:
+        """Take over what the catalog holds, at start."""
+        for query_id in version.queries:
+            for leaf in version.leaves(query_id):
+                if leaf.slot is not None:
+                    self._users[leaf.stream_id, leaf.slot] += 1
+
+    def use(self, slots: Iterable[tuple[int, int]]) -> None:
+        """Standing queries with these (stream, slot) leaves were registered."""
+        with self._lock:
+            self._users.update(slots)
+
+    def unused_without(self, slots: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Which of these nobody uses any more once each loses one user."""
+        leaving = Counter(slots)
+        with self._lock:
+            return [s for s, count in leaving.items() if self._users[s] <= count]
+
+    def disuse(self, slots: Iterable[tuple[int, int]]) -> None:
+        """The queries with these leaves were dropped or deactivated."""
+        with self._lock:
+            self._users.subtract(slots)
+            for slot in [s for s, count in self._users.items() if count <= 0]:
+                del self._users[slot]
+
+    def users(self, stream_id: int, slot: int) -> int:
+        """How many leaves share a slot."""
+        return self._users[stream_id, slot]
+
+    def snapshot(self, version: Version, stream_id: int) -> tuple[str | None, int, int]:
+        """The newest snapshot as of `version`: (file, upto, number of slots).
+
+        Only blocks that changed are built again; without a live slot there is no file.
+        """
+        with self._lock:
+            held = self._stems.get(stream_id)
+            if held is None:
+                held = _Stem(QuerySteM(version.streams[stream_id].schema))
+                self._stems[stream_id] = held
+            slots = version.slots(stream_id)
+            upto = version.next_slot(stream_id)
+            if self._synchronise(held, slots) or held.upto != upto:
+                held.upto = upto
+                self._write(held)
+            return (str(held.file) if held.live else None), upto, len(held.live)
+
+    @staticmethod
+    def _synchronise(held: _Stem, slots: tuple[SlotRef, ...]) -> bool:
+        if slots is held.seen:
+            return False
+        held.seen = slots
+        now = {s.slot for s in slots}
+        if now == held.live:
+            return False
+        for slot in held.live - now:
+            held.stem.remove(slot)
+        for ref in slots:
+            if ref.slot not in held.live:
+                held.stem.add(ref.slot, unpack_factors(ref.factors))
+        held.live = now
+        return True
+
+    def _write(self, held: _Stem) -> None:
+        """Write the snapshot; files of the last few stay for batches that still run."""
+        if held.file is not None:
+            held.retired.append(held.file)
+        held.file = new_path(self._store, "stems") if held.live else None
+        if held.file is not None:
+            held.stem.snapshot().save(held.file)
+        while len(held.retired) > 16:
+            held.retired.pop(0).unlink(missing_ok=True)
+
+    def part(self, version: Version, stream_id: int, low: int) -> tuple[Path | None, int]:
+        """A snapshot of the live slots ≥ `low` alone, for a backfill, and where it ends."""
+        slots = [s for s in version.slots(stream_id) if s.slot >= low]
+        upto = version.next_slot(stream_id)
+        if not slots:
+            return None, upto
+        schema = version.streams[stream_id].schema
+        part = StemSnapshot.of([(s.slot, unpack_factors(s.factors)) for s in slots], schema)
+        path = new_path(self._store, "stems")
+        part.save(path)
+        return path, upto
+
+    # -- the order of grouped filters ----------------------------------------------------------
+
+    def order(self, stream_id: int) -> tuple[str, ...] | None:
+        """Attributes, the one that kills most per nanosecond first; None before any measurement."""
+        with self._lock:
+            held = self._stems.get(stream_id)
+            if held is None or not held.costs:
+                return None
+            rank = {a: (1 - out / max(into, 1)) / max(ns, 1) for a, (into, out, ns) in held.costs.items()}
+            return tuple(sorted(rank, key=lambda a: rank[a], reverse=True))
+
+    def observe(self, stream_id: int, stats: dict[str, tuple[int, int, int]]) -> None:
+        """Fold in a task's measurements: attribute → (bits in, bits out, ns); older ones fade."""
+        with self._lock:
+            held = self._stems.get(stream_id)
+            if held is None:
+                return
+            for attribute, (into, out, ns) in stats.items():
+                seen = held.costs.setdefault(attribute, [0.0, 0.0, 0.0])
+                for i, value in enumerate((into, out, ns)):
+                    seen[i] = seen[i] * 0.8 + value
+
+    def filters(self, stream_id: int) -> dict[str, tuple[float, float]]:
+        """Per attribute the measured (share of bits surviving, ns per batch), for EXPLAIN."""
+        with self._lock:
+            held = self._stems.get(stream_id)
+            costs = held.costs if held else {}
+            return {a: (out / max(into, 1), ns) for a, (into, out, ns) in costs.items()}
+
+
+def pack_factors(factors: Factors) -> bytes:
+    """Factors as the catalog keeps them."""
+    return pickle.dumps(factors, protocol=5)
+
+
+def unpack_factors(data: bytes) -> Factors:
+    """The inverse of `pack_factors`; the catalog is trusted like the code."""
+    factors = pickle.loads(data)
+    assert isinstance(factors, Factors)
+    return factors

@@ -1,0 +1,191 @@
+"""A runtime in this process, without Spark: for tests that must run the whole pond fast.
+
+It reads the same sources and runs the same tasks as Spark's; what it does not have is parallelism,
+workers that die, and streaming sources other than files and pushes. Everything it runs also runs
+on Spark in the tests marked `spark`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.engine.ingress import Admission, admit
+from millpond.errors import MillpondError
+from millpond.model.time import BEGINNING
+from millpond.runtime.protocol import INBOX, Done, Job, Pipeline
+from millpond.runtime.tasks import Built, Chunk, build
+from millpond.service.pond import Pond
+from millpond.service.sequencer import source_key
+from millpond.state.arrow_file import FileMeta, write_arrow
+from millpond.state.inbox import read_pushed
+
+_READERS = {
+    "csv": "read_csv('{path}', all_varchar = true, header = {header})",
+    "json": "read_json('{path}', format = 'newline_delimited')",
+    "parquet": "read_parquet('{path}')",
+}
+
+
+class LocalRuntime:
+    """Implements `runtime.protocol.Runtime` by doing everything in the caller's thread.
+
+    Args:
+        batch_rows: A file's rows are cut into batches (epochs) of this many; None for one batch.
+        partitions: A batch is dealt out to this many tasks.
+    """
+
+    def __init__(self, batch_rows: int | None = None, partitions: int = 1) -> None:
+        self._batch_rows = batch_rows
+        self._partitions = partitions
+        self._open: dict[int, StreamDef] = {}
+        self._lock = threading.RLock()
+
+    def start(self, pipeline: Pipeline, store: Path) -> None:
+        self._pipeline = pipeline
+        self._store = store
+
+    def check_source(self, definition: StreamDef | RelationDef) -> None:
+        source = definition.source
+        assert source is not None
+        if source.format not in _READERS:
+            raise MillpondError("CQL-214", f'no source "{source.format}" without Spark')
+        if not _files(definition):
+            raise MillpondError(
+                "DATA-502", f'the source of "{definition.name}" cannot be read', hint="Check it."
+            )
+
+    def open_source(self, stream: StreamDef) -> None:
+        with self._lock:
+            self._open[stream.id] = stream
+            self.read_to_end(stream)
+
+    def close_source(self, stream_id: int) -> None:
+        with self._lock:
+            self._open.pop(stream_id, None)
+
+    def read_to_end(self, stream: StreamDef) -> None:
+        """Each file's rows in order, a batch at a time; batch ids count over all files."""
+        source = source_key(stream)
+        batch_id = 0
+        with self._lock:
+            for number, path in enumerate(_files(stream)):
+                rows = _read(stream, path)
+                step = self._batch_rows or max(rows.num_rows, 1)
+                for start in range(0, max(rows.num_rows, 1), step):
+                    if not self._pipeline.committed(source, batch_id):
+                        part = rows.slice(start, step)
+                        self._commit(source, batch_id, stream, part, (number, start))
+                    batch_id += 1
+
+    def _commit(
+        self, source: str, batch_id: int, stream: StreamDef, rows: pa.Table, at: tuple[int, int]
+    ) -> None:
+        plan = self._pipeline.plan(source, [stream.id])
+        share = -(-max(rows.num_rows, 1) // self._partitions)
+        built: list[Built] = []
+        # Tasks finish in any order; the last comes first here to show that it does not matter.
+        for task in reversed(range(self._partitions)):
+            part = rows.slice(task * share, share)
+            if part.num_rows:
+                built += build([Chunk(stream.id, (*at, task), part)], plan)
+        self._pipeline.commit(source, batch_id, plan, built)
+        self._pipeline.release(plan)
+
+    def wake_inbox(self) -> None:
+        with self._lock:
+            folder = self._store / "inbox"
+            names = self._pipeline.pending_inbox(
+                p.name for p in folder.iterdir() if p.suffix == ".arrow" and p.name[0] != "."
+            )
+            if not names:
+                return
+            plan = self._pipeline.plan(INBOX, None)
+
+            def chunks() -> Iterator[Chunk]:
+                for name in names:
+                    pushed = read_pushed((folder / name).read_bytes())
+                    key = (pushed.number,)
+                    yield Chunk(pushed.stream_id, key, pushed.table, pushed.arrived_at)
+
+            built = list(build(chunks(), plan))
+            numbers = [int(name.split(".")[0]) for name in names]
+            self._pipeline.commit(INBOX, 0, plan, built, numbers)
+            self._pipeline.release(plan)
+
+    def catch_up(self, streams: Sequence[StreamDef]) -> None:
+        with self._lock:
+            for stream in list(self._open.values()):
+                self.read_to_end(stream)
+
+    def run(self, task: Callable[[Job], Done], jobs: Sequence[Job]) -> list[Done]:
+        return [task(job) for job in jobs]
+
+    def read_relation(self, relation: RelationDef, path: Path) -> FileMeta:
+        tables = [relation.schema.to_arrow().empty_table()]
+        for file in _files(relation):
+            judge = Admission(relation.schema, None, BEGINNING, 0)
+            admitted = admit(_read(relation, file), judge)
+            if admitted.rejects.num_rows:
+                bad = admitted.rejects.to_pylist()[0]
+                raise MillpondError(
+                    "DATA-501",
+                    f'a row of relation "{relation.name}" cannot be read',
+                    detail=f"{bad['reason']}: {bad['raw']}",
+                )
+            tables.append(admitted.elements.select(list(relation.schema.names)))
+        return write_arrow(path, pa.concat_tables(tables))
+
+    def columns(self, frame: Any) -> list[tuple[str, str]]:
+        raise MillpondError("CQL-214", "DataFrames need Spark")
+
+    def open_frame(self, stream: StreamDef, frame: Any) -> None:
+        raise MillpondError("CQL-214", "DataFrames need Spark")
+
+    def describe(self) -> dict[str, Any]:
+        return {"local": True}
+
+    def stop(self) -> None:
+        with self._lock:
+            self._open.clear()
+
+
+def open_local(
+    store: Path | str,
+    clock: Callable[[], int] | None = None,
+    *,
+    bounded: bool = False,
+    batch_rows: int | None = None,
+    partitions: int = 1,
+) -> Pond:
+    """A pond without Spark over a store directory."""
+    runtime = LocalRuntime(batch_rows, partitions)
+    return Pond(Path(store), runtime, bounded=bounded, clock=clock)
+
+
+def _files(definition: StreamDef | RelationDef) -> list[Path]:
+    assert definition.source is not None
+    path = Path(definition.source.options["path"])
+    if path.is_dir():
+        return sorted(p for p in path.iterdir() if p.is_file() and p.name[0] not in "._")
+    return [path] if path.exists() else []
+
+
+def _read(definition: StreamDef | RelationDef, path: Path) -> pa.Table:
+    source = definition.source
+    assert source is not None
+    header = source.options.get("header", "false")
+    shown = str(path).replace("'", "''")
+    sql = _READERS[source.format].format(path=shown, header=header)
+    with duckdb.connect() as connection:
+        table = connection.sql(f"SELECT * FROM {sql}").to_arrow_table()
+    if source.format == "csv" and header != "true":
+        names = [f.name for f in definition.schema.fields]
+        table = table.rename_columns(names[: table.num_columns])
+    return table
