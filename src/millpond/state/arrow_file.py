@@ -82,9 +82,14 @@ def write_arrow(path: str | Path, table: pa.Table, sync: bool = True) -> FileMet
         reach("file.before_write")
         meta = write_bytes(temporary, table, sync)
         reach("file.before_rename")
-        os.rename(temporary, path)
-        if sync:
-            sync_directory(path.parent)
+        try:
+            os.rename(temporary, path)
+            if sync:
+                sync_directory(path.parent)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+            raise
         reach("file.after_rename")
     return FileMeta(path, meta.rows, meta.bytes, meta.checksum)
 

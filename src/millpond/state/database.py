@@ -86,6 +86,8 @@ class Database:
 
 
 def _explained(error: sqlite3.Error, path: Path) -> Exception:
+    if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+        return MillpondError("POND-410", f'the store "{path.parent}" is closed')
     name = getattr(error, "sqlite_errorname", "") or ""
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return MillpondError(

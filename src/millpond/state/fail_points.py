@@ -33,22 +33,33 @@ FAIL_POINTS: dict[str, str] = {
 }
 
 
-def _armed(setting: str | None) -> tuple[str, int] | None:
-    if not setting:
-        return None
-    name, _, hit = setting.partition(":")
-    return name, int(hit or 1)
-
-
-_target = _armed(os.environ.get("MILLPOND_FAIL_POINT"))
+_target: tuple[str, int] | None = None
 _hits = 0
 
 
+def arm(setting: str) -> None:
+    """Die at `name:hit`; the first hit if none is given.
+
+    Raises:
+        ValueError: there is no such fail point.
+    """
+    global _target, _hits
+    name, _, hit = setting.partition(":")
+    if name not in FAIL_POINTS:
+        message = f"no fail point is called {name!r}"
+        raise ValueError(message)
+    _target, _hits = (name, int(hit or 1)), 0
+
+
 def reach(name: str) -> None:
-    """Die here if this is the fail point, and the hit, that the environment asks for."""
+    """Die here if this is the fail point, and the hit, that was asked for."""
     global _hits
     if _target is None or _target[0] != name:
         return
     _hits += 1
     if _hits == _target[1]:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+if os.environ.get("MILLPOND_FAIL_POINT"):
+    arm(os.environ["MILLPOND_FAIL_POINT"])

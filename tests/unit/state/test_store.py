@@ -1,0 +1,166 @@
+"""The store's directory: one process at a time, nothing left over, nothing missing in silence."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from millpond.errors import MillpondError
+from millpond.state.arrow_file import open_arrow, write_arrow
+from millpond.state.epoch_change import EpochChange
+from millpond.state.store import Store, new_path
+from millpond.state.version import MatchRef
+
+
+def with_segment(store, a):
+    """A store with a stream and one segment with matches; gives their files."""
+    id = store.log.next_id()
+    segment = write_arrow(store.new_path("segments"), a.rows)
+    matches = write_arrow(store.new_path("matches"), a.rows)
+    ref = a.segment(id, store.relative(segment.path))
+    store.log.commit(
+        EpochChange(
+            kind="batch",
+            add=[a.stream(id)],
+            segments=[
+                type(ref)(**{**vars(ref), "checksum": segment.checksum, "bytes": segment.bytes})
+            ],
+            matches=[
+                MatchRef(0, -1, 0, 1, store.relative(matches.path), matches.checksum, matches.bytes)
+            ],
+        )
+    )
+    return segment.path, matches.path
+
+
+def test_a_new_store_has_its_directories(store):
+    assert {file.name for file in store.directory.iterdir()} >= {
+        "FORMAT", "LOCK", "pond.db", "segments", "matches", "rejects", "relations", "inbox",
+        "checkpoints", "stems",
+    }  # fmt: skip
+    assert store.problems == []
+
+
+def test_what_was_committed_is_there_when_it_is_opened_again(store, a):
+    with_segment(store, a)
+    before = store.log.version
+    store.close()
+    store.close()
+    with Store.open(store.directory) as again:
+        (segment,) = again.log.version.segments(1)
+        assert (segment,) == before.segments(1)
+        assert open_arrow(again.resolve(segment.path), segment.checksum).equals(a.rows)
+        assert again.problems == []
+        assert again.usage() >= segment.bytes
+
+
+def test_a_closed_store_says_so(store):
+    store.close()
+    with pytest.raises(MillpondError, match="POND-410"):
+        store.log.commit(EpochChange(kind="late"))
+    with pytest.raises(MillpondError, match="POND-410"):
+        store.inbox.pending()
+
+
+def test_a_second_opener_is_told_who_has_it(store):
+    with pytest.raises(MillpondError) as caught:
+        Store.open(store.directory)
+    assert caught.value.code == "STORE-601"
+    assert str(os.getpid()) in caught.value.primary
+    store.close()
+    Store.open(store.directory).close()
+
+
+def test_the_lock_goes_with_the_process_that_is_killed(tmp_path):
+    script = (
+        "import sys; from millpond.state.store import Store\n"
+        f"store = Store.open({str(tmp_path / 'pond')!r}); print('open', flush=True)\n"
+        "sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(MillpondError, match=f"STORE-601.*process {other.pid}"):
+            Store.open(tmp_path / "pond")
+        other.kill()
+        other.wait()
+        Store.open(tmp_path / "pond").close()
+
+
+def test_files_no_epoch_refers_to_are_removed(store, a):
+    kept = with_segment(store, a)
+    for kind in ("segments", "matches", "rejects", "relations", "stems"):
+        write_arrow(new_path(store.directory, kind), a.rows)
+        (store.directory / kind / ".x.arrow.tmp").write_bytes(b"torn")
+    (store.directory / "checkpoints" / "offsets").write_bytes(b"not ours")
+    store.close()
+    with Store.open(store.directory) as again:
+        left = [
+            file
+            for kind in ("segments", "matches", "rejects", "relations", "stems", "checkpoints")
+            for file in (again.directory / kind).rglob("*")
+        ]
+    assert sorted(left) == sorted([*kept, store.directory / "checkpoints" / "offsets"])
+
+
+def test_missing_and_torn_files_are_named_and_the_store_opens(store, a):
+    segment, matches = with_segment(store, a)
+    segment.unlink()
+    matches.write_bytes(matches.read_bytes()[:-1])
+    store.close()
+    with Store.open(store.directory) as again:
+        assert [problem.code for problem in again.problems] == ["STORE-602"] * 2
+        text = "\n".join(map(str, again.problems))
+        assert segment.name in text
+        assert matches.name in text
+        (ref,) = again.log.version.segments(1)
+        with pytest.raises(MillpondError, match=f"STORE-602.*{segment.name}"):
+            open_arrow(again.resolve(ref.path), ref.checksum)
+
+
+def test_a_directory_of_other_things_is_refused_and_untouched(tmp_path):
+    (tmp_path / "thesis.tex").write_text("…")
+    with pytest.raises(MillpondError, match=r"STORE-604.*not a store"):
+        Store.open(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_file_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(MillpondError, match="STORE-604"):
+        Store.open(tmp_path / "file")
+
+
+def test_a_store_of_another_format_is_refused(store):
+    store.close()
+    (store.directory / "FORMAT").write_text("millpond store 99\n")
+    with pytest.raises(MillpondError) as caught:
+        Store.open(store.directory)
+    assert caught.value.code == "STORE-604"
+    assert "millpond store 99" in caught.value.detail
+
+
+def test_a_store_whose_making_was_interrupted_is_made(tmp_path):
+    (tmp_path / "LOCK").touch()
+    (tmp_path / ".FORMAT.tmp").touch()
+    with Store.open(tmp_path) as store:
+        assert store.log.version.epoch == 0
+
+
+def test_a_corrupt_database_lets_go_of_the_lock(store):
+    store.close()
+    for file in store.directory.glob("pond.db*"):
+        file.unlink()
+    (store.directory / "pond.db").write_bytes(b"not a database" * 1_000)
+    for _ in range(2):
+        with pytest.raises(MillpondError, match="STORE-602"):
+            Store.open(store.directory)
+
+
+def test_paths_are_new(store):
+    paths = {store.new_path("segments") for _ in range(100)}
+    assert len(paths) == 100
+    assert all(path.parent == store.directory / "segments" for path in paths)
+    assert store.resolve(store.relative(path := paths.pop())) == path
