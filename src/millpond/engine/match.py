@@ -1,0 +1,459 @@
+"""The query-data join: a batch of elements against all standing queries of their stream.
+
+New elements meet all queries, and kept elements meet new queries, by this one function (PSoup,
+VLDB 2002, section 3.2: symmetric treatment of data and queries). It is pure: the same elements
+and the same snapshot give the same matches, whatever else is in the batch or in the snapshot.
+
+    values ──coders──▶ region codes ──blocks──▶ bits or pairs ──▶ pieces of the table
+                       (per group)              (per block)         │
+                                     slots with others ──▶ DuckDB ──┘
+
+Blocks are taken in groups that share the coding of values: coding costs some 5 ns a value and
+group, and then each of the group's blocks only translates codes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.engine.grouped_filter import BLOCK, Block
+from millpond.engine.match_kernels import (
+    count_pairs,
+    list_rows,
+    match_dense,
+    match_sparse,
+    observe,
+    sort_pairs,
+)
+from millpond.engine.matches import (
+    ALL,
+    DENSE,
+    LIST,
+    Matches,
+    MatchReader,
+    Passage,
+    encode,
+    list_bytes,
+    piece,
+)
+from millpond.engine.query_stem import StemSnapshot
+from millpond.engine.region_codes import Coder, Column, coder_for
+from millpond.engine.scalar import ScalarEvaluator, truth
+from millpond.engine.value_sets import domain_of
+from millpond.model.bit_matrix import rows_of_bits, words_for
+from millpond.model.schema import Schema
+
+__all__ = ["MatchReader", "Matches", "match"]
+
+#: Blocks that share the coding of values.
+GROUP = 8
+#: Elements watched per block to choose the loop.
+_SAMPLE = 256
+#: Matches per element and block below which pairs are cheaper than turning bits round.
+_SPARSE_BELOW = 2.5
+#: Expressions evaluated over one union of survivors.
+_TOGETHER = 64
+_MOST_ROWS = 2**32 - 1
+
+_Rows = npt.NDArray[Any]
+
+
+def match(
+    table: pa.Table,
+    stem: StemSnapshot,
+    scalar: ScalarEvaluator,
+    order: Sequence[str] | None = None,
+) -> Matches:
+    """Finds for each standing query the elements its predicate is TRUE for.
+
+    Args:
+        table: The elements; it has the schema's columns, and may have more.
+        stem: The queries.
+        scalar: What evaluates the factors no grouped filter serves.
+        order: The attributes in the order elements should visit them; those not named come last.
+            By default the most selective by their tables first. It changes no match.
+    """
+    if table.num_rows > _MOST_ROWS:
+        raise ValueError("a batch has at most 2**32 - 1 elements")
+    run = _Run(table, stem, order)
+    if table.num_rows:
+        for start in range(0, len(stem.blocks), GROUP):
+            run.match_group(_groups.get(stem.schema, stem.blocks[start : start + GROUP]))
+        run.match_loose()
+        run.evaluate_others(scalar)
+    return run.matches
+
+
+@dataclass(frozen=True, eq=False)
+class _Program:
+    """A block, with its tables addressed by its group's codes. See `match_kernels`."""
+
+    block: Block
+    translation: npt.NDArray[np.uint16]
+    shift: dict[int, int]
+    code: npt.NDArray[np.int64]
+
+    def arguments(self, stages: npt.NDArray[np.int64]) -> tuple[Any, ...]:
+        """What the compiled loops take, with the stages in this order."""
+        arrays = self.block.arrays
+        stage = arrays["stage_attribute"][stages]
+        part = arrays["part_attribute"]
+        return (
+            self.translation,
+            arrays["table"],
+            arrays["present"],
+            self.code[stage],
+            self._shifts(stage),
+            arrays["stage_row"][stages],
+            arrays["layer_pass"],
+            arrays["layer_start"],
+            self.code[part],
+            self._shifts(part),
+            arrays["part_row"],
+        )
+
+    def _shifts(self, attributes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return np.array([self.shift[a] for a in attributes.tolist()], np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Blocks that share region codes."""
+
+    attributes: tuple[str, ...]
+    coders: tuple[Coder, ...]
+    of_null: tuple[int, ...]
+    programs: tuple[_Program, ...]
+
+
+def _prepare(schema: Schema, blocks: Sequence[Block]) -> _Group:
+    """Merges the cuts of the blocks and builds the translations."""
+    attributes = tuple(sorted({a for b in blocks for a in b.attributes}))
+    number = {a: i for i, a in enumerate(attributes)}
+    coders: list[Coder] = []
+    unions: list[Any] = []
+    for attribute in attributes:
+        field = schema.find(attribute)
+        domain = domain_of(field.type) if field else None
+        assert domain is not None, attribute
+        parts = [b.cuts(b.attributes.index(attribute)) for b in blocks if attribute in b.attributes]
+        union: Any
+        if any(isinstance(p, tuple) for p in parts):
+            texts = sorted({c for p in parts for c in p})
+            union = {c: i for i, c in enumerate(texts)}
+            coders.append(coder_for(domain, texts))
+        else:
+            union = np.unique(np.concatenate(parts))
+            coders.append(coder_for(domain, union if len(union) else []))
+        unions.append(union)
+    programs = []
+    for block in blocks:
+        pieces: list[npt.NDArray[np.uint16]] = []
+        shift: dict[int, int] = {}
+        at = 0
+        for i, attribute in enumerate(block.attributes):
+            union, cuts = unions[number[attribute]], block.cuts(i)
+            shift[i] = at
+            pieces.append(_translation(union, cuts))
+            at += len(union) + 2
+        programs.append(
+            _Program(
+                block,
+                np.concatenate([np.zeros(0, np.uint16), *pieces]),
+                shift,
+                np.array([number[a] for a in block.attributes], np.int64),
+            )
+        )
+    return _Group(attributes, tuple(coders), tuple(len(u) + 1 for u in unions), tuple(programs))
+
+
+def _translation(union: Any, cuts: Any) -> npt.NDArray[np.uint16]:
+    """For each region of the union of cuts, and for NULL, the region among `cuts`."""
+    if isinstance(cuts, tuple):
+        places = np.array([union[c] for c in cuts], np.int64)
+    elif isinstance(union, dict):
+        places = np.zeros(0, np.int64)
+    else:
+        places = np.searchsorted(union, cuts)
+    regions = np.zeros(len(union) + 2, np.uint16)
+    regions[places + 1] = 1
+    np.cumsum(regions, out=regions)
+    regions[-1] = len(cuts) + 1
+    return regions
+
+
+class _Groups:
+    """The groups this process has prepared, the least recently used dropped first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._groups: OrderedDict[tuple[int, ...], tuple[Sequence[Block], _Group]] = OrderedDict()
+
+    def get(self, schema: Schema, blocks: Sequence[Block]) -> _Group:
+        # The entry holds the blocks, so an id is not used again while it is a key.
+        key = tuple(id(b) for b in blocks)
+        with self._lock:
+            entry = self._groups.get(key)
+            if entry is not None:
+                self._groups.move_to_end(key)
+                return entry[1]
+        group = _prepare(schema, blocks)
+        with self._lock:
+            self._groups[key] = blocks, group
+            while len(self._groups) > self._most:
+                self._groups.popitem(last=False)
+        return group
+
+
+_groups = _Groups(256)
+
+
+class _Run:
+    """One call of `match`."""
+
+    def __init__(self, table: pa.Table, stem: StemSnapshot, order: Sequence[str] | None) -> None:
+        self.table = table
+        self.stem = stem
+        self.rows = table.num_rows
+        self.matches = Matches(self.rows)
+        self._rank = {a: i for i, a in enumerate(order or ())}
+        self._columns: dict[str, Column] = {}
+        # Slots whose others are still to be evaluated, and their rows so far; None: all rows.
+        self._undecided: dict[int, _Rows | None] = {}
+
+    def _column(self, attribute: str) -> Column:
+        column = self._columns.get(attribute)
+        if column is None:
+            field = self.stem.schema.find(attribute)
+            domain = domain_of(field.type) if field else None
+            assert domain is not None, attribute
+            column = self._columns[attribute] = Column(self.table.column(attribute), domain)
+        return column
+
+    def _count(self, attribute: str, passage: Passage) -> None:
+        known = self.matches.stats.get(attribute)
+        self.matches.stats[attribute] = known.plus(passage) if known else passage
+
+    def match_group(self, group: _Group) -> None:
+        """Codes the values and matches the group's blocks."""
+        codes = np.empty((len(group.attributes), self.rows), np.int32)
+        for i, attribute in enumerate(group.attributes):
+            begun = time.perf_counter_ns()
+            self._column(attribute).code(group.coders[i], group.of_null[i], codes[i])
+            self._count(attribute, Passage(0, 0, 0, time.perf_counter_ns() - begun))
+        for program in group.programs:
+            if program.block.lanes:
+                self._match_block(program, codes)
+
+    def _match_block(self, program: _Program, codes: npt.NDArray[np.int32]) -> None:
+        block = program.block
+        stage_attribute = block.arrays["stage_attribute"]
+        names = [block.attributes[a] for a in stage_attribute]
+        rates = block.arrays["stage_rate"]
+        last = len(self._rank)
+        stages = np.array(
+            sorted(range(len(names)), key=lambda s: (self._rank.get(names[s], last), rates[s])),
+            np.int64,
+        )
+        arguments = program.arguments(stages)
+        step = max(1, self.rows // _SAMPLE)
+        seen = np.zeros((len(stages) + 1, 3), np.int64)
+        begun = time.perf_counter_ns()
+        observe(codes, *arguments, step, seen)
+        watched = -(-self.rows // step)
+        if seen[-1, 2] < _SPARSE_BELOW * watched:
+            self._match_sparse(block, codes, arguments)
+        else:
+            self._match_dense(block, codes, arguments)
+        spent = time.perf_counter_ns() - begun
+        visits = max(1, int(seen[:, 0].sum()))
+        for s, stage in enumerate(stages):
+            came, left, bits = (int(x) for x in seen[s])
+            passage = Passage(came * step, left * step, bits * step, spent * came // visits)
+            self._count(names[stage], passage)
+
+    def _match_dense(
+        self, block: Block, codes: npt.NDArray[np.int32], arguments: tuple[Any, ...]
+    ) -> None:
+        words = words_for(self.rows)
+        queries = block.lanes * 64
+        # Arrow's pool gives memory back warm; fresh pages would cost as much as the matching.
+        buffer = pa.allocate_buffer(8 * words * queries)
+        out = np.frombuffer(buffer, np.uint64).reshape(queries, words)
+        counts = np.zeros(queries, np.int64)
+        match_dense(codes, *arguments, out, counts)
+        slots = block.slots[:queries]
+        alive = counts > 0
+        for position in self._deferred(slots, alive):
+            rows = rows_of_bits(out[position], 0, self.rows)
+            self._undecided[int(slots[position])] = rows.astype(np.uint32)
+            alive[position] = False
+        whole = alive & (counts == self.rows)
+        self._append(slots, counts, ALL, np.flatnonzero(whole), b"")
+        sparse = alive & ~whole & (list_bytes(counts) < 8 * words)
+        if sparse.any():
+            chosen = np.flatnonzero(sparse)
+            ends = np.cumsum(list_bytes(counts[chosen]))
+            data = np.empty(int(ends[-1]) // 4, np.uint32)
+            list_rows(out, chosen, ends // 4, data)
+            self._append(slots, counts, LIST, chosen, data, ends)
+        dense = np.flatnonzero(alive & ~whole & ~sparse)
+        kept = len(dense)
+        if kept:
+            # The first `kept` rows become the dense ones: rows from further down fill the gaps.
+            target = np.arange(kept)
+            gaps = np.setdiff1d(target, dense, assume_unique=True)
+            moved = dense[dense >= kept]
+            for gap, source in zip(gaps, moved, strict=True):
+                out[gap] = out[source]
+            source_of = target.copy()
+            source_of[gaps] = moved
+            ends = (target + 1) * (8 * words)
+            self._append(slots, counts, DENSE, source_of, buffer, ends)
+
+    def _match_sparse(
+        self, block: Block, codes: npt.NDArray[np.int32], arguments: tuple[Any, ...]
+    ) -> None:
+        found: list[tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint32], int]] = []
+        counts = np.zeros(BLOCK, np.int64)
+        first = 0
+        room = 2 * BLOCK + int(min(_SPARSE_BELOW * self.rows, 4_000_000))
+        while first < self.rows:
+            queries, rows = np.empty(room, np.uint16), np.empty(room, np.uint32)
+            pairs, first = match_sparse(codes, *arguments, first, queries, rows)
+            count_pairs(queries, pairs, counts)
+            found.append((queries, rows, pairs))
+        ends = np.cumsum(list_bytes(counts)) // 4
+        starts = np.concatenate([[0], ends[:-1]])
+        lists = np.zeros(int(ends[-1]), np.uint32)
+        cursor = starts.copy()
+        for queries, rows, pairs in found:
+            sort_pairs(queries, rows, pairs, cursor, lists)
+        slots = block.slots
+        alive = counts > 0
+        apart = alive & (list_bytes(counts) >= 8 * words_for(self.rows))
+        for position in self._deferred(slots, alive):
+            start = starts[position]
+            self._undecided[int(slots[position])] = lists[start : start + counts[position]]
+            alive[position] = False
+        slices = {
+            int(slots[p]): lists[starts[p] : starts[p] + counts[p]]
+            for p in np.flatnonzero(alive & apart)
+        }
+        self.matches.batches.extend(encode(slices, self.rows))
+        chosen = np.flatnonzero(alive & ~apart)
+        if len(chosen) < int((counts > 0).sum()):
+            parts = [lists[starts[p] : ends[p]] for p in chosen]
+            lists = np.concatenate([np.zeros(0, np.uint32), *parts])
+        self._append(slots, counts, LIST, chosen, lists, np.cumsum(list_bytes(counts[chosen])))
+
+    def _deferred(self, slots: npt.NDArray[np.int64], alive: npt.NDArray[np.bool_]) -> list[int]:
+        """The positions with a match that have others to satisfy too."""
+        if not self.stem.others:
+            return []
+        return [int(p) for p in np.flatnonzero(alive) if int(slots[p]) in self.stem.others]
+
+    def _append(
+        self, slots: Any, counts: Any, encoding: int, chosen: Any, data: Any, ends: Any = None
+    ) -> None:
+        if len(chosen):
+            if ends is None:
+                ends = np.zeros(len(chosen), np.int64)
+            self.matches.batches.append(piece(slots[chosen], counts[chosen], encoding, ends, data))
+
+    def match_loose(self) -> None:
+        """Slots in no block: everything matches, or their others alone decide."""
+        whole = []
+        for slot in self.stem.loose:
+            if slot in self.stem.others:
+                self._undecided[slot] = None
+            else:
+                whole.append(slot)
+        slots, counts = np.array(whole, np.int64), np.full(len(whole), self.rows)
+        self._append(slots, counts, ALL, np.arange(len(whole)), b"")
+
+    def evaluate_others(self, scalar: ScalarEvaluator) -> None:
+        """Evaluates the other factors on what is left, each expression once.
+
+        The n-th others of all slots are evaluated together, over the union of the rows left to
+        the slots that have them.
+        """
+        number = 0
+        decided: dict[int, _Rows] = {}
+        while self._undecided:
+            wanting: dict[str, list[int]] = {}
+            for slot in self._undecided:
+                wanting.setdefault(self.stem.others[slot][number], []).append(slot)
+            expressions = list(wanting)
+            for start in range(0, len(expressions), _TOGETHER):
+                chunk = {e: wanting[e] for e in expressions[start : start + _TOGETHER]}
+                self._evaluate_together(chunk, scalar)
+            number += 1
+            for slot, rows in list(self._undecided.items()):
+                if len(self.stem.others[slot]) == number or (rows is not None and not len(rows)):
+                    del self._undecided[slot]
+                    if rows is not None:
+                        decided[slot] = rows
+        self.matches.batches.extend(encode(decided, self.rows))
+
+    def _evaluate_together(self, wanting: dict[str, list[int]], scalar: ScalarEvaluator) -> None:
+        candidates = self._union([slot for slots in wanting.values() for slot in slots])
+        results = scalar.evaluate(self._select(wanting, candidates), list(wanting))
+        place: npt.NDArray[np.int64] | None = None
+        if candidates is not None:
+            place = np.empty(self.rows, np.int64)
+            place[candidates] = np.arange(len(candidates))
+        for (expression, slots), result in zip(wanting.items(), results, strict=True):
+            if isinstance(result, duckdb.Error):
+                # It may fail on rows that are not this slot's: sharing must not be visible.
+                for slot in slots:
+                    self._evaluate_alone(slot, expression, scalar)
+                continue
+            true = truth(result)
+            for slot in slots:
+                rows = self._undecided[slot]
+                if rows is None:
+                    self._undecided[slot] = np.flatnonzero(true).astype(np.uint32)
+                else:
+                    self._undecided[slot] = rows[true[rows if place is None else place[rows]]]
+
+    def _evaluate_alone(self, slot: int, expression: str, scalar: ScalarEvaluator) -> None:
+        rows = self._undecided[slot]
+        (result,) = scalar.evaluate(self._select([expression], rows), [expression])
+        if isinstance(result, duckdb.Error):
+            self.matches.failed[slot] = str(result).split("\n\nLINE ")[0].strip()
+            self._undecided[slot] = np.zeros(0, np.uint32)
+        elif rows is None:
+            self._undecided[slot] = np.flatnonzero(truth(result)).astype(np.uint32)
+        else:
+            self._undecided[slot] = rows[truth(result)]
+
+    def _union(self, slots: Sequence[int]) -> _Rows | None:
+        """The rows left to any of the slots, ascending; None for all rows."""
+        if any(self._undecided[slot] is None for slot in slots):
+            return None
+        wanted = np.zeros(self.rows, np.bool_)
+        for slot in slots:
+            wanted[self._undecided[slot]] = True
+        return None if wanted.all() else np.flatnonzero(wanted)
+
+    def _select(self, expressions: Any, rows: _Rows | None) -> pa.Table:
+        """The rows, with the columns the expressions may name (they are spelt quoted)."""
+        names = [n for n in self.table.column_names if any(_quote(n) in e for e in expressions)]
+        table = self.table.select(names or self.table.column_names[:1])
+        return table if rows is None else table.take(pa.array(rows))
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,120 @@
+"""Scalar expressions over rows, as DuckDB evaluates them.
+
+The same library evaluates expressions in Spark tasks, in the server and in the oracle, so they
+mean the same everywhere (SEMANTICS, section 3). The connection is locked down: a predicate comes
+from a user, and must neither read files nor load code nor take all memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+_CONFIG = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "threads": "1",
+}
+#: Expressions in one SELECT: DuckDB plans a wide one slowly.
+_WIDTH = 64
+
+
+class ScalarEvaluator:
+    """A locked-down DuckDB connection that evaluates boolean expressions over Arrow tables.
+
+    Not for use by two threads at once; `ScalarEvaluator.shared()` gives each thread its own.
+    """
+
+    _threads = threading.local()
+
+    def __init__(self, memory_limit: str = "512MB") -> None:
+        self._memory_limit = memory_limit
+        self._connection: duckdb.DuckDBPyConnection | None = None
+
+    @classmethod
+    def shared(cls) -> ScalarEvaluator:
+        """This thread's evaluator."""
+        evaluator = getattr(cls._threads, "evaluator", None)
+        if evaluator is None:
+            evaluator = cls._threads.evaluator = cls()
+        return evaluator
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The connection, opened when first needed."""
+        if self._connection is None:
+            con = duckdb.connect(config={**_CONFIG, "memory_limit": self._memory_limit})
+            con.execute("SET TimeZone = 'UTC'")
+            # Else a predicate could name variables of this process as tables.
+            con.execute("SET python_enable_replacements = false")
+            con.execute("SET lock_configuration = true")
+            self._connection = con
+        return self._connection
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def __reduce__(self) -> tuple[type[ScalarEvaluator], tuple[str]]:
+        return (ScalarEvaluator, (self._memory_limit,))
+
+    def evaluate(
+        self, table: pa.Table, sqls: Sequence[str]
+    ) -> list[pa.BooleanArray | duckdb.Error]:
+        """The value of each expression for every row, in row order.
+
+        An expression that fails does not disturb the others: its place holds its error. Values
+        that are not boolean are cast as WHERE would.
+
+        Args:
+            table: The rows; expressions name its columns.
+            sqls: Boolean expressions in DuckDB's SQL.
+        """
+        self.connection.register("rows_under_test", table)
+        try:
+            results: list[pa.BooleanArray | duckdb.Error] = []
+            for start in range(0, len(sqls), _WIDTH):
+                results.extend(self._evaluate(sqls[start : start + _WIDTH]))
+            return results
+        finally:
+            self.connection.unregister("rows_under_test")
+
+    def _evaluate(self, sqls: Sequence[str]) -> list[pa.BooleanArray | duckdb.Error]:
+        """One SELECT; when it fails, its two halves, so that a bad one is found in log steps."""
+        # A newline before the closing parenthesis: an expression may end in a comment.
+        columns = ", ".join(f"CAST(({sql}\n) AS BOOLEAN) AS c{i}" for i, sql in enumerate(sqls))
+        try:
+            result = self.connection.sql(f"SELECT {columns} FROM rows_under_test").to_arrow_table()
+        except duckdb.Error as error:
+            if len(sqls) == 1:
+                return [error]
+            half = len(sqls) // 2
+            return self._evaluate(sqls[:half]) + self._evaluate(sqls[half:])
+        return [column.combine_chunks() for column in result.columns]
+
+    def survivors(self, table: pa.Table, sqls: Sequence[str]) -> npt.NDArray[np.int64]:
+        """The rows that satisfy all expressions, each evaluated only where those before it hold.
+
+        Raises:
+            duckdb.Error: one of them fails on a row that satisfies those before it.
+        """
+        alive = np.arange(table.num_rows)
+        for sql in sqls:
+            (result,) = self.evaluate(table.take(pa.array(alive)), [sql])
+            if isinstance(result, duckdb.Error):
+                raise result
+            alive = alive[truth(result)]
+        return alive
+
+
+def truth(result: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+    """Where a boolean array is TRUE: neither FALSE nor NULL."""
+    values: npt.NDArray[np.bool_] = result.fill_null(False).to_numpy(zero_copy_only=False)
+    return values

@@ -1,0 +1,156 @@
+"""Bits of queries by elements: matched element by element, kept query by query.
+
+A query set is 64 queries a word; a batch against a block of queries is a matrix with one row of
+words per element. Invocation reads one query over many elements, so the matrix is turned round
+before it is kept: 64x64 bits at a time by masked swaps (Hacker's Delight, section 7-3), eight
+words side by side so that the compiler does all eight in one vector register.
+
+Everywhere, bit i of word w stands for number 64 * w + i.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit, types, uint64
+from numba.extending import intrinsic
+
+Words = npt.NDArray[np.uint64]
+
+#: Words of a query set that are handled together: 512 bits, one cache line.
+LANES = 8
+
+
+@intrinsic
+def popcount(typing_context: Any, word: Any) -> Any:
+    """The number of ones in a word."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def trailing_zeros(typing_context: Any, word: Any) -> Any:
+    """The number of the lowest one in a word that is not zero."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], context.get_constant(types.boolean, True))
+
+    return types.uint64(types.uint64), generate
+
+
+@njit(inline="always")
+def swap_halves(tile: Words, distance: int, mask: Any) -> None:  # pragma: no cover - compiled
+    """One step of the transposition: rows k and k + distance exchange halves of their words."""
+    run = distance * LANES
+    shift = uint64(distance)
+    for first in range(0, 64 * LANES, 2 * run):
+        for i in range(first, first + run):
+            upper = tile[i]
+            lower = tile[i + run]
+            moved = ((upper >> shift) ^ lower) & mask
+            tile[i + run] = lower ^ moved
+            tile[i] = upper ^ (moved << shift)
+
+
+@njit(inline="always")
+def transpose_tile(tile: Words) -> None:  # pragma: no cover - compiled
+    """Turns eight 64x64 bit matrices round, in place.
+
+    Args:
+        tile: 512 words; word 8 * r + w is row r of matrix w.
+    """
+    swap_halves(tile, 32, uint64(0x00000000FFFFFFFF))
+    swap_halves(tile, 16, uint64(0x0000FFFF0000FFFF))
+    swap_halves(tile, 8, uint64(0x00FF00FF00FF00FF))
+    swap_halves(tile, 4, uint64(0x0F0F0F0F0F0F0F0F))
+    swap_halves(tile, 2, uint64(0x3333333333333333))
+    swap_halves(tile, 1, uint64(0x5555555555555555))
+
+
+_WORDS_READ = types.Array(types.uint64, 1, "C", readonly=True)
+_U32_READ = types.Array(types.uint32, 1, "C", readonly=True)
+_WORDS = types.Array(types.uint64, 1, "C")
+_ROWS = types.Array(types.int64, 1, "C")
+
+
+@njit(types.int64(_WORDS_READ, types.int64, types.int64), cache=True, nogil=True)
+def count_ones(words: Words, low: int, high: int) -> int:  # pragma: no cover - compiled
+    """The number of ones with numbers in [low, high)."""
+    if low >= high:
+        return 0
+    first = low >> 6
+    last = (high - 1) >> 6
+    count = uint64(0)
+    for w in range(first, last + 1):
+        word = words[w]
+        if w == first:
+            word &= uint64(0xFFFFFFFFFFFFFFFF) << uint64(low & 63)
+        if w == last:
+            word &= uint64(0xFFFFFFFFFFFFFFFF) >> uint64(63 - ((high - 1) & 63))
+        count += popcount(word)
+    return types.int64(count)
+
+
+@njit(types.int64(_WORDS_READ, types.int64, types.int64, _ROWS), cache=True, nogil=True)
+def find_ones(
+    words: Words, low: int, high: int, out: npt.NDArray[np.int64]
+) -> int:  # pragma: no cover - compiled
+    """Writes the numbers of the ones in [low, high), ascending; returns how many.
+
+    `out` must have room for all of them.
+    """
+    if low >= high:
+        return 0
+    first = low >> 6
+    last = (high - 1) >> 6
+    n = 0
+    for w in range(first, last + 1):
+        word = words[w]
+        if w == first:
+            word &= uint64(0xFFFFFFFFFFFFFFFF) << uint64(low & 63)
+        if w == last:
+            word &= uint64(0xFFFFFFFFFFFFFFFF) >> uint64(63 - ((high - 1) & 63))
+        while word != uint64(0):
+            out[n] = (w << 6) + types.int64(trailing_zeros(word))
+            n += 1
+            word &= word - uint64(1)
+    return n
+
+
+@njit(types.void(_U32_READ, _WORDS), cache=True, nogil=True)
+def set_ones(rows: npt.NDArray[np.uint32], words: Words) -> None:  # pragma: no cover - compiled
+    """Sets the bits with these numbers."""
+    for row in rows:
+        words[row >> 6] |= uint64(1) << uint64(row & 63)
+
+
+def words_for(bits: int) -> int:
+    """Words that hold so many bits.
+
+    >>> words_for(0), words_for(64), words_for(65)
+    (0, 1, 2)
+    """
+    return (bits + 63) >> 6
+
+
+def rows_of_bits(words: Words, low: int, high: int) -> npt.NDArray[np.int64]:
+    """The numbers in [low, high) whose bits are set, ascending.
+
+    >>> rows_of_bits(bits_of_rows(np.array([3, 64, 100]), 128), 4, 128)
+    array([ 64, 100])
+    """
+    out = np.empty(count_ones(words, low, high), np.int64)
+    find_ones(words, low, high, out)
+    return out
+
+
+def bits_of_rows(rows: npt.NDArray[Any], bits: int) -> Words:
+    """Words for `bits` bits in which those with the given numbers are set."""
+    words = np.zeros(words_for(bits), np.uint64)
+    set_ones(np.ascontiguousarray(rows, np.uint32), words)
+    return words
