@@ -120,12 +120,9 @@ class Prober:
                 if meant is not None and alias not in seen:
                     column.replace(exp.Paren(this=self._alone(meant, scope, seen | {alias})))
             elif resolution.outer and resolution.source not in scope.sources:
-                leaf = resolution.source.leaf
-                place = resolution.source.place(resolution.column)
                 null: exp.Expr = exp.null()
-                if leaf is not None and place is not None:
-                    kind = leaf.definition.schema.fields[place].type
-                    null = exp.cast(exp.null(), kind, dialect="duckdb")
+                if (type_ := resolution.source.type_of(resolution.column)) is not None:
+                    null = exp.cast(exp.null(), type_, dialect="duckdb")
                 column.replace(null)
         return holder.this
 

@@ -50,6 +50,21 @@ class StreamLeaf:
     pushed_shape: exp.Expr | None = None
     literals: Literals = field(default_factory=lambda: _AS_WRITTEN)
 
+    def with_literals(self, literals: Literals) -> StreamLeaf:
+        """The same occurrence in a query with other constants."""
+        if self.before_shape is None and self.pushed_shape is None:
+            return self
+        return StreamLeaf(
+            self.table,
+            self.stream,
+            self.window,
+            self.sample,
+            self.columns,
+            self.before_shape,
+            self.pushed_shape,
+            literals,
+        )
+
     @cached_property
     def before(self) -> exp.Expr | None:
         """What an element must satisfy before the window is taken (`WHERE` inside the brackets).

@@ -9,7 +9,7 @@ from millpond.errors import MillpondError
 from millpond.planner.functions import CALLS_WITHOUT_PARENTHESES
 from millpond.planner.leaves import no_such_column
 from millpond.planner.names import did_you_mean, listed
-from millpond.planner.scope import Resolution, Scope, Source
+from millpond.planner.scope import TYPE, Resolution, Scope, Source
 
 
 def resolve_column(column: exp.Column, scope: Scope, text: str, *, aliases_first: bool) -> None:
@@ -30,6 +30,8 @@ def resolve_column(column: exp.Column, scope: Scope, text: str, *, aliases_first
     if source is None or not resolution.column:
         _need_wherever(column.name, scope)
         return
+    if (type_ := source.type_of(resolution.column)) is not None:
+        column.meta[TYPE] = type_
     if resolution.merged:
         at: Scope | None = scope
         while at is not None and source not in at.sources:

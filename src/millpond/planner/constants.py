@@ -13,7 +13,7 @@ from sqlglot import exp
 from millpond.cql.dialect import to_duckdb
 from millpond.cql.places import span_of
 from millpond.errors import MillpondError
-from millpond.planner.scope import Scope
+from millpond.planner.scope import TYPE, Scope
 from millpond.planner.typecheck import TypeCheck
 
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
@@ -47,23 +47,17 @@ def _casts(scope: Scope) -> Iterator[tuple[exp.Expr, str]]:
                 yield node.this, to_duckdb(node.to)
         elif isinstance(node, _COMPARISONS):
             for column, literal in ((node.this, node.expression), (node.expression, node.this)):
-                if _is_string(literal) and (type_ := column_type(column, scope)):
+                if _is_string(literal) and (type_ := _type(column)):
                     yield literal, type_
         elif isinstance(node, exp.In | exp.Between):
             operands = node.expressions or [node.args.get("low"), node.args.get("high")]
-            if type_ := column_type(node.this, scope):
+            if type_ := _type(node.this):
                 yield from ((o, type_) for o in operands if _is_string(o))
 
 
-def column_type(node: exp.Expr, scope: Scope) -> str | None:
+def _type(node: exp.Expr) -> str | None:
     """The type of a column of a stream or relation, if it is another than VARCHAR."""
-    resolution = scope.resolved.get(id(node)) if isinstance(node, exp.Column) else None
-    if resolution is None or resolution.source is None or resolution.source.leaf is None:
-        return None
-    place = resolution.source.place(resolution.column)
-    if place is None:
-        return None
-    type_ = resolution.source.leaf.definition.schema.fields[place].type
+    type_ = node.meta.get(TYPE) if isinstance(node, exp.Column) else None
     return None if type_ == "VARCHAR" else type_
 
 

@@ -14,12 +14,39 @@ LEAF = "leaf"
 
 
 def with_literals(tree: exp.Expr | None, literals: Mapping[int, str]) -> exp.Expr | None:
-    """The tree, or if constants differ a copy of it with them in their places."""
+    """The tree, or if constants differ one like it with them in their places.
+
+    Written out, because sqlglot's own copying is three times slower and this is done for every
+    registered query. Places are left behind: they are those of the template's text.
+    """
     if tree is None or not literals:
         return tree
-    copied = tree.copy()
-    replace_literals(copied, literals)
-    return copied
+    return _rebuilt(tree, literals)
+
+
+def _rebuilt(node: exp.Expr, literals: Mapping[int, str]) -> exp.Expr:
+    fresh = type(node)()
+    args = fresh.args
+    for key, value in node.args.items():
+        if isinstance(value, exp.Expr):
+            child = _rebuilt(value, literals)
+            child.parent, child.arg_key = fresh, key
+            args[key] = child
+        elif type(value) is list:
+            items: list[object] = []
+            for index, item in enumerate(value):
+                if isinstance(item, exp.Expr):
+                    item = _rebuilt(item, literals)
+                    item.parent, item.arg_key, item.index = fresh, key, index
+                items.append(item)
+            args[key] = items
+        else:
+            args[key] = value
+    if type(node) is exp.Literal and node._meta:
+        text = literals.get(node._meta.get("start", -1))
+        if text is not None:
+            args["this"] = text
+    return fresh
 
 
 def replace_literals(tree: exp.Expr, literals: Mapping[int, str]) -> None:
@@ -34,7 +61,9 @@ def replace_literals(tree: exp.Expr, literals: Mapping[int, str]) -> None:
 
 def canonical_text(tree: exp.Expr, literals: Mapping[int, str]) -> str:
     """The query's CQL, printed from its tree."""
-    tree = with_literals(tree, literals) or tree
+    if literals:
+        tree = tree.copy()
+        replace_literals(tree, literals)
     return print_query(tree)
 
 

@@ -9,6 +9,9 @@ from sqlglot import exp
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.model.windows import Rows, Unbounded, Window
 
+#: Key of a column's `meta` under which its type stands, if it is a stream's or a relation's.
+TYPE = "millpond_type"
+
 
 @dataclass(eq=False)
 class Leaf:
@@ -79,6 +82,13 @@ class Source:
     def place(self, column: str) -> int | None:
         """The column's position, by name in any case."""
         return self._place.get(column.lower())
+
+    def type_of(self, column: str) -> str | None:
+        """The declared type of a stream's or relation's column; None for other sources."""
+        place = self.place(column)
+        if self.leaf is None or place is None:
+            return None
+        return self.leaf.definition.schema.fields[place].type
 
     def need(self, column: str) -> None:
         """Records that the residual uses a column."""

@@ -1,0 +1,281 @@
+"""Binding thousands of queries that differ in their constants only.
+
+Parsing and binding a query takes milliseconds; ten thousand standing queries usually have a few
+shapes. So a query that was bound becomes the template of its shape: the sequence of its tokens,
+with the constants that only ever are compared with something taken out ("lifted"). A new text of
+a known shape is bound by tokenizing it and noting its constants.
+
+Lifting is right because the binding of a comparison does not depend on a constant's value:
+
+- INV-TEMPLATE-1: a lifted constant is an operand of a comparison, IN, BETWEEN or LIKE in a WHERE,
+  an ON or a HAVING, so it is part of no output name, no window, no ordinal and no group.
+- INV-TEMPLATE-2: constants in the same place of a shape are of the same kind, and a string that
+  has to become another type is lifted only where its form shows that it can.
+- INV-TEMPLATE-3: every other constant is part of the template's key.
+
+Sharing a template is invisible: the bound query is equal to the one `bind` gives.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from millpond.catalog.objects import Definition
+from millpond.cql import nodes
+from millpond.cql.dialect import parse_query
+from millpond.cql.tokens import tokenize
+from millpond.planner.bind import Binding, bind_with_definitions
+from millpond.planner.bound import BoundQuery
+from millpond.planner.names import Names
+from millpond.planner.placement import is_aggregate
+from millpond.planner.scope import TYPE
+
+#: Shapes kept, and templates kept of one shape; the oldest go first.
+_MOST_SHAPES = 2_000
+_MOST_TEMPLATES = 1_000
+
+_COMPARISONS = (
+    exp.EQ,
+    exp.NEQ,
+    exp.GT,
+    exp.GTE,
+    exp.LT,
+    exp.LTE,
+    exp.NullSafeEQ,
+    exp.NullSafeNEQ,
+    exp.Like,
+    exp.ILike,
+)
+
+#: Strings that certainly are instants and days.
+_MOMENTS = {
+    "TIMESTAMP": re.compile(
+        r"(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])"
+        r"( ([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?)?"
+    ),
+    "DATE": re.compile(r"(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])"),
+}
+
+_ShapeKey = tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Template:
+    """A bound query and which of its constants another query may replace.
+
+    Attributes:
+        binding: The query and the definitions it rests on.
+        lifted: (number among the query's constants, place in the template's text, form a string
+            must have) of each lifted constant.
+    """
+
+    binding: Binding
+    lifted: tuple[tuple[int, int, re.Pattern[str] | None], ...]
+
+
+@dataclass(eq=False)
+class _Shape:
+    """The templates of one token sequence, by the constants that are not lifted.
+
+    `fixed` numbers those constants. It is a matter of the templates: what one of them cannot lift
+    is fixed for all.
+    """
+
+    fixed: tuple[int, ...] | None = None
+    templates: dict[tuple[str, ...], _Template] = field(default_factory=dict)
+
+
+class Binder:
+    """Binds queries from their text, by template where it has one.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, catalog: Names) -> None:
+        self._catalog = catalog
+        self._shapes: dict[_ShapeKey, _Shape] = {}
+        self._filling = threading.Lock()
+
+    def bind(self, text: str) -> BoundQuery:
+        """Binds a query.
+
+        Raises:
+            MillpondError: CQL-1xx, CQL-2xx or CQL-301, with its place in `text`.
+        """
+        key, constants = _shape_of(tokenize(text))
+        shape = self._shapes.get(key)
+        if shape is not None and shape.fixed is not None:
+            template = shape.templates.get(tuple([constants[i].text for i in shape.fixed]))
+            if template is not None and self._is_current(template):
+                bound = _filled(template, text, constants)
+                if bound is not None:
+                    return bound
+        binding = bind_with_definitions(parse_query(text), text, self._catalog)
+        self._keep(key, constants, binding)
+        return binding.query
+
+    def _is_current(self, template: _Template) -> bool:
+        """Whether the names still mean what they meant when the template was made."""
+        return all(
+            _same(self._catalog.find(name), definition)
+            for name, definition in template.binding.used.items()
+        )
+
+    def _keep(self, key: _ShapeKey, constants: list[Token], binding: Binding) -> None:
+        lifted = _lifted(binding.query, constants)
+        free = {number for number, _, _ in lifted}
+        fixed = {i for i in range(len(constants)) if i not in free}
+        with self._filling:
+            shape = self._shapes.pop(key, None) or _Shape()
+            if shape.fixed is not None and not fixed <= set(shape.fixed):
+                shape.templates = {}
+                fixed |= set(shape.fixed)
+            if shape.fixed is None or not shape.templates:
+                shape.fixed = tuple(sorted(fixed))
+            numbers = set(shape.fixed)
+            template = _Template(binding, tuple(item for item in lifted if item[0] not in numbers))
+            templates = dict(shape.templates)
+            templates[tuple(constants[i].text for i in shape.fixed)] = template
+            while len(templates) > _MOST_TEMPLATES:
+                templates.pop(next(iter(templates)))
+            self._shapes[key] = _Shape(shape.fixed, templates)
+            while len(self._shapes) > _MOST_SHAPES:
+                self._shapes.pop(next(iter(self._shapes)))
+
+
+def _same(found: Definition | None, definition: Definition) -> bool:
+    return found is definition or found == definition
+
+
+def _shape_of(tokens: list[Token]) -> tuple[_ShapeKey, list[Token]]:
+    """The token sequence with every constant replaced by its kind, and the constants."""
+    key: list[str] = []
+    constants: list[Token] = []
+    number, string = TokenType.NUMBER, TokenType.STRING
+    quoted = TokenType.IDENTIFIER
+    for token in tokens:
+        kind = token.token_type
+        if kind is number:
+            constants.append(token)
+            key.append(_number_kind(token.text))
+        elif kind is string:
+            constants.append(token)
+            key.append("'s")
+        elif kind is quoted:
+            key.append('"' + token.text)
+        else:
+            key.append(token.text)
+    return tuple(key), constants
+
+
+def _number_kind(text: str) -> str:
+    """What DuckDB would take a number for; long ones are a kind of their own.
+
+    >>> [_number_kind(n) for n in ("60", "6000000000", "0.5", "1e3")]
+    ["'i", "'l", "'d", "'f"]
+    """
+    if len(text) > 18:
+        return "'" + text
+    if text.isdigit():
+        return "'i" if len(text) < 10 else "'l"
+    return "'f" if "e" in text or "E" in text else "'d"
+
+
+def _filled(template: _Template, text: str, constants: list[Token]) -> BoundQuery | None:
+    """The template with other constants, or None where a string has not the form it needs."""
+    literals: dict[int, str] = {}
+    for number, place, form in template.lifted:
+        value = constants[number].text
+        if form is not None and not form.fullmatch(value):
+            return None
+        literals[place] = value
+    bound = template.binding.query
+    return BoundQuery(
+        text=text,
+        streams=tuple([leaf.with_literals(literals) for leaf in bound.streams]),
+        relations=bound.relations,
+        projection=bound.projection,
+        output=bound.output,
+        to_stream=bound.to_stream,
+        ordered=bound.ordered,
+        tree=bound.tree,
+        literals=literals,
+    )
+
+
+def _lifted(
+    bound: BoundQuery, constants: list[Token]
+) -> list[tuple[int, int, re.Pattern[str] | None]]:
+    """The constants of a bound query that may be lifted."""
+    numbers = {token.start: number for number, token in enumerate(constants)}
+    found: list[tuple[int, int, re.Pattern[str] | None]] = []
+    for literal in bound.tree.find_all(exp.Literal):
+        place = literal.meta.get("start")
+        if place not in numbers:
+            continue
+        number = numbers[place]
+        sibling = _compared_with(literal)
+        if sibling is None or literal.this != constants[number].text:
+            continue
+        form: re.Pattern[str] | None = None
+        if literal.is_string:
+            type_ = sibling.meta.get(TYPE) if isinstance(sibling, exp.Column) else None
+            form = _MOMENTS.get(type_ or "")
+            if type_ != "VARCHAR" and (form is None or not form.fullmatch(literal.this)):
+                continue
+        found.append((number, place, form))
+    return found
+
+
+def _compared_with(literal: exp.Literal) -> exp.Expr | None:
+    """What a constant is compared with in a predicate; None where it may not be lifted."""
+    node: exp.Expr = literal
+    while isinstance(node.parent, exp.Neg | exp.Paren):
+        node = node.parent
+    parent = node.parent
+    if isinstance(parent, _COMPARISONS):
+        sibling = parent.expression if node is parent.this else parent.this
+    elif isinstance(parent, exp.Between | exp.In) and node is not parent.this:
+        sibling = parent.this
+    else:
+        return None
+    return sibling if _is_in_predicate(parent, sibling) else None
+
+
+def _is_in_predicate(node: exp.Expr, sibling: exp.Expr) -> bool:
+    """Whether a comparison stands where its text means nothing but its truth.
+
+    In the SELECT list it would name a column, in GROUP BY and ORDER BY stand for one. In HAVING a
+    comparison could be a group's key, so it must be of an aggregate.
+    """
+    at, in_predicate = node, False
+    while (parent := at.parent) is not None:
+        key = at.arg_key
+        match parent:
+            case exp.Where():
+                in_predicate = True
+            case exp.Join() if key == "on":
+                in_predicate = True
+            case nodes.StreamWindow() if key == "where":
+                in_predicate = True
+            case exp.Having():
+                if not in_predicate and not is_aggregate(sibling):
+                    return False
+                in_predicate = True
+            case exp.Select() if key not in _NEVER_NAMES:
+                return False
+            case exp.SetOperation() | exp.Subquery() if key in _NAMES:
+                return False
+        at = parent
+    return in_predicate
+
+
+#: Clauses of a SELECT whose text names no column of its result.
+_NEVER_NAMES = ("where", "having", "joins", "from_", "with_")
+#: Clauses of a whole query that may name a column of its result.
+_NAMES = ("order", "limit", "offset")
