@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.generators.duckdb import DuckDBGenerator
 from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.cursor import SyntaxFault
-from millpond.cql.duckdb_words import RESERVED
-from millpond.cql.durations import duration_text
+from millpond.cql.generators import STYLE, CqlGenerator, EngineGenerator
 from millpond.cql.nodes import (
     BY_ATTRIBUTES,
     PERIOD,
@@ -33,7 +30,6 @@ from millpond.cql.queries import QueryParser
 from millpond.cql.stack import with_room
 from millpond.cql.tokens import CqlTokenizer, tokenize
 from millpond.errors import MillpondError, Span
-from millpond.model.time import format_instant
 
 __all__ = [
     "BY_ATTRIBUTES",
@@ -51,89 +47,6 @@ __all__ = [
 ]
 
 
-class CqlGenerator(DuckDBGenerator):
-    """Prints trees as CQL."""
-
-    RESERVED_KEYWORDS: set[str] = set()  # noqa: RUF012
-    TRANSFORMS = {  # noqa: RUF012
-        **DuckDBGenerator.TRANSFORMS,
-        StreamWindow: lambda self, e: self.streamwindow_sql(e),
-        Period: lambda self, e: self.period_sql(e),
-        PeriodBound: lambda self, e: self.periodbound_sql(e),
-        RelationToStream: lambda self, e: self.relationtostream_sql(e),
-    }
-    AFTER_HAVING_MODIFIER_TRANSFORMS = {  # noqa: RUF012
-        **DuckDBGenerator.AFTER_HAVING_MODIFIER_TRANSFORMS,
-        PERIOD: lambda self, e: f" {self.sql(e, PERIOD)}" if e.args.get(PERIOD) else "",
-    }
-
-    def table_sql(self, expression: exp.Table, sep: str = " AS ") -> str:
-        window = self.sql(expression, WINDOW)
-        alias = self.sql(expression, "alias")
-        joins = "".join(self.sql(join) for join in expression.args.get("joins") or ())
-        return (
-            self.table_parts(expression)
-            + (f" {window}" if window else "")
-            + (f"{sep}{alias}" if alias else "")
-            + self._sample(expression)
-            + joins
-        )
-
-    def subquery_sql(self, expression: exp.Subquery, sep: str = " AS ") -> str:
-        sql = super().subquery_sql(expression, sep)
-        return sql + self._sample(expression)
-
-    def _sample(self, expression: exp.Expr) -> str:
-        percentage = self.sql(expression, STREAM_SAMPLE)
-        return f" SAMPLE({percentage})" if percentage else ""
-
-    def set_operations(self, expression: exp.SetOperation) -> str:
-        spine: list[exp.SetOperation] = []
-        first: exp.Expr = expression
-        while isinstance(first, exp.SetOperation):
-            spine.append(first)
-            first = first.this
-        parts = [self.sql(first)]
-        for operation in reversed(spine):
-            parts += [self.set_operation(operation), self.sql(operation, "expression")]
-            if by := operation.args.get(BY_ATTRIBUTES):
-                parts.append(f"BY ({', '.join(self.sql(name) for name in by)})")
-        return self.prepend_ctes(expression, self.query_modifiers(expression, " ".join(parts)))
-
-    def streamwindow_sql(self, expression: StreamWindow) -> str:
-        args = expression.args
-        match args["kind"]:
-            case "now":
-                text = "NOW"
-            case "unbounded":
-                text = "RANGE UNBOUNDED"
-            case "range":
-                text = f"RANGE {duration_text(args['size'])}"
-                if args.get("slide"):
-                    text += f" SLIDE {duration_text(args['slide'])}"
-            case _:
-                by = ", ".join(self.sql(name) for name in args.get("by") or ())
-                text = f"PARTITION BY {by} " if by else ""
-                text += f"ROWS {args['rows']}"
-        where = self.sql(expression, "where")
-        return f"[{text} WHERE {where}]" if where else f"[{text}]"
-
-    def period_sql(self, expression: Period) -> str:
-        return f"BEGIN {self.sql(expression, 'begin')} END {self.sql(expression, 'end')}"
-
-    def periodbound_sql(self, expression: PeriodBound) -> str:
-        instant, offset = expression.args.get("instant"), expression.args.get("offset")
-        if instant is not None:
-            return f"'{format_instant(instant)}'"
-        assert offset is not None
-        if offset == 0:
-            return "NOW"
-        return f"NOW {'-' if offset < 0 else '+'} INTERVAL {duration_text(abs(offset))}"
-
-    def relationtostream_sql(self, expression: RelationToStream) -> str:
-        return f"{expression.args['kind']}({self.sql(expression, 'this')})"
-
-
 class Cql(DuckDB):
     """The CQL dialect."""
 
@@ -142,16 +55,9 @@ class Cql(DuckDB):
     Generator = CqlGenerator
 
 
-class _DuckDBGenerator(DuckDBGenerator):
-    """DuckDB's SQL with every word quoted that DuckDB would not take as a name."""
-
-    RESERVED_KEYWORDS = RESERVED | DuckDBGenerator.RESERVED_KEYWORDS
-
-
 #: The dialect as an object.
 CQL = Cql()
 _DUCKDB = DuckDB()
-_STYLE: dict[str, Any] = {"comments": False, "normalize_functions": "lower"}
 
 
 def parse_query(text: str) -> exp.Expression:
@@ -176,12 +82,12 @@ def parse_query(text: str) -> exp.Expression:
 
 def print_query(query: exp.Expr) -> str:
     """The CQL of a query's (or an expression's) tree."""
-    return with_room(lambda: CqlGenerator(dialect=CQL, **_STYLE).generate(query))
+    return with_room(lambda: CqlGenerator(dialect=CQL, **STYLE).generate(query))
 
 
 def to_duckdb(expr: exp.Expr) -> str:
     """The DuckDB SQL of a tree, or of a scalar expression, without Millpond's nodes in it."""
-    return with_room(lambda: _DuckDBGenerator(dialect=_DUCKDB, **_STYLE).generate(expr))
+    return with_room(lambda: EngineGenerator(dialect=_DUCKDB, **STYLE).generate(expr))
 
 
 @contextmanager

@@ -112,9 +112,30 @@ FUNCTIONS: dict[str, Callable[..., exp.Expr]] = {
 
 #: Calls whose arguments are not a plain list.
 FUNCTION_PARSERS: dict[str, Callable[[Any], exp.Expr]] = {
-    name: Parser.FUNCTION_PARSERS[name]
-    for name in ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING", "TRIM")
+    **{name: Parser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "EXTRACT")},
+    "SUBSTRING": lambda parser: _substring(parser),
+    "TRIM": lambda parser: _trim(parser),
 }
+
+
+def _substring(parser: Any) -> exp.Expr:
+    """`substring(x FROM 2 FOR 3)` is `substring(x, 2, 3)`."""
+    call = parser._parse_substring()
+    arguments = [call.args.get(key) for key in ("this", "start", "length")]
+    return _call("substring", arguments)
+
+
+def _trim(parser: Any) -> exp.Expr:
+    """`trim(LEADING x FROM y)` is `ltrim(y, x)`."""
+    call = parser._parse_trim()
+    names = {"LEADING": "ltrim", "TRAILING": "rtrim"}
+    arguments = [call.args.get(key) for key in ("this", "expression")]
+    return _call(names.get(call.args.get("position") or "", "trim"), arguments)
+
+
+def _call(name: str, arguments: list[exp.Expr | None]) -> exp.Expr:
+    return exp.Anonymous(this=name, expressions=[a for a in arguments if a is not None])
+
 
 #: Functions written without brackets.
 NO_PAREN_FUNCTION_PARSERS: dict[str, Callable[[Any], exp.Expr]] = {

@@ -7,8 +7,8 @@ of the language is refused afterwards by `millpond.cql.shape`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any, cast
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar, cast
 
 from sqlglot import exp
 from sqlglot.parser import Parser
@@ -21,9 +21,23 @@ from millpond.cql.shape import check_query
 from millpond.cql.windows import WindowParser
 from millpond.errors import MillpondError, Span
 
+_T = TypeVar("_T")
+
 #: The operators that make a stream of a relation.
 TO_STREAM = ("ISTREAM", "DSTREAM", "RSTREAM")
 
+_NEVER_NAMES = {
+    TokenType.ALL,
+    TokenType.ANY,
+    TokenType.CASE,
+    TokenType.EXISTS,
+    TokenType.FALSE,
+    TokenType.IN,
+    TokenType.IS,
+    TokenType.ISNULL,
+    TokenType.SOME,
+    TokenType.TRUE,
+}
 _NEVER_ALIASES = {TokenType.BEGIN, TokenType.END}
 _QUERY_STARTS = {TokenType.SELECT, TokenType.WITH}
 
@@ -35,8 +49,11 @@ class QueryParser(WindowParser):
     FUNCTION_PARSERS = functions.FUNCTION_PARSERS
     NO_PAREN_FUNCTION_PARSERS = functions.NO_PAREN_FUNCTION_PARSERS
     FUNCTIONS_WITH_ALIASED_ARGS: set[str] = set()  # noqa: RUF012
-    ALIAS_TOKENS = Parser.ALIAS_TOKENS - _NEVER_ALIASES
-    TABLE_ALIAS_TOKENS = Parser.TABLE_ALIAS_TOKENS - _NEVER_ALIASES
+    SUPPORTS_TABLE_QUERY = False
+    ID_VAR_TOKENS = Parser.ID_VAR_TOKENS - _NEVER_NAMES
+    ALIAS_TOKENS = Parser.ALIAS_TOKENS - _NEVER_NAMES - _NEVER_ALIASES
+    TABLE_ALIAS_TOKENS = Parser.TABLE_ALIAS_TOKENS - _NEVER_NAMES - _NEVER_ALIASES
+    WINDOW_ALIAS_TOKENS = Parser.WINDOW_ALIAS_TOKENS - _NEVER_NAMES
     QUERY_MODIFIER_PARSERS = {  # noqa: RUF012
         **{
             token: Parser.QUERY_MODIFIER_PARSERS[token]
@@ -183,6 +200,12 @@ class QueryParser(WindowParser):
     def _alias_and_sample(self, item: exp.Expr, alias_tokens: Collection[TokenType] | None) -> None:
         if not self._is_sample_ahead() and not self._is_by_ahead():
             alias = self._parse_table_alias(alias_tokens=alias_tokens or self.TABLE_ALIAS_TOKENS)
+            if alias and not alias.this:
+                raise self.fault(
+                    "columns are renamed without an alias",
+                    hint="Write name AS alias (column, ...).",
+                    span=self.behind(),
+                )
             if alias:
                 item.set("alias", alias)
         if self._is_sample_ahead():
@@ -293,6 +316,23 @@ class QueryParser(WindowParser):
         return identifier
 
     # Expressions
+
+    def _parse_csv(
+        self, parse_method: Callable[[], _T | None], sep: TokenType = TokenType.COMMA
+    ) -> list[_T]:
+        # sqlglot's own skips what is missing between commas.
+        item = parse_method()
+        if item is None:
+            if self.sees_symbol(sep):
+                self.expected("an expression")
+            return []
+        items = [item]
+        while self._match(sep):
+            item = parse_method()
+            if item is None:
+                self.expected("an expression")
+            items.append(item)
+        return items
 
     def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
         if this is not None and self.sees_symbol(TokenType.L_BRACKET):

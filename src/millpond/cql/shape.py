@@ -123,8 +123,6 @@ PARTS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Max: _args("this", "expressions"),
     exp.Coalesce: _args("this", "expressions"),
     exp.Extract: _args("this", "expression"),
-    exp.Substring: _args("this", "start", "length"),
-    exp.Trim: _args("this", "expression", "position"),
     exp.CurrentDate: _args(),
     exp.CurrentTime: _args(),
     exp.CurrentTimestamp: _args(),
@@ -336,6 +334,14 @@ class _Check:
         if not any(value for value in node.args.values()):
             raise self.fault(node, "GROUP BY without columns")
 
+    def tuple_(self, node: exp.Expr) -> None:
+        if not isinstance(node.parent, exp.GroupingSets):
+            self.expressions(node)
+
+    def null_treatment(self, node: exp.Expr) -> None:
+        if not isinstance(node.parent, exp.Func):
+            raise self.fault(node, "IGNORE NULLS stands inside the brackets of a function")
+
     def expressions(self, node: exp.Expr) -> None:
         if not node.expressions:
             raise self.fault(node, f"{_what(node)} is empty")
@@ -379,8 +385,13 @@ class _Check:
             raise self.fault(node, f'the type "{name}" is unknown', code="CQL-210")
 
     def interval(self, node: exp.Expr) -> None:
-        if not node.this or not isinstance(node.args.get("unit"), exp.Var | None):
-            raise self.fault(node, "an INTERVAL needs a number and a unit")
+        unit = node.args.get("unit")
+        if not isinstance(node.this, exp.Literal | exp.Paren) or not isinstance(
+            unit, exp.Var | None
+        ):
+            raise self.fault(
+                node, "an INTERVAL needs a length and a unit", hint="Write INTERVAL 15 MINUTES."
+            )
 
     def variable(self, node: exp.Expr) -> None:
         if not isinstance(node.parent, exp.Interval | exp.Extract):
@@ -401,7 +412,9 @@ _RULES: dict[type[exp.Expr], Callable[[_Check, exp.Expr], None]] = {
     exp.Join: _Check.join,
     exp.Group: _Check.group,
     exp.Order: _Check.argument_order,
-    exp.Tuple: _Check.expressions,
+    exp.Tuple: _Check.tuple_,
+    exp.IgnoreNulls: _Check.null_treatment,
+    exp.RespectNulls: _Check.null_treatment,
     exp.Limit: _Check.number,
     exp.Offset: _Check.number,
     exp.Alias: _Check.alias,

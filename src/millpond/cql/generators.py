@@ -1,0 +1,150 @@
+"""Trees to text: as CQL, and as the SQL DuckDB is given.
+
+sqlglot's DuckDB generator translates from other dialects and rewrites on the way. Here what is
+read is DuckDB's already, so `FaithfulGenerator` prints every node as it was read: the parser and
+it are each other's inverse, and nothing changes its meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel
+from sqlglot.generator import Generator
+from sqlglot.generators.duckdb import DuckDBGenerator
+
+from millpond.cql.duckdb_words import RESERVED
+from millpond.cql.durations import duration_text
+from millpond.cql.nodes import (
+    BY_ATTRIBUTES,
+    PERIOD,
+    STREAM_SAMPLE,
+    WINDOW,
+    Period,
+    PeriodBound,
+    RelationToStream,
+    StreamWindow,
+)
+from millpond.model.time import format_instant
+
+#: How generators are made: no comments, DuckDB's spelling of functions, no warnings.
+STYLE: dict[str, Any] = {
+    "comments": False,
+    "normalize_functions": "lower",
+    "unsupported_level": ErrorLevel.IGNORE,
+}
+
+
+def _operator(sign: str) -> Callable[[Any, Any], str]:
+    return lambda self, e: self.binary(e, sign)
+
+
+def _constant(text: str) -> Callable[[Any, Any], str]:
+    return lambda self, e: text
+
+
+class FaithfulGenerator(DuckDBGenerator):
+    """Prints what the parser reads, as it was read."""
+
+    TRANSFORMS = {  # noqa: RUF012
+        **DuckDBGenerator.TRANSFORMS,
+        exp.Select: Generator.select_sql,
+        exp.BitwiseAnd: _operator("&"),
+        exp.BitwiseOr: _operator("|"),
+        exp.BitwiseLeftShift: _operator("<<"),
+        exp.BitwiseRightShift: _operator(">>"),
+        exp.BitwiseNot: lambda self, e: f"~{self.sql(e, 'this')}",
+        exp.Array: lambda self, e: f"[{self.expressions(e, flat=True)}]",
+        exp.IgnoreNulls: lambda self, e: f"{self.sql(e, 'this')} IGNORE NULLS",
+        exp.RespectNulls: lambda self, e: f"{self.sql(e, 'this')} RESPECT NULLS",
+        exp.Extract: lambda self, e: (
+            f"EXTRACT({self.sql(e, 'this')} FROM {self.sql(e, 'expression')})"
+        ),
+        exp.CurrentDate: _constant("CURRENT_DATE"),
+        exp.CurrentTime: _constant("CURRENT_TIME"),
+        exp.CurrentTimestamp: _constant("CURRENT_TIMESTAMP"),
+        exp.Localtime: _constant("LOCALTIME"),
+        exp.Localtimestamp: _constant("LOCALTIMESTAMP"),
+    }
+
+    def set_operations(self, expression: exp.SetOperation) -> str:
+        spine: list[exp.SetOperation] = []
+        first: exp.Expr = expression
+        while isinstance(first, exp.SetOperation):
+            spine.append(first)
+            first = first.this
+        parts = [self.sql(first)]
+        for operation in reversed(spine):
+            parts += [self.set_operation(operation), self.sql(operation, "expression")]
+            if by := operation.args.get(BY_ATTRIBUTES):
+                parts.append(f"BY ({', '.join(self.sql(name) for name in by)})")
+        return self.prepend_ctes(expression, self.query_modifiers(expression, " ".join(parts)))
+
+
+class EngineGenerator(FaithfulGenerator):
+    """DuckDB's SQL, with every word quoted that DuckDB would not take as a name."""
+
+    RESERVED_KEYWORDS = RESERVED | DuckDBGenerator.RESERVED_KEYWORDS
+
+
+class CqlGenerator(FaithfulGenerator):
+    """CQL."""
+
+    RESERVED_KEYWORDS: set[str] = set()  # noqa: RUF012
+    TRANSFORMS = {  # noqa: RUF012
+        **FaithfulGenerator.TRANSFORMS,
+        StreamWindow: lambda self, e: self.streamwindow_sql(e),
+        Period: lambda self, e: f"BEGIN {self.sql(e, 'begin')} END {self.sql(e, 'end')}",
+        PeriodBound: lambda self, e: self.periodbound_sql(e),
+        RelationToStream: lambda self, e: f"{e.args['kind']}({self.sql(e, 'this')})",
+    }
+    AFTER_HAVING_MODIFIER_TRANSFORMS = {  # noqa: RUF012
+        **DuckDBGenerator.AFTER_HAVING_MODIFIER_TRANSFORMS,
+        PERIOD: lambda self, e: f" {self.sql(e, PERIOD)}" if e.args.get(PERIOD) else "",
+    }
+
+    def table_sql(self, expression: exp.Table, sep: str = " AS ") -> str:
+        window = self.sql(expression, WINDOW)
+        alias = self.sql(expression, "alias")
+        return (
+            self.table_parts(expression)
+            + (f" {window}" if window else "")
+            + (f"{sep}{alias}" if alias else "")
+            + self._sample(expression)
+        )
+
+    def subquery_sql(self, expression: exp.Subquery, sep: str = " AS ") -> str:
+        return super().subquery_sql(expression, sep) + self._sample(expression)
+
+    def _sample(self, expression: exp.Expr) -> str:
+        percentage = self.sql(expression, STREAM_SAMPLE)
+        return f" SAMPLE({percentage})" if percentage else ""
+
+    def streamwindow_sql(self, expression: StreamWindow) -> str:
+        args = expression.args
+        match args["kind"]:
+            case "now":
+                text = "NOW"
+            case "unbounded":
+                text = "RANGE UNBOUNDED"
+            case "range":
+                text = f"RANGE {duration_text(args['size'])}"
+                if args.get("slide"):
+                    text += f" SLIDE {duration_text(args['slide'])}"
+            case _:
+                by = ", ".join(self.sql(name) for name in args.get("by") or ())
+                text = f"PARTITION BY {by} " if by else ""
+                text += f"ROWS {args['rows']}"
+        where = self.sql(expression, "where")
+        return f"[{text} WHERE {where}]" if where else f"[{text}]"
+
+    def periodbound_sql(self, expression: PeriodBound) -> str:
+        instant, offset = expression.args.get("instant"), expression.args.get("offset")
+        if instant is not None:
+            return f"'{format_instant(instant)}'"
+        assert offset is not None
+        if offset == 0:
+            return "NOW"
+        return f"NOW {'-' if offset < 0 else '+'} INTERVAL {duration_text(abs(offset))}"
