@@ -16,7 +16,8 @@ from millpond.errors import MillpondError
 from millpond.planner.scope import TYPE, Scope
 from millpond.planner.typecheck import TypeCheck
 
-_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+#: What confronts two values; both are cast to one type.
+COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 
 
 def check_constants(scopes: list[Scope], check: TypeCheck, text: str) -> None:
@@ -45,7 +46,7 @@ def _casts(scope: Scope) -> Iterator[tuple[exp.Expr, str]]:
         if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
             if _is_string(node.this):
                 yield node.this, to_duckdb(node.to)
-        elif isinstance(node, _COMPARISONS):
+        elif isinstance(node, COMPARISONS):
             for column, literal in ((node.this, node.expression), (node.expression, node.this)):
                 if _is_string(literal) and (type_ := _type(column)):
                     yield literal, type_

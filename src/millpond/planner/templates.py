@@ -31,6 +31,7 @@ from millpond.cql.dialect import parse_query
 from millpond.cql.tokens import tokenize
 from millpond.planner.bind import Binding, bind_with_definitions
 from millpond.planner.bound import BoundQuery
+from millpond.planner.constants import COMPARISONS
 from millpond.planner.names import Names
 from millpond.planner.placement import is_aggregate
 from millpond.planner.scope import TYPE
@@ -38,19 +39,6 @@ from millpond.planner.scope import TYPE
 #: Shapes kept, and templates kept of one shape; the oldest go first.
 _MOST_SHAPES = 2_000
 _MOST_TEMPLATES = 1_000
-
-_COMPARISONS = (
-    exp.EQ,
-    exp.NEQ,
-    exp.GT,
-    exp.GTE,
-    exp.LT,
-    exp.LTE,
-    exp.NullSafeEQ,
-    exp.NullSafeNEQ,
-    exp.Like,
-    exp.ILike,
-)
 
 #: Strings that certainly are instants and days.
 _MOMENTS = {
@@ -238,7 +226,7 @@ def _compared_with(literal: exp.Literal) -> exp.Expr | None:
     while isinstance(node.parent, exp.Neg | exp.Paren):
         node = node.parent
     parent = node.parent
-    if isinstance(parent, _COMPARISONS):
+    if isinstance(parent, (*COMPARISONS, exp.Like, exp.ILike)):
         sibling = parent.expression if node is parent.this else parent.this
     elif isinstance(parent, exp.Between | exp.In) and node is not parent.this:
         sibling = parent.this

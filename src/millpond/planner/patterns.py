@@ -1,0 +1,111 @@
+"""Update patterns: what leaves an edge of a plan, and when that is known (SEMANTICS, section 6).
+
+Update patterns of continuous queries (Golab and Özsu, SIGMOD 2005), section 3. The rules are a
+table from operators to functions of their inputs' edges; the plan is the query as written, without
+rewriting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from millpond.model.windows import Now, Period, Range, Rows, Unbounded, Window
+
+
+class Pattern(IntEnum):
+    """In ascending order of what an operator has to be ready for."""
+
+    MONOTONIC = 0  #: nothing leaves
+    WEAKEST = 1  #: leaves in the order of arrival
+    WEAK = 2  #: leaves at a time known on arrival
+    STRICT = 3  #: may leave at a time nobody could know
+
+
+@dataclass(frozen=True)
+class Edge:
+    """What is known of the rows on an edge.
+
+    Attributes:
+        pattern: When they leave.
+        lengths: Where that is WEAKEST, how long they live, as far as it differs between them.
+    """
+
+    pattern: Pattern
+    lengths: frozenset[object] = frozenset()
+
+
+MONOTONIC = Edge(Pattern.MONOTONIC)
+WEAK = Edge(Pattern.WEAK)
+STRICT = Edge(Pattern.STRICT)
+
+
+def window_edge(window: Window) -> Edge:
+    """The edge behind a window.
+
+    >>> window_edge(Range(10)).pattern.name, window_edge(Rows(3)).pattern.name
+    ('WEAKEST', 'STRICT')
+    """
+    match window:
+        case Unbounded():
+            return MONOTONIC
+        case Range(size, slide):
+            return Edge(Pattern.WEAKEST, frozenset([(size, slide)]))
+        case Now():
+            return Edge(Pattern.WEAKEST, frozenset([0]))
+        case Period(begin, _):
+            # A landmark keeps what it holds; a begin that moves with NOW lets go in time order.
+            if begin.offset is None:
+                return MONOTONIC
+            return Edge(Pattern.WEAKEST, frozenset([begin.offset]))
+        case Rows():
+            return STRICT
+
+
+def _same(inputs: Sequence[Edge]) -> Edge:
+    return inputs[0]
+
+
+def _union(inputs: Sequence[Edge]) -> Edge:
+    greatest = max(inputs, key=lambda e: e.pattern)
+    lengths = frozenset(n for e in inputs for n in e.lengths)
+    if greatest.pattern is Pattern.WEAKEST:
+        # Two lengths are not first-in-first-out together: a departure from the paper.
+        return WEAK if len(lengths) > 1 else Edge(Pattern.WEAKEST, lengths)
+    return greatest
+
+
+def _join(inputs: Sequence[Edge]) -> Edge:
+    patterns = {e.pattern for e in inputs}
+    if Pattern.STRICT in patterns:
+        return STRICT
+    return MONOTONIC if patterns == {Pattern.MONOTONIC} else WEAK
+
+
+def _weak(_: Sequence[Edge]) -> Edge:
+    return WEAK
+
+
+def _strict(_: Sequence[Edge]) -> Edge:
+    return STRICT
+
+
+#: The output edge of every operator EXPLAIN shows, by its inputs' edges.
+RULES: dict[str, Callable[[Sequence[Edge]], Edge]] = {
+    "select": _same,
+    "project": _same,
+    "order": _same,
+    "union all": _union,
+    "join": _join,
+    "semijoin": _join,
+    "intersect": _join,
+    "distinct": _join,
+    "group-by": _weak,
+    "negation": _strict,
+    "outer join": _strict,
+    "join with relation": _strict,
+    "scalar subquery": _strict,
+    "window function": _strict,
+    "limit": _strict,
+}
