@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -17,7 +18,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from pyarrow import csv
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
-from millpond.cli.splitting import split
+from millpond.cql import parse_script
 from millpond.errors import MillpondError, Span
 from millpond.model.schema import Field, Schema
 from millpond.service.results import Answer, IngestReceipt, StatementResult
@@ -94,8 +95,18 @@ class FakePond:
         Gauge("millpond_epoch", "The last epoch.", registry=self.metrics).set(7)
 
     def execute(self, text: str) -> list[StatementResult]:
+        return list(self.run(text))
+
+    def run(self, text: str) -> Iterator[StatementResult]:
+        parsed = parse_script(text)
         self.executed.append(text)
-        return [self._statement(s) for s in split(f"{text}\n;")[0]]
+        for statement in parsed:
+            try:
+                yield self._statement(statement.text)
+            except MillpondError as error:
+                if error.span is not None:
+                    error.text, error.span = text, error.span.shifted(statement.offset)
+                raise
 
     def _statement(self, text: str) -> StatementResult:
         if match := re.fullmatch(r"CREATE QUERY (\w+) AS (.*)", text, re.S):

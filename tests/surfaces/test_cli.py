@@ -167,7 +167,7 @@ def test_an_interrupt(tmp_path, opened, pond, monkeypatch):
     def interrupted(text: str):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pond, "execute", interrupted)
+    monkeypatch.setattr(pond, "run", interrupted)
     result = millpond("run", script(tmp_path, "SHOW QUERIES"))
     assert result.exit_code == 130
     assert pond.closed

@@ -47,7 +47,7 @@ def test_register_many_is_all_or_nothing_and_names_the_bad_one(http):
     bad = "SELECT * FROM fligths"
     response = http.post("/v1/queries", json=[{"cql": LATE}, {"cql": bad}])
     error = error_of(response, 400, "CQL-201")
-    assert error["detail"] == "Query 1 of the list; none was registered."
+    assert error["detail"] == "Query 1 of 2 (counting from 0)."
     assert error["place"]["snippet"] == "  SELECT * FROM fligths\n                ^^^^^^^"
     assert http.get("/v1/queries").json()["total"] == 0
 
@@ -61,7 +61,7 @@ def test_register_with_an_option_that_cannot_be_one(http, option):
     body = {"cql": LATE, "options": {option: 1}}
     error_of(http.post("/v1/queries", json=body), 400, "CQL-214")
     error = error_of(http.post("/v1/queries", json=[body]), 400, "CQL-214")
-    assert error["detail"] == "Query 0 of the list."
+    assert error["detail"] == "Query 0 of 1 (counting from 0)."
 
 
 def test_pages(http):

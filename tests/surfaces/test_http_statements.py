@@ -52,12 +52,6 @@ def test_statements(http):
     assert results[3]["text"] == "logical plan of late"
 
 
-def test_statements_that_do_not_answer_reach_the_pond_together(http, pond):
-    first = f"CREATE QUERY a AS {ASK};\nCREATE QUERY b AS {ASK};\nINVOKE a"
-    run(http, f"-- two\n{first};\nINVOKE b;\nDROP QUERY a;")
-    assert pond.executed == [first, "INVOKE b", "DROP QUERY a"]
-
-
 def test_statements_as_ndjson(http):
     lines = run(http, f"{ASK}; SHOW QUERIES", Accept="application/x-ndjson").text.splitlines()
     assert [json.loads(line)["statement"] for line in lines] == ["ask", "show queries"]

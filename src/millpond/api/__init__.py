@@ -4,8 +4,3 @@
 `problems` gives every error its status; `app` puts the routers together, `server` runs them and
 `client` calls them.
 """
-
-from importlib.metadata import version
-
-#: The version of Millpond this is.
-VERSION = version("millpond")

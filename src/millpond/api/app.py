@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from millpond.api import VERSION, problems
+import millpond
+from millpond.api import problems
 from millpond.api.limits import BodyLimit, TokenGate
 from millpond.api.routers import observation, queries, statements, streams
 from millpond.api.surface import ServedPond
@@ -24,7 +25,7 @@ def create_app(pond: ServedPond, *, token: str | None = None, max_body: int = MA
     """
     app = FastAPI(
         title="Millpond",
-        version=VERSION,
+        version=millpond.__version__,
         description="Standing queries over streams: register, invoke, unregister.",
         # The interactive pages load scripts from elsewhere; /openapi.json is all there is here.
         docs_url=None,

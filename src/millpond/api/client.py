@@ -20,8 +20,7 @@ import pyarrow as pa
 from millpond.api import decode, encode
 from millpond.api.surface import Registration, RowFormat
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
-from millpond.cql import statements
-from millpond.cql import parse_statement
+from millpond.cql import parse_statement, statements
 from millpond.errors import MillpondError
 from millpond.model.time import from_datetime, parse_instant
 from millpond.service.results import Answer, IngestReceipt, StatementResult

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
 from millpond.model.schema import ARROW_TYPES
-from millpond.model.time import BEGINNING, END, format_instant, to_datetime
+from millpond.model.time import BEGINNING, END, format_instant, parse_instant, to_datetime
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 
 JSON = "application/json"
@@ -50,6 +50,18 @@ def instant_text(at: int | None) -> str | None:
         return None
     moment = to_datetime(at) if BEGINNING < at < END else None
     return moment.isoformat(timespec="microseconds") if moment else format_instant(at)
+
+
+def with_instant(facts: dict[str, Any], key: str) -> dict[str, Any]:
+    """Facts whose instant under `key`, microseconds or a text for people, is as JSON has it.
+
+    >>> with_instant({"heartbeat": "1970-01-01 00:00:01"}, "heartbeat")
+    {'heartbeat': '1970-01-01T00:00:01.000000'}
+    """
+    at = facts.get(key)
+    if isinstance(at, str) and at[:1].isdigit():
+        at = parse_instant(at)
+    return {**facts, key: instant_text(at)} if isinstance(at, int) else facts
 
 
 def type_name(arrow: pa.DataType) -> str:

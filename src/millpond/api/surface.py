@@ -6,7 +6,7 @@ works alike on `millpond.service.pond.Pond` and on `millpond.api.client.RemotePo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
@@ -42,14 +42,10 @@ class QueryHandle(Protocol):
     def unregister(self) -> None: ...
 
 
-class Statements(Protocol):
-    """Whatever runs the statements of a text in order."""
+class Surface(Protocol):
+    """A pond, wherever it is."""
 
     def execute(self, text: str) -> list[StatementResult]: ...
-
-
-class Surface(Statements, Protocol):
-    """A pond, wherever it is."""
 
     def register(self, cql: str, name: str | None = None, **options: Any) -> QueryHandle: ...
 
@@ -93,7 +89,9 @@ class Surface(Statements, Protocol):
 
 
 class ServedPond(Surface, Protocol):
-    """A pond in this process: it has metrics too."""
+    """A pond in this process: its results come as they are given, and it has metrics."""
+
+    def run(self, text: str) -> Iterable[StatementResult]: ...
 
     @property
     def metrics(self) -> CollectorRegistry: ...

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+import millpond
 from millpond.cli.choices import Format
 from millpond.errors import MillpondError
 
@@ -81,9 +82,7 @@ def options(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
     if version:
-        from importlib.metadata import version as installed
-
-        print(f"millpond {installed('millpond')}")
+        print(f"millpond {millpond.__version__}")
         raise typer.Exit
 
 

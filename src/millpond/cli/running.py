@@ -7,10 +7,10 @@ from pathlib import Path
 
 import typer
 
-from millpond.api.script import Script
 from millpond.cli.choices import Format
 from millpond.cli.formats import writer
 from millpond.cli.reading import ReadingProgress
+from millpond.cql import parse_script
 from millpond.errors import MillpondError
 
 
@@ -26,7 +26,8 @@ def run_script(file: str, store: Path | None, format: Format, master: str | None
 
     source = "stdin" if file == "-" else file
     try:
-        script = Script.parse(read_script(file))
+        text = read_script(file)
+        parse_script(text)
 
         from millpond.service.composition import open_pond
 
@@ -34,11 +35,9 @@ def run_script(file: str, store: Path | None, format: Format, master: str | None
         pond = open_pond(store, master=master, bounded=True, progress=progress)
         try:
             out = writer(format)
-            for result in script.run(pond):
+            for result in pond.run(text):
                 progress.pause()
                 out.write(result)
-            # Queries nobody invoked see their sources to the end all the same.
-            pond.catch_up()
         finally:
             progress.close()
             pond.close()

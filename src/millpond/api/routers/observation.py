@@ -6,7 +6,8 @@ from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
-from millpond.api import VERSION, encode
+import millpond
+from millpond.api import encode
 from millpond.api.routers.queries import not_available
 from millpond.api.routers.streams import stream_figures
 from millpond.api.surface import ServedPond
@@ -39,7 +40,7 @@ def router(pond: ServedPond) -> APIRouter:
         figures = pond.status()
         streams = [stream_figures(entry) for entry in figures["streams"]]
         rest = {key: encode.plain(value) for key, value in figures.items() if key != "streams"}
-        body = {"version": VERSION, "ready": pond.ready, **rest, "streams": streams}
+        body = {"version": millpond.__version__, "ready": pond.ready, **rest, "streams": streams}
         return Response(encode.dumps(body), media_type=encode.JSON)
 
     @routes.get("/v1/entities", response_class=Response)

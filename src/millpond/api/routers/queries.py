@@ -48,7 +48,7 @@ def router(pond: ServedPond) -> APIRouter:
         """
         if isinstance(body, list):
             for index, item in enumerate(body):
-                _check_options(item.options, index)
+                _check_options(item.options, _place_in(index, len(body)))
             registrations = [(item.cql, item.name, item.options) for item in body]
             try:
                 handles = pond.register_many(registrations)
@@ -143,10 +143,7 @@ def _json(body: Any, status: int = 200) -> Response:
 
 
 def _handle(handle: QueryHandle) -> dict[str, Any]:
-    facts = encode.plain(handle.describe())
-    if isinstance(at := facts.get("registered_at"), int):
-        facts["registered_at"] = encode.instant_text(at)
-    return {"id": handle.id, "name": handle.name, **facts}
+    return encode.with_instant(encode.plain(handle.describe()), "registered_at")
 
 
 def _find(pond: ServedPond, query: str) -> QueryHandle:
@@ -165,19 +162,22 @@ def _instant(text: str) -> int:
         ) from None
 
 
-def _check_options(options: dict[str, Any], index: int | None = None) -> None:
+def _check_options(options: dict[str, Any], place: str | None = None) -> None:
     for name in options:
         if name in _RESERVED or not name.isidentifier():
-            detail = None if index is None else f"Query {index} of the list."
-            raise MillpondError("CQL-214", f'no option is called "{name}"', detail=detail)
+            raise MillpondError("CQL-214", f'no option is called "{name}"', detail=place)
 
 
 def _indexed(error: MillpondError, body: list[RegistrationBody]) -> MillpondError:
     """The error of a list with the position of the query that has it."""
-    index = getattr(error, "index", None)
-    if index is None and error.text is not None:
-        index = next((i for i, item in enumerate(body) if item.cql == error.text), None)
-    if index is not None:
-        detail = f"Query {index} of the list; none was registered."
-        error.detail = f"{detail} {error.detail}" if error.detail else detail
+    if (error.detail or "").startswith("Query "):
+        return error
+    for index, item in enumerate(body):
+        if item.cql == error.text:
+            error.detail = f"{_place_in(index, len(body))} {error.detail or ''}".strip()
+            break
     return error
+
+
+def _place_in(index: int, length: int) -> str:
+    return f"Query {index} of {length} (counting from 0)."

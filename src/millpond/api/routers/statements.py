@@ -11,8 +11,9 @@ from starlette.responses import Response
 from millpond.api import encode
 from millpond.api.negotiate import answer_response, preferred
 from millpond.api.problems import internal, log, problem, status_of
-from millpond.api.script import Script
 from millpond.api.surface import ServedPond
+from millpond.cql import parse_script
+from millpond.cql.statements import Ask, Invoke
 from millpond.errors import MillpondError
 from millpond.service.results import StatementResult
 
@@ -40,16 +41,11 @@ def router(pond: ServedPond) -> APIRouter:
         it stand as `results` next to `error`: what they did stays done.
         """
         form = preferred(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
-        script = Script.parse(body.text)
-        if form == encode.ARROW and script.answered != 1:
-            raise MillpondError(
-                "SERVE-708",
-                f"{script.answered} answers do not make one Arrow stream",
-                hint="Send one query or INVOKE a request, or accept application/json.",
-            )
+        if form == encode.ARROW:
+            _check_one_answer(body.text)
         results: list[StatementResult] = []
         try:
-            results.extend(script.run(pond))
+            results.extend(pond.run(body.text))
         except MillpondError as error:
             return problem(error, status_of(error), results=_results(results))
         except Exception:
@@ -64,6 +60,17 @@ def router(pond: ServedPond) -> APIRouter:
         return Response(encode.dumps({"results": _results(results)}), media_type=form)
 
     return routes
+
+
+def _check_one_answer(text: str) -> None:
+    """Refuses, before any of it has run, a text whose answers are not one table."""
+    answers = sum(isinstance(statement, Ask | Invoke) for statement in parse_script(text))
+    if answers != 1:
+        raise MillpondError(
+            "SERVE-708",
+            f"{answers} answers do not make one Arrow stream",
+            hint="Send one query or INVOKE a request, or accept application/json.",
+        )
 
 
 def _results(results: list[StatementResult]) -> list[dict[str, object]]:

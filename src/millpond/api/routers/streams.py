@@ -84,11 +84,7 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
 
 def stream_figures(entry: dict[str, Any]) -> dict[str, Any]:
     """One stream's entry of `pond.status()` as JSON values."""
-    heartbeat = entry.get("heartbeat")
-    if isinstance(heartbeat, int):
-        entry = {**entry, "heartbeat": encode.instant_text(heartbeat)}
-    figures: dict[str, Any] = encode.plain(entry)
-    return figures
+    return encode.with_instant(encode.plain(entry), "heartbeat")
 
 
 def _format(content_type: str) -> RowFormat:
