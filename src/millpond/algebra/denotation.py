@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -25,6 +24,7 @@ from sqlglot import exp
 from millpond.algebra.contents import Element, contents
 from millpond.algebra.history import StreamHistory
 from millpond.algebra.relations import RelationHistory
+from millpond.algebra.session import load, session
 from millpond.catalog.objects import REJECTS_SCHEMA
 from millpond.cql import to_duckdb
 from millpond.cql.nodes import (
@@ -108,8 +108,7 @@ def denote(
     instant = Instant(at) if at is not None else _now(world, streams)
     final = all(instant < _heartbeat(world, name) for name in streams)
     reach: dict[str, int | None] = {}
-    with duckdb.connect(":memory:", config={"threads": "1"}) as connection:
-        connection.execute("SET TimeZone = 'UTC'")
+    with session() as connection:
         for number, (name, table) in enumerate(occurrences):
             if name in world.relations:
                 relation = world.relations[name]
@@ -125,7 +124,7 @@ def denote(
                     elements = _satisfying(connection, schema, elements, before, table)
                 rows = [e.row for e in contents(window, elements, instant)]
                 _widen(reach, name, interval(window, instant)[0])
-            _load(connection, f"leaf_{number}", schema.to_arrow(), rows)
+            load(connection, f"leaf_{number}", schema.to_arrow(), rows)
             _point(table, f"leaf_{number}")
         for select in tree.find_all(exp.Select):
             select.args.pop(PERIOD, None)
@@ -158,7 +157,7 @@ def _occurrences(world: World, tree: exp.Expression) -> Iterator[tuple[str, exp.
 
 def _is_cte(node: exp.Expression, name: str) -> bool:
     """Whether a WITH around a node gives the name another meaning."""
-    inside: exp.Expression | None = node
+    inside: exp.Expr | None = node
     while inside is not None:
         ctes = inside.args.get("with_") or inside.args.get("with")
         if ctes is not None and any(cte.alias.lower() == name for cte in ctes.expressions):
@@ -204,6 +203,7 @@ def _window(table: exp.Table, schema: Schema) -> tuple[Window, exp.Expression | 
     if kind == "now":
         return Now(), before
     if kind == "range":
+        assert size is not None
         return Range(int(size), bracket.args.get("slide")), before
     if kind == "rows":
         by = [schema.find(column.name) for column in bracket.args.get("by") or ()]
@@ -213,7 +213,7 @@ def _window(table: exp.Table, schema: Schema) -> tuple[Window, exp.Expression | 
 
 def _period(table: exp.Table) -> Period | None:
     """The BEGIN … END of the query around an occurrence."""
-    outside: exp.Expression | None = table
+    outside: exp.Expr | None = table
     while outside is not None:
         period = outside.args.get(PERIOD) if isinstance(outside, exp.Query) else None
         if isinstance(period, PeriodNode):
@@ -241,24 +241,10 @@ def _satisfying(
             column.set("table", None)
     numbered = [{**e.row, "__place": place} for place, e in enumerate(elements)]
     arrow = schema.to_arrow().append(pa.field("__place", pa.int64()))
-    _load(connection, "__all", arrow, numbered)
-    sql = f"SELECT __place FROM __all WHERE {to_duckdb(predicate)}"
+    load(connection, "everything", arrow, numbered)
+    sql = f"SELECT __place FROM everything WHERE {to_duckdb(predicate)}"
     places = sorted(row[0] for row in connection.execute(sql).fetchall())
-    connection.execute("DROP TABLE __all")
     return [elements[place] for place in places]
-
-
-def _load(
-    connection: duckdb.DuckDBPyConnection, name: str, schema: pa.Schema, rows: list[dict[str, Any]]
-) -> None:
-    """Makes a DuckDB table of rows.
-
-    A table of its own, not a view of Arrow data: DuckDB hands predicates on Arrow data to Arrow,
-    and the oracle must not depend on both meaning the same.
-    """
-    connection.register("__arrow", pa.Table.from_pylist(rows, schema=schema))
-    connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM __arrow")
-    connection.unregister("__arrow")
 
 
 def _point(table: exp.Table, name: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 
 from millpond.algebra.contents import Element
+from millpond.algebra.session import session
 from millpond.catalog.objects import StreamDef
 from millpond.model import time
 from millpond.model.schema import Field
@@ -54,7 +55,7 @@ def cast(value: Any, field: Field) -> Any:
 
 
 def _cast_by_duckdb(value: Any, field: Field) -> Any:
-    with duckdb.connect(":memory:", config={"threads": "1"}) as connection:
+    with session() as connection:
         try:
             row = connection.execute(f"SELECT CAST(? AS {field.type})", [value]).fetchone()
         except duckdb.Error as error:

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from millpond.algebra.history import cast
+from millpond.algebra.session import load, session
 from millpond.catalog.objects import RelationDef
 from millpond.errors import MillpondError
 from millpond.model.time import END, Instant
@@ -113,10 +113,9 @@ class RelationHistory:
 
     def _over(self, places: list[int], sql: str) -> list[tuple[Any, ...]]:
         """The answer of SQL over the given versions' rows, as table `rows` with their places."""
-        schema = self.definition.schema.to_arrow()
-        table = pa.Table.from_pylist([self.versions[p].row for p in places], schema=schema)
-        table = table.append_column("__place", pa.array(places, pa.int64()))
-        with duckdb.connect(":memory:", config={"threads": "1"}) as connection:
-            connection.register("arrow", table)
-            connection.execute("CREATE TEMP TABLE rows AS SELECT * FROM arrow")
+        schema = self.definition.schema.to_arrow().append(pa.field("__place", pa.int64()))
+        with session() as connection:
+            load(
+                connection, "rows", schema, [{**self.versions[p].row, "__place": p} for p in places]
+            )
             return connection.execute(sql).fetchall()

@@ -235,7 +235,8 @@ def _arrival(line: str) -> Arrival:
 
 
 def _statement(number: int, head: list[str], body: list[str]) -> Run:
-    text, snippet = [], None
+    text: list[str] = []
+    snippet = None
     for line in head:
         if _MARKER.fullmatch(line) and text:
             snippet = f"{text[-1].rstrip().rstrip(';')}\n{line.rstrip()}"

@@ -25,7 +25,7 @@ def split_cells(line: str) -> list[str]:
     """The cells of one line of a table; a bar inside quotes is part of its cell."""
     cells, cell, quoted = [], "", False
     for character in line.strip():
-        if character == "'":
+        if character == "'" and (quoted or not cell.strip() or cell.lstrip().startswith("'")):
             quoted = not quoted
         if character == "|" and not quoted:
             cells.append(cell.strip())

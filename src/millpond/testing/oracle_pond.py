@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
 from millpond.algebra.denotation import Denotation, World, denote
 from millpond.algebra.history import StreamHistory
 from millpond.algebra.relations import RelationHistory
+from millpond.algebra.session import session
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql import parse_query, parse_script, statements, to_duckdb
 from millpond.errors import MillpondError
@@ -220,12 +220,24 @@ class OraclePond:
         kinds[statement.kind].pop(statement.name.lower(), None)
 
 
+class OracleStore:
+    """Opens one oracle again and again, as a store is opened again after its pond was closed."""
+
+    def __init__(self) -> None:
+        self.pond: OraclePond | None = None
+
+    def __call__(self, clock: Callable[[], int]) -> OraclePond:
+        if self.pond is None:
+            self.pond = OraclePond(clock)
+        return self.pond
+
+
 def _schema(columns: Sequence[statements.ColumnDef]) -> Schema:
     return Schema(tuple(Field(c.name, canonical_type(c.type) or "VARCHAR") for c in columns))
 
 
 def _evaluate(rows: Sequence[Sequence[exp.Expression]]) -> list[tuple[Any, ...]]:
     """The values of constant expressions, by DuckDB."""
-    with duckdb.connect(":memory:", config={"threads": "1"}) as connection:
+    with session() as connection:
         sqls = ["SELECT " + ", ".join(to_duckdb(value) for value in row) for row in rows]
         return [connection.execute(sql).fetchall()[0] for sql in sqls]

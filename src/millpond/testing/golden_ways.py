@@ -1,0 +1,126 @@
+"""The ways a golden is run: cuts, orders, company, options, restarts.
+
+By SEMANTICS section 7 none of them is part of what a query means, so no answer may change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from millpond.cql import parse_statement
+from millpond.cql.statements import CreateQuery, Statement
+from millpond.testing.golden_file import Expect, Run, Step
+
+
+@dataclass(frozen=True)
+class Variation:
+    """How a golden is run.
+
+    Attributes:
+        cut: At most so many rows an epoch; None is a whole feed an epoch.
+        order: 'written', 'queries first' or 'data first'.
+        shuffled: Whether rows of a feed arrive in another order that is within DELAY.
+        decoys: How many other queries there are.
+        options: Options every query is created with.
+        reopen_every: The pond is closed and opened after every so many steps.
+    """
+
+    cut: int | None = None
+    order: str = "written"
+    shuffled: bool = False
+    decoys: int = 0
+    options: tuple[tuple[str, str], ...] = ()
+    reopen_every: int | None = None
+
+    def __str__(self) -> str:
+        parts = [f"cut {self.cut}" if self.cut else "whole", self.order]
+        parts += ["shuffled"] * self.shuffled
+        parts += [f"{self.decoys} decoys"] * bool(self.decoys)
+        parts += [value for _, value in self.options]
+        parts += [f"reopened each {self.reopen_every}"] * bool(self.reopen_every)
+        return ", ".join(parts)
+
+
+AS_WRITTEN = Variation()
+
+#: Few runs in which every two ways of running meet at least once.
+VARIATIONS: tuple[Variation, ...] = (
+    AS_WRITTEN,
+    Variation(cut=1, order="queries first", decoys=12, options=(("materialize", "lazy"),)),
+    Variation(cut=7, order="data first", options=(("materialize", "none"),), reopen_every=2),
+    Variation(cut=1, order="data first", shuffled=True, decoys=3, reopen_every=5),
+    Variation(order="queries first", shuffled=True, options=(("materialize", "none"),)),
+)
+
+
+def arrange(steps: Sequence[Step], order: str) -> list[Step]:
+    """The steps with the registrations moved to where an order wants them.
+
+    'queries first' moves each CREATE QUERY up to the declarations it needs, 'data first' down to
+    its first use. Nothing moves in a golden that drops or alters something: there the order is
+    the behaviour.
+    """
+    moved = list(steps)
+    if order == "written" or any(isinstance(s, Run) and _fixes_order(s) for s in steps):
+        return moved
+    for step in steps:
+        if not isinstance(step, Run) or step.failure or not isinstance(_parsed(step), CreateQuery):
+            continue
+        here = moved.index(step)
+        del moved[here]
+        there = _after_needs(moved, here, step) if order == "queries first" else here
+        if order == "data first":
+            name = step.text.split()[2]
+            while there < len(moved) and not _names(moved[there], name):
+                there += 1
+        moved.insert(there, step)
+    return moved
+
+
+def _fixes_order(step: Run) -> bool:
+    return step.words[:1] in (["DROP"], ["ALTER"])
+
+
+def _parsed(step: Run) -> Statement | None:
+    return parse_statement(step.text) if step.failure is None else None
+
+
+def _after_needs(steps: list[Step], here: int, query: Run) -> int:
+    """The place after the last declaration before `here` of a name the query uses."""
+    for place in range(here - 1, -1, -1):
+        step = steps[place]
+        if isinstance(step, Run) and step.words[0] == "CREATE":
+            statement = _parsed(step)
+            name = getattr(statement, "name", None)
+            if name is None or isinstance(statement, CreateQuery) or _names(query, name):
+                return place + 1
+    return 0
+
+
+def _names(step: Step, name: str) -> bool:
+    """Whether a step uses a name."""
+    text = step.query if isinstance(step, Expect) else getattr(step, "text", "")
+    return re.search(rf"(?i)(?<!\w){re.escape(name)}(?!\w)", text) is not None
+
+
+def variations(every: bool = False) -> tuple[Variation, ...]:
+    """The ways a golden is run; all combinations if `every`."""
+    if not every:
+        return VARIATIONS
+    return tuple(
+        replace(
+            AS_WRITTEN,
+            cut=cut,
+            order=order,
+            decoys=company,
+            options=(("materialize", mode),),
+            reopen_every=reopened,
+        )
+        for cut in (1, 7, None)
+        for order in ("written", "queries first", "data first")
+        for company in (0, 12)
+        for mode in ("lazy", "none")
+        for reopened in (None, 1)
+    )

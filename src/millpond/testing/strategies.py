@@ -1,0 +1,300 @@
+"""Hypothesis strategies for whole scenarios: schemas, feeds, windows, predicates, queries, cuts.
+
+A `Scenario` is everything the laws of SEMANTICS section 7 quantify over. Values are drawn from few
+and awkward ones (NULL, NaN, both zeros, the empty string) and timestamps from few seconds, so that
+ties, groups, matches and window edges are the rule and not the exception.
+
+Only queries whose answer is a function of the bags are drawn: no LIMIT without an order, and no
+sums of floats, whose last digits depend on the order of the summands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Any
+
+from hypothesis import strategies as st
+
+from millpond.model import time
+
+SECOND = 1_000_000
+
+#: For each type: its values (NULL is added), and how each is written in CQL.
+VALUES: dict[str, tuple[tuple[Any, str], ...]] = {
+    "VARCHAR": (("a", "'a'"), ("b", "'b'"), ("", "''"), ("ab", "'ab'"), ("é", "'é'")),
+    "INTEGER": tuple((n, str(n)) for n in (-1, 0, 1, 2, 3)),
+    "BIGINT": ((0, "0"), (7, "7"), (2**40, str(2**40))),
+    "DOUBLE": (
+        (0.0, "0.0"),
+        (-0.0, "-0.0"),
+        (1.5, "1.5"),
+        (-2.0, "-2.0"),
+        (float("nan"), "'nan'::DOUBLE"),
+        (float("inf"), "'inf'::DOUBLE"),
+    ),
+    "BOOLEAN": ((True, "true"), (False, "false")),
+    "DATE": (
+        (date(2024, 2, 29), "DATE '2024-02-29'"),
+        (date(2024, 3, 1), "DATE '2024-03-01'"),
+    ),
+}
+
+#: Columns a stream may have beside ts, k and v, which every stream has so that any two join.
+OPTIONAL_COLUMNS = (("x", "DOUBLE"), ("b", "BOOLEAN"), ("d", "DATE"), ("w", "BIGINT"))
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream: its columns after `ts`, DELAY in seconds, and its elements in order of arrival."""
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    delay: int
+    rows: tuple[dict[str, Any], ...]
+
+    @property
+    def declaration(self) -> str:
+        columns = "".join(f", {name} {kind}" for name, kind in self.columns)
+        delay = f" DELAY INTERVAL {self.delay} SECONDS" if self.delay else ""
+        return f"CREATE STREAM {self.name} (ts TIMESTAMP{columns}) TIMESTAMP BY ts{delay}"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What happens to a pond, and the instants at which its queries are asked.
+
+    Attributes:
+        streams: The streams, with what arrives on each.
+        queries: CQL of the standing queries.
+        epochs: Stream names and how many of the stream's next rows: the cut.
+        registered: For each query, the number of epochs before it is registered.
+        instants: When to invoke, microseconds.
+    """
+
+    streams: tuple[Stream, ...]
+    queries: tuple[str, ...]
+    epochs: tuple[tuple[str, int], ...]
+    registered: tuple[int, ...]
+    instants: tuple[int, ...]
+
+    def batches(self) -> list[tuple[str, list[dict[str, Any]]]]:
+        """The epochs' rows, in order."""
+        rest = {stream.name: list(stream.rows) for stream in self.streams}
+        cut = []
+        for name, count in self.epochs:
+            cut.append((name, rest[name][:count]))
+            rest[name] = rest[name][count:]
+        return cut
+
+
+def columns() -> st.SearchStrategy[tuple[tuple[str, str], ...]]:
+    """A stream's columns after `ts`."""
+    return st.sets(st.sampled_from(OPTIONAL_COLUMNS), max_size=2).map(
+        lambda extra: (("k", "VARCHAR"), ("v", "INTEGER"), *sorted(extra))
+    )
+
+
+def instants_of_elements() -> st.SearchStrategy[int]:
+    """A timestamp: mostly a whole second, sometimes a microsecond beside one."""
+    beside = st.sampled_from((0, 0, 0, 0, 1, -1))
+    return st.builds(lambda s, d: s * SECOND + d, st.integers(0, 12), beside)
+
+
+@st.composite
+def streams(draw: st.DrawFn, name: str, most: int = 14) -> Stream:
+    """A stream with its feed, arriving out of order as far as its DELAY allows."""
+    kinds = draw(columns())
+    delay = draw(st.sampled_from((0, 0, 2, 5)))
+    value = {kind: st.sampled_from((None, *(v for v, _ in VALUES[kind]))) for kind in VALUES}
+    row = st.fixed_dictionaries({column: value[kind] for column, kind in kinds})
+    elements = draw(st.lists(st.tuples(instants_of_elements(), row), max_size=most))
+    lag = draw(st.lists(st.integers(0, delay * SECOND), min_size=14, max_size=14))
+    ordered = sorted(elements, key=lambda element: element[0] + lag[_lag_of(element[0])])
+    rows = tuple({"ts": time.to_datetime(at), **values} for at, values in ordered)
+    return Stream(name, kinds, delay, rows)
+
+
+def _lag_of(at: int) -> int:
+    """Which lag an element gets: one a second, so that ties keep their order of arrival."""
+    return max(0, at // SECOND) % 14
+
+
+@st.composite
+def predicates(draw: st.DrawFn, kinds: tuple[tuple[str, str], ...], of: str = "") -> str:
+    """A predicate over a stream's columns, each qualified by `of`."""
+    atoms = draw(st.lists(_atoms(kinds, of), min_size=1, max_size=3))
+    text = atoms[0]
+    for atom in atoms[1:]:
+        text = f"({text} {draw(st.sampled_from(('AND', 'OR')))} {atom})"
+    return f"NOT ({text})" if draw(st.integers(0, 5)) == 0 else text
+
+
+@st.composite
+def _atoms(draw: st.DrawFn, kinds: tuple[tuple[str, str], ...], of: str) -> str:
+    column, kind = draw(st.sampled_from(kinds))
+    name = of + column
+    constant = st.sampled_from(tuple(text for _, text in VALUES[kind]))
+    shapes = ["compare", "compare", "in", "between", "null"]
+    shape = draw(st.sampled_from([*shapes, "like"] if kind == "VARCHAR" else shapes))
+    negated = draw(st.sampled_from(("", "NOT ")))
+    match shape:
+        case "compare":
+            operator = draw(st.sampled_from(("=", "<>", "<", "<=", ">", ">=")))
+            return f"{name} {operator} {draw(constant)}"
+        case "in":
+            members = draw(st.lists(st.one_of(constant, st.just("NULL")), min_size=1, max_size=3))
+            return f"{name} {negated}IN ({', '.join(members)})"
+        case "between":
+            return f"{name} {negated}BETWEEN {draw(constant)} AND {draw(constant)}"
+        case "null":
+            return f"{name} IS {negated}NULL"
+        case _:
+            pattern = draw(st.sampled_from(("a%", "%b", "_", "", "%", "a_")))
+            return f"{name} {negated}LIKE '{pattern}'"
+
+
+@st.composite
+def windows(draw: st.DrawFn, kinds: tuple[tuple[str, str], ...]) -> str:
+    """A window in brackets, or none."""
+    seconds = st.integers(1, 8)
+    where = f" WHERE {draw(predicates(kinds))}" if draw(st.integers(0, 3)) == 0 else ""
+    match draw(
+        st.sampled_from(("none", "unbounded", "range", "range", "slide", "rows", "by", "now"))
+    ):
+        case "unbounded":
+            return f" [RANGE UNBOUNDED{where}]"
+        case "range":
+            return f" [RANGE {draw(seconds)} SECONDS{where}]"
+        case "slide":
+            return f" [RANGE {draw(seconds)} SECONDS SLIDE {draw(seconds)} SECONDS{where}]"
+        case "rows":
+            return f" [ROWS {draw(st.integers(1, 5))}{where}]"
+        case "by":
+            by = draw(
+                st.lists(
+                    st.sampled_from([c for c, _ in kinds]), min_size=1, max_size=2, unique=True
+                )
+            )
+            return f" [PARTITION BY {', '.join(by)} ROWS {draw(st.integers(1, 3))}{where}]"
+        case "now":
+            return f" [NOW{where}]"
+        case _:
+            return ""
+
+
+_KINDS = (
+    *("select", "select", "star", "group", "scalar", "distinct", "join", "join", "outer"),
+    *("set", "exists", "in", "period", "nested"),
+)
+
+
+@st.composite
+def queries(draw: st.DrawFn, sources: tuple[Stream, ...]) -> str:
+    """A query over the streams."""
+    one, other = draw(st.sampled_from(sources)), draw(st.sampled_from(sources))
+    leaf = one.name + draw(windows(one.columns))
+    second = other.name + draw(windows(other.columns))
+    where = draw(st.one_of(st.just(""), predicates(one.columns).map(lambda p: f" WHERE {p}")))
+    kind = draw(st.sampled_from(_KINDS))
+    match kind:
+        case "select":
+            names = ", ".join(name for name, _ in one.columns)
+            return f"SELECT {names} FROM {leaf}{where}"
+        case "star":
+            return f"SELECT * FROM {leaf}{where}"
+        case "group":
+            having = draw(st.sampled_from(("", " HAVING count(*) > 1", " HAVING sum(v) >= 0")))
+            key = draw(st.sampled_from([name for name, _ in one.columns]))
+            aggregates = (
+                "count(*) AS n, sum(v) AS total, count(DISTINCT k) AS ks, max(ts) AS latest"
+            )
+            return f"SELECT {key}, {aggregates} FROM {leaf}{where} GROUP BY {key}{having}"
+        case "scalar":
+            least = ", ".join(f"min({name}) AS least_{name}" for name, _ in one.columns)
+            return f"SELECT count(*) AS n, avg(v) AS mean, {least} FROM {leaf}{where}"
+        case "distinct":
+            return f"SELECT DISTINCT k, v > 0 AS positive FROM {leaf}{where}"
+        case "join":
+            on = draw(st.sampled_from(("p.k = q.k", "p.v = q.v", "p.v < q.v", "p.ts <= q.ts")))
+            more = draw(st.one_of(st.just(""), predicates(one.columns, "p.").map(" AND {}".format)))
+            return f"SELECT p.k, p.v AS pv, q.v AS qv FROM {leaf} p, {second} q WHERE {on}{more}"
+        case "outer":
+            side = draw(st.sampled_from(("LEFT", "RIGHT", "FULL")))
+            more = draw(
+                st.one_of(st.just(""), predicates(other.columns, "q.").map(" WHERE {}".format))
+            )
+            return (
+                f"SELECT p.v AS pv, q.v AS qv, q.ts AS qt FROM {leaf} p"
+                f" {side} JOIN {second} q ON p.k = q.k{more}"
+            )
+        case "set":
+            words = ("UNION", "UNION ALL", "EXCEPT", "EXCEPT ALL", "INTERSECT", "INTERSECT ALL")
+            operator = draw(st.sampled_from(words))
+            return f"SELECT k, v FROM {leaf}{where} {operator} SELECT k, v FROM {second}"
+        case "exists":
+            no = draw(st.sampled_from(("", "NOT ")))
+            inner = f"SELECT 1 FROM {second} q WHERE q.v = p.v"
+            return f"SELECT k, v FROM {leaf} p WHERE {no}EXISTS ({inner})"
+        case "in":
+            no = draw(st.sampled_from(("", "NOT ")))
+            return f"SELECT k, v FROM {leaf} WHERE v {no}IN (SELECT v FROM {second})"
+        case "period":
+            begin = draw(st.sampled_from((*_PERIOD_ENDS, "TIMESTAMP '1970-01-01 00:00:03'")))
+            end = draw(st.sampled_from((*_PERIOD_ENDS, "TIMESTAMP '1970-01-01 00:00:06'")))
+            return f"SELECT k, v FROM {one.name}{where} BEGIN {begin} END {end}"
+        case _:
+            return (
+                f"SELECT n, count(*) AS groups FROM"
+                f" (SELECT k, count(*) AS n FROM {leaf}{where} GROUP BY k) AS g GROUP BY n"
+            )
+
+
+_PERIOD_ENDS = ("NOW", "NOW - INTERVAL 2 SECONDS", "NOW - INTERVAL 5 SECONDS")
+
+
+@st.composite
+def cuts(draw: st.DrawFn, sources: tuple[Stream, ...]) -> tuple[tuple[str, int], ...]:
+    """A way to cut the streams' feeds into epochs and to interleave them."""
+    pieces: list[list[tuple[str, int]]] = []
+    for stream in sources:
+        rest, own = len(stream.rows), []
+        while rest:
+            count = draw(st.integers(1, rest))
+            own.append((stream.name, count))
+            rest -= count
+        pieces.append(own)
+    epochs = []
+    while any(pieces):
+        own = draw(st.sampled_from([p for p in pieces if p]))
+        epochs.append(own.pop(0))
+    return tuple(epochs)
+
+
+@st.composite
+def scenarios(draw: st.DrawFn, most_queries: int = 4) -> Scenario:
+    """A scenario over one or two streams."""
+    names = draw(st.sampled_from((("s",), ("s", "t"))))
+    sources = tuple(draw(streams(name)) for name in names)
+    asked = tuple(draw(st.lists(queries(sources), min_size=1, max_size=most_queries)))
+    epochs = draw(cuts(sources))
+    when = st.integers(0, len(epochs))
+    registered = tuple(draw(when) for _ in asked)
+    instants = draw(st.lists(instants_of_elements(), min_size=1, max_size=3))
+    return Scenario(sources, asked, epochs, registered, (*instants, 14 * SECOND))
+
+
+@st.composite
+def recuts(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+    """The same elements in another order within DELAY, cut another way.
+
+    Elements of one timestamp keep their order, which ROWS windows are meant to show.
+    """
+    sources = []
+    for stream in scenario.streams:
+        lag = draw(st.lists(st.integers(0, stream.delay * SECOND), min_size=14, max_size=14))
+        stamped = [(time.from_datetime(row["ts"]), row) for row in stream.rows]
+        stamped.sort(key=lambda e: e[0] + lag[_lag_of(e[0])])
+        sources.append(replace(stream, rows=tuple(row for _, row in stamped)))
+    again = tuple(sources)
+    return replace(scenario, streams=again, epochs=draw(cuts(again)))

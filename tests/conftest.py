@@ -1,0 +1,33 @@
+"""What all tests share: the pond they run against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from millpond.testing.golden import MakePond, PondUnderTest
+from millpond.testing.manual_clock import ManualClock
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Callable[[str], MakePond]:
+    """For a store's name, what opens it in the in-process runtime, again after every close."""
+
+    def store(name: str) -> MakePond:
+        # Not at the top: tests without a pond start faster without the service.
+        from millpond.testing.local_runtime import open_local
+
+        def make(clock: ManualClock) -> PondUnderTest:
+            return open_local(tmp_path / name, clock=clock)
+
+        return make
+
+    return store
+
+
+@pytest.fixture
+def make_pond(stores: Callable[[str], MakePond]) -> MakePond:
+    """Opens the test's one store."""
+    return stores("store")

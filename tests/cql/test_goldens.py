@@ -1,0 +1,44 @@
+"""Every golden, run every way, against the in-process runtime and against the oracle alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from millpond.testing.golden import MakePond, run_golden
+from millpond.testing.golden_file import read_golden
+from millpond.testing.golden_ways import AS_WRITTEN, VARIATIONS, Variation, variations
+from millpond.testing.oracle_pond import OracleStore
+
+HERE = Path(__file__).parent
+GOLDENS = sorted(HERE.rglob("*.cqt"))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(HERE).with_suffix(""))
+
+
+@pytest.mark.parametrize("path", GOLDENS, ids=name_of)
+def test_golden_says_what_the_definition_says(path: Path) -> None:
+    for variation in (AS_WRITTEN, Variation(cut=1, order="data first", shuffled=True)):
+        run_golden(path, OracleStore(), variation)
+
+
+@pytest.mark.parametrize("variation", VARIATIONS, ids=str)
+@pytest.mark.parametrize("path", GOLDENS, ids=name_of)
+def test_golden(path: Path, variation: Variation, make_pond: MakePond) -> None:
+    run_golden(path, make_pond, variation)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", GOLDENS, ids=name_of)
+def test_golden_in_every_way(path: Path, stores: Callable[[str], MakePond]) -> None:
+    for number, variation in enumerate(variations(every=True)):
+        run_golden(path, stores(f"store-{number}"), variation)
+
+
+def test_goldens_have_distinct_behaviours() -> None:
+    behaviours = [read_golden(path).behaviour for path in GOLDENS]
+    assert len(set(behaviours)) == len(GOLDENS)

@@ -1,0 +1,75 @@
+"""The laws of SEMANTICS section 7, over random scenarios, against the naive denotation.
+
+A failure prints the scenario as a golden: put it into `tests/cql` with the answer it should have.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from millpond.testing.golden import PondUnderTest
+from millpond.testing.local_runtime import open_local
+from millpond.testing.manual_clock import ManualClock
+from millpond.testing.oracle_laws import Conditions, check, meaning, play
+from millpond.testing.strategies import Scenario, recuts, scenarios
+
+#: The same examples every time: a failure on one machine is a failure on all.
+LAW = settings(
+    max_examples=20,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def in_process(store: Path, clock: ManualClock) -> PondUnderTest:
+    return open_local(store, clock=clock)
+
+
+@LAW
+@given(scenarios(most_queries=6))
+def test_law_1_an_answer_is_what_the_definition_says(scenario: Scenario) -> None:
+    check(scenario, play(scenario, in_process), meaning(scenario), "law 1, meaning")
+
+
+@LAW
+@given(scenarios())
+def test_law_2_when_a_query_is_registered_does_not_show(scenario: Scenario) -> None:
+    expected = meaning(scenario)
+    for when in ("first", "last"):
+        actual = play(scenario, in_process, Conditions(registered=when))
+        check(scenario, actual, expected, f"law 2, duality: registered {when}")
+
+
+@LAW
+@given(scenarios(most_queries=8))
+def test_law_3_company_does_not_show(scenario: Scenario) -> None:
+    together = play(scenario, in_process)
+    for number in range(len(scenario.queries)):
+        alone = play(scenario, in_process, Conditions(only=number))
+        check(scenario, alone, together, "law 3, sharing: alone, expected as together")
+
+
+@LAW
+@given(st.data())
+def test_law_4_cuts_order_and_strategy_do_not_show(data: st.DataObject) -> None:
+    scenario = data.draw(scenarios())
+    expected = meaning(scenario)
+    again = data.draw(recuts(scenario))
+    check(again, meaning(again), expected, "law 4: the oracle itself")
+    modes = [f"WITH (materialize = '{mode}')" for mode in ("none", "lazy")]
+    actual = play(again, in_process, Conditions(options=modes))
+    check(again, actual, expected, "law 4, batching, order and materialize")
+
+
+@LAW
+@given(st.data())
+def test_law_5_restarts_do_not_show(data: st.DataObject) -> None:
+    scenario = data.draw(scenarios())
+    places = st.frozensets(st.integers(0, len(scenario.epochs)), min_size=1, max_size=4)
+    actual = play(scenario, in_process, Conditions(reopen_before=data.draw(places)))
+    check(scenario, actual, meaning(scenario), "law 5, restart")
