@@ -46,7 +46,7 @@ class CqlCursor(DuckDBParser):
         self._index = -1
         self._advance()
 
-    def raise_error(self, message: str, token: Token | None = None) -> None:  # type: ignore[override]
+    def raise_error(self, message: str, token: Token | None = None) -> None:
         raise SyntaxFault(message, token or self._curr or None)
 
     # Places

@@ -57,7 +57,7 @@ class DefinitionParser(QueryParser):
         if self.sees("TABLE") or self.sees("VIEW"):
             self.expected(
                 "STREAM, RELATION or QUERY behind CREATE",
-                "A table is a RELATION; a view is a derived one: CREATE RELATION name AS SELECT ...",
+                "A table is a RELATION, and a view is CREATE RELATION name AS SELECT ...",
             )
         self.expected("STREAM, RELATION, NON RETROACTIVE RELATION or QUERY behind CREATE")
 

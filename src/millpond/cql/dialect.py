@@ -124,4 +124,6 @@ def _explained(fault: SyntaxFault, text: str) -> MillpondError:
         primary = f"{message[:1].lower()}{message[1:]}, but {found}"
     else:
         primary = f"the query cannot be read here: {found}"
+        if "number of provided arguments" in message:
+            primary = "a function has too many arguments"
     return MillpondError("CQL-103", primary, text=text, span=span)

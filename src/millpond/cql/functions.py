@@ -106,8 +106,6 @@ FUNCTIONS: dict[str, Callable[..., exp.Expr]] = {
     **{name: Parser.FUNCTIONS[name] for name in ("COUNT", "SUM", "AVG", "COALESCE")},
     "MIN": lambda args: exp.Min(this=args[0] if args else None, expressions=args[1:]),
     "MAX": lambda args: exp.Max(this=args[0] if args else None, expressions=args[1:]),
-    "POW": exp.Pow.from_arg_list,
-    "POWER": exp.Pow.from_arg_list,
 }
 
 #: Calls whose arguments are not a plain list.
@@ -139,5 +137,5 @@ def _call(name: str, arguments: list[exp.Expr | None]) -> exp.Expr:
 
 #: Functions written without brackets.
 NO_PAREN_FUNCTION_PARSERS: dict[str, Callable[[Any], exp.Expr]] = {
-    name: Parser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("ANY", "CASE")
+    name: Parser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("CASE",)
 }

@@ -8,7 +8,7 @@ it are each other's inverse, and nothing changes its meaning.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel
@@ -45,12 +45,32 @@ def _constant(text: str) -> Callable[[Any, Any], str]:
     return lambda self, e: text
 
 
+def _not(self: Any, e: exp.Not) -> str:
+    """`a NOT IN (1) = b` negates before it compares, `NOT a IN (1) = b` after."""
+    this = e.this
+    if isinstance(this, exp.Is):
+        return f"{self.sql(this, 'this')} IS NOT {self.sql(this, 'expression')}"
+    if isinstance(this, exp.In | exp.Between):
+        left = self.sql(this, "this")
+        text = self.sql(this)
+        return f"{left} NOT{text[len(left) :]}"
+    return f"NOT {self.sql(this)}"
+
+
 class FaithfulGenerator(DuckDBGenerator):
     """Prints what the parser reads, as it was read."""
 
+    TYPE_MAPPING = {  # noqa: RUF012
+        **DuckDBGenerator.TYPE_MAPPING,
+        exp.DType.TEXT: "VARCHAR",
+        exp.DType.INT128: "HUGEINT",
+        exp.DType.UINT128: "UHUGEINT",
+    }
     TRANSFORMS = {  # noqa: RUF012
         **DuckDBGenerator.TRANSFORMS,
         exp.Select: Generator.select_sql,
+        exp.Not: _not,
+        exp.Pow: _operator("^"),
         exp.BitwiseAnd: _operator("&"),
         exp.BitwiseOr: _operator("|"),
         exp.BitwiseLeftShift: _operator("<<"),
@@ -86,13 +106,13 @@ class FaithfulGenerator(DuckDBGenerator):
 class EngineGenerator(FaithfulGenerator):
     """DuckDB's SQL, with every word quoted that DuckDB would not take as a name."""
 
-    RESERVED_KEYWORDS = RESERVED | DuckDBGenerator.RESERVED_KEYWORDS
+    RESERVED_KEYWORDS = {*RESERVED, *DuckDBGenerator.RESERVED_KEYWORDS}  # noqa: RUF012
 
 
 class CqlGenerator(FaithfulGenerator):
     """CQL."""
 
-    RESERVED_KEYWORDS: set[str] = set()  # noqa: RUF012
+    RESERVED_KEYWORDS: ClassVar[set[str]] = set()
     TRANSFORMS = {  # noqa: RUF012
         **FaithfulGenerator.TRANSFORMS,
         StreamWindow: lambda self, e: self.streamwindow_sql(e),

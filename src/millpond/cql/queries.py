@@ -8,7 +8,7 @@ of the language is refused afterwards by `millpond.cql.shape`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from sqlglot import exp
 from sqlglot.parser import Parser
@@ -48,7 +48,7 @@ class QueryParser(WindowParser):
     FUNCTIONS = functions.FUNCTIONS
     FUNCTION_PARSERS = functions.FUNCTION_PARSERS
     NO_PAREN_FUNCTION_PARSERS = functions.NO_PAREN_FUNCTION_PARSERS
-    FUNCTIONS_WITH_ALIASED_ARGS: set[str] = set()  # noqa: RUF012
+    FUNCTIONS_WITH_ALIASED_ARGS: ClassVar[set[str]] = set()
     SUPPORTS_TABLE_QUERY = False
     ID_VAR_TOKENS = Parser.ID_VAR_TOKENS - _NEVER_NAMES
     ALIAS_TOKENS = Parser.ALIAS_TOKENS - _NEVER_NAMES - _NEVER_ALIASES
@@ -70,7 +70,7 @@ class QueryParser(WindowParser):
         },
         TokenType.BEGIN: lambda self: self._period_modifier(),
     }
-    QUERY_MODIFIER_TOKENS = set(QUERY_MODIFIER_PARSERS)
+    QUERY_MODIFIER_TOKENS = set(QUERY_MODIFIER_PARSERS)  # noqa: RUF012
 
     def query(self) -> exp.Expression:
         """Read a query, with ISTREAM(...) and its like around it if they are there."""
@@ -333,6 +333,33 @@ class QueryParser(WindowParser):
                 self.expected("an expression")
             items.append(item)
         return items
+
+    def _parse_type(
+        self, parse_interval: bool = True, fallback_to_identifier: bool = False
+    ) -> exp.Expr | None:
+        # DATE '2024-01-01'::INT casts the date; sqlglot's own would cast the string first.
+        kind = self._curr.token_type
+        if (
+            self._next.token_type is TokenType.STRING
+            and kind in self.TYPE_TOKENS
+            and kind is not TokenType.INTERVAL
+            and (to := self._parse_types(check_func=False, allow_identifiers=False))
+        ):
+            cast_ = exp.Cast(this=self._parse_primary(), to=to)
+            return self._parse_column_ops(cast_)
+        return super()._parse_type(parse_interval, fallback_to_identifier)
+
+    def _parse_interval(
+        self, require_interval: bool = True, parse_function_unit: bool = True
+    ) -> exp.Add | exp.Interval | None:
+        interval = super()._parse_interval(require_interval, parse_function_unit)
+        if isinstance(interval, exp.Add):
+            raise self.fault(
+                "an INTERVAL has several parts",
+                hint="Write INTERVAL '1 day 2 hours', or add two intervals.",
+                span=span_of(interval) or self.behind(),
+            )
+        return interval
 
     def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
         if this is not None and self.sees_symbol(TokenType.L_BRACKET):

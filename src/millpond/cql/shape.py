@@ -171,6 +171,8 @@ _TYPES = {
 #: What cannot nest deeper than its left operand's chain is long: printed in a loop.
 _CHAINS = (exp.Binary, exp.SetOperation)
 
+_COMPARISONS = {exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE}
+
 _JOINS = {
     ("", "", ""), ("", "", "INNER"), ("", "", "CROSS"), ("", "", "SEMI"), ("", "", "ANTI"),
     *(("", side, kind) for side in ("LEFT", "RIGHT", "FULL") for kind in ("", "OUTER")),
@@ -294,10 +296,10 @@ class _Check:
         for operand in (node.this, node.expression):
             if not isinstance(operand, exp.Query):
                 raise self.fault(operand, "expected a query")
-            clause = next((operand.args[k] for k in ("with_", *_ORDERED) if operand.args.get(k)), 0)
-            if clause and not isinstance(operand, exp.Subquery):
+            clauses = [operand.args[k] for k in ("with_", *_ORDERED) if operand.args.get(k)]
+            if clauses and not isinstance(operand, exp.Subquery):
                 raise self.fault(
-                    clause,
+                    clauses[0],
                     "WITH, ORDER BY and LIMIT of one side stand in brackets",
                     hint="Put brackets around that side.",
                 )
@@ -367,9 +369,26 @@ class _Check:
         if not node.expressions and not node.args.get("query"):
             raise self.fault(node, "IN takes a list in brackets", hint="Write x IN (1, 2).")
 
-    def quantified(self, node: exp.Expr) -> None:
+    def exists(self, node: exp.Expr) -> None:
         if not isinstance(node.this, exp.Query):
             raise self.fault(node, f"{_what(node)} takes a query in brackets")
+
+    def quantified(self, node: exp.Expr) -> None:
+        self.exists(node)
+        if type(node.parent) not in _COMPARISONS or node.arg_key != "expression":
+            raise self.fault(
+                node,
+                f"{_what(node)} stands on the right of a comparison",
+                hint=f"Write x = {_what(node)} (SELECT ...).",
+            )
+
+    def is_(self, node: exp.Expr) -> None:
+        if not isinstance(node.args["expression"], exp.Null | exp.Boolean):
+            raise self.fault(
+                node.args["expression"],
+                "IS takes NULL, TRUE or FALSE",
+                hint="Write IS [NOT] DISTINCT FROM to compare any two values.",
+            )
 
     def case(self, node: exp.Expr) -> None:
         if not node.args.get("ifs"):
@@ -386,8 +405,11 @@ class _Check:
 
     def interval(self, node: exp.Expr) -> None:
         unit = node.args.get("unit")
-        if not isinstance(node.this, exp.Literal | exp.Paren) or not isinstance(
-            unit, exp.Var | None
+        alone = isinstance(node.this, exp.Literal) and any(c.isalpha() for c in node.this.name)
+        if (
+            (unit is None and not alone)
+            or not isinstance(node.this, exp.Literal | exp.Paren)
+            or not isinstance(unit, exp.Var | None)
         ):
             raise self.fault(
                 node, "an INTERVAL needs a length and a unit", hint="Write INTERVAL 15 MINUTES."
@@ -423,7 +445,8 @@ _RULES: dict[type[exp.Expr], Callable[[_Check, exp.Expr], None]] = {
     exp.In: _Check.membership,
     exp.Any: _Check.quantified,
     exp.All: _Check.quantified,
-    exp.Exists: _Check.quantified,
+    exp.Exists: _Check.exists,
+    exp.Is: _Check.is_,
     exp.Case: _Check.case,
     exp.If: _Check.branch,
     exp.DataType: _Check.data_type,

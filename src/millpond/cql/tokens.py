@@ -7,6 +7,7 @@ behind meet well-formed names, numbers and strings and balanced brackets only.
 from __future__ import annotations
 
 import re
+from typing import ClassVar
 
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import TokenError
@@ -17,7 +18,9 @@ from millpond.errors import MillpondError, Span
 #: How deep brackets may nest: every level costs the parser and the printer a few stack frames.
 DEEPEST = 32
 
-_NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d+)?")
+_DIGITS = r"[0-9]+(_[0-9]+)*"
+_NUMBER = re.compile(rf"{_DIGITS}(\.({_DIGITS})?)?([eE][+-]?{_DIGITS})?")
+_FRACTION = re.compile(rf"\.{_DIGITS}([eE][+-]?{_DIGITS})?")
 _OPENING = {
     TokenType.L_PAREN: (TokenType.R_PAREN, "("),
     TokenType.L_BRACKET: (TokenType.R_BRACKET, "["),
@@ -34,19 +37,23 @@ _FOREIGN = {
     TokenType.HASH,
     TokenType.BACKSLASH,
     TokenType.DAT,
+    TokenType.DQMARK,
 }
 _QUOTES = "‘’‚‛“”„‟`´"
+
+
+_Quotes = list[str | tuple[str, str]]
 
 
 class CqlTokenizer(DuckDB.Tokenizer):
     """DuckDB's tokenizer with `$` in names and without statements kept as raw text."""
 
-    HEREDOC_STRINGS: list[str] = []  # noqa: RUF012
-    BYTE_STRINGS: list[tuple[str, str]] = []  # noqa: RUF012
-    BIT_STRINGS: list[tuple[str, str]] = []  # noqa: RUF012
-    HEX_STRINGS: list[tuple[str, str]] = []  # noqa: RUF012
-    COMMANDS: set[TokenType] = set()  # noqa: RUF012
-    VAR_SINGLE_TOKENS: set[str] = set()  # noqa: RUF012
+    HEREDOC_STRINGS: ClassVar[_Quotes] = []
+    BYTE_STRINGS: ClassVar[_Quotes] = []
+    BIT_STRINGS: ClassVar[_Quotes] = []
+    HEX_STRINGS: ClassVar[_Quotes] = []
+    COMMANDS: ClassVar[set[TokenType]] = set()
+    VAR_SINGLE_TOKENS: ClassVar[set[str]] = set()
     SINGLE_TOKENS = {  # noqa: RUF012
         char: kind for char, kind in DuckDB.Tokenizer.SINGLE_TOKENS.items() if char not in "$`"
     }
@@ -86,8 +93,14 @@ def _check(text: str, tokens: list[Token]) -> None:
             if not is_name(token.text):
                 raise _unreadable(text, Span(token.start, token.end + 1))
         elif kind is TokenType.NUMBER:
-            if not _NUMBER.fullmatch(token.text):
-                raise _malformed_number(text, token.start, token.end + 1)
+            start = token.start
+            pattern = _NUMBER
+            if previous is not None and previous.token_type is TokenType.DOT:
+                pattern = _FRACTION
+                if previous.end + 1 == start:
+                    start = previous.start
+            if not pattern.fullmatch(text, start, token.end + 1):
+                raise _malformed_number(text, start, token.end + 1)
         elif kind in _OPENING:
             open_brackets.append(token)
             if len(open_brackets) > DEEPEST:

@@ -50,6 +50,7 @@ MOST_ROWS = 2**31 - 1
 
 _AMOUNT = re.compile(r"\s*([+-]?\d{1,30}(?:\.\d{0,12})?)\s*([A-Za-z]*)\s*")
 _NUMBER = re.compile(r"\d{1,30}(\.\d{0,12})?")
+_KNOWN_UNITS = "Units are microseconds, milliseconds, seconds, minutes, hours, days and weeks."
 _KINDS = "NOW, RANGE, ROWS or PARTITION BY"
 
 
@@ -132,7 +133,7 @@ class WindowParser(CqlCursor):
         if word not in _UNIT_NAMES and word not in _UNFIXED:
             self.expected(
                 f"a unit of time for {what}",
-                "The units are microseconds, milliseconds, seconds, minutes, hours, days, weeks.",
+                _KNOWN_UNITS,
             )
         self._advance()
         return word
@@ -150,7 +151,7 @@ class WindowParser(CqlCursor):
             raise self._wrong_size(
                 f'"{unit.lower()}" is no unit of time',
                 self.since(start),
-                hint="The units are microseconds, milliseconds, seconds, minutes, hours, days, weeks.",
+                hint=_KNOWN_UNITS,
             )
         return Fraction(number) * _UNIT_NAMES[unit]
 
