@@ -1,6 +1,6 @@
 """A BucketMap is a dict whose copies share: it must behave like one, and never change."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.state.bucket_map import BucketMap
@@ -9,6 +9,7 @@ KEYS = st.integers(min_value=0, max_value=2_000)
 CHANGES = st.lists(st.tuples(st.dictionaries(KEYS, st.integers(), max_size=20), st.sets(KEYS)))
 
 
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(CHANGES)
 def test_it_is_a_dict_and_every_earlier_map_stays_what_it_was(changes):
     map_, model = BucketMap(), {}

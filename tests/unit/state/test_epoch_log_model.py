@@ -91,6 +91,11 @@ class Model:
             own.sort(key=lambda d: (d.epoch, d.path))
             assert version.relation_deltas(relation) == tuple(own)
         assert version.paths().keys() == self.paths()
+        assert dict(version.leaves_of) == self.leaves
+        assert dict(version.segments_by_id) == self.segments
+        assert version.matches_of.keys() == {m.segment_id for m in self.matches.values()}
+        assert version.deltas.keys() == {d.relation_id for d in self.deltas.values()}
+        assert version.states.keys() <= set(self.of(StreamDef))
 
 
 class EpochLogMachine(RuleBasedStateMachine):
@@ -184,7 +189,7 @@ class EpochLogMachine(RuleBasedStateMachine):
         owner = data.draw(st.sampled_from(sorted(self.model.segments)))
         old = [m for m in self.model.matches.values() if m.segment_id == owner]
         dropped = data.draw(st.lists(st.sampled_from(old), unique=True)) if old else []
-        match = MatchRef(0, owner, 2, 5, self.file(), "c", 1)
+        match = MatchRef(0, owner, data.draw(st.integers(0, 3)), 5, self.file(), "c", 1)
         self.commit(matches=[match], drop_matches=dropped)
         for gone in dropped:
             del self.model.matches[gone.id]
@@ -268,9 +273,10 @@ class EpochLogMachine(RuleBasedStateMachine):
         if not self.readers:
             assert found == needed
 
-    @precondition(lambda self: not self.readers)
     @rule()
     def reopen(self):
+        while self.readers:
+            self.readers.pop()[0].__exit__(None, None, None)
         self.log.collect()
         self.log.close()
         self.log = EpochLog.open(self.directory, clock=lambda: 0)
@@ -289,6 +295,6 @@ class EpochLogMachine(RuleBasedStateMachine):
 
 
 EpochLogMachine.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, derandomize=True, database=None
+    max_examples=50, stateful_step_count=40, deadline=None, derandomize=True, database=None
 )
 TestEpochLog = EpochLogMachine.TestCase

@@ -1,7 +1,7 @@
 """Relation deltas: their fold, in any order and however often rewritten, is the relation."""
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.model.time import BEGINNING, END
@@ -71,6 +71,7 @@ def test_what_ended_long_ago_can_be_left_out(store):
 INSTANTS = st.integers(0, 20)
 
 
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(
     history=st.lists(
         st.tuples(st.lists(INSTANTS, max_size=4), st.lists(st.tuples(st.integers(), INSTANTS))),
