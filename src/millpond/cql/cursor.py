@@ -1,7 +1,8 @@
 """The parser's cursor: reading words, names and literals, and failing at a place.
 
 `CqlCursor` is the foot of the chain of classes that make up the CQL parser, each in the module
-named for the clauses it reads: cursor → windows → queries → definitions → changes.
+named for the clauses it reads: cursor → windows → expressions → queries → definitions → changes →
+requests.
 """
 
 from __future__ import annotations

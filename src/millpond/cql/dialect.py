@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.cursor import SyntaxFault
@@ -99,6 +100,15 @@ def failures(text: str) -> Iterator[None]:
         raise
     except SyntaxFault as fault:
         raise _explained(fault, text) from None
+    except (SqlglotError, ValueError, TypeError, LookupError, AttributeError) as error:
+        # Nothing is known to come here; what may come one day is still the text's fault.
+        raise MillpondError(
+            "CQL-103",
+            "the statement cannot be read",
+            detail=f"{type(error).__name__}: {error}"[:200],
+            text=text,
+            span=Span(0, len(text)),
+        ) from error
     except RecursionError:
         raise MillpondError(
             "CQL-103",

@@ -57,6 +57,13 @@ def _not(self: Any, e: exp.Not) -> str:
     return f"NOT {self.sql(this)}"
 
 
+def _cast(self: Any, e: exp.Cast) -> str:
+    """Casts of casts print without nesting brackets, which would soon be too deep."""
+    if type(e.this) is exp.Cast:
+        return f"{self.sql(e, 'this')}::{self.sql(e, 'to')}"
+    return f"CAST({self.sql(e, 'this')} AS {self.sql(e, 'to')})"
+
+
 class FaithfulGenerator(DuckDBGenerator):
     """Prints what the parser reads, as it was read."""
 
@@ -70,6 +77,7 @@ class FaithfulGenerator(DuckDBGenerator):
         **DuckDBGenerator.TRANSFORMS,
         exp.Select: Generator.select_sql,
         exp.Not: _not,
+        exp.Cast: _cast,
         exp.Pow: _operator("^"),
         exp.BitwiseAnd: _operator("&"),
         exp.BitwiseOr: _operator("|"),

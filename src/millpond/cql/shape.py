@@ -11,174 +11,15 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from millpond.cql.nodes import (
-    BY_ATTRIBUTES,
-    PERIOD,
-    STREAM_SAMPLE,
-    WINDOW,
-    Period,
-    PeriodBound,
-    RelationToStream,
-    StreamWindow,
-)
+from millpond.cql.nodes import PERIOD, WINDOW
+from millpond.cql.parts import BRACKETED, CHAINS, COMPARISONS, JOINS, ORDERED, PARTS, TYPES
 from millpond.cql.places import span_of
+from millpond.cql.tokens import DEEPEST as DEEPEST_BRACKETS
 from millpond.cql.tokens import is_name
 from millpond.errors import MillpondError, Span
 
 #: How deep a tree may be: printing and binding recurse into it.
 DEEPEST = 100
-
-_BINARY = ("this", "expression")
-_ORDERED = ("order", "limit", "offset")
-
-
-def _args(*names: str) -> frozenset[str]:
-    return frozenset(names)
-
-
-#: The kinds of nodes a query may have, and the arguments each may have.
-PARTS: dict[type[exp.Expr], frozenset[str]] = {
-    # queries
-    exp.Select: _args(
-        "with_", "distinct", "expressions", "from_", "joins", "where", "group", "having",
-        "qualify", "windows", PERIOD, *_ORDERED,
-    ),
-    exp.Subquery: _args("this", "alias", STREAM_SAMPLE, *_ORDERED),
-    **dict.fromkeys(
-        (exp.Union, exp.Intersect, exp.Except),
-        _args("with_", "this", "expression", "distinct", BY_ATTRIBUTES, *_ORDERED),
-    ),
-    exp.With: _args("expressions"),
-    exp.CTE: _args("this", "alias"),
-    exp.From: _args("this"),
-    exp.Join: _args("this", "on", "using", "side", "kind", "method"),
-    exp.Table: _args("this", "alias", WINDOW, STREAM_SAMPLE),
-    exp.TableAlias: _args("this", "columns"),
-    exp.Where: _args("this"),
-    exp.Group: _args("expressions", "all", "rollup", "cube", "grouping_sets"),
-    exp.Rollup: _args("expressions"),
-    exp.Cube: _args("expressions"),
-    exp.GroupingSets: _args("expressions"),
-    exp.Having: _args("this"),
-    exp.Qualify: _args("this"),
-    exp.Order: _args("this", "expressions"),
-    exp.Ordered: _args("this", "desc", "nulls_first"),
-    exp.Limit: _args("expression"),
-    exp.Offset: _args("expression"),
-    exp.Distinct: _args("expressions"),
-    exp.Alias: _args("this", "alias"),
-    RelationToStream: _args("this", "kind"),
-    StreamWindow: _args("kind", "size", "slide", "rows", "by", "where"),
-    Period: _args("begin", "end"),
-    PeriodBound: _args("instant", "offset"),
-    # names and constants
-    exp.Column: _args("this", "table"),
-    exp.Identifier: _args("this", "quoted"),
-    exp.Star: _args(),
-    exp.Literal: _args("this", "is_string"),
-    exp.Boolean: _args("this"),
-    exp.Null: _args(),
-    exp.Interval: _args("this", "unit", "fraction_in_string"),
-    exp.Var: _args("this"),
-    exp.Array: _args("expressions", "bracket_notation"),
-    exp.DataType: _args("this", "expressions", "nested"),
-    exp.DataTypeParam: _args("this"),
-    # operators
-    exp.Paren: _args("this"),
-    exp.Tuple: _args("expressions"),
-    **dict.fromkeys(
-        (
-            exp.And, exp.Or, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ,
-            exp.NullSafeNEQ, exp.Add, exp.Sub, exp.Mul, exp.IntDiv, exp.Mod, exp.Pow,
-            exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseLeftShift, exp.BitwiseRightShift,
-            exp.Escape,
-        ),
-        _args(*_BINARY),
-    ),
-    exp.Is: _args(*_BINARY, "negate"),
-    exp.Div: _args(*_BINARY, "typed", "safe"),
-    exp.DPipe: _args(*_BINARY, "safe"),
-    exp.Like: _args(*_BINARY, "negate"),
-    exp.ILike: _args(*_BINARY, "negate"),
-    exp.Not: _args("this"),
-    exp.Neg: _args("this"),
-    exp.BitwiseNot: _args("this"),
-    exp.Between: _args("this", "low", "high"),
-    exp.In: _args("this", "expressions", "query"),
-    exp.Exists: _args("this"),
-    exp.Any: _args("this"),
-    exp.All: _args("this"),
-    exp.Case: _args("this", "ifs", "default"),
-    exp.If: _args("this", "true"),
-    exp.Cast: _args("this", "to", "safe"),
-    exp.TryCast: _args("this", "to", "safe", "requires_string"),
-    exp.AtTimeZone: _args("this", "zone"),
-    # functions
-    exp.Anonymous: _args("this", "expressions"),
-    exp.AnonymousAggFunc: _args("this", "expressions"),
-    exp.Count: _args("this", "expressions", "big_int"),
-    exp.Sum: _args("this"),
-    exp.Avg: _args("this"),
-    exp.Min: _args("this", "expressions"),
-    exp.Max: _args("this", "expressions"),
-    exp.Coalesce: _args("this", "expressions"),
-    exp.Extract: _args("this", "expression"),
-    exp.CurrentDate: _args(),
-    exp.CurrentTime: _args(),
-    exp.CurrentTimestamp: _args(),
-    exp.Localtime: _args(),
-    exp.Localtimestamp: _args(),
-    exp.Filter: _args("this", "expression"),
-    exp.WithinGroup: _args("this", "expression"),
-    exp.IgnoreNulls: _args("this"),
-    exp.RespectNulls: _args("this"),
-    exp.Window: _args("this", "partition_by", "order", "spec", "alias", "over"),
-    exp.WindowSpec: _args("kind", "start", "start_side", "end", "end_side", "exclude"),
-}  # fmt: skip
-
-_TYPES = {
-    exp.DType[name]
-    for name in [
-        "BOOLEAN",
-        "TINYINT",
-        "SMALLINT",
-        "INT",
-        "BIGINT",
-        "INT128",
-        "UTINYINT",
-        "USMALLINT",
-        "UINT",
-        "UBIGINT",
-        "UINT128",
-        "FLOAT",
-        "DOUBLE",
-        "DECIMAL",
-        "TEXT",
-        "DATE",
-        "TIME",
-        "TIMESTAMP",
-        "TIMESTAMPNTZ",
-        "TIMESTAMPTZ",
-        "TIMESTAMP_S",
-        "TIMESTAMP_MS",
-        "TIMESTAMP_NS",
-        "INTERVAL",
-        "UUID",
-        "VARBINARY",
-    ]
-}
-
-#: What cannot nest deeper than its left operand's chain is long: printed in a loop.
-_CHAINS = (exp.Binary, exp.SetOperation)
-
-_COMPARISONS = {exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE}
-
-_JOINS = {
-    ("", "", ""), ("", "", "INNER"), ("", "", "CROSS"), ("", "", "SEMI"), ("", "", "ANTI"),
-    *(("", side, kind) for side in ("LEFT", "RIGHT", "FULL") for kind in ("", "OUTER")),
-    *(("NATURAL", side, kind) for side in ("", "LEFT", "RIGHT", "FULL") for kind in ("", "OUTER")),
-    ("NATURAL", "", "INNER"),
-}  # fmt: skip
 
 
 def check_query(query: exp.Expr, text: str) -> None:
@@ -222,14 +63,16 @@ class _Check:
         )
 
     def walk(self, root: exp.Expr) -> None:
-        stack: list[tuple[exp.Expr, int]] = [(root, 0)]
+        stack: list[tuple[exp.Expr, int, int]] = [(root, 0, 0)]
         while stack:
-            node, depth = stack.pop()
+            node, depth, brackets = stack.pop()
             kind = type(node)
+            if kind in BRACKETED:
+                brackets += 1
             allowed = PARTS.get(kind)
             if allowed is None:
                 raise self.fault(node, f"{_what(node)} is not part of CQL", hint=_INSTEAD.get(kind))
-            if depth > DEEPEST:
+            if depth > DEEPEST or brackets > DEEPEST_BRACKETS:
                 raise self.fault(
                     node,
                     "the statement nests too deeply",
@@ -241,10 +84,12 @@ class _Check:
                 if key not in allowed:
                     raise self._superfluous(node, key, value)
                 if isinstance(value, exp.Expr):
-                    chained = key == "this" and type(value) is kind and isinstance(value, _CHAINS)
-                    stack.append((value, depth if chained else depth + 1))
+                    chained = key == "this" and type(value) is kind and isinstance(value, CHAINS)
+                    stack.append((value, depth if chained else depth + 1, brackets))
                 elif type(value) is list:
-                    stack += [(item, depth + 1) for item in value if isinstance(item, exp.Expr)]
+                    stack += [
+                        (item, depth + 1, brackets) for item in value if isinstance(item, exp.Expr)
+                    ]
             rule = _RULES.get(kind)
             if rule is not None:
                 rule(self, node)
@@ -296,7 +141,7 @@ class _Check:
         for operand in (node.this, node.expression):
             if not isinstance(operand, exp.Query):
                 raise self.fault(operand, "expected a query")
-            clauses = [operand.args[k] for k in ("with_", *_ORDERED) if operand.args.get(k)]
+            clauses = [operand.args[k] for k in ("with_", *ORDERED) if operand.args.get(k)]
             if clauses and not isinstance(operand, exp.Subquery):
                 raise self.fault(
                     clauses[0],
@@ -310,7 +155,7 @@ class _Check:
         parent = node.parent
         if node.args.get("alias") and not isinstance(parent, exp.From | exp.Join):
             raise self.fault(node.args["alias"], "an alias stands where none is allowed")
-        if isinstance(parent, exp.From | exp.Join) and any(map(node.args.get, _ORDERED)):
+        if isinstance(parent, exp.From | exp.Join) and any(map(node.args.get, ORDERED)):
             raise self.fault(node, "ORDER BY and LIMIT stand inside the brackets here")
 
     def cte(self, node: exp.Expr) -> None:
@@ -324,7 +169,7 @@ class _Check:
     def join(self, node: exp.Expr) -> None:
         args = node.args
         shape = (args.get("method") or "", args.get("side") or "", args.get("kind") or "")
-        if shape not in _JOINS:
+        if shape not in JOINS:
             raise self.fault(node, f"{' '.join(filter(None, shape))} JOIN is not part of CQL")
         if (args.get("on") or args.get("using")) and (shape[0] or shape[2] == "CROSS"):
             raise self.fault(node, f"{shape[0] or shape[2]} JOIN takes no condition")
@@ -375,7 +220,7 @@ class _Check:
 
     def quantified(self, node: exp.Expr) -> None:
         self.exists(node)
-        if type(node.parent) not in _COMPARISONS or node.arg_key != "expression":
+        if type(node.parent) not in COMPARISONS or node.arg_key != "expression":
             raise self.fault(
                 node,
                 f"{_what(node)} stands on the right of a comparison",
@@ -399,7 +244,7 @@ class _Check:
             raise self.fault(node, "IF stands outside CASE")
 
     def data_type(self, node: exp.Expr) -> None:
-        if node.this not in _TYPES:
+        if node.this not in TYPES:
             name = node.sql("duckdb")
             raise self.fault(node, f'the type "{name}" is unknown', code="CQL-210")
 
