@@ -141,10 +141,7 @@ def _projection(
     columns: list[str] = []
     for item in body.expressions:
         inner = item.unalias()
-        star = inner if isinstance(inner, exp.Star) else inner.this
-        if isinstance(star, exp.Star) and (inner is star or isinstance(inner, exp.Column)):
-            if any(star.args.values()):
-                return None
+        if isinstance(inner, exp.Star) or isinstance(inner.this, exp.Star):
             columns.extend(leaf.definition.schema.names)
             continue
         resolution = scope.resolved.get(id(inner)) if isinstance(inner, exp.Column) else None

@@ -25,9 +25,7 @@ _NOT_ALONE = (
     exp.Var,
     exp.Star,
     exp.Query,
-    exp.Lambda,
     exp.Interval,
-    exp.Columns,
 )
 #: Holds expressions, but is none.
 _HOLDERS = (
@@ -94,7 +92,7 @@ class Prober:
             for cte in with_.expressions
         ]
         if ctes:
-            probe.set("with_", exp.With(expressions=ctes, recursive=True))
+            probe.set("with_", exp.With(expressions=ctes))
         to_slices(probe)
         return to_duckdb(probe)
 

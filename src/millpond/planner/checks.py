@@ -9,11 +9,11 @@ from sqlglot import exp
 
 from millpond.cql import nodes
 from millpond.cql.dialect import to_duckdb
-from millpond.cql.places import span_of
 from millpond.errors import MillpondError
 from millpond.planner.blame import Prober, blame, parts
 from millpond.planner.complaints import complaint_of
 from millpond.planner.functions import Call, calls, function_names, tables
+from millpond.planner.marks import mark, mark_word
 from millpond.planner.names import did_you_mean
 from millpond.planner.pushdown import conjuncts
 from millpond.planner.scope import Leaf, Scope
@@ -49,8 +49,9 @@ def _forbidden(call: Call, tree: exp.Expr, text: str) -> MillpondError:
     for node in tree.find_all(exp.Func, bfs=False):
         name = node.name if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc) else node.key
         if name.lower().replace("_", "") == wanted:
-            span = span_of(node)
+            span = mark(node, text)
             break
+    span = span or mark_word(call.name, text)
     if not call.is_known:
         return MillpondError(
             "CQL-212",
@@ -94,7 +95,7 @@ def check_bracketed(leaf: Leaf, check: TypeCheck, tree: exp.Expr, text: str) -> 
                 complaint.primary,
                 detail=complaint.detail,
                 hint=complaint.hint,
-            ).at(text, span_of(place)) from None
+            ).at(text, mark(place, text)) from None
         if type_ not in _TRUTH:
             raise _not_boolean(place, type_, "a window's WHERE", text)
 
@@ -154,7 +155,7 @@ def _not_boolean(node: exp.Expr, type_: str, clause: str, text: str) -> Millpond
         "CQL-205",
         f"{clause} needs a BOOLEAN, and this is {type_}",
         hint="Compare it with something.",
-    ).at(text, span_of(node))
+    ).at(text, mark(node, text))
 
 
 def explained(message: str, text: str, scopes: list[Scope], prober: Prober) -> MillpondError:
@@ -176,4 +177,4 @@ def explained(message: str, text: str, scopes: list[Scope], prober: Prober) -> M
     error = MillpondError(
         complaint.code, complaint.primary, detail=complaint.detail, hint=complaint.hint
     )
-    return error.at(text, span_of(node)) if node is not None else error
+    return error.at(text, mark(node, text)) if node is not None else error

@@ -8,7 +8,7 @@ from millpond.cql.places import span_of
 from millpond.errors import MillpondError
 from millpond.planner.functions import CALLS_WITHOUT_PARENTHESES
 from millpond.planner.leaves import no_such_column
-from millpond.planner.names import did_you_mean, listed
+from millpond.planner.names import did_you_mean, listed, spell
 from millpond.planner.scope import TYPE, Resolution, Scope, Source
 
 
@@ -64,8 +64,8 @@ def _qualified(column: exp.Column, scope: Scope, text: str) -> Resolution:
                 if source.is_open:
                     return Resolution(source, "", outer=at is not scope)
                 raise no_such_column(column, wanted.name, source.columns, source.name, text)
-            parts[0].set("this", source.name)
-            wanted.set("this", source.columns[place])
+            spell(parts[0], source.name)
+            spell(wanted, source.columns[place])
             return Resolution(source, source.columns[place], outer=at is not scope)
         for holder in at.holding(qualifier):
             # A struct's field: `column.field`.  Columns of streams are never structs.
@@ -102,7 +102,7 @@ def _bare(column: exp.Column, scope: Scope, text: str, aliases_first: bool) -> R
             place = holders[0].place(name)
             assert place is not None
             spelled = holders[0].columns[place]
-            column.this.set("this", spelled)
+            spell(column.this, spelled)
             return Resolution(holders[0], spelled, outer=at is not scope, merged=len(holders) > 1)
         if name.lower() in at.aliases or any(s.is_open for s in at.sources):
             return Resolution(None, "")

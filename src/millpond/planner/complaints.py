@@ -10,6 +10,8 @@ _COMPARE = re.compile(r"Cannot compare values of type (.+?) and (?:type )?(.+?)(
 _GROUP = re.compile(r'column "(.+?)" must appear in the GROUP BY clause')
 _TYPE = re.compile(r"Type with name (\S+) does not exist")
 _SUBQUERY = re.compile(r"Subquery returns (\d+) columns - expected (\d+)")
+_MISSING = re.compile(r'(?:Referenced column|does not have a column named) "(.+?)"')
+_AMBIGUOUS = re.compile(r'Ambiguous reference to column name "(.+?)"')
 _PREFIX = re.compile(r"^[A-Z][A-Za-z ]* Error: ")
 _OPERATOR = re.compile(r"[^A-Za-z0-9_]+")
 _OPERATORS = {"~~": "LIKE", "!~~": "NOT LIKE", "~~*": "ILIKE", "!~~*": "NOT ILIKE"}
@@ -54,6 +56,10 @@ def complaint_of(message: str) -> Complaint:
             hint=f"Add {match[1]} to GROUP BY, or aggregate it: any_value({match[1]}).",
             column=match[1],
         )
+    if match := _MISSING.search(text):
+        return Complaint("CQL-202", f'no column "{match[1]}"', column=match[1])
+    if match := _AMBIGUOUS.search(text):
+        return Complaint("CQL-203", f'column "{match[1]}" is ambiguous', column=match[1])
     if match := _TYPE.search(text):
         return Complaint("CQL-210", f'no type "{match[1]}"')
     if match := _SUBQUERY.search(text):

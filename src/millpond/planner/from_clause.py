@@ -9,8 +9,8 @@ from sqlglot import exp
 from millpond.cql import nodes
 from millpond.errors import MillpondError
 from millpond.model.windows import Period
-from millpond.planner.leaves import leaf_of, period_of, refuse_table_extras, sample_of
-from millpond.planner.names import is_plain
+from millpond.planner.leaves import leaf_of, period_of, sample_of
+from millpond.planner.names import spell
 from millpond.planner.placement import Placement, has_aggregate
 from millpond.planner.scope import Body, Leaf, Scope, Source, Step
 
@@ -60,7 +60,6 @@ class FromClause:
     ) -> list[Source]:
         """A chain of joins; `before` are the sources visible to the left of it."""
         for join in joins:
-            self._check_join(join)
             right = self._item(join.this, [*before, *left])
             left = self._join(join, left, right, before)
         return left
@@ -76,6 +75,10 @@ class FromClause:
         if join.method == "NATURAL":
             names = {c.lower() for s in left for c in s.columns}
             using = {c.lower() for s in right for c in s.columns if c.lower() in names}
+            if any(s.is_open for s in (*left, *right)):
+                # Names only DuckDB knows may be among those that join.
+                for source in (*left, *right):
+                    source.need_all()
         for identifier in join.args.get("using") or []:
             for side in (left, right):
                 if not any(s.place(identifier.name) is not None or s.is_open for s in side):
@@ -112,11 +115,6 @@ class FromClause:
                 )
             seen.add(name)
 
-    def _check_join(self, join: exp.Join) -> None:
-        for key in ("match_condition", "pivots", "expressions", "global_", "hint", "directed"):
-            if join.args.get(key):
-                raise self.resolver.error("CQL-219", "a join cannot have such a clause", join)
-
     def _item(self, node: exp.Expr, visible: list[Source]) -> list[Source]:
         self.scope.sources = list(visible)
         sources = self._sources(node, visible)
@@ -148,9 +146,7 @@ class FromClause:
         )
         self.resolver.used[".".join(p.name for p in node.parts)] = leaf.definition
         self.resolver.leaves.append(leaf)
-        node.this.set("this", leaf.definition.name)
-        if not is_plain(leaf.definition.name):
-            node.this.set("quoted", True)
+        spell(node.this, leaf.definition.name)
         columns = leaf.definition.schema.names
         if names:
             leaf.positional = True
@@ -182,13 +178,12 @@ class FromClause:
         leaf.before = bare(predicate)
 
     def _cte(self, node: exp.Table, cte: Cte, names: tuple[str, ...]) -> Source:
-        refuse_table_extras(node, self.resolver.text)
         if (window := node.args.get(nodes.WINDOW)) is not None:
             raise self._windowed_query(cte.node.alias, window)
         if (sample := node.args.get(nodes.STREAM_SAMPLE)) is not None:
             raise self._sampled_query(sample)
         body = self.resolver.read_cte(cte, self.period, node)
-        node.this.set("this", cte.node.alias)
+        spell(node.this, cte.node.alias)
         return _source(node.alias or cte.node.alias, body, body.renamed(names).columns)
 
     def _derived(self, node: exp.Subquery) -> Source:

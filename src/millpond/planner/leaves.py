@@ -10,11 +10,8 @@ from millpond.cql.places import span_of
 from millpond.errors import MillpondError, Span
 from millpond.model.schema import Schema
 from millpond.model.windows import Bound, Now, Period, Range, Rows, Unbounded, Window
-from millpond.planner.names import Names, did_you_mean, listed
+from millpond.planner.names import Names, did_you_mean, listed, spell
 from millpond.planner.scope import Leaf
-
-#: What of a table reference has a meaning here; anything else is refused.
-_TABLE_ARGS = {"this", "alias", "joins", "db", "catalog", nodes.WINDOW, nodes.STREAM_SAMPLE}
 
 
 def period_of(node: nodes.Period) -> Period:
@@ -40,9 +37,8 @@ def leaf_of(
             contradicts it, while in a subquery its own window is the nearer one and wins.
 
     Raises:
-        MillpondError: CQL-201, CQL-204, CQL-216, CQL-218, CQL-219 or CQL-301.
+        MillpondError: CQL-201, CQL-204, CQL-216, CQL-218 or CQL-301.
     """
-    refuse_table_extras(table, text)
     definition = _find(table, text, catalog)
     leaf = Leaf(table, definition)
     window = table.args.get(nodes.WINDOW)
@@ -85,34 +81,6 @@ def leaf_of(
     if sample is not None:
         leaf.sample = sample_of(sample)
     return leaf
-
-
-def refuse_table_extras(table: exp.Table, text: str) -> None:
-    """Refuses what SQL can say of a table and CQL cannot.
-
-    Raises:
-        MillpondError: CQL-219 or CQL-301.
-    """
-    if table.args.get("pivots"):
-        raise MillpondError(
-            "CQL-301", "PIVOT and UNPIVOT are not available yet", text=text, span=span_of(table)
-        )
-    for key, value in table.args.items():
-        if not value or key in _TABLE_ARGS:
-            continue
-        if key == "sample":
-            raise MillpondError(
-                "CQL-219",
-                "TABLESAMPLE cannot be used on a stream",
-                detail="Its choice would differ from call to call.",
-                hint="Write SAMPLE(p) for a fixed choice of p per cent of the elements.",
-                text=text,
-                span=span_of(value) or span_of(table),
-            )
-        clause = key.replace("_", " ").strip().upper()
-        raise MillpondError(
-            "CQL-219", f"{clause} cannot be used on a table here", text=text, span=span_of(table)
-        )
 
 
 def sample_of(sample: exp.Expr) -> float:
@@ -184,8 +152,8 @@ def _partition(column: exp.Expr, schema: Schema, stream: str, text: str) -> str:
     found = schema.find(column.name)
     if found is None:
         raise no_such_column(column, column.name, schema.names, stream, text)
-    identifier = column.this if isinstance(column, exp.Column) else column
-    identifier.set("this", found.name)
+    assert isinstance(column, exp.Identifier)
+    spell(column, found.name)
     return found.name
 
 

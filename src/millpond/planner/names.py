@@ -7,7 +7,10 @@ import re
 from collections.abc import Iterable
 from typing import Protocol
 
+from sqlglot import exp
+
 from millpond.catalog.objects import Definition
+from millpond.cql.printer import print_name
 
 
 class Names(Protocol):
@@ -56,6 +59,10 @@ def listed(names: Iterable[str], limit: int = 20) -> str:
     return f"{shown}, … ({len(every)} in all)" if len(every) > limit else shown
 
 
-def is_plain(name: str) -> bool:
-    """Whether a name can stand in SQL without quotes, keywords aside."""
-    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is not None
+def spell(identifier: exp.Identifier, name: str) -> None:
+    """Writes a name as it is declared, in quotes only where it needs them."""
+    identifier.set("this", name)
+    identifier.set("quoted", not _PLAIN.fullmatch(name) or print_name(name) != name)
+
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -12,7 +12,7 @@ from millpond.cql.durations import duration_text
 from millpond.model.time import format_instant
 from millpond.model.windows import Bound, Now, Period, Range, Rows, Unbounded, Window
 from millpond.planner.bound import BoundQuery, RelationLeaf, StreamLeaf
-from millpond.planner.patterns import MONOTONIC, RULES, STRICT, Edge, Pattern, window_edge
+from millpond.planner.patterns import MONOTONIC, RELATION, RULES, Edge, Pattern, window_edge
 from millpond.planner.placement import is_aggregate
 from millpond.planner.pushdown import conjuncts
 from millpond.planner.residual import LEAF, replace_literals
@@ -37,9 +37,8 @@ def operators_of(bound: BoundQuery) -> Operator:
     return _Plan(bound).root()
 
 
-def _apply(name: str, detail: str, *inputs: Operator, rule: str | None = None) -> Operator:
-    edge = RULES[rule or name]([i.edge for i in inputs])
-    return Operator(name, detail, edge, inputs)
+def _apply(name: str, detail: str, *inputs: Operator) -> Operator:
+    return Operator(name, detail, RULES[name]([i.edge for i in inputs]), inputs)
 
 
 class _Plan:
@@ -144,8 +143,6 @@ class _Plan:
             return _apply("negation", detail, left, right)
         if join.side in ("LEFT", "RIGHT", "FULL"):
             return _apply("outer join", detail or join.side, left, right)
-        if "relation" in (left.name, right.name):
-            return _apply("join", detail, left, right, rule="join with relation")
         return _apply("semijoin" if join.kind == "SEMI" else "join", detail, left, right)
 
     def _item(self, node: exp.Expr) -> Operator:
@@ -164,7 +161,7 @@ class _Plan:
 
     def _leaf(self, leaf: StreamLeaf | RelationLeaf) -> Operator:
         if isinstance(leaf, RelationLeaf):
-            return Operator("relation", leaf.relation, STRICT)
+            return Operator("relation", leaf.relation, RELATION)
         plan = Operator("stream", leaf.stream, MONOTONIC)
         if leaf.before is not None:
             plan = _apply("select", _text(leaf.before), plan)

@@ -91,6 +91,10 @@ def _strict(_: Sequence[Edge]) -> Edge:
     return STRICT
 
 
+#: What a retroactive relation gives: its updates are announced by nobody, so a join with it is
+#: STRICT by the rule of joins.
+RELATION = STRICT
+
 #: The output edge of every operator EXPLAIN shows, by its inputs' edges.
 RULES: dict[str, Callable[[Sequence[Edge]], Edge]] = {
     "select": _same,
@@ -104,7 +108,6 @@ RULES: dict[str, Callable[[Sequence[Edge]], Edge]] = {
     "group-by": _weak,
     "negation": _strict,
     "outer join": _strict,
-    "join with relation": _strict,
     "scalar subquery": _strict,
     "window function": _strict,
     "limit": _strict,

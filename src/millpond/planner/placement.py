@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from millpond.cql.places import span_of
 from millpond.errors import MillpondError
 from millpond.planner.functions import function_names
+from millpond.planner.marks import mark
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def check_placement(node: exp.Expr, place: Placement, text: str) -> None:
             detail="A window function is computed after WHERE, GROUP BY and aggregates.",
             hint="Compute it in a subquery, or filter with QUALIFY.",
             text=text,
-            span=span_of(node),
+            span=mark(node, text),
         )
     if not is_aggregate(node) or place.over:
         return
@@ -88,7 +88,7 @@ def check_placement(node: exp.Expr, place: Placement, text: str) -> None:
         else f"{place.clause} is evaluated row by row, before anything is aggregated.",
         hint=_hint(place.clause),
         text=text,
-        span=span_of(node),
+        span=mark(node, text),
     )
 
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from millpond.planner.from_clause import bare, is_row_by_row
+from millpond.planner.names import spell
 from millpond.planner.scope import Resolution, Scope, Source
 
 
@@ -83,7 +84,7 @@ def _push(
         }
         predicate = bare(conjunct)
         for column in predicate.find_all(exp.Column):
-            column.this.set("this", spelled[column.name])
+            spell(column.this, spelled[column.name])
         source.leaf.pushed.append(predicate)
     elif source.body is not None:
         _push_through(conjunct, source, found)
@@ -104,7 +105,7 @@ def _push_through(conjunct: exp.Expr, source: Source, found: list[Resolution | N
         origin = body.origins[place] if place is not None else None
         if origin is None:
             return
-        column.this.set("this", origin.column)
+        spell(column.this, origin.column)
         meaning[id(column)] = origin
     _push(inner, body.select, meaning, None)
 

@@ -15,33 +15,14 @@ from sqlglot import exp
 
 from millpond.catalog.objects import Definition
 from millpond.cql import nodes
-from millpond.cql.places import span_of
 from millpond.errors import MillpondError
 from millpond.model.windows import Period
 from millpond.planner.columns import resolve_column
 from millpond.planner.from_clause import FromClause
-from millpond.planner.names import Names
+from millpond.planner.marks import mark
+from millpond.planner.names import Names, spell
 from millpond.planner.placement import Placement, check_placement
 from millpond.planner.scope import Body, Leaf, Resolution, Scope, Source
-
-#: What of a SELECT has a meaning here; anything else is refused.
-_SELECT_ARGS = {
-    "with_",
-    "expressions",
-    "from_",
-    "joins",
-    "where",
-    "group",
-    "having",
-    "qualify",
-    "windows",
-    "order",
-    "limit",
-    "offset",
-    "distinct",
-    "operation_modifiers",
-    nodes.PERIOD,
-}
 
 
 @dataclass(eq=False)
@@ -51,10 +32,8 @@ class Cte:
     node: exp.CTE
     known: dict[str, Cte]
     parent: Scope | None
-    recursive: bool
     body: Body | None = None
     period: Period | None = None
-    running: bool = False
 
 
 @dataclass(eq=False)
@@ -103,13 +82,6 @@ class Resolver:
             case exp.Subquery():
                 body = self.query(node.this, parent, known, period)
                 self._outer_order(node, body, parent, known)
-            case nodes.RelationToStream():
-                raise self.error(
-                    "CQL-301",
-                    f"{node.args['kind']} inside a query is not available yet",
-                    node,
-                    hint=f"Write {node.args['kind']}(…) around the whole query.",
-                )
             case _:
                 raise self.error("CQL-219", "a query was expected here", node)
         for cte in named:
@@ -127,7 +99,7 @@ class Resolver:
         hint: str | None = None,
     ) -> MillpondError:
         """An error at a node."""
-        span = span_of(node) if node is not None else None
+        span = mark(node, self.text) if node is not None else None
         return MillpondError(
             code,
             primary,
@@ -143,12 +115,10 @@ class Resolver:
         Raises:
             MillpondError: CQL-218 where two readers give its streams different periods.
         """
-        if cte.running:
-            assert cte.body is not None
-        elif cte.body is None:
-            cte.running, cte.period = True, period
-            cte.body = self._cte_body(cte, period)
-            cte.running = False
+        if cte.body is None:
+            columns = cte.node.args["alias"].args.get("columns") or []
+            body = self.query(cte.node.this, cte.parent, cte.known, period)
+            cte.body, cte.period = body.renamed(tuple(c.name for c in columns)), period
         elif cte.period != period:
             raise self.error(
                 "CQL-218",
@@ -158,23 +128,6 @@ class Resolver:
             )
         cte.body.reads += 1
         return cte.body
-
-    def _cte_body(self, cte: Cte, period: Period | None) -> Body:
-        query = cte.node.this
-        if not isinstance(query, exp.Query):
-            raise self.error("CQL-219", "WITH names queries only", query)
-        names = tuple(c.name for c in cte.node.args["alias"].args.get("columns") or [])
-        if cte.recursive and isinstance(query, exp.SetOperation):
-            # The recursive branch reads what the first branch gives.
-            scopes, leaves = len(self.scopes), len(self.leaves)
-            first = self.query(query.left.copy(), cte.parent, cte.known, period)
-            del self.scopes[scopes:], self.leaves[leaves:]
-            cte.body = Body(first.columns, True, None).renamed(names)
-            cte.known = {**cte.known, cte.node.alias.lower(): cte}
-        body = self.query(query, cte.parent, cte.known, period).renamed(names)
-        if cte.body is not None:
-            body.reads = cte.body.reads + 1
-        return body
 
     def _ctes(
         self, node: exp.Expr, parent: Scope | None, known: dict[str, Cte]
@@ -190,8 +143,7 @@ class Resolver:
                 raise self.error(
                     "CQL-208", f'WITH names "{entry.alias}" twice', entry.args["alias"]
                 )
-            recursive = bool(clause.args.get("recursive"))
-            named[name] = Cte(entry, {**known, **named}, parent, recursive)
+            named[name] = Cte(entry, {**known, **named}, parent)
         return {**known, **named}, list(named.values())
 
     def _select(
@@ -201,7 +153,6 @@ class Resolver:
         known: dict[str, Cte],
         period: Period | None,
     ) -> Body:
-        self._refuse_extras(node)
         scope = Scope(node, parent, self.resolved)
         own = node.args.get(nodes.PERIOD)
         FromClause(self, scope, known, period, own).read()
@@ -234,20 +185,6 @@ class Resolver:
                     part, Scope(node, None, self.resolved), known, Placement("LIMIT", False)
                 )
 
-    def _refuse_extras(self, node: exp.Select) -> None:
-        for key, value in node.args.items():
-            if not value or key in _SELECT_ARGS:
-                continue
-            clause = "USING SAMPLE" if key == "sample" else key.strip("_").upper()
-            raise self.error(
-                "CQL-219",
-                f"{clause} cannot be used in a query",
-                value if isinstance(value, exp.Expr) else node,
-                hint="Write SAMPLE(p) behind a stream for a fixed choice of its elements."
-                if key == "sample"
-                else None,
-            )
-
     def _set_operation(
         self,
         node: exp.SetOperation,
@@ -265,18 +202,14 @@ class Resolver:
             )
         left = self.query(node.left, parent, known, period)
         right = self.query(node.right, parent, known, period)
-        columns = left.columns
-        if node.args.get("by_name"):
-            have = {c.lower() for c in columns}
-            columns += tuple(c for c in right.columns if c.lower() not in have)
-        elif not left.is_open and not right.is_open and len(columns) != len(right.columns):
+        if left.is_exact and right.is_exact and len(left.columns) != len(right.columns):
             raise self.error(
                 "CQL-219",
-                f"{node.key.upper()} of {len(columns)} and {len(right.columns)} columns",
+                f"{node.key.upper()} of {len(left.columns)} and {len(right.columns)} columns",
                 node.right,
                 detail="Both sides of a set operation have the same number of columns.",
             )
-        body = Body(columns, left.is_open or right.is_open, None)
+        body = Body(left.columns, left.is_open, None, is_exact=left.is_exact)
         self._outer_order(node, body, parent, known)
         return body
 
@@ -299,45 +232,27 @@ class Resolver:
         """Resolves the columns and subqueries of a scalar expression or clause."""
         check_placement(node, place, self.text)
         match node:
+            case exp.Column() if isinstance(node.this, exp.Star):
+                self._starred(node, scope)
             case exp.Column():
-                if isinstance(node.this, exp.Star):
-                    self._starred(node, scope)
-                    self._star(node.this, scope, known, place)
-                else:
-                    resolve_column(node, scope, self.text, aliases_first=place.aliases_first)
-                return
+                resolve_column(node, scope, self.text, aliases_first=place.aliases_first)
             case exp.Star():
                 if not isinstance(node.parent, exp.Count):
                     for source in scope.sources:
                         source.need_all()
-                self._star(node, scope, known, place)
-                return
-            case exp.Columns():
-                for source in scope.sources:
-                    source.need_all()
-                return
-            case exp.Query() | nodes.RelationToStream():
+            case exp.Query():
                 self.query(node, scope, known)
-                return
-            case exp.PropertyEQ() | exp.Kwarg():
-                self.expression(node.expression, scope, known, place.inside(node))
-                return
-            case exp.Placeholder() | exp.Parameter():
-                raise self.error("CQL-219", "a query cannot have parameters", node)
-        inner = place.inside(node)
-        for child in node.iter_expressions():
-            self.expression(child, scope, known, inner)
-
-    def _star(self, node: exp.Star, scope: Scope, known: dict[str, Cte], place: Placement) -> None:
-        for replacement in node.args.get("replace") or []:
-            self.expression(replacement.this, scope, known, place)
+            case _:
+                inner = place.inside(node)
+                for child in node.iter_expressions():
+                    self.expression(child, scope, known, inner)
 
     def _starred(self, node: exp.Column, scope: Scope) -> Source:
         name = node.table
         at: Scope | None = scope
         while at is not None:
             if source := at.named(name):
-                node.args["table"].set("this", source.name)
+                spell(node.args["table"], source.name)
                 source.need_all()
                 return source
             at = at.parent
@@ -363,9 +278,6 @@ class Resolver:
                 sources = (
                     scope.sources if isinstance(item, exp.Star) else [self._starred(item, scope)]
                 )
-                star = item if isinstance(item, exp.Star) else item.this
-                if any(star.args.get(k) for k in _STAR_EDITS):
-                    is_open, is_exact = True, False
                 is_open = is_open or any(s.is_open for s in sources)
                 is_exact = is_exact and all(s.body is None or s.body.is_exact for s in sources)
                 for source, column in _expanded(sources, scope.merged):
@@ -378,7 +290,7 @@ class Resolver:
             named = isinstance(item, exp.Alias) or plain
             columns.append(item.alias_or_name if named else "")
             is_open = is_open or not named
-            is_exact = is_exact and item.find(exp.Columns) is None and not _unnests(item)
+            is_exact = is_exact and not _unnests(item)
             kept = plain and found is not None and not found.outer and len(inner.parts) < 3
             origins.append(found if kept else None)
         return Body(
@@ -388,9 +300,6 @@ class Resolver:
             origins=tuple(origins) if is_exact else None,
             is_exact=is_exact,
         )
-
-
-_STAR_EDITS = ("except_", "replace", "rename", "ilike")
 
 
 def _expanded(sources: Iterable[Source], merged: set[str]) -> Iterator[tuple[Source, str]]:
