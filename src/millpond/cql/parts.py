@@ -131,8 +131,13 @@ PARTS: dict[type[exp.Expr], frozenset[str]] = {
 #: Types a value may be cast to.
 TYPES = {
     exp.DType[name]
-    for name in ["BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "INT128", "UTINYINT", "USMALLINT", "UINT", "UBIGINT", "UINT128", "FLOAT", "DOUBLE", "DECIMAL", "TEXT", "DATE", "TIME", "TIMESTAMP", "TIMESTAMPNTZ", "TIMESTAMPTZ", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "INTERVAL", "UUID", "VARBINARY"]
-}
+    for name in (
+        "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "INT128", "UTINYINT", "USMALLINT",
+        "UINT", "UBIGINT", "UINT128", "FLOAT", "DOUBLE", "DECIMAL", "TEXT", "DATE", "TIME",
+        "TIMESTAMP", "TIMESTAMPNTZ", "TIMESTAMPTZ", "TIMESTAMP_S", "TIMESTAMP_MS",
+        "TIMESTAMP_NS", "INTERVAL", "UUID", "VARBINARY",
+    )
+}  # fmt: skip
 
 #: What cannot nest deeper than its left operand's chain is long: printed in a loop.
 CHAINS = (exp.Binary, exp.SetOperation)
