@@ -21,7 +21,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from itertools import count
 from pathlib import Path
@@ -161,7 +161,8 @@ class EpochLog:
         for path in ready:
             file = self._directory / path
             arrow_file.forget(file)
-            file.unlink(missing_ok=True)
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
         reach("epoch.after_collect")
         return ready
 

@@ -20,7 +20,6 @@ Invariants:
 from __future__ import annotations
 
 import json
-import re
 import threading
 import time
 from collections import deque
@@ -36,17 +35,11 @@ from millpond.errors import MillpondError
 from millpond.state import arrow_file
 from millpond.state.database import Database
 from millpond.state.fail_points import reach
+from millpond.state.push_file import Pushed, hidden_path, numbers_in, visible_path, write_hidden
+from millpond.state.push_file import read_pushed as read_pushed
 
 #: How long an idempotency key is remembered, in microseconds.
 KEY_LIFETIME = 24 * 3_600 * 1_000_000
-
-_STREAM_KEY, _NUMBER_KEY, _ARRIVED_KEY = (
-    b"millpond.stream_id",
-    b"millpond.number",
-    b"millpond.arrived_at",
-)
-_HIDDEN = re.compile(r"\.(\d{12,})\.tmp")
-_VISIBLE = re.compile(r"(\d{12,})\.arrow")
 
 
 @dataclass(frozen=True)
@@ -84,16 +77,6 @@ class InboxRow:
     arrived_at: int
     bytes: int
     checksum: str
-
-
-@dataclass(frozen=True)
-class Pushed:
-    """A file of the inbox, read."""
-
-    number: int
-    stream_id: int
-    arrived_at: int
-    table: pa.Table
 
 
 @dataclass(eq=False)
@@ -136,7 +119,7 @@ class Inbox:
 
     def path(self, number: int) -> Path:
         """Where the streaming query finds a push."""
-        return self._directory / f"{number:012d}.arrow"
+        return visible_path(self._directory, number)
 
     def accept(
         self,
@@ -242,7 +225,8 @@ class Inbox:
         ]
         reach("inbox.before_collect")
         for number in numbers:
-            self.path(number).unlink(missing_ok=True)
+            with arrow_file.writing(self.path(number)):
+                self.path(number).unlink(missing_ok=True)
         reach("inbox.after_collect")
         if not numbers:
             return []
@@ -276,17 +260,10 @@ class Inbox:
                 self._turn.notify_all()
 
     def _write(self, push: _Push, table: pa.Table) -> arrow_file.FileMeta:
-        stream_id, _, _, _, arrived_at = push.columns
-        metadata = {
-            **(table.schema.metadata or {}),
-            _STREAM_KEY: str(stream_id).encode(),
-            _NUMBER_KEY: str(push.number).encode(),
-            _ARRIVED_KEY: str(arrived_at).encode(),
-        }
         reach("inbox.before_file")
-        hidden = self._hidden(push.number)
-        with arrow_file.writing(hidden):
-            file = arrow_file.write_bytes(hidden, table.replace_schema_metadata(metadata), True)
+        stream_id, _, _, _, arrived_at = push.columns
+        pushed = Pushed(push.number, stream_id, arrived_at, table)
+        file = write_hidden(self._directory, pushed)
         reach("inbox.after_file")
         return file
 
@@ -341,7 +318,7 @@ class Inbox:
                 self._acknowledge(group)
             else:
                 for push in group:
-                    self._hidden(push.number).unlink(missing_ok=True)
+                    hidden_path(self._directory, push.number).unlink(missing_ok=True)
             raise
         reach("inbox.after_commit")
         self._acknowledge(group)
@@ -362,13 +339,10 @@ class Inbox:
         while self._unnamed:
             number = self._unnamed[0]
             try:
-                self._hidden(number).rename(self.path(number))
+                hidden_path(self._directory, number).rename(self.path(number))
             except OSError:
                 return
             self._unnamed.popleft()
-
-    def _hidden(self, number: int) -> Path:
-        return self._directory / f".{number:012d}.tmp"
 
     def _recover(self) -> list[MillpondError]:
         """Finish acknowledged pushes, remove all traces of others, and say what is missing."""
@@ -378,18 +352,13 @@ class Inbox:
                 "SELECT number, done, bytes FROM inbox WHERE collected = 0 ORDER BY number"
             )
         }
-        hidden, visible = set(), set()
-        for file in self._directory.iterdir():
-            if match := _HIDDEN.fullmatch(file.name):
-                hidden.add(int(match[1]))
-            elif match := _VISIBLE.fullmatch(file.name):
-                visible.add(int(match[1]))
+        hidden, visible = numbers_in(self._directory)
         for number in sorted(hidden):
             if number in lengths and number not in visible:
-                self._hidden(number).rename(self.path(number))
+                hidden_path(self._directory, number).rename(self.path(number))
                 visible.add(number)
             else:
-                self._hidden(number).unlink()
+                hidden_path(self._directory, number).unlink()
         for number in sorted(visible - lengths.keys()):
             self.path(number).unlink()
         problems = []
@@ -404,22 +373,6 @@ class Inbox:
                     arrow_file.corrupt(file, f"It has {file.stat().st_size} of {length} bytes.")
                 )
         return problems
-
-
-def read_pushed(content: bytes | pa.Buffer) -> Pushed:
-    """The rows of an inbox file, given its bytes, and what the file says of itself.
-
-    Raises:
-        pyarrow.ArrowInvalid: the bytes are not an Arrow file.
-    """
-    table = pa.ipc.open_file(pa.BufferReader(content)).read_all()
-    metadata = table.schema.metadata
-    return Pushed(
-        number=int(metadata[_NUMBER_KEY]),
-        stream_id=int(metadata[_STREAM_KEY]),
-        arrived_at=int(metadata[_ARRIVED_KEY]),
-        table=table,
-    )
 
 
 def _inbox_row(push: _Push, accepted_at: int) -> tuple:

@@ -1,0 +1,86 @@
+"""The files of the inbox: their names, and what each says of itself.
+
+A push's file is hidden (`.<number>.tmp`, which Spark does not list) until it is acknowledged, and
+visible (`<number>.arrow`) from then on. Its stream, its number and the time of its arrival stand in
+the metadata of its schema, so that a task that gets only the bytes needs nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from millpond.state.arrow_file import FileMeta, write_bytes, writing
+
+_STREAM_KEY = b"millpond.stream_id"
+_NUMBER_KEY = b"millpond.number"
+_ARRIVED_KEY = b"millpond.arrived_at"
+_HIDDEN = re.compile(r"\.(\d{12,})\.tmp")
+_VISIBLE = re.compile(r"(\d{12,})\.arrow")
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """The rows of a push, and what its file says of them."""
+
+    number: int
+    stream_id: int
+    arrived_at: int
+    table: pa.Table
+
+
+def hidden_path(directory: Path, number: int) -> Path:
+    """Where a push lies before it is acknowledged."""
+    return directory / f".{number:012d}.tmp"
+
+
+def visible_path(directory: Path, number: int) -> Path:
+    """Where a push lies once it is acknowledged."""
+    return directory / f"{number:012d}.arrow"
+
+
+def numbers_in(directory: Path) -> tuple[set[int], set[int]]:
+    """The numbers of the hidden and of the visible pushes in a directory."""
+    hidden, visible = set(), set()
+    for file in directory.iterdir():
+        if match := _HIDDEN.fullmatch(file.name):
+            hidden.add(int(match[1]))
+        elif match := _VISIBLE.fullmatch(file.name):
+            visible.add(int(match[1]))
+    return hidden, visible
+
+
+def write_hidden(directory: Path, pushed: Pushed) -> FileMeta:
+    """Write a push's hidden file and sync it (its name is synced with those of its group).
+
+    Raises:
+        MillpondError: STORE-603, it cannot be written.
+    """
+    metadata = {
+        **(pushed.table.schema.metadata or {}),
+        _STREAM_KEY: str(pushed.stream_id).encode(),
+        _NUMBER_KEY: str(pushed.number).encode(),
+        _ARRIVED_KEY: str(pushed.arrived_at).encode(),
+    }
+    path = hidden_path(directory, pushed.number)
+    with writing(path):
+        return write_bytes(path, pushed.table.replace_schema_metadata(metadata), sync=True)
+
+
+def read_pushed(content: bytes | pa.Buffer) -> Pushed:
+    """The rows of an inbox file, given its bytes, and what the file says of itself.
+
+    Raises:
+        pyarrow.ArrowInvalid: the bytes are not an Arrow file.
+    """
+    table = pa.ipc.open_file(pa.BufferReader(content)).read_all()
+    metadata = table.schema.metadata
+    return Pushed(
+        number=int(metadata[_NUMBER_KEY]),
+        stream_id=int(metadata[_STREAM_KEY]),
+        arrived_at=int(metadata[_ARRIVED_KEY]),
+        table=table,
+    )
