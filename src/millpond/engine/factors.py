@@ -301,20 +301,21 @@ class _Reader:
             if column.type != "BOOLEAN":
                 raise Unfolded
             return column.name, points(Domain.BOOL, [1]), points(Domain.BOOL, [0])
-        if isinstance(node, exp.Is):
+        # A modifier that is not known here (SYMMETRIC, a subquery) may change the meaning.
+        modifiers = {k for k, v in node.args.items() if v} - _OPERANDS
+        if type(node) is exp.Like and modifiers <= {"negate"}:
+            name, true, false = self.prefix(node)
+            return (name, false, true) if modifiers else (name, true, false)
+        if modifiers:
+            raise Unfolded
+        if type(node) is exp.Is:
             return self.is_test(node)
-        if isinstance(node, exp.Between):
-            if node.args.get("symmetric"):
-                raise Unfolded
+        if type(node) is exp.Between:
             return self.between(node)
-        if isinstance(node, exp.In):
-            if {k for k, v in node.args.items() if v} - {"this", "expressions"}:
-                raise Unfolded
+        if type(node) is exp.In:
             return self.membership(node)
         if type(node) in _FLIPPED:
             return self.comparison(node)
-        if type(node) is exp.Like:
-            return self.prefix(node)
         raise Unfolded
 
     def operand(self, node: exp.Expression | None) -> tuple[Field, Domain]:
@@ -385,6 +386,9 @@ class _Reader:
             true = interval(domain, start, start[:-1] + bytes([start[-1] + 1]))
         return column.name, true, true.complement().intersection(NOT_NULL)
 
+
+#: The arguments of a predicate's node that are its operands.
+_OPERANDS = {"this", "expression", "expressions", "low", "high"}
 
 #: A pattern of LIKE that is a plain text, or one followed by `%`.
 _PREFIX = re.compile(r"([^%_\\]*)(%*)", re.DOTALL)

@@ -266,6 +266,6 @@ def _region_table(
         flip = np.array(flips, np.int64)
         bits = np.uint64(1) << (flip & 63).astype(np.uint64)
         np.bitwise_xor.at(table.reshape(-1), flip >> 6, bits)
-        np.bitwise_xor.accumulate(table[:-1], axis=0, out=table[:-1])
+    np.bitwise_xor.accumulate(table[:-1], axis=0, out=table[:-1])
     table[-1] = rest | bit_words(position for position, values in entries if values.nulls)
     return table
