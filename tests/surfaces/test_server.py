@@ -11,9 +11,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from millpond.api import server
 from millpond.api.client import connect
+from millpond.cli.main import app
 from millpond.errors import MillpondError
 
 HERE = Path(__file__).parent
@@ -22,10 +24,11 @@ HERE = Path(__file__).parent
 MILLPOND = """
 import sys, types
 sys.path.insert(0, sys.argv.pop(1))
-from fake_pond import FakePond
-from conftest import FLIGHTS_CSV
-def open_pond(store, **options):
-    pond = FakePond()
+store = sys.argv.pop(1)
+def open_pond(ignored, **options):
+    from conftest import FLIGHTS_CSV, SCHEMA, open_local
+    pond = open_local(store)
+    pond.execute(SCHEMA)
     pond.ingest_text("flights", FLIGHTS_CSV, "csv")
     close = pond.close
     pond.close = lambda: (close(), print("pond closed", file=sys.stderr))
@@ -38,9 +41,9 @@ main()
 """
 
 
-def start(*arguments: str, **options) -> subprocess.Popen[str]:
+def start(store: Path, *arguments: str, **options) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", MILLPOND, str(HERE), *arguments],
+        [sys.executable, "-c", MILLPOND, str(HERE), str(store), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -49,39 +52,24 @@ def start(*arguments: str, **options) -> subprocess.Popen[str]:
     )
 
 
-def test_serve_in_a_thread(pond):
-    listener = server.bind("127.0.0.1", 0)
-    up, urls = threading.Event(), []
-    servers = []
+def test_serve_until_a_signal(pond):
+    seen = []
 
-    def on_ready(url: str) -> None:
-        urls.append(url)
-        up.set()
+    def visit(url: str) -> None:
+        # The server's loop is this thread's: whoever calls it is another.
+        def call() -> None:
+            with connect(url) as remote:
+                remote.register("SELECT carrier FROM flights", "q")
+                seen.append(len(remote.query("q").invoke()))
+            signal.raise_signal(signal.SIGTERM)
 
-    def run() -> None:
-        servers.append(server.serve(pond, listener=listener, on_ready=on_ready))
+        threading.Thread(target=call).start()
 
-    original = server.Server.startup
-
-    async def startup(self, sockets=None):
-        servers.append(self)
-        await original(self, sockets)
-
-    patch = pytest.MonkeyPatch()
-    patch.setattr(server.Server, "startup", startup)
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        assert up.wait(10)
-        with connect(urls[0]) as remote:
-            remote.register("SELECT carrier FROM flights", "q")
-            assert len(remote.query("q").invoke()) == 3
-        assert httpx.get(f"{urls[0]}/healthz").json() == {"status": "alive"}
-    finally:
-        servers[0].should_exit = True
-        thread.join(15)
-        patch.undo()
-    assert servers[1] is None
+    before = signal.getsignal(signal.SIGTERM)
+    ended_by = server.serve(pond, port=0, on_ready=visit)
+    assert (ended_by, seen) == (signal.SIGTERM, [3])
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert pond.ready
 
 
 def test_a_port_in_use():
@@ -100,35 +88,21 @@ def test_a_host_that_is_not_here():
         server.bind("127.0.0.1", 70_000)
 
 
-def url_in(line: str) -> str:
-    assert line.startswith("Millpond is ready: console http://127.0.0.1:")
-    return line.split()[4].rstrip("/")
-
-
-def test_the_command_serves_the_shell_and_ends_gracefully():
-    with start("serve", "--port", "0", "--token", "t") as process:
-        url = url_in(process.stdout.readline())
+def test_the_command_serves_the_shell_and_ends_gracefully(tmp_path):
+    with start(tmp_path / "s", "serve", "--port", "0", "--token", "t") as process:
+        line = process.stdout.readline()
+        assert line.startswith("Millpond is ready: console http://127.0.0.1:")
+        url = line.split()[4].rstrip("/")
         assert httpx.get(f"{url}/v1/queries").status_code == 401
-        with start("shell", "--url", url, "--token", "t", stdin=subprocess.PIPE) as shell:
-            script = "SELECT carrier,\n  number FROM flights;\nSELECT x FROM nope;\n\\h\n\\q\n"
-            shown, complaints = shell.communicate(script, timeout=20)
+        script = "SELECT carrier,\n  number FROM flights;\nSELECT x FROM nope;\n\\h\n\\q\n"
+        shell = CliRunner().invoke(app, ["shell", "--url", url, "--token", "t"], input=script)
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=20)
-    assert "9007199254740993" in shown
-    assert "3 rows as of 2026-03-01 12:00:00, final" in shown
-    assert complaints.startswith("CQL-201")
-    assert shell.returncode == 1
+    assert "9007199254740993" in shell.stdout
+    assert "3 rows as of 2026-03-01 11:45:00, not final" in shell.stdout
+    assert shell.stderr.startswith("CQL-201")
+    assert shell.exit_code == 1
     assert process.returncode == 0
     assert out == ""
-    assert err.splitlines()[-1] == "pond closed"
-    assert "Traceback" not in err
-
-
-def test_an_interrupt_closes_the_pond():
-    with start("serve", "--port", "0") as process:
-        url_in(process.stdout.readline())
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
-    assert process.returncode == 130
     assert err.splitlines()[-1] == "pond closed"
     assert "Traceback" not in err
