@@ -7,7 +7,7 @@ The service decides *what* happens to a batch (`Pipeline`); a runtime decides *w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -51,8 +51,8 @@ class Pipeline(Protocol):
         """The batch is over, committed or not. Harmless when called twice."""
         ...
 
-    def pending_inbox(self, names: Iterable[str]) -> list[str]:
-        """Those of the inbox files that are acknowledged and not committed, in order."""
+    def waiting_pushes(self) -> frozenset[int]:
+        """The numbers of the pushes that are acknowledged and part of no epoch yet."""
         ...
 
     def stopped(self, stream_id: int, reason: Exception) -> None:

@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.catalog.objects import REJECTS_SCHEMA
 from millpond.engine.ingress import Admission, Admitted, admit
 from millpond.engine.match import match
+from millpond.engine.matches import Passage
 from millpond.engine.query_stem import StemSnapshot
 from millpond.engine.scalar import ScalarEvaluator
 from millpond.model.schema import Schema
@@ -88,7 +90,7 @@ class Built:
     matches: FileMeta | None = None
     upto: int = 0
     failed: dict[int, str] = field(default_factory=dict)
-    stats: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    stats: dict[str, Passage] = field(default_factory=dict)
     matched: int = 0
 
 
@@ -185,9 +187,7 @@ class _Builder:
         file = write_arrow(new_path(Path(self._store), "rejects"), rejects)
         stamps = table["__ts"].to_numpy()
         runs = tuple(self._runs["rejects"])
-        return Built(
-            self._plan.stream_id, "rejects", file, int(stamps[0]), int(stamps[-1]), runs
-        )
+        return Built(self._plan.stream_id, "rejects", file, int(stamps[0]), int(stamps[-1]), runs)
 
 
 def in_time_order(elements: pa.Table) -> pa.Table:
@@ -210,10 +210,11 @@ def _write_segment(
 ) -> Built:
     ts = elements["__ts"].to_numpy()
     file = write_arrow(new_path(Path(store), "segments"), elements)
-    matches, found = None, None
+    matches, found, table = None, None, None
     if stem is not None and len(stem.slots):
         found = match(elements, stem, ScalarEvaluator.shared(), order=order)
-        matches = write_arrow(new_path(Path(store), "matches"), found.to_table())
+        table = found.to_table()
+        matches = write_arrow(new_path(Path(store), "matches"), table)
     return Built(
         stream_id,
         "data",
@@ -225,7 +226,7 @@ def _write_segment(
         upto,
         found.failed if found else {},
         found.stats if found else {},
-        found.total if found else 0,
+        int(pc.sum(table["count"]).as_py() or 0) if table is not None else 0,
     )
 
 

@@ -52,7 +52,7 @@ class Handle:
     def describe(self) -> dict[str, Any]:
         """What the catalog knows of the query."""
         definition = self.definition
-        output = self._pond.registrar.bind(self._pond.log.version, definition.text).output
+        output = self._pond.registrar.bind(definition.text).output
         return {
             "id": definition.id,
             "name": definition.name,

@@ -62,7 +62,8 @@ class Intake:
         """Accept rows; returns when they are durable, with the receipt and the inbox number.
 
         Raises:
-            MillpondError: POND-407 for a stream with a source, DATA-503 for a reused key, STORE-603.
+            MillpondError: POND-407 for a stream with a source, DATA-503 for a reused key,
+                STORE-603 when the disk is full.
         """
         if stream.source is not None:
             raise MillpondError(
@@ -119,7 +120,7 @@ class Intake:
                 pack(nothing),
                 after.high,
                 after.heartbeat,
-                after.arrived_at,
+                after.arrived_at or 0,
             ).number
             self._settle(stream.id, number, token, after)
             return number
@@ -144,17 +145,16 @@ class Intake:
 
     # -- for the pipeline ----------------------------------------------------------------------
 
-    def pending(self, names: Iterable[str]) -> list[str]:
-        """Those of the inbox's files that still wait for their epoch, in order of acceptance.
+    def acknowledged(self) -> frozenset[int]:
+        """The pushes that wait for their epoch.
 
-        A file is visible a moment before its push has returned, so an acknowledged number that is
-        not known here yet is waited for, never passed over.
+        A push's file is visible a moment before the push has returned, so one that is not known
+        here yet is waited for, never passed over.
         """
-        numbered = {int(name.split(".")[0]): name for name in names}
-        acknowledged = {r.number for r in self._inbox.pending()} & numbered.keys()
+        numbers = frozenset(row.number for row in self._inbox.pending())
         with self._accepted:
-            self._accepted.wait_for(lambda: self._known(acknowledged))
-        return [numbered[number] for number in sorted(acknowledged)]
+            self._accepted.wait_for(lambda: self._known(numbers))
+        return numbers
 
     def _known(self, numbers: Iterable[int]) -> bool:
         with self._lock:
@@ -241,7 +241,6 @@ def _receipt(admitted: Admitted) -> dict[str, Any]:
         "accepted": admitted.elements.num_rows,
         "rejected": admitted.rejects.num_rows,
         "rejects": [
-            {"row": int(row), "reason": reason}
-            for row, reason in zip(shown, reasons, strict=True)
+            {"row": int(row), "reason": reason} for row, reason in zip(shown, reasons, strict=True)
         ],
     }

@@ -11,9 +11,11 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import exp
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.factors import Factors, factorize
@@ -56,7 +58,7 @@ class Prepared:
 def leaf_factors(leaf: StreamLeaf, stream: StreamDef) -> Factors | None:
     """The factors a leaf is matched on; None when every element matches."""
     predicate = leaf.predicate
-    return None if predicate is None else factorize(predicate, stream.schema)
+    return None if predicate is None else factorize(cast(exp.Expression, predicate), stream.schema)
 
 
 def default_seed(bound: BoundQuery) -> int:
@@ -97,7 +99,7 @@ class Invoker:
             now = self._now(version, streams, moment)
             instant = now if at is None else at
             slices: dict[str, pa.Table] = {}
-            since = BEGINNING
+            since: int = BEGINNING
             for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
                 since = max(since, self._missing(version, leaf, stream, instant))
                 slices[leaf.table] = self._slice(version, query, number, stream, instant)

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.engine.factors import Factors
-from millpond.engine.match import MatchReader, match
+from millpond.engine.match import match
+from millpond.engine.matches import MatchReader
 from millpond.engine.query_stem import StemSnapshot
 from millpond.engine.scalar import ScalarEvaluator
 from millpond.engine.slices import sampled

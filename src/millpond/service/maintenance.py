@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 from collections import defaultdict
 from dataclasses import replace
@@ -26,7 +27,7 @@ from millpond.service.stems import QueryStems
 from millpond.state.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.inbox import Inbox
-from millpond.state.retention import expired
+from millpond.state.retention import expiry
 from millpond.state.segment_tree import plan_merges
 from millpond.state.version import SegmentRef, Version
 
@@ -138,7 +139,7 @@ class Maintenance:
     def _backfill(
         self, version: Version, stream_id: int, low: int, segments: list[SegmentRef]
     ) -> None:
-        stem, upto = self._stems.part(version, stream_id, low)
+        stem, upto, files = self._stems.part(version, stream_id, low)
         if stem is None:
             return
         jobs = [
@@ -159,7 +160,7 @@ class Maintenance:
                 matches=[match_ref(d.segment_id, d.low, d.upto, d.file) for d in done],
             )
         )
-        stem.unlink(missing_ok=True)
+        shutil.rmtree(files[0].parent, ignore_errors=True)
         for item in done:
             self.suspend_failed(stream_id, item.failed)
 
@@ -202,9 +203,7 @@ class Maintenance:
 
     def _replace(self, plan: tuple[SegmentRef, ...], item: tasks.Merged) -> None:
         built = item.built
-        segment = segment_ref(
-            built, ((0, 0),), level=item.level, epoch=max(s.epoch for s in plan)
-        )
+        segment = segment_ref(built, ((0, 0),), level=item.level, epoch=max(s.epoch for s in plan))
         matches = []
         if built.matches is not None:
             matches.append(match_ref(new_segment_id(0), 0, built.upto, built.matches))
@@ -230,24 +229,20 @@ class Maintenance:
             return False
         keep_from = needed if stream.retain is None else min(needed, clock.high - stream.retain)
         segments = version.segments(stream_id)
-        gone = expired(segments, keep_from, stream.retain_rows)
-        if not gone:
+        due = expiry(segments, clock.kept_from, keep_from, stream.retain_rows)
+        if not due.segment_ids:
             return False
-        youngest = max(s.max_ts for s in segments if s.id in set(gone))
 
         def change(now: Version) -> EpochChange:
-            held = now.clock(stream_id)
-
-
-            after = replace(held, kept_from=max(held.kept_from, youngest + 1))
-            return EpochChange(kind="expire", expired=gone, clocks={stream_id: after})
+            after = replace(now.clock(stream_id), kept_from=due.kept_from)
+            return EpochChange(kind="expire", expired=due.segment_ids, clocks={stream_id: after})
 
         self._log.commit(change)
         return True
 
     def _needed_from(self, version: Version, stream: StreamDef, high: int) -> int:
         """The instant from which registered windows need the stream; BEGINNING for everything."""
-        needed = high
+        needed = high + 1
         for query in version.queries.values():
             if not any(x.stream_id == stream.id for x in version.leaves(query.id)):
                 continue
@@ -256,11 +251,9 @@ class Maintenance:
                 return BEGINNING
         return needed
 
-    def _query_needs(
-        self, version: Version, query: QueryDef, stream: StreamDef, high: int
-    ) -> int:
-        needed = high
-        for leaf in self._registrar.bind(version, query.text).streams:
+    def _query_needs(self, version: Version, query: QueryDef, stream: StreamDef, high: int) -> int:
+        needed = high + 1
+        for leaf in self._registrar.bind(query.text).streams:
             if leaf.stream.lower() != stream.name.lower():
                 continue
             match leaf.window:
@@ -294,5 +287,3 @@ def shares(segments: list[SegmentRef], count: int) -> list[list[SegmentRef]]:
         dealt[least].append(segment)
         rows[least] += segment.rows
     return dealt
-
-

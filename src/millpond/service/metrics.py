@@ -30,12 +30,16 @@ class Metrics:
             "millpond_rejects", "Rows rejected", ["stream"], registry=self.registry
         )
         self._matches = Counter(
-            "millpond_matches", "Pairs of element and predicate matched", ["stream"],
+            "millpond_matches",
+            "Pairs of element and predicate matched",
+            ["stream"],
             registry=self.registry,
         )
         self._epochs = Counter("millpond_batches", "Batches committed", registry=self.registry)
         self._invocations = Histogram(
-            "millpond_invocation_seconds", "Time to answer", buckets=_SECONDS,
+            "millpond_invocation_seconds",
+            "Time to answer",
+            buckets=_SECONDS,
             registry=self.registry,
         )
         self.registry.register(self)

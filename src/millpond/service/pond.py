@@ -294,7 +294,9 @@ class Pond:
                     "rows": clock.next_seq,
                     "rejected": clock.rejected,
                     "kept": sum(s.rows for s in segments),
-                    "heartbeat": None if reached <= time.BEGINNING else time.format_instant(reached),
+                    "heartbeat": None
+                    if reached <= time.BEGINNING
+                    else time.format_instant(reached),
                     "segments": len(segments),
                     "slots": len(version.slots(stream.id)),
                     "state": _state(stream, clock.ended, trouble),
@@ -426,7 +428,7 @@ class Pond:
 
     def explain_query(self, definition: QueryDef, level: str) -> str:
         version = self.log.version
-        bound = self.registrar.bind(version, definition.text)
+        bound = self.registrar.bind(definition.text)
         facts: dict[str, Any] = {"query": definition.name, "leaves": []}
         for leaf, ref in zip(bound.streams, version.leaves(definition.id), strict=True):
             segments = version.segments(ref.stream_id)
@@ -451,7 +453,7 @@ class Pond:
         return explain(bound, level, **facts)
 
     def explain_text(self, text: str, level: str) -> str:
-        return explain(self.registrar.bind(self.log.version, text), level)
+        return explain(self.registrar.bind(text), level)
 
     def stream_row(self, version: Version, stream: StreamDef) -> tuple[object, ...]:
         """A line of SHOW STREAMS."""
@@ -555,4 +557,3 @@ def _state(stream: StreamDef, ended: bool, trouble: Exception | None) -> str:
     if trouble is not None:
         return "stopped"
     return "ended" if ended else "running"
-

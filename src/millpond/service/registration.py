@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
 from millpond.engine.factors import Factors
 from millpond.engine.residual import Limits
 from millpond.errors import MillpondError, Span
@@ -21,7 +21,7 @@ from millpond.planner.names import did_you_mean
 from millpond.planner.templates import Binder
 from millpond.service.invocation import Prepared, default_seed, leaf_factors
 from millpond.service.options import check_options
-from millpond.service.stems import QueryStems, pack_factors, unpack_factors
+from millpond.service.stems import QueryStems, pack_factors, slot_key, unpack_factors
 from millpond.state.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import DATA, LeafRef, SlotRef, Version
@@ -47,7 +47,7 @@ class Registrar:
         self._stems = stems
         self._clock = clock
         self._lock = threading.RLock()
-        self._binder = Binder()
+        self._binder = Binder(_Current(log))
         self._prepared: dict[int, Prepared] = {}
         self.on_change: Callable[[], None] = lambda: None
 
@@ -80,14 +80,16 @@ class Registrar:
                     add_leaves=batch.leaves,
                 )
             )
-            self._stems.use((leaf.stream_id, leaf.slot) for leaf in batch.leaves if leaf.slot is not None)
+            self._stems.use(
+                (leaf.stream_id, leaf.slot) for leaf in batch.leaves if leaf.slot is not None
+            )
             self._prepared.update(batch.prepared)
         self.on_change()
         return batch.definitions
 
     def _one(self, version: Version, batch: _Batch, request: Request, taken: set[str]) -> None:
         options = check_options(request.options or {}, request.statement)
-        bound = self.bind(version, request.text)
+        bound = self.bind(request.text)
         _refuse_to_stream(bound)
         id = batch.next_id()
         name = request.name or f"q{id}"
@@ -164,7 +166,7 @@ class Registrar:
 
     def _replace(self, altered: QueryDef) -> None:
         version = self._log.version
-        bound = self.bind(version, altered.text)
+        bound = self.bind(altered.text)
         batch = _Batch(version, self._log.next_id, self._clock())
         prepared = self._place(version, batch, altered, bound)
         before = self._slots_of(altered.id)
@@ -212,16 +214,14 @@ class Registrar:
         found = self._prepared.get(definition.id)
         if found is None:
             version = self._log.version
-            bound = self.bind(version, definition.text)
+            bound = self.bind(definition.text)
             slots = [x.slot for x in version.leaves(definition.id)]
             factors: list[Factors | None] = []
             for leaf, slot in zip(bound.streams, slots, strict=True):
                 stream = version.find(leaf.stream)
                 assert isinstance(stream, StreamDef)
                 ref = version.slot(stream.id, slot) if slot is not None else None
-                factors.append(
-                    unpack_factors(ref.factors) if ref else leaf_factors(leaf, stream)
-                )
+                factors.append(unpack_factors(ref.factors) if ref else leaf_factors(leaf, stream))
             found = _prepared(definition, bound, factors, slots)
             self._prepared[definition.id] = found
         return found
@@ -229,7 +229,7 @@ class Registrar:
     def once(self, text: str) -> Prepared:
         """A query asked once: matches of a standing query with an equal predicate are used."""
         version = self._log.version
-        bound = self.bind(version, text)
+        bound = self.bind(text)
         _refuse_to_stream(bound)
         factors: list[Factors | None] = []
         slots: list[int | None] = []
@@ -237,14 +237,14 @@ class Registrar:
             stream = version.find(leaf.stream)
             assert isinstance(stream, StreamDef)
             found = leaf_factors(leaf, stream)
-            same = version.slot_of_key(stream.id, found.key) if found is not None else None
+            same = version.slot_of_key(stream.id, slot_key(found)) if found is not None else None
             factors.append(found)
             slots.append(same.slot if same else None)
         return Prepared(bound, tuple(factors), tuple(slots), default_seed(bound), Limits())
 
-    def bind(self, version: Version, text: str) -> BoundQuery:
-        """Resolve a query's names and types against a version."""
-        return self._binder.bind(text, version)
+    def bind(self, text: str) -> BoundQuery:
+        """Resolve a query's names and types against the current version."""
+        return self._binder.bind(text)
 
     def find(self, name: str, text: str | None = None, span: Span | None = None) -> QueryDef:
         """The standing query of a name. Raises CQL-201 or CQL-216."""
@@ -278,13 +278,24 @@ class Registrar:
             if isinstance(definition, StreamDef):
                 uses = any(x.stream_id == definition.id for x in version.leaves(query.id))
             else:
-                bound = self.bind(version, query.text)
-                uses = any(
-                    r.relation.lower() == definition.name.lower() for r in bound.relations
-                )
+                bound = self.bind(query.text)
+                uses = any(r.relation.lower() == definition.name.lower() for r in bound.relations)
             if uses:
                 users.append(query.name)
         return users
+
+
+class _Current:
+    """The names of whatever version is current."""
+
+    def __init__(self, log: EpochLog) -> None:
+        self._log = log
+
+    def find(self, name: str) -> Definition | None:
+        return self._log.version.find(name)
+
+    def names(self) -> list[str]:
+        return self._log.version.names()
 
 
 class _Batch:
@@ -302,7 +313,7 @@ class _Batch:
 
     def slot(self, version: Version, stream_id: int, factors: Factors) -> int:
         """The slot of these factors: an equal predicate's, or a new one."""
-        key = factors.key
+        key = slot_key(factors)
         shared = version.slot_of_key(stream_id, key)
         if shared is not None:
             return shared.slot
@@ -343,5 +354,3 @@ def _refuse_to_stream(bound: BoundQuery) -> None:
             text=bound.text,
             span=Span(0, len(bound.to_stream)),
         )
-
-

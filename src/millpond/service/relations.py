@@ -22,7 +22,7 @@ from millpond.service.sequencer import relative
 from millpond.state.arrow_file import FileMeta, open_arrow
 from millpond.state.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
-from millpond.state.relation_log import fold, write_delta
+from millpond.state.relation_log import ends, fold, write_delta
 from millpond.state.version import RelationDelta, Version
 
 _DELTAS = 64
@@ -61,12 +61,11 @@ class Relations:
         if cached is not None and cached[0] is deltas:
             return cached[1]
         if deltas:
-            table = fold([open_arrow(self._store / d.path, d.checksum) for d in deltas])
+            opened = [open_arrow(self._store / d.path, d.checksum) for d in deltas]
+            table = fold(opened, relation.schema.to_arrow())
         else:
             table = _rows(relation, relation.schema.to_arrow().empty_table(), 0, BEGINNING, END)
-        held = Held(
-            table.combine_chunks(), table["__from"].to_numpy(), table["__to"].to_numpy()
-        )
+        held = Held(table.combine_chunks(), table["__from"].to_numpy(), table["__to"].to_numpy())
         with self._lock:
             self._cache[relation.id] = (deltas, held)
         return held
@@ -86,7 +85,7 @@ class Relations:
 
         def change(held: Held) -> tuple[pa.Table, pa.Table]:
             added = _rows(relation, rows, _next_rid(held), at, END)
-            return added, _ends(np.empty(0, np.int64), at)
+            return added, ends((), at)
 
         return self._change("insert", relation, change)
 
@@ -95,7 +94,7 @@ class Relations:
 
         def change(held: Held) -> tuple[pa.Table, pa.Table]:
             chosen = self._chosen(relation, held, where, at)
-            return held.table.slice(0, 0), _ends(chosen["__rid"].to_numpy(), at)
+            return held.table.slice(0, 0), ends(chosen["__rid"].to_pylist(), at)
 
         return self._change("delete", relation, change)
 
@@ -122,7 +121,7 @@ class Relations:
             # A row that was going to end later still does, under its new values.
             column = added.schema.get_field_index("__to")
             added = added.set_column(column, "__to", chosen["__to"])
-            return added, _ends(chosen["__rid"].to_numpy(), at)
+            return added, ends(chosen["__rid"].to_pylist(), at)
 
         return self._change("update", relation, change)
 
@@ -132,13 +131,11 @@ class Relations:
 
         def change(held: Held) -> tuple[pa.Table, pa.Table]:
             added = _rows(relation, rows, _next_rid(held), at, END)
-            return added, _ends(np.empty(0, np.int64), at)
+            return added, ends((), at)
 
         return self._change("load", relation, change)
 
-    def _chosen(
-        self, relation: RelationDef, held: Held, where: str | None, at: int
-    ) -> pa.Table:
+    def _chosen(self, relation: RelationDef, held: Held, where: str | None, at: int) -> pa.Table:
         alive = held.table.filter(pa.array((held.starts <= at) & (at < held.ends)))
         if where is None:
             return alive
@@ -159,13 +156,12 @@ class Relations:
             if not added.num_rows and not ended.num_rows:
                 return 0
             self._check_keys(relation, held, added, ended)
-            directory = self._store / "relations"
             if len(deltas) >= _DELTAS:
-                file = write_delta(directory, _after(held.table, added, ended), _ends_none())
-                dropped = [d.path for d in deltas]
+                file = write_delta(self._store, _after(held.table, added, ended))
+                dropped = deltas
             else:
-                file = write_delta(directory, added, ended)
-                dropped = []
+                file = write_delta(self._store, added, ended)
+                dropped = ()
             delta = RelationDelta(
                 relation.id, 0, relative(file.path), file.checksum, file.rows, file.bytes
             )
@@ -228,19 +224,6 @@ def _rows(relation: RelationDef, rows: pa.Table, rid: int, start: int, end: int)
     table = table.append_column("__rid", pa.array(np.arange(rid, rid + count, dtype=np.int64)))
     table = table.append_column("__from", pa.array(np.full(count, start, dtype=np.int64)))
     return table.append_column("__to", pa.array(np.full(count, end, dtype=np.int64)))
-
-
-def _ends(rids: np.ndarray, at: int) -> pa.Table:
-    return pa.table(
-        {
-            "__rid": pa.array(rids, pa.int64()),
-            "__to": pa.array(np.full(len(rids), at, dtype=np.int64)),
-        }
-    )
-
-
-def _ends_none() -> pa.Table:
-    return _ends(np.empty(0, np.int64), 0)
 
 
 def _after(kept: pa.Table, added: pa.Table, ended: pa.Table) -> pa.Table:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -127,8 +127,8 @@ class Sequencer:
         if plan.token is not None:
             self._promises.release(plan.token)
 
-    def pending_inbox(self, names: Iterable[str]) -> list[str]:
-        return self._intake.pending(names)
+    def waiting_pushes(self) -> frozenset[int]:
+        return self._intake.acknowledged()
 
     def stopped(self, stream_id: int, reason: Exception) -> None:
         self.troubles[stream_id] = reason
@@ -147,6 +147,16 @@ class Sequencer:
         """H as readers of `version` may rely on it; `moment` was captured before it was pinned."""
         reached = heartbeat.current(progress_of(version.clock(stream.id)), stream, moment.now)
         return moment.cap(stream.id, reached)
+
+    def promise(self, stream: StreamDef, at: int) -> None:
+        """`HEARTBEAT … AT at` on a stream with a source; its lock is held by the caller."""
+
+        def change(version: Version) -> EpochChange:
+            clock = version.clock(stream.id)
+            after = with_progress(clock, heartbeat.promised(progress_of(clock), at))
+            return EpochChange(kind="heartbeat", clocks={stream.id: after})
+
+        self._log.commit(change)
 
     def end(self, stream: StreamDef) -> None:
         """A bounded source was read to its end: H = +∞."""
@@ -222,9 +232,7 @@ def source_key(stream: StreamDef) -> str:
     return f"stream:{stream.id}"
 
 
-def number_runs(
-    built: Sequence[Built], base: int
-) -> tuple[int, list[tuple[tuple[int, int], ...]]]:
+def number_runs(built: Sequence[Built], base: int) -> tuple[int, list[tuple[tuple[int, int], ...]]]:
     """Give every run of every segment its place in the stream's arrival sequence.
 
     Runs are laid in the order of (split key, offset). Returns the next free number and, per

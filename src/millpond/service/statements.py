@@ -20,7 +20,6 @@ from millpond.service.registration import Request
 from millpond.service.relations import quoted
 from millpond.service.results import StatementResult
 from millpond.service.sequencer import progress_of, source_key
-from millpond.state.epoch_change import EpochChange
 from millpond.state.version import Version
 
 if TYPE_CHECKING:
@@ -155,9 +154,7 @@ class Executor:
         count = self._pond.relations_state.insert(found, rows, at)
         return _message("insert", found.name, f"{count} rows inserted")
 
-    def _values(
-        self, statement: statements.Insert, target: StreamDef | RelationDef
-    ) -> pa.Table:
+    def _values(self, statement: statements.Insert, target: StreamDef | RelationDef) -> pa.Table:
         """The rows of VALUES in the target's columns; missing columns are NULL."""
         names = [f.name for f in target.schema.fields]
         given = statement.columns or tuple(names)
@@ -240,7 +237,7 @@ class Executor:
         text = print_query(value)
         probe = f"SELECT * FROM {name} WHERE {text}" if boolean else f"SELECT {text} FROM {name}"
         try:
-            self._pond.registrar.bind(self._pond.log.version, probe)
+            self._pond.registrar.bind(probe)
         except MillpondError as error:
             error.text, error.span = statement.text, None
             start = statement.text.find(text)
@@ -292,22 +289,26 @@ class Executor:
                 )
             case "relations":
                 rows = [
-                    (r.name, ", ".join(r.primary_key), r.source.format if r.source else "statements")
+                    (
+                        r.name,
+                        ", ".join(r.primary_key),
+                        r.source.format if r.source else "statements",
+                    )
                     for r in version.relations.values()
                 ]
                 return _table(["name", "primary key", "source"], rows)
             case "queries":
-                rows = [
+                queries = [
                     (q.name, _state(q), q.options.get("materialize", "lazy"), q.text)
                     for q in version.queries.values()
                 ]
-                return _table(["name", "state", "materialize", "query"], rows)
+                return _table(["name", "state", "materialize", "query"], queries)
         raise _later(statement, f"SHOW {statement.what.upper()}", "There are none yet.")
 
     def _describe(self, statement: statements.Describe) -> StatementResult:
         found = self._pond.log.version.find(statement.name)
         if isinstance(found, QueryDef):
-            schema = self._pond.registrar.bind(self._pond.log.version, found.text).output
+            schema = self._pond.registrar.bind(found.text).output
         else:
             schema = self._table(statement.name, statement).schema
         rows = [(f.name, f.type) for f in schema.fields]
@@ -331,9 +332,7 @@ class Executor:
         raise self._unknown("stream or relation", name, statement, names)
 
     @staticmethod
-    def _unknown(
-        kind: str, name: str, statement: Statement, names: Sequence[str]
-    ) -> MillpondError:
+    def _unknown(kind: str, name: str, statement: Statement, names: Sequence[str]) -> MillpondError:
         return MillpondError(
             "CQL-201",
             f'no {kind} "{name}"',
@@ -390,6 +389,9 @@ def _state(query: QueryDef) -> str:
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> pa.Table:
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
-    return pa.table({n: pa.array(list(c), None if c else pa.string()) for n, c in zip(names, columns, strict=True)})
-
-
+    return pa.table(
+        {
+            n: pa.array(list(c), None if c else pa.string())
+            for n, c in zip(names, columns, strict=True)
+        }
+    )

@@ -7,16 +7,23 @@ which workers get snapshot files.
 
 from __future__ import annotations
 
+import hashlib
 import pickle
+import shutil
 import threading
-from collections import Counter
-from collections.abc import Iterable
+import uuid
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from millpond.engine.factors import Factors
+from millpond.engine.matches import Passage
 from millpond.engine.query_stem import QuerySteM, StemSnapshot
 from millpond.state.store import new_path
 from millpond.state.version import SlotRef, Version
+
+#: Snapshots whose files stay: a batch may still run with one.
+_SNAPSHOTS_KEPT = 16
 
 
 class _Stem:
@@ -28,7 +35,7 @@ class _Stem:
         self.seen: tuple[SlotRef, ...] = ()
         self.upto = 0
         self.file: Path | None = None
-        self.retired: list[Path] = []
+        self.files: deque[list[Path]] = deque()
         self.costs: dict[str, list[float]] = {}
 
 
@@ -42,7 +49,9 @@ class QueryStems:
         self._lock = threading.RLock()
 
     def load(self, version: Version) -> None:
-        """Take over what the catalog holds, at start."""
+        """Take over what the catalog holds, at start; files of earlier processes are of no use."""
+        for left in (self._store / "stems").iterdir():
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
         for query_id in version.queries:
             for leaf in version.leaves(query_id):
                 if leaf.slot is not None:
@@ -105,25 +114,32 @@ class QueryStems:
 
     def _write(self, held: _Stem) -> None:
         """Write the snapshot; files of the last few stay for batches that still run."""
-        if held.file is not None:
-            held.retired.append(held.file)
-        held.file = new_path(self._store, "stems") if held.live else None
-        if held.file is not None:
-            held.stem.snapshot().save(held.file)
-        while len(held.retired) > 16:
-            held.retired.pop(0).unlink(missing_ok=True)
+        held.file = None
+        if held.live:
+            held.file = new_path(self._store, "stems")
+            held.files.append(held.stem.snapshot().save(held.file))
+            held.stem.release(self._store / "stems")
+        while len(held.files) > _SNAPSHOTS_KEPT:
+            old = held.files.popleft()
+            kept = {path for files in held.files for path in files}
+            for path in old:
+                if path not in kept:
+                    path.unlink(missing_ok=True)
 
-    def part(self, version: Version, stream_id: int, low: int) -> tuple[Path | None, int]:
-        """A snapshot of the live slots ≥ `low` alone, for a backfill, and where it ends."""
+    def part(
+        self, version: Version, stream_id: int, low: int
+    ) -> tuple[Path | None, int, list[Path]]:
+        """A snapshot of the live slots ≥ `low` alone, for a backfill: (file, upto, all files)."""
         slots = [s for s in version.slots(stream_id) if s.slot >= low]
         upto = version.next_slot(stream_id)
         if not slots:
-            return None, upto
+            return None, upto, []
         schema = version.streams[stream_id].schema
         part = StemSnapshot.of([(s.slot, unpack_factors(s.factors)) for s in slots], schema)
-        path = new_path(self._store, "stems")
-        part.save(path)
-        return path, upto
+        # A folder of its own: blocks are shared by name, and these go when the backfill is done.
+        folder = self._store / "stems" / uuid.uuid4().hex
+        folder.mkdir()
+        return folder / "part", upto, part.save(folder / "part")
 
     # -- the order of grouped filters ----------------------------------------------------------
 
@@ -133,18 +149,22 @@ class QueryStems:
             held = self._stems.get(stream_id)
             if held is None or not held.costs:
                 return None
-            rank = {a: (1 - out / max(into, 1)) / max(ns, 1) for a, (into, out, ns) in held.costs.items()}
+            rank = {
+                attribute: (1 - leaving / max(into, 1)) / max(ns / max(into, 1), 1e-3)
+                for attribute, (into, leaving, ns) in held.costs.items()
+            }
             return tuple(sorted(rank, key=lambda a: rank[a], reverse=True))
 
-    def observe(self, stream_id: int, stats: dict[str, tuple[int, int, int]]) -> None:
-        """Fold in a task's measurements: attribute → (bits in, bits out, ns); older ones fade."""
+    def observe(self, stream_id: int, stats: Mapping[str, Passage]) -> None:
+        """Fold in how a task's elements passed each attribute; older measurements fade."""
         with self._lock:
             held = self._stems.get(stream_id)
             if held is None:
                 return
-            for attribute, (into, out, ns) in stats.items():
+            for attribute, passage in stats.items():
                 seen = held.costs.setdefault(attribute, [0.0, 0.0, 0.0])
-                for i, value in enumerate((into, out, ns)):
+                measured = (passage.tuples_in, passage.tuples_out, passage.ns)
+                for i, value in enumerate(measured):
                     seen[i] = seen[i] * 0.8 + value
 
     def filters(self, stream_id: int) -> dict[str, tuple[float, float]]:
@@ -153,6 +173,11 @@ class QueryStems:
             held = self._stems.get(stream_id)
             costs = held.costs if held else {}
             return {a: (out / max(into, 1), ns) for a, (into, out, ns) in costs.items()}
+
+
+def slot_key(factors: Factors) -> str:
+    """A predicate's key in the catalog: equal for predicates equal up to order."""
+    return hashlib.blake2b(repr(factors.key).encode(), digest_size=16).hexdigest()
 
 
 def pack_factors(factors: Factors) -> bytes:

@@ -101,21 +101,18 @@ class LocalRuntime:
     def wake_inbox(self) -> None:
         with self._lock:
             folder = self._store / "inbox"
-            names = self._pipeline.pending_inbox(
-                p.name for p in folder.iterdir() if p.suffix == ".arrow" and p.name[0] != "."
-            )
-            if not names:
+            numbers = sorted(self._pipeline.waiting_pushes())
+            if not numbers:
                 return
             plan = self._pipeline.plan(INBOX, None)
 
             def chunks() -> Iterator[Chunk]:
-                for name in names:
-                    pushed = read_pushed((folder / name).read_bytes())
+                for number in numbers:
+                    pushed = read_pushed((folder / f"{number:012d}.arrow").read_bytes())
                     key = (pushed.number,)
                     yield Chunk(pushed.stream_id, key, pushed.table, pushed.arrived_at)
 
             built = list(build(chunks(), plan))
-            numbers = [int(name.split(".")[0]) for name in names]
             self._pipeline.commit(INBOX, 0, plan, built, numbers)
             self._pipeline.release(plan)
 

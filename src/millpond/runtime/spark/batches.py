@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
@@ -18,15 +19,16 @@ from millpond.state.inbox import read_pushed
 _RESULT = "built binary"
 
 
-def build_frame(frame: DataFrame, plan: BatchPlan, stream_id: int) -> tuple[list[Built], list[int]]:
+def build_frame(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[Built]:
     """Build a stream's batch in Spark tasks; only descriptions come back."""
-    order = _file_order(frame) if FILE in frame.columns else {}
-    return _collect(frame, _from_rows(plan, stream_id, order))
+    return _collect(frame, _from_rows(plan, stream_id))[0]
 
 
-def build_inbox(frame: DataFrame, plan: BatchPlan) -> tuple[list[Built], list[int]]:
-    """Build a batch of pushes (`path`, `content`) in Spark tasks."""
-    return _collect(frame, _from_pushes(plan))
+def build_inbox(
+    frame: DataFrame, plan: BatchPlan, waiting: frozenset[int]
+) -> tuple[list[Built], list[int]]:
+    """Build a batch of pushes (`content`) in Spark tasks; those not waiting are passed over."""
+    return _collect(frame, _from_pushes(plan, waiting))
 
 
 def _collect(
@@ -48,17 +50,8 @@ def _packed(kind: str, value: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([data], pa.binary())], names=["built"])
 
 
-def _file_order(frame: DataFrame) -> dict[int, int]:
-    """Spark's xxhash64 of each of the batch's files → its place in the order of their paths."""
-    import xxhash
-
-    files = sorted(frame.inputFiles())
-    hashes = (xxhash.xxh64_intdigest(f.encode(), seed=42) for f in files)
-    return {h - (1 << 64) if h >= 1 << 63 else h: i for i, h in enumerate(hashes)}
-
-
 def _from_rows(
-    plan: BatchPlan, stream_id: int, order: dict[int, int]
+    plan: BatchPlan, stream_id: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         def chunks() -> Iterator[Chunk]:
@@ -69,7 +62,7 @@ def _from_rows(
                 if FILE not in table.column_names:
                     yield Chunk(stream_id, (partition,), table)
                     continue
-                yield from _splits(table, stream_id, order)
+                yield from _splits(table, stream_id)
 
         for built in build(chunks(), plan):
             yield _packed("built", built)
@@ -77,20 +70,22 @@ def _from_rows(
     return task
 
 
-def _splits(table: pa.Table, stream_id: int, order: dict[int, int]) -> Iterator[Chunk]:
-    """A batch's rows split by split: a task may read pieces of several files."""
-    files, blocks = table[FILE].to_numpy(), table[BLOCK].to_numpy()
+def _splits(table: pa.Table, stream_id: int) -> Iterator[Chunk]:
+    """A batch's rows by split: a task may read pieces of several files.
+
+    The key of a split is its file's path and its offset there.
+    """
     rows = table.drop_columns([FILE, BLOCK])
-    changes = np.flatnonzero((files[1:] != files[:-1]) | (blocks[1:] != blocks[:-1])) + 1
-    edges = [0, *changes.tolist(), len(files)]
-    for start, end in zip(edges, edges[1:], strict=False):
-        if start < end:
-            key = (order.get(int(files[start]), 0), int(blocks[start]))
-            yield Chunk(stream_id, key, rows.slice(start, end - start))
+    files = pc.run_end_encode(table[FILE].combine_chunks())
+    blocks = pc.run_end_encode(table[BLOCK].combine_chunks())
+    edges = sorted({0, *files.run_ends.to_pylist(), *blocks.run_ends.to_pylist()})
+    for start, end in itertools.pairwise(edges):
+        key = (table[FILE][start].as_py(), table[BLOCK][start].as_py())
+        yield Chunk(stream_id, key, rows.slice(start, end - start))
 
 
 def _from_pushes(
-    plan: BatchPlan,
+    plan: BatchPlan, waiting: frozenset[int]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbers: list[int] = []
@@ -99,6 +94,8 @@ def _from_pushes(
             for batch in batches:
                 for content in batch.column("content"):
                     pushed = read_pushed(content.as_buffer())
+                    if pushed.number not in waiting:
+                        continue
                     numbers.append(pushed.number)
                     key = (pushed.number,)
                     yield Chunk(pushed.stream_id, key, pushed.table, pushed.arrived_at)

@@ -36,6 +36,7 @@ _RETRY_SECONDS = (1, 2, 5, 15, 60)
 #: Pushes a streaming query handles before it is begun anew: Spark keeps a line for each for ever.
 _INBOX_BATCHES = 2_000
 _MAX_PUSHES = 4_096
+_PUSHES = "path string, modificationTime timestamp, length bigint, content binary"
 
 
 class _Running:
@@ -73,7 +74,7 @@ class SparkRuntime:
             shutil.rmtree(left, ignore_errors=True)
         self._scratch.mkdir(parents=True, exist_ok=True)
         if self._spark is None:
-            self._spark = start_session(self._scratch, self._master)
+            self._spark = start_session(self._scratch, self._master, store / "spark.log")
         self._monitor = threading.Thread(target=self._watch, name="spark-monitor", daemon=True)
         self._monitor.start()
 
@@ -236,7 +237,9 @@ class SparkRuntime:
         with self._lock:
             self._running[stream.id] = _Running(stream, start)
 
-    def _write(self, stream: StreamDef, frame: DataFrame, trigger: dict[str, Any]) -> StreamingQuery:
+    def _write(
+        self, stream: StreamDef, frame: DataFrame, trigger: dict[str, Any]
+    ) -> StreamingQuery:
         checkpoint = self._store / "checkpoints" / f"stream-{stream.id}"
         return (
             frame.writeStream.foreachBatch(self._batch(stream, f"stream:{stream.id}"))
@@ -254,7 +257,7 @@ class SparkRuntime:
                 return
             plan = pipeline.plan(source, [stream.id])
             try:
-                built, _ = build_frame(frame, plan, stream.id)
+                built = build_frame(frame, plan, stream.id)
                 pipeline.commit(source, batch_id, plan, built)
             finally:
                 pipeline.release(plan)
@@ -271,12 +274,13 @@ class SparkRuntime:
         self._inbox_batches = 0
         frame = (
             self.spark.readStream.format("binaryFile")
+            .schema(_PUSHES)
             .option("pathGlobFilter", "*.arrow")
             .option("maxFilesPerTrigger", str(_MAX_PUSHES))
             .load(str(self._store / "inbox"))
         )
         return (
-            frame.select("path", "content")
+            frame.select("content")
             .writeStream.foreachBatch(self._inbox_batch)
             .queryName(f"millpond inbox {uuid.uuid4().hex[:6]}")
             .option("checkpointLocation", str(checkpoint))
@@ -286,18 +290,16 @@ class SparkRuntime:
 
     def _inbox_batch(self, frame: DataFrame, batch_id: int) -> None:
         pipeline = self._pipeline
-        names = {Path(sources.path_of(f)).name: f for f in frame.inputFiles()}
-        waiting = pipeline.pending_inbox(names)
         self._inbox_batches += 1
+        # Read after Spark listed the batch's files, so every push among them is known.
+        waiting = pipeline.waiting_pushes()
         if not waiting:
             return
-        if len(waiting) < len(names):
-            paths = [sources.path_of(names[n]) for n in waiting]
-            frame = self.spark.read.format("binaryFile").load(paths).select("path", "content")
         plan = pipeline.plan(INBOX, None)
         try:
-            built, numbers = build_inbox(frame, plan)
-            pipeline.commit(INBOX, batch_id, plan, built, numbers)
+            built, numbers = build_inbox(frame, plan, waiting)
+            if numbers:
+                pipeline.commit(INBOX, batch_id, plan, built, numbers)
         finally:
             pipeline.release(plan)
 
@@ -363,5 +365,3 @@ def _cause(stream: StreamDef, error: Exception) -> MillpondError:
         except AssertionError:
             pass
     return sources.unreadable(stream, error)
-
-

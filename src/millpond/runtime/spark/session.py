@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
@@ -12,12 +14,13 @@ from pyspark.sql import SparkSession
 from millpond.runtime.spark.java import check_java
 
 
-def start_session(directory: Path, master: str | None) -> SparkSession:
+def start_session(directory: Path, master: str | None, log: Path) -> SparkSession:
     """A session of Millpond's own.
 
     Args:
         directory: For Spark's scratch files.
         master: A Spark master URL; None for all cores of this machine.
+        log: Where the JVM writes what it would write to the terminal.
     """
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -50,4 +53,20 @@ def start_session(directory: Path, master: str | None) -> SparkSession:
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _standard_error(log):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _standard_error(log: Path) -> Iterator[None]:
+    """Processes started meanwhile inherit a file as their standard error."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.dup2(file, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(file)

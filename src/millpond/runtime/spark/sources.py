@@ -8,7 +8,6 @@ arrival order a function of the files and not of how Spark packs them into tasks
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -23,7 +22,7 @@ from millpond.errors import MillpondError
 FILE_FORMATS = ("csv", "json", "parquet", "orc", "text")
 _TEXT_FORMATS = ("csv", "json")
 
-#: Columns of a file source's rows: which file (a hash of its path) and where its split starts.
+#: Columns of a file source's rows: which file, and where the split in it starts.
 FILE, BLOCK = "__file", "__block"
 
 
@@ -77,7 +76,7 @@ def file_frame(
         frame = reader.format(source.format).schema(schema).options(**options).load(path)
     return frame.select(
         *[F.col(f"`{name}`") for name in frame.columns],
-        F.xxhash64(F.col("_metadata.file_path")).alias(FILE),
+        F.col("_metadata.file_path").alias(FILE),
         F.col("_metadata.file_block_start").alias(BLOCK),
     )
 
@@ -92,7 +91,10 @@ def other_frame(spark: SparkSession, stream: StreamDef) -> DataFrame:
     if not set(names) & set(known) and len(names) <= len(known):
         # None of the names is the source's own: the columns are meant in order.
         frame = frame.select(
-            *[F.col(c).alias(f.name) for c, f in zip(frame.columns, stream.schema.fields, strict=False)]
+            *[
+                F.col(c).alias(f.name)
+                for c, f in zip(frame.columns, stream.schema.fields, strict=False)
+            ]
         )
     return frame
 
@@ -115,11 +117,6 @@ def unreadable(definition: StreamDef | RelationDef, error: Exception) -> Millpon
         detail=shown[:400],
         hint="Once the source can be read again, the stream goes on where it was.",
     )
-
-
-def path_of(uri: str) -> str:
-    """The path Spark's `_metadata.file_path` spells as a URI."""
-    return unquote(urlparse(uri).path)
 
 
 def _literal_glob(name: str) -> str:
