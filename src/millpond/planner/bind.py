@@ -141,7 +141,7 @@ def _projection(
     columns: list[str] = []
     for item in body.expressions:
         inner = item.unalias()
-        if isinstance(inner, exp.Star) or isinstance(inner.this, exp.Star):
+        if inner.is_star and isinstance(inner, exp.Star | exp.Column):
             columns.extend(leaf.definition.schema.names)
             continue
         resolution = scope.resolved.get(id(inner)) if isinstance(inner, exp.Column) else None

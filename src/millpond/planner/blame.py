@@ -99,7 +99,7 @@ class Prober:
     def _join(self, join: exp.Join) -> exp.Join:
         """The join with nothing in its ON that could be wrong."""
         copied = join.copy()
-        if copied.args.get("on") is not None and copied.method != "ASOF":
+        if copied.args.get("on") is not None:
             copied.set("on", exp.true())
         return copied
 

@@ -61,8 +61,10 @@ def listed(names: Iterable[str], limit: int = 20) -> str:
 
 def spell(identifier: exp.Identifier, name: str) -> None:
     """Writes a name as it is declared, in quotes only where it needs them."""
-    identifier.set("this", name)
-    identifier.set("quoted", not _PLAIN.fullmatch(name) or print_name(name) != name)
+    identifier.args["this"] = name
+    is_plain = _PLAIN.fullmatch(name) is not None
+    if not is_plain or (identifier.args.get("quoted") and print_name(name) == name):
+        identifier.args["quoted"] = not is_plain
 
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

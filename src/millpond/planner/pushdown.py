@@ -146,20 +146,11 @@ def _is_legal(source: Source, join: exp.Join | None) -> bool:
 
 def _preserves(join: exp.Join, left: bool) -> bool:
     """Whether the join gives a row of that side unchanged or not at all, looking at it alone."""
-    if join.method not in ("", "NATURAL", "ASOF") or join.kind not in (
-        "",
-        "INNER",
-        "CROSS",
-        "OUTER",
-        "SEMI",
-        "ANTI",
-    ):
-        return False
-    if join.method == "ASOF" or join.kind in ("SEMI", "ANTI"):
-        return left and join.side in ("", "LEFT")
+    if join.kind in ("SEMI", "ANTI"):
+        return left
     match join.side:
         case "":
-            return join.kind != "OUTER"
+            return True
         case "LEFT":
             return left
         case "RIGHT":
@@ -169,15 +160,11 @@ def _preserves(join: exp.Join, left: bool) -> bool:
 
 def _on_passes(join: exp.Join, left: bool) -> bool:
     """Whether a conjunct of this join's ON may thin out that side."""
-    if join.method not in ("", "NATURAL"):
-        return False
-    match join.kind, join.side:
-        case (("" | "INNER" | "CROSS" | "SEMI"), ""):
-            return True
-        case "ANTI", "":
+    match join.side:
+        case "":
+            return join.kind != "ANTI" or not left
+        case "LEFT":
             return not left
-        case (("" | "OUTER"), "LEFT"):
-            return not left
-        case (("" | "OUTER"), "RIGHT"):
+        case "RIGHT":
             return left
     return False

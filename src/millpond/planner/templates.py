@@ -212,18 +212,30 @@ def _lifted(
             continue
         form: re.Pattern[str] | None = None
         if literal.is_string:
-            type_ = sibling.meta.get(TYPE) if isinstance(sibling, exp.Column) else None
+            type_ = _becomes(literal, sibling)
             form = _MOMENTS.get(type_ or "")
             if type_ != "VARCHAR" and (form is None or not form.fullmatch(literal.this)):
                 continue
+        elif isinstance(literal.parent, exp.Cast):
+            continue
         found.append((number, place, form))
     return found
+
+
+def _becomes(literal: exp.Expr, sibling: exp.Expr) -> str | None:
+    """The type a string is cast to: what is written, or that of the column it is compared with."""
+    if isinstance(literal.parent, exp.Cast):
+        return str(literal.parent.to.sql()).upper()
+    type_: str | None = sibling.meta.get(TYPE) if isinstance(sibling, exp.Column) else None
+    return type_
 
 
 def _compared_with(literal: exp.Literal) -> exp.Expr | None:
     """What a constant is compared with in a predicate; None where it may not be lifted."""
     node: exp.Expr = literal
-    while isinstance(node.parent, exp.Neg | exp.Paren):
+    while isinstance(node.parent, exp.Neg | exp.Paren) or (
+        isinstance(node.parent, exp.Cast) and node is literal
+    ):
         node = node.parent
     parent = node.parent
     if isinstance(parent, (*COMPARISONS, exp.Like, exp.ILike)):

@@ -48,8 +48,9 @@ class TypeCheck:
         Raises:
             duckdb.Error: it cannot be bound.
         """
-        rows = self._session.execute(f"DESCRIBE {sql}").fetchall()
-        return [(name, type_) for name, type_, *_ in rows]
+        # DESCRIBE would spell `delay AS "Delay"` as the column; the answer does not.
+        relation = self._session.sql(sql)
+        return [(n, str(t)) for n, t in zip(relation.columns, relation.types, strict=True)]
 
     def syntax_tree(self, sql: str) -> dict[str, object]:
         """DuckDB's syntax tree of a query.
