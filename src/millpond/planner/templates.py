@@ -27,7 +27,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from millpond.catalog.objects import Definition
 from millpond.cql import nodes
-from millpond.cql.dialect import parse_query
+from millpond.cql.dialect import parse_query, to_duckdb
 from millpond.cql.tokens import tokenize
 from millpond.planner.bind import Binding, bind_with_definitions
 from millpond.planner.bound import BoundQuery
@@ -225,7 +225,7 @@ def _lifted(
 def _becomes(literal: exp.Expr, sibling: exp.Expr) -> str | None:
     """The type a string is cast to: what is written, or that of the column it is compared with."""
     if isinstance(literal.parent, exp.Cast):
-        return str(literal.parent.to.sql()).upper()
+        return to_duckdb(literal.parent.to)
     type_: str | None = sibling.meta.get(TYPE) if isinstance(sibling, exp.Column) else None
     return type_
 
