@@ -6,13 +6,15 @@ arguments, its file and its port have been found in order.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -207,7 +209,23 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 
 def main() -> None:
     """The entry point."""
-    app(prog_name="millpond")
+    try:
+        app(prog_name="millpond")
+    except SystemExit as end:
+        _leave(end.code if isinstance(end.code, int) else int(end.code is not None))
+
+
+def _leave(status: int) -> NoReturn:
+    """Ends the process once everything registered for its end has been done.
+
+    The interpreter's own teardown is left out: the threads of Spark's gateway outlive it and hold
+    on to DuckDB's objects, which DuckDB would report on stderr after the last answer.
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":
