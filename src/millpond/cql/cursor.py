@@ -176,7 +176,7 @@ class CqlCursor(DuckDBParser):
         self._advance()
         span = self.since(start)
         if not token.text.isdigit() or len(token.text) > 30:
-            raise self.fault(f"{token.text[:40]} is not a usable whole number", span=span)
+            raise self.fault(f'"{token.text[:40]}" is not a usable whole number', span=span)
         return (-int(token.text) if negative else int(token.text)), span
 
     def _quote(self, token: Token) -> str:

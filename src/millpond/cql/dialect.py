@@ -119,6 +119,17 @@ def failures(text: str) -> Iterator[None]:
         ) from None
 
 
+#: What is missing in a node of each kind that lacks a part.
+_MISSING = {
+    "Union'": "a query",
+    "Except'": "a query",
+    "Intersect'": "a query",
+    "Order'": "columns behind ORDER BY",
+    "Where'": "a predicate behind WHERE",
+    "Having'": "a predicate behind HAVING",
+}
+
+
 def _explained(fault: SyntaxFault, text: str) -> MillpondError:
     token = fault.token
     message = str(fault)
@@ -128,8 +139,9 @@ def _explained(fault: SyntaxFault, text: str) -> MillpondError:
     else:
         span = Span(len(text.rstrip()), len(text.rstrip()))
         found = "the statement ends"
-    if message.startswith("Required argument"):
-        primary = f"expected an expression, but {found}"
+    if message.startswith("Required keyword"):
+        what = next((what for kind, what in _MISSING.items() if kind in message), "an expression")
+        primary = f"expected {what}, but {found}"
     elif message.startswith("Expect"):
         primary = f"{message[:1].lower()}{message[1:]}, but {found}"
     else:

@@ -31,7 +31,13 @@ _NEVER_NAMES = {
     TokenType.SOME,
     TokenType.TRUE,
 }
-_NEVER_ALIASES = {TokenType.BEGIN, TokenType.END}
+_NEVER_ALIASES = {
+    TokenType.BEGIN,
+    TokenType.END,
+    TokenType.LIMIT,
+    TokenType.OFFSET,
+    TokenType.WINDOW,
+}
 _LENGTHS = {TokenType.STRING, TokenType.NUMBER}
 _LONGEST_INTERVAL = 100
 
@@ -104,6 +110,14 @@ class ExpressionParser(WindowParser):
                 span=span_of(interval) or self.behind(),
             )
         return interval
+
+    def _parse_alias(self, this: exp.Expr | None, explicit: bool = False) -> exp.Expr | None:
+        if self._next.token_type is TokenType.FROM and self.accept_symbol(TokenType.ALIAS):
+            self.expected("a name behind AS", 'Write AS "from" for that name.')
+        aliased = super()._parse_alias(this, explicit)
+        if self._prev.token_type is TokenType.ALIAS:
+            self.expected("a name behind AS")
+        return aliased
 
     def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
         if this is not None and self.sees_symbol(TokenType.L_BRACKET):

@@ -57,6 +57,18 @@ def _not(self: Any, e: exp.Not) -> str:
     return f"NOT {self.sql(this)}"
 
 
+def _nulls(words: str) -> Callable[[Any, Any], str]:
+    """The words stand last inside the function's brackets, wherever the tree has them."""
+
+    def text(self: Any, e: exp.Expr) -> str:
+        this: str = self.sql(e, "this")
+        if isinstance(e.this, exp.AggFunc):
+            return f"{this[:-1]} {words})"
+        return f"{this} {words}"
+
+    return text
+
+
 def _cast(self: Any, e: exp.Cast) -> str:
     """Casts of casts print without nesting brackets, which would soon be too deep."""
     if type(e.this) is exp.Cast:
@@ -85,8 +97,8 @@ class FaithfulGenerator(DuckDBGenerator):
         exp.BitwiseRightShift: _operator(">>"),
         exp.BitwiseNot: lambda self, e: f"~{self.sql(e, 'this')}",
         exp.Array: lambda self, e: f"[{self.expressions(e, flat=True)}]",
-        exp.IgnoreNulls: lambda self, e: f"{self.sql(e, 'this')} IGNORE NULLS",
-        exp.RespectNulls: lambda self, e: f"{self.sql(e, 'this')} RESPECT NULLS",
+        exp.IgnoreNulls: _nulls("IGNORE NULLS"),
+        exp.RespectNulls: _nulls("RESPECT NULLS"),
         exp.Extract: lambda self, e: (
             f"EXTRACT({self.sql(e, 'this')} FROM {self.sql(e, 'expression')})"
         ),

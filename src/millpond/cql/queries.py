@@ -168,6 +168,8 @@ class QueryParser(ExpressionParser):
     def _alias_and_sample(self, item: exp.Expr, alias_tokens: Collection[TokenType] | None) -> None:
         if not self._is_sample_ahead() and not self._is_by_ahead():
             alias = self._parse_table_alias(alias_tokens=alias_tokens or self.TABLE_ALIAS_TOKENS)
+            if self._prev.token_type is TokenType.ALIAS:
+                self.expected("a name behind AS")
             if alias and not alias.this:
                 raise self.fault(
                     "columns are renamed without an alias",
@@ -250,6 +252,12 @@ class QueryParser(ExpressionParser):
                 span=Span(start.start, start.end + 1),
             )
         return join
+
+    def _parse_group(self, skip_group_by_token: bool = False) -> exp.Group | None:
+        group = super()._parse_group(skip_group_by_token)
+        if group is not None and not any(group.args.values()):
+            self.expected("columns behind GROUP BY")
+        return group
 
     def _period_modifier(self) -> tuple[str, exp.Expr]:
         self._advance()

@@ -177,16 +177,12 @@ class _Check:
             if not isinstance(column, exp.Identifier):
                 raise self.fault(column, "USING takes the names of columns")
 
-    def group(self, node: exp.Expr) -> None:
-        if not any(value for value in node.args.values()):
-            raise self.fault(node, "GROUP BY without columns")
-
     def tuple_(self, node: exp.Expr) -> None:
         if not isinstance(node.parent, exp.GroupingSets):
             self.expressions(node)
 
     def null_treatment(self, node: exp.Expr) -> None:
-        if not isinstance(node.parent, exp.Func):
+        if not isinstance(node.this, exp.AggFunc) and not isinstance(node.parent, exp.Func):
             raise self.fault(node, "IGNORE NULLS stands inside the brackets of a function")
 
     def expressions(self, node: exp.Expr) -> None:
@@ -261,7 +257,7 @@ class _Check:
             )
 
     def variable(self, node: exp.Expr) -> None:
-        if not isinstance(node.parent, exp.Interval | exp.Extract):
+        if not isinstance(node.parent, exp.Interval | exp.Extract | exp.WindowSpec):
             raise self.fault(node, f'"{node.name}" stands where no word is allowed')
 
     def argument_order(self, node: exp.Expr) -> None:
@@ -277,7 +273,6 @@ _RULES: dict[type[exp.Expr], Callable[[_Check, exp.Expr], None]] = {
     exp.CTE: _Check.cte,
     exp.With: _Check.with_,
     exp.Join: _Check.join,
-    exp.Group: _Check.group,
     exp.Order: _Check.argument_order,
     exp.Tuple: _Check.tuple_,
     exp.IgnoreNulls: _Check.null_treatment,
