@@ -22,15 +22,13 @@ import numpy as np
 from numba import int64, njit, types, uint64
 
 from millpond.model.bit_matrix import popcount, trailing_zeros, transpose_tile
+from millpond.model.compiled import I64, U32, U64, compiled
 
 _I32_2D = types.Array(types.int32, 2, "C")
 _U16 = types.Array(types.uint16, 1, "C")
-_U32 = types.Array(types.uint32, 1, "C")
-_U64 = types.Array(types.uint64, 1, "C")
 _U64_2D = types.Array(types.uint64, 2, "C")
-_I64 = types.Array(types.int64, 1, "C")
 
-_PROGRAM = (_U16, _U64_2D, _U64, _I64, _I64, _I64, _U64_2D, _I64, _I64, _I64, _I64)
+_PROGRAM = (_U16, _U64_2D, U64, I64, I64, I64, _U64_2D, I64, I64, I64, I64)
 
 
 @njit(inline="always")
@@ -51,11 +49,7 @@ def _or_stage(tile: Any, table: Any, codes: Any, translation: Any, shift: Any, r
             tile[base + uint64(w)] |= table[at, uint64(w)]
 
 
-@njit(
-    types.void(_I32_2D, *_PROGRAM, _U64_2D, _I64),
-    cache=True,
-    nogil=True,
-)
+@compiled(types.void(_I32_2D, *_PROGRAM, _U64_2D, I64))
 def match_dense(
     codes: Any,
     translation: Any,
@@ -131,11 +125,7 @@ def match_dense(
                 counts[query] += int64(ones)
 
 
-@njit(
-    types.UniTuple(int64, 2)(_I32_2D, *_PROGRAM, int64, _U16, _U32),
-    cache=True,
-    nogil=True,
-)
+@compiled(types.UniTuple(int64, 2)(_I32_2D, *_PROGRAM, int64, _U16, U32))
 def match_sparse(
     codes: Any,
     translation: Any,
@@ -202,7 +192,7 @@ def match_sparse(
     return found, n
 
 
-@njit(types.void(_U16, _U32, int64, _I64, _U32), cache=True, nogil=True)
+@compiled(types.void(_U16, U32, int64, I64, U32))
 def sort_pairs(
     queries: Any, rows: Any, pairs: int, ends: Any, out: Any
 ) -> None:  # pragma: no cover - compiled
@@ -217,18 +207,14 @@ def sort_pairs(
         ends[query] += 1
 
 
-@njit(types.void(_U16, int64, _I64), cache=True, nogil=True)
+@compiled(types.void(_U16, int64, I64))
 def count_pairs(queries: Any, pairs: int, counts: Any) -> None:  # pragma: no cover - compiled
     """Adds each query's number of pairs to `counts`."""
     for i in range(pairs):
         counts[queries[i]] += 1
 
 
-@njit(
-    types.void(_I32_2D, *_PROGRAM, int64, types.Array(types.int64, 2, "C")),
-    cache=True,
-    nogil=True,
-)
+@compiled(types.void(_I32_2D, *_PROGRAM, int64, types.Array(types.int64, 2, "C")))
 def observe(
     codes: Any,
     translation: Any,
@@ -291,7 +277,7 @@ def observe(
         seen[stages, 2] += int64(left)
 
 
-@njit(types.void(_U64_2D, _I64, _I64, _U32), cache=True, nogil=True)
+@compiled(types.void(_U64_2D, I64, I64, U32))
 def list_rows(bits: Any, chosen: Any, ends: Any, out: Any) -> None:  # pragma: no cover - compiled
     """Writes the numbers of the ones of the chosen rows of `bits`, one row after the other.
 

@@ -17,6 +17,8 @@ import numpy.typing as npt
 from numba import njit, types, uint64
 from numba.extending import intrinsic
 
+from millpond.model.compiled import I64, READ_U32, READ_U64, U64, compiled
+
 Words = npt.NDArray[np.uint64]
 
 #: Words of a query set that are handled together: 512 bits, one cache line.
@@ -72,13 +74,7 @@ def transpose_tile(tile: Words) -> None:  # pragma: no cover - compiled
     swap_halves(tile, 1, uint64(0x5555555555555555))
 
 
-_WORDS_READ = types.Array(types.uint64, 1, "C", readonly=True)
-_U32_READ = types.Array(types.uint32, 1, "C", readonly=True)
-_WORDS = types.Array(types.uint64, 1, "C")
-_ROWS = types.Array(types.int64, 1, "C")
-
-
-@njit(types.int64(_WORDS_READ, types.int64, types.int64), cache=True, nogil=True)
+@compiled(types.int64(READ_U64, types.int64, types.int64))
 def count_ones(words: Words, low: int, high: int) -> int:  # pragma: no cover - compiled
     """The number of ones with numbers in [low, high)."""
     if low >= high:
@@ -96,7 +92,7 @@ def count_ones(words: Words, low: int, high: int) -> int:  # pragma: no cover - 
     return types.int64(count)
 
 
-@njit(types.int64(_WORDS_READ, types.int64, types.int64, _ROWS), cache=True, nogil=True)
+@compiled(types.int64(READ_U64, types.int64, types.int64, I64))
 def find_ones(
     words: Words, low: int, high: int, out: npt.NDArray[np.int64]
 ) -> int:  # pragma: no cover - compiled
@@ -122,7 +118,7 @@ def find_ones(
     return n
 
 
-@njit(types.void(_U32_READ, _WORDS), cache=True, nogil=True)
+@compiled(types.void(READ_U32, U64))
 def set_ones(rows: npt.NDArray[np.uint32], words: Words) -> None:  # pragma: no cover - compiled
     """Sets the bits with these numbers."""
     for row in rows:

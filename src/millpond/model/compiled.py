@@ -1,0 +1,40 @@
+"""Functions compiled to machine code when their module is imported, and kept on disk.
+
+Compiling takes seconds, loading what was compiled before milliseconds. Numba keeps it beside the
+source if it can write there, else in the user's cache directory (or `NUMBA_CACHE_DIR`); where it
+can write nowhere, the function is compiled anew in each process rather than not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit, types
+
+#: Arrays a function only reads: it takes writable ones too, so there is one version of it.
+READ_U8 = types.Array(types.uint8, 1, "C", readonly=True)
+READ_I32 = types.Array(types.int32, 1, "C", readonly=True)
+READ_U32 = types.Array(types.uint32, 1, "C", readonly=True)
+READ_I64 = types.Array(types.int64, 1, "C", readonly=True)
+READ_U64 = types.Array(types.uint64, 1, "C", readonly=True)
+READ_F64 = types.Array(types.float64, 1, "C", readonly=True)
+#: Arrays a function writes.
+I32 = types.Array(types.int32, 1, "C")
+U32 = types.Array(types.uint32, 1, "C")
+I64 = types.Array(types.int64, 1, "C")
+U64 = types.Array(types.uint64, 1, "C")
+
+
+def compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compiles a function for one signature; it runs without the interpreter's lock."""
+
+    def compile_function(function: Callable[..., Any]) -> Any:
+        try:
+            return njit(signature, cache=True, nogil=True)(function)
+        except RuntimeError as error:
+            if "cannot cache" not in str(error):
+                raise
+            return njit(signature, nogil=True)(function)
+
+    return compile_function
