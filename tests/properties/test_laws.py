@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,12 +19,15 @@ from millpond.testing.strategies import Scenario, recuts, scenarios
 
 #: The same examples every time: a failure on one machine is a failure on all.
 LAW = settings(
-    max_examples=20,
+    max_examples=15,
     derandomize=True,
     deadline=None,
     database=None,
+    print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+
+MODES = ("", "WITH (materialize = 'none')", "WITH (materialize = 'lazy')")
 
 
 def in_process(store: Path, clock: ManualClock) -> PondUnderTest:
@@ -61,8 +65,7 @@ def test_law_4_cuts_order_and_strategy_do_not_show(data: st.DataObject) -> None:
     expected = meaning(scenario)
     again = data.draw(recuts(scenario))
     check(again, meaning(again), expected, "law 4: the oracle itself")
-    modes = [f"WITH (materialize = '{mode}')" for mode in ("none", "lazy")]
-    actual = play(again, in_process, Conditions(options=modes))
+    actual = play(again, in_process, Conditions(options=MODES[1:]))
     check(again, actual, expected, "law 4, batching, order and materialize")
 
 
@@ -73,3 +76,18 @@ def test_law_5_restarts_do_not_show(data: st.DataObject) -> None:
     places = st.frozensets(st.integers(0, len(scenario.epochs)), min_size=1, max_size=4)
     actual = play(scenario, in_process, Conditions(reopen_before=data.draw(places)))
     check(scenario, actual, meaning(scenario), "law 5, restart")
+
+
+@pytest.mark.slow
+@settings(LAW, max_examples=400)
+@given(st.data())
+def test_the_laws_together(data: st.DataObject) -> None:
+    scenario = data.draw(scenarios(most_queries=6))
+    again = data.draw(recuts(scenario))
+    places = st.frozensets(st.integers(0, len(again.epochs)), max_size=3)
+    conditions = Conditions(
+        registered=data.draw(st.sampled_from(("drawn", "first", "last"))),
+        options=data.draw(st.lists(st.sampled_from(MODES), min_size=1, max_size=3)),
+        reopen_before=data.draw(places),
+    )
+    check(again, play(again, in_process, conditions), meaning(scenario), f"{conditions}")

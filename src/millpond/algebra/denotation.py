@@ -129,6 +129,7 @@ def denote(
         for select in tree.find_all(exp.Select):
             select.args.pop(PERIOD, None)
         answer = connection.sql(to_duckdb(tree)).to_arrow_table()
+        answer = answer.rename_columns(_distinct(answer.column_names))
     return Denotation(answer, instant, final, reach)
 
 
@@ -174,13 +175,20 @@ def _stream(world: World, name: str) -> tuple[list[Element], Schema]:
 
 
 def _now(world: World, streams: list[str]) -> Instant:
-    """NOW without AT: the greatest timestamp on its application-time streams, or the clock."""
-    greatest = [
-        world.streams[name].greatest
+    """NOW without AT: the greatest timestamp on its application-time streams, or the clock.
+
+    With application-time streams that have no element yet it is the beginning of time: the clock
+    would be ahead of what they will have, and NOW would go back with their first element.
+    """
+    on_application_time = [
+        world.streams[name]
         for name in streams
         if not name.endswith(REJECTS) and world.streams[name].definition.timestamp_by is not None
     ]
-    return max((g for g in greatest if g is not None), default=Instant(world.clock))
+    if not on_application_time:
+        return Instant(world.clock)
+    greatest = [stream.greatest for stream in on_application_time]
+    return max((g for g in greatest if g is not None), default=BEGINNING)
 
 
 def _heartbeat(world: World, name: str) -> Instant:
@@ -192,14 +200,11 @@ def _heartbeat(world: World, name: str) -> Instant:
 def _window(table: exp.Table, schema: Schema) -> tuple[Window, exp.Expression | None]:
     """An occurrence's window and the predicate before it."""
     bracket = table.args.get(WINDOW)
-    period = _period(table)
     if bracket is None:
-        return period or Unbounded(), None
+        return _period(table) or Unbounded(), None
     assert isinstance(bracket, StreamWindow)
     before = bracket.args.get("where")
     kind, size = bracket.args["kind"], bracket.args.get("size")
-    if period is not None:
-        raise OutsideTheOracle("a bracket within BEGIN … END")
     if kind == "now":
         return Now(), before
     if kind == "range":
@@ -212,13 +217,21 @@ def _window(table: exp.Table, schema: Schema) -> tuple[Window, exp.Expression | 
 
 
 def _period(table: exp.Table) -> Period | None:
-    """The BEGIN … END of the query around an occurrence."""
-    outside: exp.Expr | None = table
-    while outside is not None:
-        period = outside.args.get(PERIOD) if isinstance(outside, exp.Query) else None
-        if isinstance(period, PeriodNode):
-            return Period(_bound(period.args["begin"]), _bound(period.args["end"]))
-        outside = outside.parent
+    """The BEGIN … END whose FROM clause an occurrence stands in, directly or in a table of it.
+
+    A subquery anywhere else (WHERE, SELECT, ON) is a query of its own, with windows of its own.
+    """
+    inner: exp.Expr = table
+    while (outer := inner.parent) is not None:
+        if isinstance(outer, exp.Join) and inner.arg_key != "this":
+            return None
+        if isinstance(outer, exp.Select):
+            if inner.arg_key not in ("from_", "joins", "with_"):
+                return None
+            period = outer.args.get(PERIOD)
+            if isinstance(period, PeriodNode):
+                return Period(_bound(period.args["begin"]), _bound(period.args["end"]))
+        inner = outer
     return None
 
 
@@ -245,6 +258,22 @@ def _satisfying(
     sql = f"SELECT __place FROM everything WHERE {to_duckdb(predicate)}"
     places = sorted(row[0] for row in connection.execute(sql).fetchall())
     return [elements[place] for place in places]
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Column names made distinct by numbers: v, v_1, v_2.
+
+    >>> _distinct(["v", "k", "v"])
+    ['v', 'k', 'v_1']
+    """
+    given: list[str] = []
+    for name in names:
+        number, distinct = 0, name
+        while distinct.lower() in (other.lower() for other in given):
+            number += 1
+            distinct = f"{name}_{number}"
+        given.append(distinct)
+    return given
 
 
 def _point(table: exp.Table, name: str) -> None:

@@ -138,7 +138,7 @@ _FEED = re.compile(r"(feed|epoch)\s+([\w$]+)\s*(?:\(([^)]*)\))?\s*:")
 _EXPECT = re.compile(
     r"expect\s+(\w+)"
     r"(?:(?P<series>\s+over\s+time)|\s+at\s+(?P<at>[\d: .-]+?))?"
-    r"(?:,?\s+as\s+of\s+(?P<as_of>[\d: .-]+?))?"
+    r"(?:,?\s+as\s+of\s+(?P<as_of>[\d: .-]+?|the beginning))?"
     r"(?:,\s*(?P<final>(?:not\s+)?final))?\s*:?"
 )
 _ERROR = re.compile(r"error\s+([A-Z]+-\d+)\s*(?::\s*(.*))?")

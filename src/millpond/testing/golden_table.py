@@ -36,12 +36,14 @@ def split_cells(line: str) -> list[str]:
 
 
 def parse_time(text: str) -> int:
-    """The instant of a time of day (of 1970-01-01) or of a whole timestamp.
+    """The instant of a time of day (of 1970-01-01), of a whole timestamp, or `the beginning`.
 
     >>> parse_time("00:00:02"), parse_time("1970-01-02 00:00:00")
     (2000000, 86400000000)
     """
     text = text.strip()
+    if text == "the beginning":
+        return time.BEGINNING
     return time.parse_instant(f"1970-01-01 {text}" if _CLOCK.fullmatch(text) else text)
 
 

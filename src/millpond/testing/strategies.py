@@ -297,4 +297,6 @@ def recuts(draw: st.DrawFn, scenario: Scenario) -> Scenario:
         stamped.sort(key=lambda e: e[0] + lag[_lag_of(e[0])])
         sources.append(replace(stream, rows=tuple(row for _, row in stamped)))
     again = tuple(sources)
-    return replace(scenario, streams=again, epochs=draw(cuts(again)))
+    epochs = draw(cuts(again))
+    registered = tuple(min(when, len(epochs)) for when in scenario.registered)
+    return replace(scenario, streams=again, epochs=epochs, registered=registered)
