@@ -17,6 +17,8 @@ from sqlglot import exp
 from millpond.catalog.objects import Definition
 from millpond.cql import nodes
 from millpond.cql.places import span_of
+from millpond.cql.stack import with_room
+from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.planner.blame import Prober
 from millpond.planner.bound import BoundQuery, RelationLeaf, StreamLeaf
@@ -59,6 +61,17 @@ def bind(query: exp.Expr, text: str, catalog: Names) -> BoundQuery:
 
 def bind_with_definitions(query: exp.Expr, text: str, catalog: Names) -> Binding:
     """As `bind`, and tells which definitions the result rests on."""
+    try:
+        return with_room(lambda: _bound(query, text, catalog))
+    except RecursionError:
+        raise MillpondError(
+            "CQL-219",
+            "the query nests too deeply",
+            hint="Name parts of it with WITH, or write long lists with IN.",
+        ) from None
+
+
+def _bound(query: exp.Expr, text: str, catalog: Names) -> Binding:
     tree = query.copy()
     to_stream = None
     body = tree

@@ -53,11 +53,8 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 def has_aggregate(node: exp.Expr) -> bool:
     """Whether an aggregate or window function of the expression's own SELECT stands in it."""
-    if isinstance(node, exp.Query):
-        return False
-    if is_aggregate(node) or isinstance(node, exp.Window):
-        return True
-    return any(has_aggregate(child) for child in node.iter_expressions())
+    own = node.walk(prune=lambda n: isinstance(n, exp.Query))
+    return any(is_aggregate(n) or isinstance(n, exp.Window) for n in own)
 
 
 def check_placement(node: exp.Expr, place: Placement, text: str) -> None:

@@ -21,7 +21,12 @@ def with_literals(tree: exp.Expr | None, literals: Mapping[int, str]) -> exp.Exp
     """
     if tree is None or not literals:
         return tree
-    return _rebuilt(tree, literals)
+    try:
+        return _rebuilt(tree, literals)
+    except RecursionError:
+        copied = tree.copy()
+        replace_literals(copied, literals)
+        return copied
 
 
 def _rebuilt(node: exp.Expr, literals: Mapping[int, str]) -> exp.Expr:

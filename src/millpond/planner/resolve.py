@@ -230,22 +230,25 @@ class Resolver:
         self, node: exp.Expr, scope: Scope, known: dict[str, Cte], place: Placement
     ) -> None:
         """Resolves the columns and subqueries of a scalar expression or clause."""
-        check_placement(node, place, self.text)
-        match node:
-            case exp.Column() if isinstance(node.this, exp.Star):
-                self._starred(node, scope)
-            case exp.Column():
-                resolve_column(node, scope, self.text, aliases_first=place.aliases_first)
-            case exp.Star():
-                if not isinstance(node.parent, exp.Count):
-                    for source in scope.sources:
-                        source.need_all()
-            case exp.Query():
-                self.query(node, scope, known)
-            case _:
-                inner = place.inside(node)
-                for child in node.iter_expressions():
-                    self.expression(child, scope, known, inner)
+        # Not by recursion: a chain of ORs is as deep as it is long.
+        stack = [(node, place)]
+        while stack:
+            node, place = stack.pop()
+            check_placement(node, place, self.text)
+            match node:
+                case exp.Column() if isinstance(node.this, exp.Star):
+                    self._starred(node, scope)
+                case exp.Column():
+                    resolve_column(node, scope, self.text, aliases_first=place.aliases_first)
+                case exp.Star():
+                    if not isinstance(node.parent, exp.Count):
+                        for source in scope.sources:
+                            source.need_all()
+                case exp.Query():
+                    self.query(node, scope, known)
+                case _:
+                    inner = place.inside(node)
+                    stack.extend((child, inner) for child in node.iter_expressions(reverse=True))
 
     def _starred(self, node: exp.Column, scope: Scope) -> Source:
         name = node.table

@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
@@ -202,13 +204,15 @@ def _lifted(
     """The constants of a bound query that may be lifted."""
     numbers = {token.start: number for number, token in enumerate(constants)}
     found: list[tuple[int, int, re.Pattern[str] | None]] = []
-    for literal in bound.tree.find_all(exp.Literal):
+    for literal, standing in _literals(bound.tree):
         place = literal.meta.get("start")
         if place not in numbers:
             continue
         number = numbers[place]
         sibling = _compared_with(literal)
         if sibling is None or literal.this != constants[number].text:
+            continue
+        if standing is _Standing.KEY and not is_aggregate(sibling):
             continue
         form: re.Pattern[str] | None = None
         if literal.is_string:
@@ -222,6 +226,51 @@ def _lifted(
     return found
 
 
+class _Standing(Enum):
+    """What the text of an expression may mean where it stands, besides its value."""
+
+    NAME = "the name of a column, or a column itself"
+    KEY = "the key of a group, unless it is an aggregate"
+    TRUTH = "nothing"
+
+
+#: Clauses of a SELECT whose text names no column of its result.
+_NEVER_NAMES = ("where", "having", "joins", "from_", "with_")
+#: Clauses of a whole query that may name a column of its result.
+_NAMES = ("order", "limit", "offset")
+
+
+def _literals(tree: exp.Expr) -> Iterator[tuple[exp.Literal, _Standing]]:
+    """The constants in predicates."""
+    stack: list[tuple[exp.Expr, _Standing | None]] = [(tree, None)]
+    while stack:
+        node, standing = stack.pop()
+        if isinstance(node, exp.Literal) and standing is not None:
+            yield node, standing
+        for child in node.iter_expressions():
+            below = _standing(node, str(child.arg_key), standing)
+            if below is not _Standing.NAME:
+                stack.append((child, below))
+
+
+def _standing(parent: exp.Expr, key: str, standing: _Standing | None) -> _Standing | None:
+    """The standing of a child, given its parent's."""
+    match parent:
+        case exp.Where():
+            return _Standing.TRUTH
+        case exp.Join() if key == "on":
+            return _Standing.TRUTH
+        case nodes.StreamWindow() if key == "where":
+            return _Standing.TRUTH
+        case exp.Having():
+            return _Standing.KEY
+        case exp.Select() if key not in _NEVER_NAMES:
+            return _Standing.NAME
+        case exp.SetOperation() | exp.Subquery() if key in _NAMES:
+            return _Standing.NAME
+    return standing
+
+
 def _becomes(literal: exp.Expr, sibling: exp.Expr) -> str | None:
     """The type a string is cast to: what is written, or that of the column it is compared with."""
     if isinstance(literal.parent, exp.Cast):
@@ -231,7 +280,7 @@ def _becomes(literal: exp.Expr, sibling: exp.Expr) -> str | None:
 
 
 def _compared_with(literal: exp.Literal) -> exp.Expr | None:
-    """What a constant is compared with in a predicate; None where it may not be lifted."""
+    """What a constant is compared with; None where it is not, and may not be lifted."""
     node: exp.Expr = literal
     while isinstance(node.parent, exp.Neg | exp.Paren) or (
         isinstance(node.parent, exp.Cast) and node is literal
@@ -244,38 +293,4 @@ def _compared_with(literal: exp.Literal) -> exp.Expr | None:
         sibling = parent.this
     else:
         return None
-    return sibling if _is_in_predicate(parent, sibling) else None
-
-
-def _is_in_predicate(node: exp.Expr, sibling: exp.Expr) -> bool:
-    """Whether a comparison stands where its text means nothing but its truth.
-
-    In the SELECT list it would name a column, in GROUP BY and ORDER BY stand for one. In HAVING a
-    comparison could be a group's key, so it must be of an aggregate.
-    """
-    at, in_predicate = node, False
-    while (parent := at.parent) is not None:
-        key = at.arg_key
-        match parent:
-            case exp.Where():
-                in_predicate = True
-            case exp.Join() if key == "on":
-                in_predicate = True
-            case nodes.StreamWindow() if key == "where":
-                in_predicate = True
-            case exp.Having():
-                if not in_predicate and not is_aggregate(sibling):
-                    return False
-                in_predicate = True
-            case exp.Select() if key not in _NEVER_NAMES:
-                return False
-            case exp.SetOperation() | exp.Subquery() if key in _NAMES:
-                return False
-        at = parent
-    return in_predicate
-
-
-#: Clauses of a SELECT whose text names no column of its result.
-_NEVER_NAMES = ("where", "having", "joins", "from_", "with_")
-#: Clauses of a whole query that may name a column of its result.
-_NAMES = ("order", "limit", "offset")
+    return sibling

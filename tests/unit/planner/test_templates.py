@@ -48,6 +48,8 @@ CORPUS = [
     "SELECT CASE WHEN delay > 5 THEN 'a' ELSE 'b' END FROM flights WHERE round(delay, 1) > 5",
     "SELECT t.c FROM (SELECT carrier AS c, delay FROM flights WHERE distance > 3) t "
     "WHERE delay > 5",
+    "SELECT carrier FROM flights WHERE delay IN (SELECT max(wind) FROM weather "
+    "GROUP BY temp > 5 HAVING temp > 5 AND max(wind) > 3)",
     "ISTREAM(SELECT * FROM flights [RANGE 2 HOURS SLIDE 1 HOUR] WHERE delay > 123456789012)",
 ]  # fmt: skip
 
@@ -160,6 +162,19 @@ def test_sharing_a_template_shares_no_tree(names: Any) -> None:
     assert second is not None
     assert first is not second
     assert (first.sql(), second.sql()) == ("delay > 1", "delay > 2")
+
+
+def test_long_chains_bind(names: Any) -> None:
+    binder = Binder(names)
+    for word in (" AND ", " OR "):
+        text = "SELECT carrier FROM flights WHERE " + word.join(
+            f"delay <> {i}" for i in range(1500)
+        )
+        fresh = binder.bind(text)
+        assert fresh.projection == (("carrier", "carrier"),)
+        other = binder.bind(text.replace("<> 7 ", "<> 8 "))
+        assert other.residual_sql == fresh.residual_sql.replace("<> 7 ", "<> 8 ")
+        assert other.streams[0].pushed is not None
 
 
 def test_thousands_of_queries_of_a_shape_bind_quickly(names: Any) -> None:
