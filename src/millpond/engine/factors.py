@@ -166,7 +166,7 @@ _Building = dict[Any, ValueSet]
 def _normalise(node: _Node) -> list[_Building] | None:
     """The conjunctive normal form, or None if it has too many clauses."""
     if isinstance(node, _Atom):
-        return [{node.attribute: node.true}]
+        return [{node.attribute: node.true}] if len(node.true.cuts) <= MAX_CUTS else None
     if isinstance(node, _Opaque):
         return [{None: NOTHING}]
     if isinstance(node, _Known):

@@ -180,21 +180,21 @@ def tables(draw: st.DrawFn) -> pa.Table:
     return pa.table(columns)
 
 
+CONNECTION = duckdb.connect()
+
+
 def expected(table: pa.Table, predicate: str) -> list[int] | None:
     """The rows DuckDB's WHERE keeps, or None if it fails."""
-    with duckdb.connect() as con:
-        con.execute("SET TimeZone = 'UTC'")
-        numbered = table.append_column("row_number", pa.array(range(table.num_rows)))
-        con.register("t", numbered)
-        # As a projected expression: every row is evaluated, nothing is pushed into the scan.
-        sql = f"SELECT row_number FROM (SELECT row_number, ({predicate}) AS p FROM t) WHERE p"
-        try:
-            return sorted(row[0] for row in con.execute(sql).fetchall())
-        except duckdb.Error:
-            return None
+    CONNECTION.register("t", table.append_column("row_number", pa.array(range(table.num_rows))))
+    # As a projected expression: every row is evaluated, nothing is pushed into the scan.
+    sql = f"SELECT row_number FROM (SELECT row_number, ({predicate}) AS p FROM t) WHERE p"
+    try:
+        return sorted(row[0] for row in CONNECTION.execute(sql).fetchall())
+    except duckdb.Error:
+        return None
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(tables(), st.lists(PREDICATES, min_size=1, max_size=6))
 def test_matches_are_what_duckdb_selects(table: pa.Table, predicates: list[str]) -> None:
     stem = StemSnapshot.of(
