@@ -15,6 +15,7 @@ from millpond.planner.complaints import complaint_of
 from millpond.planner.functions import Call, calls, function_names, tables
 from millpond.planner.marks import mark, mark_word
 from millpond.planner.names import did_you_mean
+from millpond.planner.placement import is_aggregate
 from millpond.planner.pushdown import conjuncts
 from millpond.planner.scope import Leaf, Scope
 from millpond.planner.typecheck import TypeCheck
@@ -163,18 +164,18 @@ def explained(message: str, text: str, scopes: list[Scope], prober: Prober) -> M
     node, _, message = blame(scopes, prober, message)
     complaint = complaint_of(message)
     if node is None and complaint.column is not None:
-        wanted = complaint.column.lower()
-        node = next(
-            (
-                column
-                for scope in scopes
-                for part in parts(scope)
-                for column in part.find_all(exp.Column)
-                if column.name.lower() == wanted
-            ),
-            None,
-        )
+        node = _column(complaint.column, scopes)
     error = MillpondError(
         complaint.code, complaint.primary, detail=complaint.detail, hint=complaint.hint
     )
     return error.at(text, mark(node, text)) if node is not None else error
+
+
+def _column(name: str, scopes: list[Scope]) -> exp.Expr | None:
+    """The first reference to a column that no aggregate is computed over."""
+    for scope in scopes:
+        for part in parts(scope):
+            for node in part.walk(prune=is_aggregate):
+                if isinstance(node, exp.Column) and node.name.lower() == name.lower():
+                    return node
+    return None

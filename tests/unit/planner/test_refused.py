@@ -99,6 +99,19 @@ REFUSED = [
     # what cannot be understood
     ("SELECT carrier, «delay» FROM flights GROUP BY carrier", "CQL-219", "any_value(delay)"),
     ("SELECT «delay», count(*) FROM flights", "CQL-219", None),
+    ("SELECT avg(delay) FROM flights GROUP BY carrier HAVING «delay» > 3", "CQL-219", None),
+    (
+        "WITH c AS (SELECT upper(dest), «dest + 1» AS x FROM flights) SELECT * FROM c",
+        "CQL-205",
+        None,
+    ),
+    ("SELECT t.x FROM (SELECT dest, «dest * 2» AS x FROM flights) t WHERE x > 3", "CQL-205", None),
+    (
+        "WITH a AS (SELECT dest AS x FROM flights), b AS (SELECT «x - 1» AS y FROM a) "
+        "SELECT * FROM b",
+        "CQL-205",
+        None,
+    ),
     (
         "SELECT dest FROM flights UNION «SELECT model, seats FROM planes»",
         "CQL-219",
