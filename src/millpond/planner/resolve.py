@@ -9,7 +9,7 @@ scopes the push-down of predicates works on. Types are DuckDB's business, later.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -65,7 +65,7 @@ class Resolver:
         """Resolves a query expression.
 
         Args:
-            node: A SELECT, a set operation, VALUES, or one of them in parentheses.
+            node: A SELECT, a set operation, or one of them in parentheses.
             parent: The scope around it.
             known: The CTEs it may read, by lower-case name.
             period: The `BEGIN … END` of a FROM clause it stands in.
@@ -82,6 +82,9 @@ class Resolver:
             case exp.Subquery():
                 body = self.query(node.this, parent, known, period)
                 self._outer_order(node, body, parent, known)
+                if node.args.get("limit") or node.args.get("offset"):
+                    # What the LIMIT leaves is not computed row by row.
+                    body = replace(body, select=None, origins=None)
             case _:
                 raise self.error("CQL-219", "a query was expected here", node)
         for cte in named:

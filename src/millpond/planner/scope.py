@@ -165,6 +165,8 @@ class Scope:
         sources: Its FROM items.
         aliases: Lower-case names given in the SELECT list.
         merged: Lower-case names of columns joined by USING or NATURAL.
+        merges_outer: Whether one of these joins is a RIGHT or FULL one, where the joined column
+            is not the left side's.
         resolved: What each of its columns (and those of its subqueries) refers to, by node id.
     """
 
