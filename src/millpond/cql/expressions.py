@@ -129,6 +129,14 @@ class ExpressionParser(WindowParser):
             )
         return super()._parse_bracket(this)
 
+    def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
+        window = super()._parse_window(this, alias)
+        if isinstance(window, exp.Window):
+            spec = window.args.get("spec")
+            if spec is not None and spec.args.get("end") is None:
+                spec.set("end", "CURRENT ROW")  # ROWS 3 PRECEDING is up to the current row
+        return window
+
     def _parse_user_defined_type(self, identifier: exp.Identifier) -> exp.Expr | None:
         raise self.fault(
             f'the type "{identifier.name}" is unknown',

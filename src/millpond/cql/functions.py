@@ -66,6 +66,8 @@ AGGREGATES = frozenset(
         "min",
         "min_by",
         "mode",
+        "percentile_cont",
+        "percentile_disc",
         "product",
         "quantile",
         "quantile_cont",

@@ -88,6 +88,7 @@ class FaithfulGenerator(DuckDBGenerator):
     TRANSFORMS = {  # noqa: RUF012
         **DuckDBGenerator.TRANSFORMS,
         exp.Select: Generator.select_sql,
+        exp.Distinct: lambda self, e: f"DISTINCT {self.expressions(e, flat=True)}".rstrip(),
         exp.Not: _not,
         exp.Cast: _cast,
         exp.Pow: _operator("^"),
@@ -95,10 +96,13 @@ class FaithfulGenerator(DuckDBGenerator):
         exp.BitwiseOr: _operator("|"),
         exp.BitwiseLeftShift: _operator("<<"),
         exp.BitwiseRightShift: _operator(">>"),
-        exp.BitwiseNot: lambda self, e: f"~{self.sql(e, 'this')}",
+        exp.BitwiseNot: lambda self, e: f"~ {self.sql(e, 'this')}",
         exp.Array: lambda self, e: f"[{self.expressions(e, flat=True)}]",
         exp.IgnoreNulls: _nulls("IGNORE NULLS"),
         exp.RespectNulls: _nulls("RESPECT NULLS"),
+        exp.WithinGroup: lambda self, e: (
+            f"{self.sql(e, 'this')} WITHIN GROUP ({self.sql(e, 'expression').strip()})"
+        ),
         exp.Extract: lambda self, e: (
             f"EXTRACT({self.sql(e, 'this')} FROM {self.sql(e, 'expression')})"
         ),

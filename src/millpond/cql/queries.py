@@ -8,7 +8,7 @@ of CQL. What remains possible but is no part of the language is refused afterwar
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import cast
+from typing import Any, cast
 
 from sqlglot import exp
 from sqlglot.parser import Parser
@@ -23,6 +23,17 @@ from millpond.errors import MillpondError, Span
 #: The operators that make a stream of a relation.
 TO_STREAM = ("ISTREAM", "DSTREAM", "RSTREAM")
 
+_BEHIND_FROM = (
+    "where",
+    "group",
+    "having",
+    "qualify",
+    "windows",
+    PERIOD,
+    "order",
+    "limit",
+    "offset",
+)
 _QUERY_STARTS = {TokenType.SELECT, TokenType.WITH}
 
 
@@ -217,6 +228,21 @@ class QueryParser(ExpressionParser):
 
     # Clauses
 
+    def _parse_select_query(
+        self,
+        nested: bool = False,
+        table: bool = False,
+        parse_subquery_alias: bool = True,
+        parse_set_operation: bool = True,
+    ) -> exp.Expr | None:
+        start = self.here()
+        query = super()._parse_select_query(
+            nested, table, parse_subquery_alias, parse_set_operation
+        )
+        if isinstance(query, exp.Query):
+            place(query, self.since(start))
+        return query
+
     def _parse_projections(self) -> tuple[list[exp.Expr], list[exp.Expr] | None]:
         projections, exclude = super()._parse_projections()
         if not projections:
@@ -252,6 +278,34 @@ class QueryParser(ExpressionParser):
                 span=Span(start.start, start.end + 1),
             )
         return join
+
+    def _parse_query_modifiers(self, this: Any) -> Any:
+        # sqlglot comes here again when it is done with a query, and would read a comma that
+        # follows as one more item of FROM.
+        fresh = isinstance(this, exp.Select) and not any(map(this.args.get, _BEHIND_FROM))
+        if not fresh and self._curr.token_type not in self.QUERY_MODIFIER_TOKENS:
+            return this
+        return super()._parse_query_modifiers(this)
+
+    def _parse_limit(
+        self,
+        this: exp.Expr | None = None,
+        top: bool = False,
+        skip_limit_token: bool = False,
+    ) -> exp.Expr | None:
+        if top:
+            return this
+        limit = super()._parse_limit(this, top, skip_limit_token)
+        if limit is not None and limit.args.get("offset"):
+            raise self.fault(
+                "LIMIT takes one number", hint="Write LIMIT n OFFSET m.", span=span_of(limit)
+            )
+        return limit
+
+    def _parse_cte(self) -> exp.CTE | exp.FunctionSpecification | None:
+        if self.sees_symbol(TokenType.ALIAS):
+            self.expected("a name behind WITH")
+        return super()._parse_cte()
 
     def _parse_group(self, skip_group_by_token: bool = False) -> exp.Group | None:
         group = super()._parse_group(skip_group_by_token)

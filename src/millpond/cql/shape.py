@@ -7,11 +7,12 @@ refused at its place. What passes prints back to a text that reads the same.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from sqlglot import exp
 
-from millpond.cql.nodes import PERIOD, WINDOW
+from millpond.cql.nodes import PERIOD, WINDOW, RelationToStream
 from millpond.cql.parts import BRACKETED, CHAINS, COMPARISONS, JOINS, ORDERED, PARTS, TYPES
 from millpond.cql.places import span_of
 from millpond.cql.tokens import DEEPEST as DEEPEST_BRACKETS
@@ -20,6 +21,10 @@ from millpond.errors import MillpondError, Span
 
 #: How deep a tree may be: printing and binding recurse into it.
 DEEPEST = 100
+
+
+#: The text of an INTERVAL that names its units, or is hours, minutes and seconds.
+_LENGTH = re.compile(r"\s*([+-]?\d+(\.\d*)?\s*[a-zA-Z]+\s*)+|\s*[+-]?\d+(:\d+){1,2}(\.\d+)?\s*")
 
 
 def check_query(query: exp.Expr, text: str) -> None:
@@ -42,6 +47,18 @@ def check_scalar(value: exp.Expr, text: str, *, subqueries: bool) -> None:
             text=text,
             span=span_of(query),
         )
+
+
+#: What may hold a query without an `exp.Subquery` between.
+_AROUND_QUERIES = (
+    exp.Subquery,
+    exp.CTE,
+    exp.SetOperation,
+    exp.Exists,
+    exp.Any,
+    exp.All,
+    RelationToStream,
+)
 
 
 class _Check:
@@ -114,7 +131,12 @@ class _Check:
 
     # Rules of single kinds
 
+    def nested(self, node: exp.Expr) -> None:
+        if node.parent is not None and not isinstance(node.parent, _AROUND_QUERIES):
+            raise self.fault(node, "a query inside an expression stands in brackets of its own")
+
     def select(self, node: exp.Expr) -> None:
+        self.nested(node)
         args = node.args
         if not args["expressions"]:
             raise self.fault(
@@ -138,6 +160,7 @@ class _Check:
                     )
 
     def set_operation(self, node: exp.Expr) -> None:
+        self.nested(node)
         for operand in (node.this, node.expression):
             if not isinstance(operand, exp.Query):
                 raise self.fault(operand, "expected a query")
@@ -198,6 +221,20 @@ class _Check:
         if not isinstance(node.parent, exp.Select) or node.arg_key != "expressions":
             raise self.fault(node.args["alias"], "an alias stands where none is allowed")
 
+    def star(self, node: exp.Expr) -> None:
+        outer = node.parent.parent if isinstance(node.parent, exp.Column) else node.parent
+        if not isinstance(outer, exp.Select | exp.Count):
+            raise self.fault(node, '"*" stands where none is allowed')
+
+    def window(self, node: exp.Expr) -> None:
+        if isinstance(node.this, exp.Window):
+            raise self.fault(node, "OVER stands behind a function once")
+
+    def frame(self, node: exp.Expr) -> None:
+        for bound in (node.args.get("start"), node.args.get("end")):
+            if isinstance(bound, exp.Column):
+                raise self.fault(bound, "the bound of a frame is a constant, or UNBOUNDED")
+
     def column(self, node: exp.Expr) -> None:
         if not isinstance(node.this, exp.Identifier | exp.Star):
             raise self.fault(node, "expected the name of a column")
@@ -246,7 +283,7 @@ class _Check:
 
     def interval(self, node: exp.Expr) -> None:
         unit = node.args.get("unit")
-        alone = isinstance(node.this, exp.Literal) and any(c.isalpha() for c in node.this.name)
+        alone = isinstance(node.this, exp.Literal) and _LENGTH.fullmatch(node.this.name)
         if (
             (unit is None and not alone)
             or not isinstance(node.this, exp.Literal | exp.Paren)
@@ -281,6 +318,9 @@ _RULES: dict[type[exp.Expr], Callable[[_Check, exp.Expr], None]] = {
     exp.Offset: _Check.number,
     exp.Alias: _Check.alias,
     exp.Column: _Check.column,
+    exp.Star: _Check.star,
+    exp.Window: _Check.window,
+    exp.WindowSpec: _Check.frame,
     exp.Identifier: _Check.identifier,
     exp.In: _Check.membership,
     exp.Any: _Check.quantified,

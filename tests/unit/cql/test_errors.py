@@ -97,7 +97,7 @@ STATEMENTS = [
     ("CQL-103", "UPDATE r SET a «5»", 'expected "="'),
     ("CQL-103", "UPDATE r SET a = 1, «a» = 2", "is set twice"),
     ("CQL-103", "DELETE FROM r WHERE«»", "expected a predicate"),
-    ("CQL-301", "DELETE FROM r WHERE a IN (SELECT «a FROM s»)", "not available yet"),
+    ("CQL-301", "DELETE FROM r WHERE a IN («SELECT a FROM s»)", "not available yet"),
     ("CQL-301", "CREATE «SUMMARY» x", "not available yet"),
 ]
 
@@ -168,6 +168,11 @@ QUERIES = [
     ("CQL-103", "SELECT a FROM s AS«»", "expected a name behind AS"),
     ("CQL-103", "SELECT a AS «FROM» s", None),
     ("CQL-103", "SELECT a FROM s LIMIT«»", None),
+    ("CQL-103", "SELECT a FROM s WHERE b«,» t", 'unexpected ","'),
+    ("CQL-103", "SELECT a FROM s LIMIT «1, 2»", "LIMIT takes one number"),
+    ("CQL-103", "SELECT a IN («SELECT b FROM t WHERE c», u)", "stands in brackets of its own"),
+    ("CQL-103", "SELECT f(«SELECT b FROM t»)", "stands in brackets of its own"),
+    ("CQL-103", "(SELECT a FROM s)«,» t", 'unexpected ","'),
     ("CQL-103", "SELECT a FROM s «USING» SAMPLE 10", "unexpected"),
     # queries
     ("CQL-103", "SELECT «FROM» s", "expected columns behind SELECT"),
