@@ -38,6 +38,7 @@ def run_script(file: str, store: Path | None, format: Format, master: str | None
             for result in pond.run(text):
                 progress.pause()
                 out.write(result)
+            pond.read_sources()
         finally:
             progress.close()
             pond.close()

@@ -214,7 +214,7 @@ def _write_segment(
     if stem is not None and len(stem.slots):
         found = match(elements, stem, ScalarEvaluator.shared(), order=order)
         table = found.to_table()
-        matches = write_arrow(new_path(Path(store), "matches"), table)
+        matches = write_matches(store, table)
     return Built(
         stream_id,
         "data",
@@ -228,6 +228,11 @@ def _write_segment(
         found.stats if found else {},
         int(pc.sum(table["count"]).as_py() or 0) if table is not None else 0,
     )
+
+
+def write_matches(store: str, table: pa.Table) -> FileMeta:
+    """Write matches. They need not survive a loss of power: lost ones are computed again."""
+    return write_arrow(new_path(Path(store), "matches"), table, sync=False, whole=False)
 
 
 def _unpack(rows: pa.Table) -> Admitted:
@@ -286,7 +291,7 @@ def backfill(job: BackfillJob) -> list[Backfilled]:
     for segment_id, path, checksum in job.segments:
         table = open_arrow(Path(job.store) / path, checksum)
         found = match(table, stem, ScalarEvaluator.shared())
-        file = write_arrow(new_path(Path(job.store), "matches"), found.to_table())
+        file = write_matches(job.store, found.to_table())
         done.append(Backfilled(segment_id, file, job.low, job.upto, found.failed))
     return done
 

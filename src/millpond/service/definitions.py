@@ -137,4 +137,8 @@ def _schema(columns: Sequence[ColumnDef], text: str) -> Schema:
 
 
 def _source(clause: SourceClause | None) -> SourceDef | None:
-    return None if clause is None else SourceDef(clause.format.lower(), dict(clause.options))
+    return (
+        None
+        if clause is None
+        else SourceDef(clause.format.lower(), {k.lower(): v for k, v in clause.options.items()})
+    )

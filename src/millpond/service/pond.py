@@ -70,7 +70,7 @@ class Pond:
             directory: The store's; created if it is not there.
             runtime: Where sources are read and tasks run.
             bounded: File sources are finite: they are read to their end before the first answer
-                (`millpond run`), instead of being watched for more.
+                or by `read_sources` (`millpond run`), instead of being watched for more.
             clock: Microseconds since 1970 UTC.
             progress: Told of reading: {"stream", "rows", "done"}.
             on_close: Called last when the pond is closed.
@@ -140,8 +140,6 @@ class Pond:
                 yield executor.execute(statement)
             except MillpondError as error:
                 raise _placed(error, text, statement.offset) from error
-        if self.bounded:
-            self.read_sources()
 
     def register(self, cql: str, name: str | None = None, **options: Any) -> Handle:
         """Register a standing query; it is answered over everything kept and to come.

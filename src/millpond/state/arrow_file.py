@@ -65,13 +65,16 @@ class _ChecksummedFile(io.RawIOBase):
         return str(self._hash.hexdigest())
 
 
-def write_arrow(path: str | Path, table: pa.Table, sync: bool = True) -> FileMeta:
-    """Write a table as an Arrow IPC file of one record batch.
+def write_arrow(
+    path: str | Path, table: pa.Table, sync: bool = True, whole: bool = True
+) -> FileMeta:
+    """Write a table as an Arrow IPC file.
 
     Args:
         path: Its name, which must be new; the directory is there.
         table: Any table.
         sync: Whether the file must survive a loss of power. Caches need not.
+        whole: Whether it is to be one record batch; else each chunk is one, and none is copied.
 
     Raises:
         MillpondError: STORE-603, the disk is full or the directory cannot be written.
@@ -80,7 +83,7 @@ def write_arrow(path: str | Path, table: pa.Table, sync: bool = True) -> FileMet
     temporary = path.with_name(f".{path.name}.tmp")
     with writing(path):
         reach("file.before_write")
-        meta = write_bytes(temporary, table, sync)
+        meta = write_bytes(temporary, table, sync, whole)
         reach("file.before_rename")
         try:
             os.rename(temporary, path)
@@ -94,9 +97,9 @@ def write_arrow(path: str | Path, table: pa.Table, sync: bool = True) -> FileMet
     return FileMeta(path, meta.rows, meta.bytes, meta.checksum)
 
 
-def write_bytes(path: Path, table: pa.Table, sync: bool) -> FileMeta:
+def write_bytes(path: Path, table: pa.Table, sync: bool, whole: bool = True) -> FileMeta:
     """Write a table under a name nobody looks for yet; removes what it wrote if it fails."""
-    if any(column.num_chunks > 1 for column in table.columns):
+    if whole and any(column.num_chunks > 1 for column in table.columns):
         table = table.combine_chunks()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:

@@ -6,9 +6,11 @@ import itertools
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
@@ -22,6 +24,11 @@ _RESULT = "built binary"
 def build_frame(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[Built]:
     """Build a stream's batch in Spark tasks; only descriptions come back."""
     return _collect(frame, _from_rows(plan, stream_id))[0]
+
+
+def build_files(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[Built]:
+    """Build a batch of Parquet files (`path`) that the tasks read themselves."""
+    return _collect(frame, _from_files(plan, stream_id))[0]
 
 
 def build_inbox(
@@ -63,6 +70,28 @@ def _from_rows(
                     yield Chunk(stream_id, (partition,), table)
                     continue
                 yield from _splits(table, stream_id)
+
+        for built in build(chunks(), plan):
+            yield _packed("built", built)
+
+    return task
+
+
+def _from_files(
+    plan: BatchPlan, stream_id: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    wanted = {f.name.lower() for f in plan.streams[stream_id].schema.fields}
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def chunks() -> Iterator[Chunk]:
+            for batch in batches:
+                for uri in batch.column("path").to_pylist():
+                    path = unquote(urlparse(uri).path)
+                    with pq.ParquetFile(path, memory_map=True) as file:
+                        names = [n for n in file.schema_arrow.names if n.lower() in wanted]
+                        for group in range(file.num_row_groups):
+                            rows = file.read_row_group(group, columns=names, use_threads=False)
+                            yield Chunk(stream_id, (uri, group), rows)
 
         for built in build(chunks(), plan):
             yield _packed("built", built)

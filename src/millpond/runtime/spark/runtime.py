@@ -26,7 +26,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.runtime.protocol import INBOX, Done, Job, Pipeline
 from millpond.runtime.spark import sources
-from millpond.runtime.spark.batches import build_frame, build_inbox
+from millpond.runtime.spark.batches import build_files, build_frame, build_inbox
 from millpond.runtime.spark.session import start_session
 from millpond.state.arrow_file import FileMeta, write_arrow
 
@@ -36,7 +36,6 @@ _RETRY_SECONDS = (1, 2, 5, 15, 60)
 #: Pushes a streaming query handles before it is begun anew: Spark keeps a line for each for ever.
 _INBOX_BATCHES = 2_000
 _MAX_PUSHES = 4_096
-_PUSHES = "path string, modificationTime timestamp, length bigint, content binary"
 
 
 class _Running:
@@ -60,6 +59,7 @@ class SparkRuntime:
         self._running: dict[int, _Running] = {}
         self._inbox: _Running | None = None
         self._inbox_batches = 0
+        self._causes: dict[int, Exception] = {}
         self._lock = threading.RLock()
         self._stopping = threading.Event()
         self._monitor: threading.Thread | None = None
@@ -126,7 +126,7 @@ class SparkRuntime:
             query = self._write(stream, self._frame(stream), {"availableNow": True})
             query.awaitTermination()
         except Exception as error:
-            raise _cause(stream, error) from error
+            raise self._cause(stream, error) from error
 
     def wake_inbox(self) -> None:
         with self._lock:
@@ -142,7 +142,7 @@ class SparkRuntime:
             try:
                 running.query.processAllAvailable()
             except Exception as error:
-                raise _cause(stream, error) from error
+                raise self._cause(stream, error) from error
 
     def run(self, task: Callable[[Job], Done], jobs: Sequence[Job]) -> list[Done]:
         if not jobs:
@@ -222,6 +222,8 @@ class SparkRuntime:
         source = stream.source
         assert source is not None
         try:
+            if sources.is_direct(stream):
+                return sources.paths_frame(self.spark, stream)
             if source.format in sources.FILE_FORMATS:
                 return sources.file_frame(self.spark, stream, streaming=True)
             return sources.other_frame(self.spark, stream)
@@ -251,14 +253,19 @@ class SparkRuntime:
 
     def _batch(self, stream: StreamDef, source: str) -> Callable[[DataFrame, int], None]:
         pipeline = self._pipeline
+        build_batch = build_files if sources.is_direct(stream) else build_frame
 
         def on_batch(frame: DataFrame, batch_id: int) -> None:
             if pipeline.committed(source, batch_id):
                 return
             plan = pipeline.plan(source, [stream.id])
             try:
-                built = build_frame(frame, plan, stream.id)
+                built = build_batch(frame, plan, stream.id)
                 pipeline.commit(source, batch_id, plan, built)
+            except Exception as error:
+                # Spark will report it as text inside text; this is what it was.
+                self._causes[stream.id] = error
+                raise
             finally:
                 pipeline.release(plan)
 
@@ -274,7 +281,7 @@ class SparkRuntime:
         self._inbox_batches = 0
         frame = (
             self.spark.readStream.format("binaryFile")
-            .schema(_PUSHES)
+            .schema(sources.FILES)
             .option("pathGlobFilter", "*.arrow")
             .option("maxFilesPerTrigger", str(_MAX_PUSHES))
             .load(str(self._store / "inbox"))
@@ -333,7 +340,7 @@ class SparkRuntime:
             source.failures += 1
             source.retry_at = now + wait
             if source.stream is not None and error is not None:
-                self._pipeline.stopped(source.stream.id, _cause(source.stream, error))
+                self._pipeline.stopped(source.stream.id, self._cause(source.stream, error))
             log.warning("a source stopped and is started again in %s s: %s", wait, error)
         elif now >= source.retry_at:
             source.retry_at = None
@@ -344,15 +351,22 @@ class SparkRuntime:
                 source.failures += 1
                 source.retry_at = now + wait
                 if source.stream is not None:
-                    self._pipeline.stopped(source.stream.id, _cause(source.stream, error))
+                    self._pipeline.stopped(source.stream.id, self._cause(source.stream, error))
+
+    def _cause(self, stream: StreamDef, error: Exception) -> MillpondError:
+        """Why a stream's query failed, without what Spark wraps around it."""
+        cause = self._causes.pop(stream.id, error)
+        if isinstance(cause, MillpondError):
+            return cause
+        return _said_by_task(cause) or sources.unreadable(stream, cause)
 
     def _renew_inbox(self, source: _Running) -> None:
         source.query.stop()
         source.query = self._start_inbox()
 
 
-def _cause(stream: StreamDef, error: Exception) -> MillpondError:
-    """The error inside what Spark wraps around a failed batch."""
+def _said_by_task(error: Exception) -> MillpondError | None:
+    """The error of ours inside the text of a task's failure."""
     text = str(error)
     at = text.rfind("MillpondError: ")
     if at >= 0:
@@ -363,5 +377,5 @@ def _cause(stream: StreamDef, error: Exception) -> MillpondError:
         try:
             return MillpondError(code, primary, detail=detail, hint=hint)
         except AssertionError:
-            pass
-    return sources.unreadable(stream, error)
+            return None
+    return None

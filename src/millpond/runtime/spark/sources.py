@@ -22,6 +22,23 @@ from millpond.errors import MillpondError
 FILE_FORMATS = ("csv", "json", "parquet", "orc", "text")
 _TEXT_FORMATS = ("csv", "json")
 
+#: The columns of Spark's listing of files; what is not selected is not read.
+FILES = "path string, modificationTime timestamp, length bigint, content binary"
+#: Options a source may have whose files tasks read themselves.
+_DIRECT_OPTIONS = frozenset(
+    (
+        "path",
+        "maxfilespertrigger",
+        "maxbytespertrigger",
+        "maxfileage",
+        "latestfirst",
+        "pathglobfilter",
+        "recursivefilelookup",
+        "cleansource",
+        "sourcearchivedir",
+    )
+)
+
 #: Columns of a file source's rows: which file, and where the split in it starts.
 FILE, BLOCK = "__file", "__block"
 
@@ -54,18 +71,20 @@ def file_frame(
     """A file source's rows: the declared columns it has, as text for text formats."""
     source = definition.source
     assert source is not None
-    options = dict(source.options)
-    path = options.pop("path")
-    if streaming and "://" not in path and Path(path).is_file():
-        # Structured Streaming watches directories: watch for this one file.
-        options["pathGlobFilter"] = _literal_glob(Path(path).name)
-        path = str(Path(path).parent)
+    if streaming:
+        options, path = _watched(source.options)
+    else:
+        options = dict(source.options)
+        path = options.pop("path")
     reader = spark.readStream if streaming else spark.read
     if source.format in _TEXT_FORMATS:
         names = [f.name for f in definition.schema.fields]
-        if source.format == "csv" and options.get("header", "").lower() == "true":
-            names = _header(source.options, names)
-            options.setdefault("enforceSchema", "false")
+        if source.format == "csv":
+            # A quote inside quotes is doubled, as everybody but Spark writes it.
+            options.setdefault("escape", '"')
+            if options.get("header", "").lower() == "true":
+                names = _header(source.options, names)
+                options.setdefault("enforceSchema", "false")
         fields = [StructField(n, StringType()) for n in names]
         schema = StructType([*fields, StructField(CORRUPT, StringType())])
         options.setdefault("mode", "PERMISSIVE")
@@ -75,10 +94,15 @@ def file_frame(
         schema = _parquet_schema(spark, source.format, source.options["path"], definition)
         frame = reader.format(source.format).schema(schema).options(**options).load(path)
     return frame.select(
-        *[F.col(f"`{name}`") for name in frame.columns],
+        *[F.col(quoted(name)).alias(name.strip()) for name in frame.columns],
         F.col("_metadata.file_path").alias(FILE),
         F.col("_metadata.file_block_start").alias(BLOCK),
     )
+
+
+def quoted(name: str) -> str:
+    """A column's name in Spark's SQL."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def other_frame(spark: SparkSession, stream: StreamDef) -> DataFrame:
@@ -110,7 +134,9 @@ def unreadable(definition: StreamDef | RelationDef, error: Exception) -> Millpon
     else:
         detail = str(error)
     lines = [line.strip() for line in detail.split("\n") if line.strip()]
-    shown = lines[0] if lines else type(error).__name__
+    # What a failed task says ends with the exception; what Spark itself says begins with it.
+    traceback = any(line.startswith("Traceback") for line in lines)
+    shown = (lines[-1] if traceback else lines[0]) if lines else type(error).__name__
     return MillpondError(
         "DATA-502",
         f'the source of "{definition.name}" cannot be read',
@@ -141,19 +167,20 @@ def _header(options: dict[str, str], names: list[str]) -> list[str]:
         return names
     opener = gzip.open if files[0].suffix == ".gz" else open
     try:
-        with opener(files[0], "rt", encoding="utf-8", newline="") as file:
+        with opener(files[0], "rt", encoding="utf-8-sig", newline="") as file:
             separator = options.get("sep", options.get("delimiter", ","))
             header = next(csv.reader(file, delimiter=separator), [])
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
         raise MillpondError(
             "DATA-502",
             f'the header of "{files[0]}" cannot be read',
             detail=str(error),
             hint="Check the file.",
         ) from error
-    declared = {n.lower(): n for n in names}
-    columns = [declared.get(h.strip().lower(), h.strip() or f"_c{i}") for i, h in enumerate(header)]
-    lacking = [n for n in names if n not in columns]
+    # As they stand there, blanks and all: Spark holds every file's header to them.
+    columns = [h if h.strip() else f"_c{i}" for i, h in enumerate(header)]
+    found_names = {h.strip().lower() for h in header}
+    lacking = [n for n in names if n.lower() not in found_names]
     if lacking:
         raise MillpondError(
             "DATA-502",

@@ -1,0 +1,83 @@
+"""What benchmarks share: repeated measurement, a table, a picture, and a file of results."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path(__file__).parent / "results"
+console = Console()
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long one call takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def median_seconds(work: Callable[[], object], repeats: int) -> float:
+    """The median of several calls."""
+    return statistics.median(seconds(work) for _ in range(repeats))
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which a share of them lies."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table and keep its rows as JSON under the benchmark's title."""
+    table = Table(title=title)
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right")
+    for row in rows:
+        table.add_row(*[_shown(value) for value in row])
+    console.print(table)
+    RESULTS.mkdir(exist_ok=True)
+    name = "".join(c if c.isalnum() else "_" for c in title.lower()).strip("_")
+    content = {"title": title, "columns": list(columns), "rows": [list(r) for r in rows]}
+    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1, default=str))
+
+
+def picture(
+    name: str,
+    title: str,
+    x_label: str,
+    y_label: str,
+    lines: dict[str, tuple[Sequence[float], Sequence[float]]],
+) -> Path:
+    """Draw lines on logarithmic axes; returns the picture's file."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.5))
+    for label, (xs, ys) in lines.items():
+        axes.plot(xs, ys, marker="o", label=label)
+    axes.set(xscale="log", yscale="log", title=title, xlabel=x_label, ylabel=y_label)
+    axes.grid(True, which="both", alpha=0.3)
+    axes.legend()
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.png"
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+    console.print(f"picture: {path}")
+    return path
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

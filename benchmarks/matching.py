@@ -1,0 +1,173 @@
+"""How many elements a second go through N standing range queries, end to end, answers kept?
+
+Beside it, in the same run: what Spark needs to move the same rows to Python and do nothing (the
+moving limit), Spark's broadcast range join and DuckDB's join with a table of the queries (both
+only count). Everything reads the same Parquet files.
+
+    python benchmarks/matching.py [--rows 2000000] [--queries 1,100,1000,10000] [--repeats 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import tempfile
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+from _harness import console, picture, seconds, show
+from _workload import ATTRIBUTES, STREAM, ranges, texts, write_elements
+
+from millpond.service.composition import open_pond
+from millpond.service.pond import Pond
+
+
+def through_millpond(files: Path, rows: int, queries: int) -> tuple[float, float, int]:
+    """(elements a second, matches an element, bytes kept) with a pond of its own."""
+    from pyspark.sql import SparkSession
+
+    store = Path(tempfile.mkdtemp(prefix="millpond-bench-"))
+    spark = SparkSession.getActiveSession()
+    try:
+        with open_pond(store, bounded=True, spark=spark) as pond:
+            pond.execute(STREAM.format(name="s", path=files, files=1_000))
+            pond.register_many([(t, None, {}) for t in texts(queries, "s")])
+            took = seconds(pond.read_sources)
+            assert pond.log.version.clock(pond.streams()[0].id).next_seq == rows
+            check(pond, files, queries)
+            kept = sum(f.stat().st_size for f in (store / "matches").iterdir())
+            return rows / took, matched(pond) / rows, kept
+    finally:
+        shutil.rmtree(store, ignore_errors=True)
+
+
+def matched(pond: Pond) -> float:
+    """Pairs of element and query the pond has stored."""
+    return next(
+        sample.value
+        for metric in pond.metrics.collect()
+        for sample in metric.samples
+        if sample.name == "millpond_matches_total"
+    )
+
+
+def check(pond: Pond, files: Path, queries: int) -> None:
+    """A few answers against DuckDB over the same files."""
+    found = texts(queries, "s")
+    for number in {0, queries // 2, queries - 1}:
+        answer = pond.ask(found[number].replace("*", "count(*), sum(a), sum(e)")).rows()
+        sql = found[number].replace("*", "count(*), sum(a), sum(e)")
+        sql = sql.replace("FROM s", f"FROM '{files}/*.parquet'")
+        assert answer == duckdb.sql(sql).fetchall(), (answer, sql)
+
+
+def moving_limit(files: Path, rows: int) -> float:
+    """Elements a second when Spark hands them to Python and Python drops them."""
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.getActiveSession()
+    assert spark is not None
+
+    def drop(batches):  # type: ignore[no-untyped-def]
+        count = sum(batch.num_rows for batch in batches)
+        yield pa.RecordBatch.from_pydict({"n": [count]})
+
+    def work() -> None:
+        frame = spark.read.parquet(str(files)).mapInArrow(drop, "n bigint")
+        assert sum(r.n for r in frame.collect()) == rows
+
+    return rows / seconds(work)
+
+
+def through_spark(files: Path, rows: int, queries: int) -> float:
+    """Elements a second through Spark's broadcast range join, matches only counted."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as F
+
+    spark = SparkSession.getActiveSession()
+    assert spark is not None
+    share = max(1, queries * rows // 20_000_000)  # a sample of the elements: it is slow
+    frame = spark.read.parquet(str(files)).sample(1 / share, seed=1).cache()
+    count = frame.count()
+    bounds = ranges(queries).reshape(queries, -1).tolist()
+    names = [f"{a}{end}" for a in ATTRIBUTES for end in ("0", "1")]
+    table = F.broadcast(spark.createDataFrame(bounds, names))
+    on = [f"{a} BETWEEN {a}0 AND {a}1" for a in ATTRIBUTES]
+    took = seconds(lambda: frame.join(table, F.expr(" AND ".join(on))).count())
+    frame.unpersist()
+    return count / took
+
+
+def through_duckdb(files: Path, rows: int, queries: int) -> float:
+    """Elements a second through DuckDB's join with the queries, matches only counted."""
+    sample = min(rows, max(20_000, 40_000_000 // queries))
+    bounds = ranges(queries).reshape(queries, -1)
+    names = [f"{a}{end}" for a in ATTRIBUTES for end in ("0", "1")]
+    with duckdb.connect() as connection:
+        connection.register("q", pa.table(dict(zip(names, bounds.T, strict=True))))
+        connection.execute(f"CREATE TABLE s AS FROM '{files}/*.parquet' LIMIT {sample}")
+        on = " AND ".join(f"s.{a} BETWEEN q.{a}0 AND q.{a}1" for a in ATTRIBUTES)
+        sql = f"SELECT count(*) FROM s JOIN q ON {on}"
+        return sample / seconds(lambda: connection.sql(sql).fetchall())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--queries", default="1,100,1000,10000")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--no-peers", action="store_true")
+    options = parser.parse_args()
+    counts = [int(n) for n in options.queries.split(",")]
+    base = Path(tempfile.mkdtemp(prefix="millpond-bench-"))
+    files = base / "elements"
+    write_elements(files, options.rows, 8)
+    with open_pond(base / "session"):  # starts Spark; the ponds measured share its session
+        through_millpond(files, options.rows, 1)  # warm: workers, compiled kernels, page cache
+        limit = statistics.median(moving_limit(files, options.rows) for _ in range(options.repeats))
+        rows = []
+        for queries in counts:
+            runs = [through_millpond(files, options.rows, queries) for _ in range(options.repeats)]
+            rate = statistics.median(r[0] for r in runs)
+            spark = None if options.no_peers else through_spark(files, options.rows, queries)
+            duck = None if options.no_peers else through_duckdb(files, options.rows, queries)
+            rows.append(
+                [
+                    queries,
+                    runs[0][1],
+                    rate,
+                    rate / limit,
+                    spark,
+                    rate / spark if spark else None,
+                    duck,
+                    runs[0][2] / options.rows,
+                ]
+            )
+            console.print(f"{queries:,} queries: {rate:,.0f} elements/s")
+    columns = [
+        "queries",
+        "matches an element",
+        "Millpond, elements/s",
+        "of the moving limit",
+        "Spark join, elements/s",
+        "times Spark",
+        "DuckDB join, elements/s",
+        "bytes of matches an element",
+    ]
+    console.print(f"moving limit: {limit:,.0f} elements/s")
+    show("Matching", columns, rows)
+    lines = {
+        "Millpond": (counts, [r[2] for r in rows]),
+        "moving limit": (counts, [limit] * len(counts)),
+    }
+    if not options.no_peers:
+        lines["Spark broadcast range join"] = (counts, [r[4] for r in rows])
+        lines["DuckDB join"] = (counts, [r[6] for r in rows])
+    picture("matching", "Elements through standing queries", "queries", "elements/s", lines)
+    shutil.rmtree(base, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
