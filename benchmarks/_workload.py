@@ -45,7 +45,8 @@ def texts(queries: int, stream: str, seed: int = 11) -> list[str]:
     return [
         f"SELECT * FROM {stream} WHERE "
         + " AND ".join(
-            f"{a} BETWEEN {low} AND {high}" for a, (low, high) in zip(ATTRIBUTES, bounds, strict=True)
+            f"{a} BETWEEN {ends[0]} AND {ends[1]}"
+            for a, ends in zip(ATTRIBUTES, bounds, strict=True)
         )
         for bounds in ranges(queries, seed).tolist()
     ]

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+
 from _harness import console, picture, seconds, show
 from _workload import ATTRIBUTES, STREAM, ranges, texts, write_elements
-
 from millpond.service.composition import open_pond
 from millpond.service.pond import Pond
 

@@ -49,8 +49,8 @@ def test_law_2_when_a_query_is_registered_does_not_show(scenario: Scenario) -> N
         check(scenario, actual, expected, f"law 2, duality: registered {when}")
 
 
-@LAW
-@given(scenarios(most_queries=8))
+@settings(LAW, max_examples=8)
+@given(scenarios(most_queries=4))
 def test_law_3_company_does_not_show(scenario: Scenario) -> None:
     together = play(scenario, in_process)
     for number in range(len(scenario.queries)):

@@ -95,7 +95,8 @@ def test_describe(http, late, by):
 
 @pytest.mark.parametrize("path", ["", "/result", "/plan", "/changes"])
 def test_of_a_query_that_is_not_there(http, path):
-    error_of(http.get(f"/v1/queries/nope{path}"), 404, "CQL-201")
+    for query in ("nope", "99", "²", "9" * 5000):
+        error_of(http.get(f"/v1/queries/{query}{path}"), 404, "CQL-201")
 
 
 def test_alter(http, late):
@@ -137,6 +138,7 @@ def test_invoke(http, late, pond):
         "2026-03-01T11:40:00Z",
         "2026-03-01T12:40:00+01:00",
         "2026-03-01T12:40:00 01:00",
+        "2026-03-01 12:40:00+01:00",
     ],
 )
 def test_invoke_at(http, late, at):
@@ -147,6 +149,8 @@ def test_invoke_at(http, late, at):
 
 def test_invoke_at_what_is_no_instant(http, late):
     result = "/v1/queries/late/result"
+    for at in ("", "0001-01-01T00:00:00+23:00", "2026-13-01"):
+        error_of(http.get(result, params={"at": at}), 400, "SERVE-703")
     error = error_of(http.get(result, params={"at": "yesterday"}), 400, "SERVE-703")
     assert "2026-03-01T12:00:00" in error["hint"]
 

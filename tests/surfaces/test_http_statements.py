@@ -202,4 +202,8 @@ def test_status(http):
 
 def test_openapi_describes_the_calls(http):
     paths = http.get("/openapi.json").json()["paths"]
+    for calls in paths.values():
+        for call in calls.values():
+            shape = call["responses"]["default"]["content"]["application/json"]["schema"]
+            assert shape["required"] == ["error"]
     assert {"/v1/statements", "/v1/queries", "/v1/streams/{stream}/tuples"} <= set(paths)

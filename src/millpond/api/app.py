@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import FastAPI
 
 import millpond
@@ -13,6 +15,33 @@ from millpond.console import page
 
 #: The largest body taken unless said otherwise, in bytes.
 MAX_BODY = 64 * 1024 * 1024
+
+
+#: `MillpondError.to_json`, as OpenAPI has it.
+_PROBLEM: dict[str, Any] = {
+    "description": "an error",
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "required": ["error"],
+                "properties": {
+                    "error": {
+                        "type": "object",
+                        "required": ["code", "message", "detail", "hint", "place"],
+                        "properties": {
+                            "code": {"type": "string"},
+                            "message": {"type": "string"},
+                            "detail": {"type": ["string", "null"]},
+                            "hint": {"type": ["string", "null"]},
+                            "place": {"type": ["object", "null"]},
+                        },
+                    }
+                },
+            }
+        }
+    },
+}
 
 
 def create_app(pond: ServedPond, *, token: str | None = None, max_body: int = MAX_BODY) -> FastAPI:
@@ -30,6 +59,7 @@ def create_app(pond: ServedPond, *, token: str | None = None, max_body: int = MA
         # The interactive pages load scripts from elsewhere; /openapi.json is all there is here.
         docs_url=None,
         redoc_url=None,
+        responses={"default": _PROBLEM, 422: _PROBLEM},
     )
     problems.install(app)
     app.include_router(statements.router(pond))

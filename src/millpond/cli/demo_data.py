@@ -104,6 +104,8 @@ def prepare(directory: Path, days: int = DAYS) -> Feed:
     by_day: dict[date, list[DayFile]] = {}
     for stream, rows in (("flights", flights), ("weather", weather)):
         (directory / stream).mkdir()
+        # A source is opened before the first day: this tells it the columns' types.
+        pq.write_table(rows.slice(0, 0), directory / stream / "0000-columns.parquet")
         for day, file in _write_days(directory / "ahead", stream, rows):
             by_day.setdefault(day, []).append(file)
     return Feed(directory, sorted(by_day.items(), key=lambda item: item[0]), flights)

@@ -1,4 +1,4 @@
-"""Heartbeats: the promise that no element with a smaller timestamp will come (SEMANTICS, section 1)."""
+"""Heartbeats: no element with a smaller timestamp will come (SEMANTICS, section 1)."""
 
 from __future__ import annotations
 

@@ -99,20 +99,6 @@ class ScalarEvaluator:
             return self._evaluate(sqls[:half]) + self._evaluate(sqls[half:])
         return [column.combine_chunks() for column in result.columns]
 
-    def survivors(self, table: pa.Table, sqls: Sequence[str]) -> npt.NDArray[np.int64]:
-        """The rows that satisfy all expressions, each evaluated only where those before it hold.
-
-        Raises:
-            duckdb.Error: one of them fails on a row that satisfies those before it.
-        """
-        alive = np.arange(table.num_rows)
-        for sql in sqls:
-            (result,) = self.evaluate(table.take(pa.array(alive)), [sql])
-            if isinstance(result, duckdb.Error):
-                raise result
-            alive = alive[truth(result)]
-        return alive
-
 
 def truth(result: pa.BooleanArray) -> npt.NDArray[np.bool_]:
     """Where a boolean array is TRUE: neither FALSE nor NULL."""

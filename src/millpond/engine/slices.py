@@ -1,8 +1,9 @@
 """Slices: the rows of a stream that a window holds at an instant.
 
 PSoup applies windows lazily, at invocation, to the rows the Results Structure says match (VLDB
-2002, section 3.3). Segments are ordered by time, so a time window is two binary searches per segment
-and a read of the slot's bits between them. ROWS windows count matching elements backwards from τ.
+2002, section 3.3). Segments are ordered by time, so a time window is two binary searches per
+segment and a read of the slot's bits between them. ROWS windows count matching elements backwards
+from τ.
 
 INV-SLICE-1: a slice depends only on the elements and the window, never on how elements are spread
 over segments; only ties of ROWS windows look at arrival sequence.
@@ -176,11 +177,11 @@ def _codes(keys: pa.Table) -> np.ndarray:
 
 def _last_of_each(codes: np.ndarray, count: int) -> np.ndarray:
     """The positions, ascending, of the last `count` occurrences of every code."""
-    order = np.argsort(codes, kind="stable")
-    grouped = codes[order]
-    ends = np.flatnonzero(np.append(grouped[1:] != grouped[:-1], True)) if len(codes) else []
     if not len(codes):
         return np.empty(0, np.int64)
+    order = np.argsort(codes, kind="stable")
+    grouped = codes[order]
+    ends = np.flatnonzero(np.append(grouped[1:] != grouped[:-1], True))
     end_of = np.repeat(ends, np.diff(np.concatenate([[-1], ends])))
     return np.sort(order[end_of - np.arange(len(codes)) < count])
 

@@ -6,6 +6,9 @@ before it is kept: 64x64 bits at a time by masked swaps (Hacker's Delight, secti
 words side by side so that the compiler does all eight in one vector register.
 
 Everywhere, bit i of word w stands for number 64 * w + i.
+
+What is inlined here into a compiled function of another file is not noticed when it changes: what
+was compiled is kept by the time of that other file alone. Change both.
 """
 
 from __future__ import annotations
@@ -46,17 +49,33 @@ def trailing_zeros(typing_context: Any, word: Any) -> Any:
 
 
 @njit(inline="always")
-def swap_halves(tile: Words, distance: int, mask: Any) -> None:  # pragma: no cover - compiled
-    """One step of the transposition: rows k and k + distance exchange halves of their words."""
-    run = distance * LANES
-    shift = uint64(distance)
-    for first in range(0, 64 * LANES, 2 * run):
+def _swap_twice(tile: Words, distance: int, mask: Any, finer: Any) -> None:  # pragma: no cover
+    """Two steps: rows exchange halves of their words with those `distance` away, then half that.
+
+    Two at a time, because four words then meet in registers and each is loaded and stored once.
+    """
+    half = distance >> 1
+    far = uint64(distance)
+    near = uint64(half)
+    run = half * LANES
+    for first in range(0, 64 * LANES, 4 * run):
         for i in range(first, first + run):
-            upper = tile[i]
-            lower = tile[i + run]
-            moved = ((upper >> shift) ^ lower) & mask
-            tile[i + run] = lower ^ moved
-            tile[i] = upper ^ (moved << shift)
+            a = tile[i]
+            b = tile[i + run]
+            c = tile[i + 2 * run]
+            d = tile[i + 3 * run]
+            moved = ((a >> far) ^ c) & mask
+            c ^= moved
+            a ^= moved << far
+            moved = ((b >> far) ^ d) & mask
+            d ^= moved
+            b ^= moved << far
+            moved = ((a >> near) ^ b) & finer
+            tile[i] = a ^ (moved << near)
+            tile[i + run] = b ^ moved
+            moved = ((c >> near) ^ d) & finer
+            tile[i + 2 * run] = c ^ (moved << near)
+            tile[i + 3 * run] = d ^ moved
 
 
 @njit(inline="always")
@@ -66,12 +85,9 @@ def transpose_tile(tile: Words) -> None:  # pragma: no cover - compiled
     Args:
         tile: 512 words; word 8 * r + w is row r of matrix w.
     """
-    swap_halves(tile, 32, uint64(0x00000000FFFFFFFF))
-    swap_halves(tile, 16, uint64(0x0000FFFF0000FFFF))
-    swap_halves(tile, 8, uint64(0x00FF00FF00FF00FF))
-    swap_halves(tile, 4, uint64(0x0F0F0F0F0F0F0F0F))
-    swap_halves(tile, 2, uint64(0x3333333333333333))
-    swap_halves(tile, 1, uint64(0x5555555555555555))
+    _swap_twice(tile, 32, uint64(0x00000000FFFFFFFF), uint64(0x0000FFFF0000FFFF))
+    _swap_twice(tile, 8, uint64(0x00FF00FF00FF00FF), uint64(0x0F0F0F0F0F0F0F0F))
+    _swap_twice(tile, 2, uint64(0x3333333333333333), uint64(0x5555555555555555))
 
 
 @compiled(types.int64(READ_U64, types.int64, types.int64))

@@ -240,9 +240,7 @@ def queries(draw: st.DrawFn, sources: tuple[Stream, ...]) -> str:
             no = draw(st.sampled_from(("", "NOT ")))
             return f"SELECT k, v FROM {leaf} WHERE v {no}IN (SELECT v FROM {second})"
         case "period":
-            begin = draw(st.sampled_from((*_PERIOD_ENDS, "TIMESTAMP '1970-01-01 00:00:03'")))
-            end = draw(st.sampled_from((*_PERIOD_ENDS, "TIMESTAMP '1970-01-01 00:00:06'")))
-            return f"SELECT k, v FROM {one.name}{where} BEGIN {begin} END {end}"
+            return f"SELECT k, v FROM {one.name}{where} {draw(st.sampled_from(_PERIODS))}"
         case _:
             return (
                 f"SELECT n, count(*) AS groups FROM"
@@ -250,7 +248,19 @@ def queries(draw: st.DrawFn, sources: tuple[Stream, ...]) -> str:
             )
 
 
-_PERIOD_ENDS = ("NOW", "NOW - INTERVAL 2 SECONDS", "NOW - INTERVAL 5 SECONDS")
+_PERIODS = (
+    "BEGIN NOW END NOW",
+    "BEGIN NOW - INTERVAL 5 SECONDS END NOW",
+    "BEGIN NOW - INTERVAL 5 SECONDS END NOW - INTERVAL 2 SECONDS",
+    "BEGIN TIMESTAMP '1970-01-01 00:00:03' END NOW",
+    "BEGIN TIMESTAMP '1970-01-01 00:00:03' END TIMESTAMP '1970-01-01 00:00:06'",
+    "BEGIN NOW - INTERVAL 3 SECONDS END TIMESTAMP '1970-01-01 00:00:06'",
+)
+
+
+def _few(rest: int) -> st.SearchStrategy[int]:
+    """Mostly a small epoch, of one element too."""
+    return st.integers(1, min(rest, 5))
 
 
 @st.composite
@@ -260,7 +270,7 @@ def cuts(draw: st.DrawFn, sources: tuple[Stream, ...]) -> tuple[tuple[str, int],
     for stream in sources:
         rest, own = len(stream.rows), []
         while rest:
-            count = draw(st.integers(1, rest))
+            count = draw(st.integers(min(rest, 2), rest)) if len(own) > 2 else draw(_few(rest))
             own.append((stream.name, count))
             rest -= count
         pieces.append(own)

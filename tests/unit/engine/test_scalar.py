@@ -45,13 +45,6 @@ def test_no_rows() -> None:
     assert len(result) == 0
 
 
-def test_later_expressions_see_only_survivors() -> None:
-    rows = ScalarEvaluator().survivors(TABLE, ["s <> 'x'", "CAST(s AS INTEGER) > 2"])
-    assert rows.tolist() == [2, 3]
-    with pytest.raises(duckdb.ConversionException):
-        ScalarEvaluator().survivors(TABLE, ["CAST(s AS INTEGER) > 2", "s <> 'x'"])
-
-
 def test_the_outside_cannot_be_reached(tmp_path: Path) -> None:
     secret = tmp_path / "secret.csv"
     secret.write_text("a\n1\n")

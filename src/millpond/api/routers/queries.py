@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query
@@ -15,6 +16,9 @@ from millpond.errors import MillpondError
 from millpond.model.time import parse_instant
 
 Level = Literal["syntax", "logical", "rewritten", "shared", "runtime"]
+
+#: An instant whose zone's "+" was not escaped in the URL and has become a space.
+_LOST_PLUS = re.compile(r"^(\S+[T ]\S+) (\d\d:?\d\d)$")
 
 #: Names an option cannot have, because they say something else at registration.
 _RESERVED = frozenset({"cql", "name"})
@@ -147,14 +151,18 @@ def _handle(handle: QueryHandle) -> dict[str, Any]:
 
 
 def _find(pond: ServedPond, query: str) -> QueryHandle:
-    return pond.query(int(query) if query.isdecimal() else query)
+    if not query.isdigit():
+        return pond.query(query)
+    if not query.isdecimal() or len(query) > 18:
+        # Digits that are no id: neither int() nor a 64-bit id has room for them.
+        raise MillpondError("CQL-201", f'no query "{query[:40]}"')
+    return pond.query(int(query))
 
 
 def _instant(text: str) -> int:
     try:
-        # A "+" of a zone that was not escaped in the URL has become a space.
-        return parse_instant(text.strip().replace(" ", "+") if text.count(":") > 2 else text)
-    except ValueError:
+        return parse_instant(_LOST_PLUS.sub(r"\1+\2", text))
+    except (ValueError, OverflowError):
         raise MillpondError(
             "SERVE-703",
             f'"{text}" is not an instant',

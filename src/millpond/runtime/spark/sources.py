@@ -105,6 +105,41 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def is_direct(definition: StreamDef | RelationDef) -> bool:
+    """Whether tasks read the source's files themselves.
+
+    Parquet is columns, and so is everything a task does: reading it there spares turning it into
+    rows and back, which costs more than matching. Spark still finds, assigns and remembers the
+    files. Files that are not local, or need options of Spark's reader, go the way of all others.
+    """
+    source = definition.source
+    return (
+        source is not None
+        and source.format == "parquet"
+        and set(source.options) <= _DIRECT_OPTIONS
+        and "://" not in source.options["path"]
+        and not any(Path(source.options["path"]).glob("*=*"))
+    )
+
+
+def paths_frame(spark: SparkSession, stream: StreamDef) -> DataFrame:
+    """The paths of a source's files, as a streaming frame."""
+    assert stream.source is not None
+    options, path = _watched(stream.source.options)
+    reader = spark.readStream.format("binaryFile").schema(FILES)
+    return reader.options(**options).load(path).select("path")
+
+
+def _watched(given: dict[str, str]) -> tuple[dict[str, str], str]:
+    """Options and path for Structured Streaming, which watches directories: also for one file."""
+    options = dict(given)
+    path = options.pop("path")
+    if "://" not in path and Path(path).is_file():
+        options["pathGlobFilter"] = _literal_glob(Path(path).name)
+        path = str(Path(path).parent)
+    return options, path
+
+
 def other_frame(spark: SparkSession, stream: StreamDef) -> DataFrame:
     """A streaming source that is not files: any format Spark knows, by its options."""
     source = stream.source
