@@ -56,3 +56,12 @@ class RelationToStream(exp.Expression):
     """`ISTREAM(query)`, `DSTREAM(query)` or `RSTREAM(query)`; `kind` is the operator's name."""
 
     arg_types = {"this": True, "kind": True}  # noqa: RUF012
+
+
+try:
+    Period(begin=PeriodBound(offset=0), end=PeriodBound(offset=0))
+except TypeError as error:
+    raise ImportError(
+        "Millpond extends sqlglot's classes, which sqlglot's compiled build does not allow: "
+        "uninstall sqlglotc"
+    ) from error
