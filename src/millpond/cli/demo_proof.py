@@ -1,0 +1,89 @@
+"""The demo's proof that it does not matter when a query was registered.
+
+Travellers who had registered before the first flight left get twins after the last one landed:
+the same questions in other words, so that nothing is shared. Elders and twins must give the same
+rows at every instant, whether a twin's matches are worked out at invocation, as they are right
+after registration, or have been backfilled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from millpond.cli.demo_travellers import Traveller
+from millpond.model.time import format_instant
+from millpond.service.handles import Handle
+from millpond.service.pond import Pond
+
+#: An answer as it is compared: its columns, and its rows as a bag.
+_Bag = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+@dataclass
+class Verdict:
+    """What comparing gave.
+
+    Attributes:
+        pairs: Elders with a twin.
+        apart: Pairs of which the twin has a predicate slot of its own on every stream.
+        answers: Answers compared.
+        rows: Rows in them.
+        seconds_to_backfill: From the twins' registration until all kept data was matched.
+        differences: A line for every answer that differs.
+    """
+
+    pairs: int = 0
+    apart: int = 0
+    answers: int = 0
+    rows: int = 0
+    seconds_to_backfill: float = 0.0
+    differences: list[str] = field(default_factory=list)
+
+    @property
+    def agree(self) -> bool:
+        """Whether there was something to compare and all of it was equal."""
+        return self.answers > 0 and self.rows > 0 and not self.differences
+
+
+def prove(pond: Pond, elders: Sequence[Traveller], instants: Sequence[int | None]) -> Verdict:
+    """Registers twins and compares all answers, at once and again when matches are backfilled.
+
+    Args:
+        pond: With all data in it.
+        elders: Travellers whose queries are registered.
+        instants: At which to compare; None is now.
+    """
+    verdict = Verdict(pairs=len(elders))
+    first = [_answers(pond.query(elder.name), instants) for elder in elders]
+    began = time.monotonic()
+    twins = pond.register_many([(elder.twin, f"{elder.name}_twin", {}) for elder in elders])
+    for elder, twin in zip(elders, twins, strict=True):
+        verdict.apart += _slots(pond, pond.query(elder.name)).isdisjoint(_slots(pond, twin))
+    for _ in ("at invocation", "from backfilled matches"):
+        for elder, twin, expected in zip(elders, twins, first, strict=True):
+            found = _answers(twin, instants)
+            for at, was, now in zip(instants, expected, found, strict=True):
+                verdict.answers += 1
+                verdict.rows += len(was[1])
+                if was != now:
+                    moment = "now" if at is None else format_instant(at)
+                    verdict.differences.append(
+                        f"{elder.name} at {moment}: {len(was[1])} rows registered early, "
+                        f"{len(now[1])} registered late: {elder.cql}"
+                    )
+        if not verdict.seconds_to_backfill:
+            pond.settle(timeout=120)
+            verdict.seconds_to_backfill = time.monotonic() - began
+    return verdict
+
+
+def _answers(handle: Handle, instants: Sequence[int | None]) -> list[_Bag]:
+    answers = [handle.invoke(at) for at in instants]
+    return [(tuple(a.columns), tuple(sorted(map(repr, a.rows())))) for a in answers]
+
+
+def _slots(pond: Pond, handle: Handle) -> set[tuple[int, int]]:
+    leaves = pond.log.version.leaves(handle.id)
+    return {(leaf.stream_id, leaf.slot) for leaf in leaves if leaf.slot is not None}

@@ -1,0 +1,196 @@
+"""What the demo shows: a live view at a terminal, plain lines anywhere else, tables at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from millpond.cli.demo_replay import Tick
+from millpond.cli.demo_travellers import Traveller
+from millpond.model.time import to_datetime
+from millpond.service.results import Answer
+
+#: Seconds between two lines where there is no terminal.
+_LINE_SECONDS = 2.0
+#: Rows shown of an answer.
+_ROWS = 3
+_WIDTH = 100
+
+
+class Screen:
+    """Prints the demo's parts in order; `live` between `begin` and `end`."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        console = console or Console(highlight=False)
+        if not console.is_terminal:
+            # What is piped is read in files and logs, which have no width.
+            console = Console(file=console.file, highlight=False, width=_WIDTH)
+        self._console = console
+        self._live: Live | None = None
+        self._printed = 0.0
+
+    def title(self, text: str) -> None:
+        """What this is, in one line."""
+        self._console.print(f"\n[bold]{escape(text)}[/bold]")
+
+    def part(self, text: str) -> None:
+        """A new part begins."""
+        self._console.print(f"\n[bold cyan]{escape(text)}[/bold cyan]")
+
+    def say(self, text: str) -> None:
+        """A line."""
+        self._console.print(f"  {escape(text)}", soft_wrap=True)
+
+    def link(self, what: str, address: str) -> None:
+        """Something to open or to type."""
+        self._console.print(f"  {what:<14} [bold]{escape(address)}[/bold]", soft_wrap=True)
+
+    # -- while the flights are replayed --------------------------------------------------------
+
+    def begin(self) -> None:
+        """The live view appears."""
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, refresh_per_second=8)
+            self._live.start()
+
+    def live(self, tick: Tick, queries: int, watched: Sequence[tuple[Traveller, Answer]]) -> None:
+        """The replay's state; `watched` are some travellers and their answers as of now."""
+        if self._live is not None:
+            self._live.update(_view(tick, queries, watched))
+        elif time.monotonic() - self._printed >= _LINE_SECONDS or tick.share >= 1:
+            self._printed = time.monotonic()
+            self._console.print(f"  {_line(tick, queries)}")
+
+    def end(self) -> None:
+        """The live view stays as it is."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    # -- afterwards ----------------------------------------------------------------------------
+
+    def answers(self, traveller: Traveller, answers: Iterable[tuple[str, Answer]]) -> None:
+        """A traveller's question and its answers; each with what its instant is remembered for."""
+        self._console.print()
+        name = traveller.name.capitalize()
+        self._console.print(f"  [bold]{name}[/bold]: {escape(traveller.question)}")
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+        table.add_column("as of", style="cyan", no_wrap=True)
+        shown = list(answers)
+        columns = shown[0][1].columns
+        for column, value in zip(columns, shown[0][1].table.schema.types, strict=True):
+            numeric = not str(value).startswith(("string", "timestamp"))
+            table.add_column(column, justify="right" if numeric else "left", no_wrap=True)
+        for remembered, answer in shown:
+            at = f"{_moment(answer.as_of)} {remembered}".strip()
+            rows = answer.rows()
+            if not rows:
+                table.add_row(at, *_padded("(nothing)", len(columns)))
+            for row in rows[:_ROWS]:
+                table.add_row(at, *(shown_value(value) for value in row))
+                at = ""
+            if len(rows) > _ROWS:
+                table.add_row("", *_padded(f"… {len(rows) - _ROWS} more", len(columns)))
+        self._console.print(table)
+
+    def summary(self, figures: Iterable[tuple[str, str]]) -> None:
+        """What was measured."""
+        table = Table(box=box.SIMPLE, show_header=False, pad_edge=False, padding=(0, 1))
+        table.add_column()
+        table.add_column(style="bold")
+        for what, figure in figures:
+            table.add_row(f" {what}", figure)
+        self._console.print(table)
+
+    def verdict(self, text: str, good: bool) -> None:
+        """What the proof came to."""
+        self._console.print(f"  [bold {'green' if good else 'red'}]{escape(text)}[/]")
+
+
+def shown_value(value: Any) -> str:
+    """A value of an answer, short."""
+    match value:
+        case None:
+            return "–"
+        case datetime():
+            return f"{value:%m-%d %H:%M}"
+        case float():
+            return f"{value:.1f}".removesuffix(".0")
+        case _:
+            return str(value)
+
+
+def seconds(value: float) -> str:
+    """A duration in the unit that suits it.
+
+    >>> seconds(0.00123), seconds(0.5), seconds(12.34)
+    ('1.2 ms', '500 ms', '12.3 s')
+    """
+    if value < 0.01:
+        return f"{value * 1e3:.1f} ms"
+    return f"{value * 1e3:.0f} ms" if value < 1 else f"{value:.1f} s"
+
+
+def _padded(text: str, columns: int) -> list[str]:
+    return [text, *[""] * (columns - 1)]
+
+
+def _moment(at: int) -> str:
+    moment = to_datetime(at)
+    return f"{moment:%Y-%m-%d %H:%M}" if moment else "–"
+
+
+def _day(day: date) -> str:
+    return f"{day:%d %B %Y}"
+
+
+def _line(tick: Tick, queries: int) -> str:
+    fresh = "–" if tick.freshness is None else seconds(tick.freshness)
+    return (
+        f"{tick.day}  {tick.tuples:>7,} tuples  {tick.tuples_rate:>7,.0f} tuples/s  "
+        f"{tick.matches_rate:>7,.0f} matches/s  {queries:,} queries  fresh in {fresh}"
+    )
+
+
+def _view(tick: Tick, queries: int, watched: Sequence[tuple[Traveller, Answer]]) -> RenderableType:
+    figures = Table.grid(padding=(0, 3))
+    fresh = "–" if tick.freshness is None else seconds(tick.freshness)
+    heads = ("tuples", "tuples/s", "matches", "matches/s", "standing queries", "freshness")
+    figures.add_row(*(Text(head, style="dim") for head in heads))
+    figures.add_row(
+        *(
+            Text(value, style="bold")
+            for value in (
+                f"{tick.tuples:,}",
+                f"{tick.tuples_rate:,.0f}",
+                f"{tick.matches:,}",
+                f"{tick.matches_rate:,.0f}",
+                f"{queries:,}",
+                fresh,
+            )
+        )
+    )
+    bar = Table.grid(padding=(0, 2))
+    bar.add_row(
+        Text(f"{_day(tick.day):<18}", style="cyan"),
+        ProgressBar(total=1.0, completed=tick.share, width=50),
+        Text(f"{tick.share:4.0%}"),
+    )
+    people = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for head in ("traveller", "asks", "rows now", "the first"):
+        people.add_column(head, no_wrap=True, overflow="ellipsis")
+    for traveller, answer in watched:
+        rows = answer.rows()
+        first = "  ".join(shown_value(v) for v in rows[0]) if rows else "–"
+        people.add_row(traveller.name.capitalize(), traveller.question, str(len(rows)), first)
+    return Group(bar, Text(), figures, people)
