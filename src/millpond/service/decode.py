@@ -22,7 +22,7 @@ def from_rows(rows: list[dict[str, Any]]) -> pa.Table:
         values = [row.get(name) for row in rows]
         try:
             columns[name] = pa.array(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
             columns[name] = pa.array([_text(v) for v in values], pa.string())
     return pa.table(columns)
 

@@ -43,6 +43,9 @@ from millpond.state.epoch_change import EpochChange
 from millpond.state.store import Store, new_path
 from millpond.state.version import Version
 
+#: How long an answer waits for rows a statement inserted.
+_STATED_SECONDS = 60.0
+
 Progress = Callable[[dict[str, Any]], None]
 
 
@@ -86,6 +89,7 @@ class Pond:
         self._progress = progress
         self._on_close = on_close
         self._closed = False
+        self._stated = 0
         self._store = Store.open(directory, self.clock)
         self.log = self._store.log
         store = self._store.directory
@@ -112,7 +116,7 @@ class Pond:
             if not bounded:
                 for stream in self.log.version.streams.values():
                     self._open_source(stream)
-            if self.intake.waiting():
+            if self.intake.waiting() or not bounded:
                 runtime.wake_inbox()
         except BaseException:
             self._store.close()
@@ -169,7 +173,7 @@ class Pond:
     def ask(self, cql: str) -> Answer:
         """The answer to a query asked once, over what is kept."""
         self._check_open()
-        self.before_answer(0)
+        self.before_answer()
         return self.ask_text(cql)
 
     def explain(self, query: str, level: str = "logical") -> str:
@@ -343,10 +347,24 @@ class Pond:
     def ask_text(self, text: str) -> Answer:
         return self.invoker.invoke(self.registrar.once(text))
 
-    def before_answer(self, pushed: int) -> None:
-        """What an answer waits for: the script's own pushes, and bounded sources' ends."""
-        if pushed:
-            self.intake.wait(pushed)
+    def stated(self, number: int) -> None:
+        """A statement pushed rows: answers to later statements and asks wait for them."""
+        self._stated = max(self._stated, number)
+        self.runtime.wake_inbox()
+
+    def before_answer(self) -> None:
+        """What an answer waits for: rows pushed by statements, and bounded sources' ends.
+
+        Raises:
+            MillpondError: POND-405 when the rows have not become an epoch for a minute.
+        """
+        if not self.intake.wait(self._stated, _STATED_SECONDS):
+            raise MillpondError(
+                "POND-405",
+                "rows inserted before are not visible yet",
+                detail="They are durable and will be.",
+                hint="Ask again; SHOW STREAMS says if the pipeline has stopped.",
+            )
         if self.bounded:
             self.read_sources()
 
@@ -361,9 +379,6 @@ class Pond:
             self.sequencer.end(stream)
             rows = self.log.version.clock(stream.id).next_seq
             self._report(stream, rows, done=True)
-
-    def wake_inbox(self) -> None:
-        self.runtime.wake_inbox()
 
     def create_stream(self, definition: StreamDef) -> None:
         if definition.source is not None:
@@ -535,7 +550,7 @@ def _request(cql: str, name: str | None, options: dict[str, Any]) -> Request:
                 hint="Use execute() for other statements.",
             )
         merged = {**parsed.options, **options}
-        text = query_text(parsed, parsed.query)
+        text = query_text(parsed)
         return Request(text, name or parsed.name, merged, cql, parsed.name_span)
     return Request(cql, name, options)
 

@@ -21,7 +21,7 @@ import numpy as np
 from millpond.catalog.objects import StreamDef
 from millpond.engine import heartbeat
 from millpond.engine.heartbeat import Progress
-from millpond.model.time import END
+from millpond.model.time import BEGINNING, END
 from millpond.runtime.protocol import INBOX
 from millpond.runtime.tasks import BatchPlan, Built, StreamPlan
 from millpond.service.intake import Intake
@@ -145,6 +145,9 @@ class Sequencer:
 
     def heartbeat(self, version: Version, stream: StreamDef, moment: Moment) -> int:
         """H as readers of `version` may rely on it; `moment` was captured before it was pinned."""
+        if stream.rejects_of is not None:
+            # Rejects are on system time; what is in flight for the stream may bring more.
+            return BEGINNING if stream.id in moment.floors else moment.now
         reached = heartbeat.current(progress_of(version.clock(stream.id)), stream, moment.now)
         return moment.cap(stream.id, reached)
 

@@ -31,8 +31,6 @@ class Executor:
 
     def __init__(self, pond: Pond) -> None:
         self._pond = pond
-        #: The inbox number the next answer of this script has to wait for.
-        self._pushed = 0
 
     def execute(self, statement: Statement) -> StatementResult:
         """Execute one statement; errors carry its text."""
@@ -44,13 +42,13 @@ class Executor:
             case statements.CreateQuery():
                 return self._create_query(statement)
             case statements.Invoke():
-                self._pond.before_answer(self._pushed)
+                self._pond.before_answer()
                 definition = self._query(statement.name, statement)
                 answer = self._pond.invoke(definition, statement.at)
                 return StatementResult("invoke", definition.name, answer=answer)
             case statements.Ask():
-                self._pond.before_answer(self._pushed)
-                text = query_text(statement, statement.query)
+                self._pond.before_answer()
+                text = query_text(statement)
                 return StatementResult("ask", answer=self._pond.ask_text(text))
             case statements.AlterQuery():
                 definition = self._query(statement.name, statement)
@@ -96,7 +94,7 @@ class Executor:
         return _message("create relation", definition.name, f"created{loaded}")
 
     def _create_query(self, statement: statements.CreateQuery) -> StatementResult:
-        text = query_text(statement, statement.query)
+        text = query_text(statement)
         request = Request(
             text, statement.name, statement.options, statement.text, statement.name_span
         )
@@ -113,14 +111,16 @@ class Executor:
             if kind == "summary":
                 raise self._unknown("summary", statement.name, statement, [])
             wanted = StreamDef if kind == "stream" else RelationDef
-            found = self._table(statement.name, statement)
+            found = pond.log.version.find(statement.name)
+            if found is None:
+                found = self._table(statement.name, statement)
             if not isinstance(found, wanted) or (
                 isinstance(found, StreamDef) and found.rejects_of is not None
             ):
                 raise MillpondError(
                     "CQL-216",
                     f'"{statement.name}" is not a {kind}',
-                    hint="DROP STREAM drops streams with their rejects, DROP RELATION relations.",
+                    hint="DROP STREAM, DROP RELATION and DROP QUERY each drop their own kind.",
                     text=statement.text,
                     span=statement.name_span,
                 )
@@ -146,8 +146,7 @@ class Executor:
         if isinstance(found, StreamDef):
             _refuse_at(statement)
             receipt, number = self._pond.intake.push(found, rows)
-            self._pushed = max(self._pushed, number)
-            self._pond.wake_inbox()
+            self._pond.stated(number)
             rejected = f", {receipt.rejected} rejected" if receipt.rejected else ""
             return _message("insert", found.name, f"{receipt.accepted} accepted{rejected}")
         at = self._instant(statement.at)
@@ -258,8 +257,7 @@ class Executor:
                 span=statement.name_span,
             )
         if found.source is None:
-            self._pushed = max(self._pushed, pond.intake.promise(found, statement.at))
-            pond.wake_inbox()
+            pond.stated(pond.intake.promise(found, statement.at))
         else:
             with pond.sequencer.stream_lock(source_key(found)):
                 clock = pond.log.version.clock(found.id)
@@ -276,7 +274,7 @@ class Executor:
             text = self._pond.explain_query(definition, statement.level)
             return StatementResult("explain", definition.name, text=text)
         assert statement.query is not None
-        query = query_text(statement, statement.query)
+        query = query_text(statement)
         return StatementResult("explain", text=self._pond.explain_text(query, statement.level))
 
     def _show(self, statement: statements.Show) -> pa.Table:
@@ -348,12 +346,10 @@ def _message(statement: str, name: str, done: str) -> StatementResult:
     return StatementResult(statement, name, message=f"{subject}: {done}")
 
 
-def query_text(statement: Statement, query: exp.Expression) -> str:
-    """The query's own text within a statement: from where it starts to the statement's end."""
-    start = query.meta.get("millpond_start")
-    if isinstance(statement, statements.Ask) or not isinstance(start, int):
-        return statement.text if isinstance(statement, statements.Ask) else print_query(query)
-    return statement.text[start:]
+def query_text(statement: Statement) -> str:
+    """The text of a statement's query, as it was written."""
+    span = getattr(statement, "query_span", None)
+    return statement.text if span is None else statement.text[span.start : span.end]
 
 
 def _refuse_at(statement: statements.Insert) -> None:
