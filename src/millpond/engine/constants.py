@@ -57,6 +57,7 @@ _FOLDABLE = (
     exp.Var,
     exp.DataTypeParam,
 )
+_TIMESTAMPS = {exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPNTZ}
 #: Types whose casts depend on the session's time zone.
 _ZONED = {exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ, exp.DataType.Type.TIMETZ}
 #: Integers DuckDB holds in a HUGEINT; greater ones become other types.
@@ -114,7 +115,15 @@ def _read_literal(node: exp.Literal, negative: bool) -> Constant:
 
 
 def _read_expression(node: exp.Expression) -> Constant:
-    """Casts and sums of literals: DuckDB computes them."""
+    """Casts and sums of literals: DuckDB computes them, but for the commonest."""
+    if type(node) is exp.Cast and isinstance(node.this, exp.Literal) and node.this.is_string:
+        if {k for k, v in node.args.items() if v} - {"this", "to"}:
+            raise Unfolded
+        kind = node.to.this if not node.to.expressions else None
+        if kind in _TIMESTAMPS:
+            return Constant("timestamp", _timestamp_of_text(str(node.this.this)))
+        if kind is exp.DataType.Type.DATE:
+            return Constant("date", _date_of_text(str(node.this.this)))
     for part in node.walk():
         if isinstance(part, exp.DataType):
             if part.this in _ZONED:

@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from millpond.engine.grouped_filter import BLOCK, Block
 from millpond.engine.match_kernels import (
+    STREAM_FROM,
     count_pairs,
     list_rows,
     match_dense,
@@ -135,6 +136,11 @@ class _Group:
     of_null: tuple[int, ...]
     programs: tuple[_Program, ...]
 
+    @property
+    def nbytes(self) -> int:
+        """About what it holds besides the blocks: a coder's index costs some 20 bytes a cut."""
+        return sum(p.translation.nbytes for p in self.programs) + 20 * sum(self.of_null)
+
 
 def _prepare(schema: Schema, blocks: Sequence[Block]) -> _Group:
     """Merges the cuts of the blocks and builds the translations."""
@@ -195,8 +201,9 @@ def _translation(union: Any, cuts: Any) -> npt.NDArray[np.uint16]:
 class _Groups:
     """The groups this process has prepared, the least recently used dropped first."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
         self._lock = threading.Lock()
         self._groups: OrderedDict[tuple[int, ...], tuple[Sequence[Block], _Group]] = OrderedDict()
 
@@ -210,13 +217,15 @@ class _Groups:
                 return entry[1]
         group = _prepare(schema, blocks)
         with self._lock:
-            self._groups[key] = blocks, group
-            while len(self._groups) > self._most:
-                self._groups.popitem(last=False)
+            if key not in self._groups:
+                self._groups[key] = blocks, group
+                self._bytes += group.nbytes
+            while self._bytes > self._most_bytes and len(self._groups) > 1:
+                self._bytes -= self._groups.popitem(last=False)[1][1].nbytes
         return group
 
 
-_groups = _Groups(256)
+_groups = _Groups(192 * 2**20)
 
 
 class _Run:
@@ -288,6 +297,9 @@ class _Run:
     ) -> None:
         words = words_for(self.rows)
         queries = block.lanes * 64
+        if words * queries >= STREAM_FROM:
+            # Whole cache lines, so that the matrix can be written past the caches.
+            words = -(-words // 8) * 8
         # Arrow's pool gives memory back warm; fresh pages would cost as much as the matching.
         buffer = pa.allocate_buffer(8 * words * queries)
         out = np.frombuffer(buffer, np.uint64).reshape(queries, words)

@@ -21,8 +21,17 @@ from typing import Any
 import numpy as np
 from numba import int64, njit, types, uint64
 
-from millpond.model.bit_matrix import popcount, trailing_zeros, transpose_tile
+from millpond.model.bit_matrix import (
+    finish_streaming,
+    popcount,
+    stream_word,
+    trailing_zeros,
+    transpose_tile,
+)
 from millpond.model.compiled import I64, U32, U64, compiled
+
+#: Words of a matrix from which on it is written past the caches: it would not fit them.
+STREAM_FROM = 1 << 17
 
 _I32_2D = types.Array(types.int32, 2, "C")
 _U16 = types.Array(types.uint16, 1, "C")
@@ -68,10 +77,15 @@ def match_dense(
 ) -> None:  # pragma: no cover - compiled
     """Fills `out[query, word of 64 elements]` and adds to `counts[query]`.
 
-    `out` has a row for each of the first 64 * k queries of the block.
+    Args:
+        out: A row for each of the first 64 * k queries of the block; words beyond the elements
+            are zeroed. If a row is a number of cache lines, and the rows begin with one, a large
+            matrix is written past the caches.
     """
     n = codes.shape[1]
     lanes = len(out) // 64
+    width = out.shape[1]
+    streamed = width % 8 == 0 and out.size >= STREAM_FROM
     # Eight tiles of 64 elements, so that a query's bits leave a cache line at a time; padded,
     # or the eight words that meet there would compete for one set of the cache.
     pitch = 512 + 8
@@ -118,11 +132,21 @@ def match_dense(
             for bit in range(64):
                 query = lane * 64 + bit
                 ones = uint64(0)
-                for k in range(filled):
-                    bits = tiles[k * pitch + 8 * bit + lane]
-                    out[query, word + k] = bits
-                    ones += popcount(bits)
+                if streamed and filled == 8:
+                    for k in range(8):
+                        bits = tiles[k * pitch + 8 * bit + lane]
+                        stream_word(out, uint64(query), uint64(word + k), bits)
+                        ones += popcount(bits)
+                else:
+                    for k in range(filled):
+                        bits = tiles[k * pitch + 8 * bit + lane]
+                        out[query, word + k] = bits
+                        ones += popcount(bits)
+                    for k in range(filled, min(8, width - word)):
+                        out[query, word + k] = uint64(0)
                 counts[query] += int64(ones)
+    if streamed:
+        finish_streaming()
 
 
 @compiled(types.UniTuple(int64, 2)(_I32_2D, *_PROGRAM, int64, _U16, U32))

@@ -19,7 +19,7 @@ from millpond.model.bit_matrix import bits_of_rows, rows_of_bits, words_for
 
 Rows = npt.NDArray[np.int64]
 
-#: One bit an element, 64 a word.
+#: One bit an element, 64 a word; words beyond the last element are zero.
 DENSE = 0
 #: Ascending row numbers, 32 bits each; an odd number of them is followed by four zero bytes.
 LIST = 1

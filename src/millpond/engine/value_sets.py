@@ -210,6 +210,11 @@ def _beyond(domain: Domain, value: Cut) -> bool:
 
 def _merge(one: ValueSet, two: ValueSet, both: bool) -> ValueSet:
     """The union, or with `both` the intersection, by a sweep over the cuts of the two."""
+    neutral = EVERYTHING if both else NOTHING
+    if one == neutral:
+        return two
+    if two == neutral:
+        return one
     in_one, in_two = one.below, two.below
     below = state = (in_one and in_two) if both else (in_one or in_two)
     nulls = (one.nulls and two.nulls) if both else (one.nulls or two.nulls)

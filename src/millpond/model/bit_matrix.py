@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types, uint64
 from numba.extending import intrinsic
 
@@ -46,6 +47,40 @@ def trailing_zeros(typing_context: Any, word: Any) -> Any:
         return builder.cttz(arguments[0], context.get_constant(types.boolean, True))
 
     return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def stream_word(typing_context: Any, words: Any, row: Any, column: Any, word: Any) -> Any:
+    """`words[row, column] = word` past the caches, for a matrix nobody reads soon.
+
+    An ordinary store first fetches the line it is going to overwrite, which doubles the traffic.
+    Worth it only if whole cache lines are written one after the other.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pitch = builder.extract_value(array.strides, 0)
+        start = builder.bitcast(array.data, ir.IntType(8).as_pointer())
+        eight = ir.Constant(ir.IntType(64), 8)
+        offset = builder.add(builder.mul(arguments[1], pitch), builder.mul(arguments[2], eight))
+        place = builder.bitcast(builder.gep(start, [offset]), ir.IntType(64).as_pointer())
+        store = builder.store(arguments[3], place, align=8)
+        one = ir.Constant(ir.IntType(32), 1)
+        store.set_metadata("nontemporal", builder.module.add_metadata([one]))
+        return context.get_dummy_value()
+
+    return types.void(words, types.uint64, types.uint64, types.uint64), generate
+
+
+@intrinsic
+def finish_streaming(typing_context: Any) -> Any:
+    """Makes streamed words visible to other threads before anything that follows."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), generate
 
 
 @njit(inline="always")

@@ -123,6 +123,25 @@ def test_pairs_that_outgrow_their_room_are_continued(monkeypatch: pytest.MonkeyP
     assert rows_of(match(table, snapshot, SCALAR)) == naive(table, queries)
 
 
+@pytest.mark.parametrize("rows", [16_384 + 512, 16_384 + 77])
+def test_a_matrix_written_past_the_caches_is_whole(rows: int) -> None:
+    table = elements(rows)
+    values = table["a"].to_numpy(zero_copy_only=False)
+    bounds = {slot: (2 * slot - 100, 2 * slot + 400) for slot in range(512)}
+    queries = [
+        (slot, Factors(sets=(("a", interval(Domain.INT32, low, high)),)))
+        for slot, (low, high) in bounds.items()
+    ]
+    matches = match(table, StemSnapshot.of(queries, STREAM), SCALAR)
+    assert set(matches.to_table()["encoding"].to_pylist()) <= {DENSE, LIST}
+    reader = matches.reader()
+    for slot, (low, high) in bounds.items():
+        want = np.flatnonzero((values >= low) & (values < high))
+        assert np.array_equal(reader.rows(slot, 0, rows), want)
+        assert reader.count(slot) == len(want)
+        assert np.array_equal(reader.rows(slot, 0, 2 * rows), want)
+
+
 def test_the_order_of_attributes_changes_no_match() -> None:
     table = elements(700)
     queries = many_queries(60, 100)
