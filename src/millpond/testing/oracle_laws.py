@@ -136,9 +136,11 @@ def as_golden(scenario: Scenario, number: int) -> str:
     """The scenario with one of its queries, written as a golden: what to keep of a failure."""
     lines = [f"{stream.declaration};" for stream in scenario.streams]
     lines.append(f"CREATE QUERY q AS {scenario.queries[number]};")
-    for name, rows in scenario.batches():
-        lines.append(f"epoch {name}:")
-        lines += ["  " + " | ".join(cells.show_rows([list(row.values())])[0]) for row in rows]
+    columns = {s.name: ("ts", *(name for name, _ in s.columns)) for s in scenario.streams}
+    for stream, rows in scenario.batches():
+        lines.append(f"epoch {stream}:")
+        table = cells.show_rows([[row[name] for name in columns[stream]] for row in rows])
+        lines += ["  " + " | ".join(row) for row in table]
     return "\n".join(lines)
 
 
