@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 import millpond
 from millpond.api import problems
-from millpond.api.limits import BodyLimit, TokenGate
+from millpond.api.limits import BodyLimit, PlainBodies, TokenGate
 from millpond.api.routers import observation, queries, statements, streams
 from millpond.api.surface import ServedPond
 from millpond.console import page
@@ -67,6 +67,7 @@ def create_app(pond: ServedPond, *, token: str | None = None, max_body: int = MA
     app.include_router(streams.router(pond, max_body))
     app.include_router(observation.router(pond))
     page.mount(app)
+    app.add_middleware(PlainBodies)
     app.add_middleware(BodyLimit, limit=max_body)
     if token:
         app.add_middleware(TokenGate, token=token)

@@ -10,19 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import sqlglot
+from sqlglot import exp
 
 from millpond.catalog.objects import REJECTS_SCHEMA
+from millpond.engine.factors import factorize
 from millpond.engine.ingress import Admission, Admitted, admit
 from millpond.engine.match import match
 from millpond.engine.matches import Passage
 from millpond.engine.query_stem import StemSnapshot
 from millpond.engine.scalar import ScalarEvaluator
-from millpond.model.schema import Schema
+from millpond.model.schema import Field, Schema
 from millpond.state.arrow_file import FileMeta, global_seq, open_arrow, write_arrow
 from millpond.state.store import new_path
 
@@ -259,6 +262,17 @@ def pack(admitted: Admitted) -> pa.Table:
     bad = {f.name: pa.nulls(rejects.num_rows, f.type) for f in elements.schema}
     bad["__reason"], bad["__raw"] = rejects["reason"], rejects["raw"]
     return pa.concat_tables([good, pa.table(bad, schema=good.schema)])
+
+
+def warm_up(number: int) -> int:
+    """Load what matching needs into a worker, before the first element waits for it."""
+    schema = Schema((Field("a", "INTEGER"), Field("b", "VARCHAR"), Field("c", "DOUBLE")))
+    predicate = sqlglot.parse_one("a > 1 AND b = 'x' AND c < 2.5 AND a % 2 = 0", read="duckdb")
+    stem = StemSnapshot.of([(0, factorize(cast(exp.Expression, predicate), schema))], schema)
+    rows = pa.table({"a": [1, 2], "b": ["x", "x"], "c": [1.0, 2.0]}, schema=schema.to_arrow())
+    judge = Admission(schema, None, 0, 0)
+    match(admit(rows, judge).elements, stem, ScalarEvaluator.shared()).to_table()
+    return number
 
 
 @dataclass(frozen=True)

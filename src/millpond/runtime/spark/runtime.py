@@ -24,10 +24,11 @@ from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.ingress import Admission, admit
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
+from millpond.runtime import tasks
 from millpond.runtime.protocol import INBOX, Done, Job, Pipeline
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import build_files, build_frame, build_inbox
-from millpond.runtime.spark.session import start_session
+from millpond.runtime.spark.session import await_end_of_last, note_process, start_session
 from millpond.state.arrow_file import FileMeta, write_arrow
 
 log = logging.getLogger("millpond.spark")
@@ -74,9 +75,12 @@ class SparkRuntime:
             shutil.rmtree(left, ignore_errors=True)
         self._scratch.mkdir(parents=True, exist_ok=True)
         if self._spark is None:
+            await_end_of_last(store)
             self._spark = start_session(self._scratch, self._master, store / "spark.log")
+            note_process(store, self._spark)
         self._monitor = threading.Thread(target=self._watch, name="spark-monitor", daemon=True)
         self._monitor.start()
+        threading.Thread(target=self._warm_up, name="spark-warm-up", daemon=True).start()
 
     @property
     def spark(self) -> SparkSession:
@@ -201,6 +205,7 @@ class SparkRuntime:
 
     def stop(self) -> None:
         self._stopping.set()
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
         with self._lock:
             running = [*self._running.values(), *([self._inbox] if self._inbox else [])]
             self._running.clear()
@@ -213,8 +218,13 @@ class SparkRuntime:
         if self._monitor is not None:
             self._monitor.join(timeout=10)
         if self._given is None and self._spark is not None:
-            self._spark.stop()
+            try:
+                self._spark.stop()
+            except Exception as error:  # a signal to the whole group ends the JVM first
+                log.debug("stopping Spark: %s", error)
         shutil.rmtree(self._scratch, ignore_errors=True)
+        # Py4J keeps what was passed to `foreachBatch` for ever, and with it all that it refers to.
+        del self._pipeline
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -252,10 +262,10 @@ class SparkRuntime:
         )
 
     def _batch(self, stream: StreamDef, source: str) -> Callable[[DataFrame, int], None]:
-        pipeline = self._pipeline
         build_batch = build_files if sources.is_direct(stream) else build_frame
 
         def on_batch(frame: DataFrame, batch_id: int) -> None:
+            pipeline = self._pipeline
             if pipeline.committed(source, batch_id):
                 return
             plan = pipeline.plan(source, [stream.id])
@@ -309,6 +319,13 @@ class SparkRuntime:
                 pipeline.commit(INBOX, batch_id, plan, built, numbers)
         finally:
             pipeline.release(plan)
+
+    def _warm_up(self) -> None:
+        """Start the workers now: the first batch would wait seconds for them."""
+        try:
+            self.run(tasks.warm_up, range(self.spark.sparkContext.defaultParallelism))
+        except Exception as error:
+            log.debug("warming up: %s", error)
 
     def _watch(self) -> None:
         """Notice queries that ended, say why, and start them again."""

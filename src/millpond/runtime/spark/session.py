@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
@@ -55,6 +57,38 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
         builder = builder.config(key, value)
     with _standard_error(log):
         return builder.getOrCreate()
+
+
+def await_end_of_last(store: Path, seconds: float = 10.0) -> None:
+    """Wait for the JVM of a killed process over the same store, and end it if it stays.
+
+    A JVM ends when its Python does, but not at the same instant; until then it could still write
+    to the checkpoints. The store is locked, so whatever JVM has it on its command line is an
+    orphan.
+    """
+    file = store / "spark.pid"
+    deadline = time.monotonic() + seconds
+    while (pid := _alive(file, store)) is not None:
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+    file.unlink(missing_ok=True)
+
+
+def note_process(store: Path, spark: SparkSession) -> None:
+    """Remember the JVM's process for whoever opens the store next."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    if process is not None:
+        (store / "spark.pid").write_text(str(process.pid))
+
+
+def _alive(file: Path, store: Path) -> int | None:
+    try:
+        pid = int(file.read_text())
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (OSError, ValueError):
+        return None
+    return pid if str(store).encode() in command else None
 
 
 @contextmanager
