@@ -86,7 +86,7 @@ class Scale:
 class _Figures:
     """What was measured."""
 
-    thousand: float = 0.0
+    together: float = 0.0
     alone: list[float] = field(default_factory=list)
     ticks: list[Tick] = field(default_factory=list)
     freshness: list[float] = field(default_factory=list)
@@ -118,6 +118,7 @@ def run_demo(
         # Before anything that takes time: the port may be taken.
         listener = server.bind("127.0.0.1", port)
     directory = Path(tempfile.mkdtemp(prefix="millpond-demo-"))
+    verdict = None
     try:
         with _terminable():
             demo = _Demo(directory, scale, screen)
@@ -128,13 +129,14 @@ def run_demo(
             finally:
                 demo.close()
     except KeyboardInterrupt:
-        screen.end()
         screen.say("Stopped.")
-        raise typer.Exit(130) from None
     finally:
         if listener is not None:
             listener.close()
         shutil.rmtree(directory, ignore_errors=True)
+    # Raised here, outside of the handlers, so that the interrupt and what it refers to are gone.
+    if verdict is None:
+        raise typer.Exit(130)
     if not verdict.agree:
         raise typer.Exit(1)
 
@@ -206,9 +208,9 @@ class _Demo:
 
     def _register_before(self, early: Sequence[Traveller]) -> None:
         self._screen.part("2  Travellers register before the first flight")
-        self._figures.thousand = self._register(early) / max(len(early), 1) * 1_000
+        self._figures.together = self._register(early)
         self._screen.say(
-            f"{len(early):,} standing queries in {seconds(self._figures.thousand)}, each a row in "
+            f"{len(early):,} standing queries in {seconds(self._figures.together)}, each a row in "
             "the Query SteM. One of them, Dara's:"
         )
         dara = next(t for t in NAMED if t.name == "dara")
@@ -322,7 +324,7 @@ class _Demo:
                 ("standing queries", f"{figures.queries:,}"),
                 ("matches", f"{last.matches:,}, {last.matches / last.elapsed:,.0f} a second"),
                 ("to register one query", f"{_middle(figures.alone)} (median, data streaming in)"),
-                ("to register 1,000", seconds(figures.thousand)),
+                (f"to register {self._scale.before:,}", seconds(figures.together)),
                 ("to answer a traveller", f"{_spread(figures.invoked)}"),
                 ("from file to answer", f"{_spread(figures.freshness)}"),
                 ("the whole demo", seconds(total)),

@@ -35,14 +35,15 @@ _FLIGHTS = """
            flight::INTEGER AS flight, tailnum, origin, dest,
            dep_delay::INTEGER AS dep_delay, arr_delay::INTEGER AS arr_delay,
            air_time::INTEGER AS air_time, distance::INTEGER AS distance
-    FROM read_csv('{path}', nullstr = ['', 'NA']) ORDER BY ts, carrier, flight, origin
+    FROM read_csv('{path}', nullstr = ['', 'NA']) WHERE ts < DATE '{end}'
+    ORDER BY ts, carrier, flight, origin
 """
 _WEATHER = """
     SELECT make_timestamp(year, month, day, hour, 0, 0) AS ts, origin, temp::DOUBLE AS temp,
            humid::DOUBLE AS humid, wind_speed::DOUBLE AS wind_speed,
            wind_gust::DOUBLE AS wind_gust, precip::DOUBLE AS precip,
            pressure::DOUBLE AS pressure, visib::DOUBLE AS visib
-    FROM read_csv('{path}', nullstr = ['', 'NA']) ORDER BY ts, origin
+    FROM read_csv('{path}', nullstr = ['', 'NA']) WHERE ts < DATE '{end}' ORDER BY ts, origin
 """
 
 
@@ -92,10 +93,10 @@ def prepare(directory: Path, days: int = DAYS) -> Feed:
     with duckdb.connect() as connection:
         with zipfile.ZipFile(source / "flights.csv.zip") as archive:
             raw = Path(archive.extract("flights.csv", directory))
-        flights = _until(connection.sql(_FLIGHTS.format(path=raw)).to_arrow_table(), end)
+        flights = connection.sql(_FLIGHTS.format(path=raw, end=end)).to_arrow_table()
         raw.unlink()
-        weather_file = source / "weather.csv"
-        weather = _until(connection.sql(_WEATHER.format(path=weather_file)).to_arrow_table(), end)
+        measured = _WEATHER.format(path=source / "weather.csv", end=end)
+        weather = connection.sql(measured).to_arrow_table()
         for name, columns in RELATIONS.items():
             connection.execute(
                 f"COPY (SELECT {columns} FROM read_csv('{source / name}.csv', nullstr = ['', 'NA'],"
@@ -122,10 +123,6 @@ def _installed() -> Path:
             hint="Run the demo with `make demo`, or: pip install 'millpond[demo]'",
         )
     return Path(found.origin).parent / "data"
-
-
-def _until(rows: pa.Table, end: date) -> pa.Table:
-    return rows.filter(pc.less(rows["ts"], pa.scalar(end, pa.date32()).cast(rows["ts"].type)))
 
 
 def _write_days(ahead: Path, stream: str, rows: pa.Table) -> list[tuple[date, DayFile]]:

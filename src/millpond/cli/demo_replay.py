@@ -22,12 +22,12 @@ from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 
 #: Days the replay may be ahead of the answers, and how much further when it has to hurry.
-_AHEAD_DAYS = 14
+_AHEAD_DAYS = 21
 _AT_MOST = 8
 #: Seconds the replay should take where that is possible.
 _AIM = 30.0
 #: Seconds over which the live rates are taken.
-_RATE_SECONDS = 3.0
+_RATE_SECONDS = 5.0
 #: Seconds without any progress after which something must be wrong.
 _PATIENCE = 120.0
 

@@ -20,8 +20,8 @@ from millpond.cli.demo_travellers import Traveller
 from millpond.model.time import to_datetime
 from millpond.service.results import Answer
 
-#: Seconds between two lines where there is no terminal.
-_LINE_SECONDS = 2.0
+#: Seconds between two lines where there is no terminal, with news and without.
+_LINE_SECONDS, _QUIET_SECONDS = 1.0, 10.0
 #: Rows shown of an answer.
 _ROWS = 3
 _WIDTH = 100
@@ -38,6 +38,7 @@ class Screen:
         self._console = console
         self._live: Live | None = None
         self._printed = 0.0
+        self._shown = -1
 
     def title(self, text: str) -> None:
         """What this is, in one line."""
@@ -67,8 +68,10 @@ class Screen:
         """The replay's state; `watched` are some travellers and their answers as of now."""
         if self._live is not None:
             self._live.update(_view(tick, queries, watched))
-        elif time.monotonic() - self._printed >= _LINE_SECONDS or tick.share >= 1:
-            self._printed = time.monotonic()
+            return
+        wait = _QUIET_SECONDS if tick.tuples == self._shown else _LINE_SECONDS
+        if time.monotonic() - self._printed >= wait or tick.share >= 1:
+            self._printed, self._shown = time.monotonic(), tick.tuples
             self._console.print(f"  {_line(tick, queries)}")
 
     def end(self) -> None:
@@ -186,9 +189,11 @@ def _view(tick: Tick, queries: int, watched: Sequence[tuple[Traveller, Answer]])
         ProgressBar(total=1.0, completed=tick.share, width=50),
         Text(f"{tick.share:4.0%}"),
     )
-    people = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for head in ("traveller", "asks", "rows now", "the first"):
-        people.add_column(head, no_wrap=True, overflow="ellipsis")
+    people = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), width=_WIDTH)
+    people.add_column("traveller", no_wrap=True, min_width=9)
+    people.add_column("asks", no_wrap=True, overflow="ellipsis", ratio=5)
+    people.add_column("rows now", no_wrap=True, justify="right", min_width=8)
+    people.add_column("the first", no_wrap=True, overflow="ellipsis", ratio=3)
     for traveller, answer in watched:
         rows = answer.rows()
         first = "  ".join(shown_value(v) for v in rows[0]) if rows else "–"

