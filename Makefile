@@ -1,0 +1,73 @@
+# A contributor's whole interface. The first target that needs it installs everything into .venv.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SOURCES := $(wildcard src tests benchmarks examples)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# make demo SERVE=1 PORT=6455; make bench NAME=matching; make pytest ARGS="-k demo"
+SERVE ?=
+PORT ?=
+NAME ?=
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types layers sizes pytest bench clean
+
+help:
+	@echo "make demo          replays real flights past 2,200 standing queries (two minutes)"
+	@echo "make demo SERVE=1  the same, and leaves the server and its console up"
+	@echo "make test          lint, types, import layers, file sizes, tests"
+	@echo "make lint          ruff alone; also: make types, layers, sizes, pytest"
+	@echo "make bench         the benchmarks, or one: make bench NAME=matching"
+	@echo "make clean         removes what the other targets made"
+
+demo: $(STAMP)
+	@$(BIN)/millpond demo $(if $(SERVE),--serve) $(if $(PORT),--port $(PORT))
+
+# One after the other, whatever -j says: the first that fails is the last that is printed.
+test: $(STAMP)
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory types
+	@$(MAKE) --no-print-directory layers
+	@$(MAKE) --no-print-directory sizes
+	@$(MAKE) --no-print-directory pytest
+
+lint: $(STAMP)
+	@echo "== lint"
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/ruff format --check $(SOURCES)
+
+types: $(STAMP)
+	@echo "== types"
+	@$(BIN)/mypy
+
+layers: $(STAMP)
+	@echo "== import layers"
+	@PYTHONPATH=src $(BIN)/lint-imports --no-cache --no-logo
+
+sizes:
+	@echo "== file sizes"
+	@find $(SOURCES) -name '*.py' -exec wc -l {} + | awk '$$2 != "total" && $$1 > 800 \
+		{ print $$2 ": " $$1 " lines, over 800"; bad = 1 } END { exit bad }'
+
+pytest: $(STAMP)
+	@echo "== tests"
+	@$(BIN)/python -m pytest -q $(ARGS)
+
+bench: $(STAMP)
+	@for name in $(or $(NAME),$(basename $(notdir $(wildcard benchmarks/[a-z]*.py)))); do \
+		echo "== $$name"; $(BIN)/millpond bench $$name $(ARGS) || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Everything at the versions of the lock; once, and again when the lock or the package changes.
+$(STAMP): requirements.lock pyproject.toml
+	@python=$$(.ci/needs) && { [ -x $(BIN)/python ] || $$python -m venv $(VENV); }
+	@echo "Installing into $(VENV), which takes a minute or two the first time …"
+	@$(BIN)/python -m pip install --quiet -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --no-deps -e .
+	@touch $@
