@@ -6,7 +6,6 @@ import itertools
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
+from millpond.runtime.spark.headers import local_path
 from millpond.runtime.spark.sources import BLOCK, FILE
 from millpond.runtime.tasks import BatchPlan, Built, Chunk, build
 from millpond.state.inbox import read_pushed
@@ -28,7 +28,12 @@ def build_frame(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[Built
 
 def build_files(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[Built]:
     """Build a batch of Parquet files (`path`) that the tasks read themselves."""
-    return _collect(frame, _from_files(plan, stream_id))[0]
+    built = _collect(frame, _from_files(plan, stream_id))[0]
+    places = [(item.kind, run.key, run.offset) for item in built for run in item.runs]
+    if len(set(places)) < len(places):
+        # Spark lists a file with a bracket in its name once for every file of the batch.
+        return _collect(frame.distinct(), _from_files(plan, stream_id))[0]
+    return built
 
 
 def build_inbox(
@@ -84,10 +89,13 @@ def _from_files(
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         def chunks() -> Iterator[Chunk]:
+            seen: set[str] = set()
             for batch in batches:
                 for uri in batch.column("path").to_pylist():
-                    path = unquote(urlparse(uri).path)
-                    with pq.ParquetFile(path, memory_map=True) as file:
+                    if uri in seen:
+                        continue
+                    seen.add(uri)
+                    with pq.ParquetFile(local_path(uri), memory_map=True) as file:
                         names = [n for n in file.schema_arrow.names if n.lower() in wanted]
                         for group in range(file.num_row_groups):
                             rows = file.read_row_group(group, columns=names, use_threads=False)

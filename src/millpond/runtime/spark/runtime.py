@@ -29,6 +29,7 @@ from millpond.runtime.protocol import INBOX, Done, Job, Pipeline
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import build_files, build_frame, build_inbox
 from millpond.runtime.spark.session import await_end_of_last, note_process, start_session
+from millpond.runtime.tasks import BatchPlan, Built
 from millpond.state.arrow_file import FileMeta, write_arrow
 
 log = logging.getLogger("millpond.spark")
@@ -89,13 +90,8 @@ class SparkRuntime:
 
     def check_source(self, definition: StreamDef | RelationDef) -> None:
         sources.check_source(definition)
-        source = definition.source
-        assert source is not None
         try:
-            if source.format in sources.FILE_FORMATS:
-                sources.file_frame(self.spark, definition, isinstance(definition, StreamDef))
-            elif isinstance(definition, StreamDef) and source.format != "dataframe":
-                sources.other_frame(self.spark, definition)
+            sources.look(self.spark, definition)
         except Exception as error:
             raise sources.unreadable(definition, error) from error
 
@@ -156,8 +152,10 @@ class SparkRuntime:
         return list(context.parallelize(list(jobs), len(jobs)).map(task).collect())
 
     def read_relation(self, relation: RelationDef, path: Path) -> FileMeta:
-        frame = sources.file_frame(self.spark, relation, streaming=False)
-        frame = frame.drop(sources.FILE, sources.BLOCK).coalesce(1)
+        try:
+            frame = sources.relation_frame(self.spark, relation)
+        except Exception as error:
+            raise sources.unreadable(relation, error) from error
         schema = relation.schema
 
         def load(batches):  # type: ignore[no-untyped-def]
@@ -232,10 +230,8 @@ class SparkRuntime:
         source = stream.source
         assert source is not None
         try:
-            if sources.is_direct(stream):
-                return sources.paths_frame(self.spark, stream)
             if source.format in sources.FILE_FORMATS:
-                return sources.file_frame(self.spark, stream, streaming=True)
+                return sources.paths_frame(self.spark, stream, streaming=True)
             return sources.other_frame(self.spark, stream)
         except Exception as error:
             raise sources.unreadable(stream, error) from error
@@ -253,6 +249,7 @@ class SparkRuntime:
         self, stream: StreamDef, frame: DataFrame, trigger: dict[str, Any]
     ) -> StreamingQuery:
         checkpoint = self._store / "checkpoints" / f"stream-{stream.id}"
+        self._causes.pop(stream.id, None)
         return (
             frame.writeStream.foreachBatch(self._batch(stream, f"stream:{stream.id}"))
             .queryName(f"millpond {stream.name} {uuid.uuid4().hex[:6]}")
@@ -262,7 +259,7 @@ class SparkRuntime:
         )
 
     def _batch(self, stream: StreamDef, source: str) -> Callable[[DataFrame, int], None]:
-        build_batch = build_files if sources.is_direct(stream) else build_frame
+        build_batch = _builder(stream)
 
         def on_batch(frame: DataFrame, batch_id: int) -> None:
             pipeline = self._pipeline
@@ -372,7 +369,7 @@ class SparkRuntime:
 
     def _cause(self, stream: StreamDef, error: Exception) -> MillpondError:
         """Why a stream's query failed, without what Spark wraps around it."""
-        cause = self._causes.pop(stream.id, error)
+        cause = self._causes.get(stream.id, error)
         if isinstance(cause, MillpondError):
             return cause
         return _said_by_task(cause) or sources.unreadable(stream, cause)
@@ -380,6 +377,22 @@ class SparkRuntime:
     def _renew_inbox(self, source: _Running) -> None:
         source.query.stop()
         source.query = self._start_inbox()
+
+
+def _builder(stream: StreamDef) -> Callable[[DataFrame, BatchPlan, int], list[Built]]:
+    """What builds a stream's batch from its frame: of rows, or of the paths of files."""
+    assert stream.source is not None
+    if sources.is_direct(stream):
+        return build_files
+    if stream.source.format not in sources.FILE_FORMATS:
+        return build_frame
+
+    def read_and_build(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[Built]:
+        paths = [row.path for row in frame.collect()]
+        rows = sources.files_frame(frame.sparkSession, stream, paths)
+        return [] if rows is None else build_frame(rows, plan, stream_id)
+
+    return read_and_build
 
 
 def _said_by_task(error: Exception) -> MillpondError | None:

@@ -7,6 +7,8 @@ arrival order a function of the files and not of how Spark packs them into tasks
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
@@ -18,6 +20,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.ingress import CORRUPT
 from millpond.errors import MillpondError
+from millpond.runtime.spark.headers import has_headers, read_by_header
 
 FILE_FORMATS = ("csv", "json", "parquet", "orc", "text")
 _TEXT_FORMATS = ("csv", "json")
@@ -38,6 +41,8 @@ _DIRECT_OPTIONS = frozenset(
         "sourcearchivedir",
     )
 )
+
+_STATE = re.compile(r"SQLSTATE: \w{5}")
 
 #: Columns of a file source's rows: which file, and where the split in it starts.
 FILE, BLOCK = "__file", "__block"
@@ -65,36 +70,94 @@ def check_source(definition: StreamDef | RelationDef) -> None:
             )
 
 
-def file_frame(
+def look(spark: SparkSession, definition: StreamDef | RelationDef) -> None:
+    """Look at a source for the first time, as far as there is something to be seen yet.
+
+    Raises:
+        Exception: what Spark says, or an error of ours.
+    """
+    assert definition.source is not None
+    if definition.source.format in FILE_FORMATS:
+        rows = paths_frame(spark, definition, streaming=False).sort("path").head(1)
+        files_frame(spark, definition, [row.path for row in rows])
+    elif isinstance(definition, StreamDef) and definition.source.format != "dataframe":
+        other_frame(spark, definition)
+
+
+def paths_frame(
     spark: SparkSession, definition: StreamDef | RelationDef, streaming: bool
 ) -> DataFrame:
-    """A file source's rows: the declared columns it has, as text for text formats."""
+    """The paths of a source's files; a streaming query does no more than list them.
+
+    What Spark's own streaming sources read depends on more than the files: a directory that is
+    still empty has no schema, all files have one header, and a file with a bracket in its name is
+    read once for every file of its batch.
+    """
+    assert definition.source is not None
+    options = dict(definition.source.options)
+    path = options.pop("path")
+    if "://" not in path and Path(path).exists():
+        if Path(path).is_file() and streaming:
+            # Structured Streaming watches directories: watch for this one file.
+            options["pathGlobFilter"] = _literal_glob(Path(path).name)
+            path = str(Path(path).parent)
+        path = _literal_glob(path)
+    reader = (spark.readStream if streaming else spark.read).format("binaryFile").schema(FILES)
+    return reader.options(**options).load(path).select("path")
+
+
+def files_frame(
+    spark: SparkSession, definition: StreamDef | RelationDef, paths: Iterable[str]
+) -> DataFrame | None:
+    """Rows of files: the declared columns they have, as text for text formats; None without files.
+
+    Raises:
+        MillpondError: DATA-502, a file has not the declared columns.
+    """
     source = definition.source
     assert source is not None
-    if streaming:
-        options, path = _watched(source.options)
-    else:
-        options = dict(source.options)
-        path = options.pop("path")
-    reader = spark.readStream if streaming else spark.read
-    if source.format in _TEXT_FORMATS:
-        names = [f.name for f in definition.schema.fields]
-        if source.format == "csv":
-            # A quote inside quotes is doubled, as everybody but Spark writes it.
-            options.setdefault("escape", '"')
-            if options.get("header", "").lower() == "true":
-                names = _header(source.options, names)
-                options.setdefault("enforceSchema", "false")
-        fields = [StructField(n, StringType()) for n in names]
-        schema = StructType([*fields, StructField(CORRUPT, StringType())])
-        options.setdefault("mode", "PERMISSIVE")
-        options["columnNameOfCorruptRecord"] = CORRUPT
-        frame = reader.format(source.format).schema(schema).options(**options).load(path)
-    else:
-        schema = _parquet_schema(spark, source.format, source.options["path"], definition)
-        frame = reader.format(source.format).schema(schema).options(**options).load(path)
+    paths = sorted(set(paths))
+    if not paths:
+        return None
+    declared = [f.name for f in definition.schema.fields]
+    options = {k: v for k, v in source.options.items() if k not in ("path", "pathglobfilter")}
+    if source.format not in _TEXT_FORMATS:
+        reader = spark.read.format(source.format).options(**options)
+        names = [_literal_glob(path) for path in paths]
+        return _with_origin(reader.schema(_own_schema(reader.load(names), definition)).load(names))
+
+    def read(columns: Sequence[str], group: Sequence[str]) -> DataFrame:
+        schema, given = _as_text(columns, options)
+        frame = spark.read.format(source.format).schema(schema).options(**given)
+        return _with_origin(frame.load([_literal_glob(path) for path in group]), declared)
+
+    if not has_headers(definition):
+        return read(declared, paths)
+    return read_by_header(spark, definition, paths, read)
+
+
+def relation_frame(spark: SparkSession, relation: RelationDef) -> DataFrame:
+    """A relation's rows, in one partition."""
+    paths = paths_frame(spark, relation, streaming=False).collect()
+    frame = files_frame(spark, relation, [row.path for row in paths])
+    if frame is None:
+        schema, _ = _as_text([f.name for f in relation.schema.fields], {})
+        return spark.createDataFrame([], schema)
+    return frame.drop(FILE, BLOCK).coalesce(1)
+
+
+def _as_text(names: Sequence[str], given: dict[str, str]) -> tuple[StructType, dict[str, str]]:
+    """Schema and options for text formats: every value as its text, bad rows as theirs."""
+    fields = [StructField(n, StringType()) for n in (*names, CORRUPT)]
+    # A quote inside quotes is doubled, as everybody but Spark writes it.
+    options = {"escape": '"', "mode": "PERMISSIVE", **given, "columnNameOfCorruptRecord": CORRUPT}
+    return StructType(fields), options
+
+
+def _with_origin(frame: DataFrame, declared: Sequence[str] | None = None) -> DataFrame:
+    columns = frame.columns if declared is None else [*declared, CORRUPT]
     return frame.select(
-        *[F.col(quoted(name)).alias(name.strip()) for name in frame.columns],
+        *[F.col(quoted(name)) for name in columns],
         F.col("_metadata.file_path").alias(FILE),
         F.col("_metadata.file_block_start").alias(BLOCK),
     )
@@ -122,24 +185,6 @@ def is_direct(definition: StreamDef | RelationDef) -> bool:
     )
 
 
-def paths_frame(spark: SparkSession, stream: StreamDef) -> DataFrame:
-    """The paths of a source's files, as a streaming frame."""
-    assert stream.source is not None
-    options, path = _watched(stream.source.options)
-    reader = spark.readStream.format("binaryFile").schema(FILES)
-    return reader.options(**options).load(path).select("path")
-
-
-def _watched(given: dict[str, str]) -> tuple[dict[str, str], str]:
-    """Options and path for Structured Streaming, which watches directories: also for one file."""
-    options = dict(given)
-    path = options.pop("path")
-    if "://" not in path and Path(path).is_file():
-        options["pathGlobFilter"] = _literal_glob(Path(path).name)
-        path = str(Path(path).parent)
-    return options, path
-
-
 def other_frame(spark: SparkSession, stream: StreamDef) -> DataFrame:
     """A streaming source that is not files: any format Spark knows, by its options."""
     source = stream.source
@@ -162,82 +207,50 @@ def unreadable(definition: StreamDef | RelationDef, error: Exception) -> Millpon
     """What Spark says of a source, as an error of ours."""
     if isinstance(error, MillpondError):
         return error
-    if isinstance(error, Py4JJavaError):
-        detail = str(error.java_exception.getMessage())
-    elif isinstance(error, PySparkException):
-        detail = error.getMessage() or str(error)
-    else:
-        detail = str(error)
-    lines = [line.strip() for line in detail.split("\n") if line.strip()]
-    # What a failed task says ends with the exception; what Spark itself says begins with it.
-    traceback = any(line.startswith("Traceback") for line in lines)
-    shown = (lines[-1] if traceback else lines[0]) if lines else type(error).__name__
     return MillpondError(
         "DATA-502",
         f'the source of "{definition.name}" cannot be read',
-        detail=shown[:400],
+        detail=_reason(error)[:600],
         hint="Once the source can be read again, the stream goes on where it was.",
     )
 
 
+def _reason(error: Exception) -> str:
+    """What happened and what it came from, without the stacks of two languages around it."""
+    if not isinstance(error, Py4JJavaError):
+        text = error.getMessage() if isinstance(error, PySparkException) else None
+        return _telling(text or str(error)) or type(error).__name__
+    first = root = error.java_exception
+    while root.getCause() is not None:
+        root = root.getCause()
+    said = [_telling(str(e.getMessage())) for e in (first, root)]
+    # What fails a task is said in full by its cause; "job aborted …" only adds numbers.
+    if said[0].startswith(("Job aborted", "[TASK_")) or said[1] in said[0]:
+        said = said[1:] if said[1] not in said[0] else said[:1]
+    return " ".join(said)
+
+
+def _telling(message: str) -> str:
+    """The line of a message that says what is wrong."""
+    lines = [_STATE.sub("", line).strip() for line in message.split("\n")]
+    lines = [line for line in lines if line and not line.startswith(("at ", "Driver stacktrace"))]
+    traceback = any("Traceback (most recent call last)" in line for line in lines)
+    return lines[-1 if traceback else 0] if lines else ""
+
+
 def _literal_glob(name: str) -> str:
-    return "".join(f"[{c}]" if c in "*?[{" else c for c in name)
+    return "".join(f"\\{c}" if c in "*?[]{}\\" else c for c in name)
 
 
-def _header(options: dict[str, str], names: list[str]) -> list[str]:
-    """The header of the first file, so that columns are found by name, in any order."""
-    import csv
-    import glob
-    import gzip
-
-    path = options["path"]
-    if "://" in path:
-        return names
-    found = Path(path)
-    if found.is_dir():
-        files = sorted(p for p in found.iterdir() if p.is_file() and p.name[0] not in "._")
-    else:
-        files = sorted(Path(p) for p in glob.glob(path))
-    if not files:
-        return names
-    opener = gzip.open if files[0].suffix == ".gz" else open
-    try:
-        with opener(files[0], "rt", encoding="utf-8-sig", newline="") as file:
-            separator = options.get("sep", options.get("delimiter", ","))
-            header = next(csv.reader(file, delimiter=separator), [])
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        raise MillpondError(
-            "DATA-502",
-            f'the header of "{files[0]}" cannot be read',
-            detail=str(error),
-            hint="Check the file.",
-        ) from error
-    # As they stand there, blanks and all: Spark holds every file's header to them.
-    columns = [h if h.strip() else f"_c{i}" for i, h in enumerate(header)]
-    found_names = {h.strip().lower() for h in header}
-    lacking = [n for n in names if n.lower() not in found_names]
-    if lacking:
-        raise MillpondError(
-            "DATA-502",
-            f'"{files[0].name}" has no column "{lacking[0]}"',
-            detail=f"Its header is {', '.join(header)}.",
-            hint="Declare the columns the file has; their order does not matter.",
-        )
-    return columns
-
-
-def _parquet_schema(
-    spark: SparkSession, format: str, path: str, definition: StreamDef | RelationDef
-) -> StructType:
+def _own_schema(found: DataFrame, definition: StreamDef | RelationDef) -> StructType:
     """The files' own types for the declared columns: casting is admission's."""
-    found = spark.read.format(format).load(path).schema
     declared = {f.name.lower() for f in definition.schema.fields}
-    kept = [f for f in found.fields if f.name.lower() in declared]
+    kept = [f for f in found.schema.fields if f.name.lower() in declared]
     if not kept:
         raise MillpondError(
             "DATA-502",
             f'the files of "{definition.name}" have none of its columns',
-            detail=f"They have {', '.join(found.names)}.",
+            detail=f"They have {', '.join(found.columns)}.",
             hint="Declare columns by the names the files have.",
         )
     return StructType(kept)
