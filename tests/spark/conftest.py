@@ -1,0 +1,76 @@
+"""One Spark session for all tests of a run, and ponds that share it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond.service.pond import Pond
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Millpond's own session: starting a JVM takes longer than most tests."""
+    from millpond.runtime.spark.session import start_session
+
+    directory = tmp_path_factory.mktemp("spark")
+    session = start_session(directory, "local[2]", directory / "spark.log")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def open_store(spark: Any, tmp_path: Path) -> Iterator[Callable[..., Pond]]:
+    """Opens a store of the test by name, on the shared session; what is left open is closed."""
+    from millpond.runtime.spark.runtime import SparkRuntime
+
+    opened: list[Pond] = []
+
+    def open_one(name: str = "store", **options: Any) -> Pond:
+        pond = Pond(tmp_path / name, SparkRuntime(spark=spark), **options)
+        opened.append(pond)
+        return pond
+
+    yield open_one
+    for pond in opened:
+        pond.close()
+
+
+@pytest.fixture
+def pond(open_store: Callable[..., Pond]) -> Pond:
+    """A pond whose sources are watched."""
+    return open_store()
+
+
+@pytest.fixture
+def bounded(open_store: Callable[..., Pond]) -> Pond:
+    """A pond whose sources are read to their end, as by `millpond run`."""
+    return open_store(bounded=True)
+
+
+@pytest.fixture
+def eventually() -> Callable[..., Any]:
+    """Waits until a condition gives something true, and gives it back."""
+    return wait_until
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 120) -> Any:
+    """What the condition gives, once that is true; its last error if it never is."""
+    end = time.monotonic() + seconds
+    while True:
+        error: Exception | None = None
+        try:
+            if found := condition():
+                return found
+        except Exception as caught:
+            error = caught
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds} seconds") from error
+        time.sleep(0.05)

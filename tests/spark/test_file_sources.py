@@ -1,0 +1,356 @@
+"""File sources on Spark: what is in the files is what is in the stream, whatever their form."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from millpond.errors import MillpondError
+from millpond.service.pond import Pond
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = "(ts TIMESTAMP, origin STRING, delay DOUBLE)"
+
+
+def at(second: int) -> datetime:
+    return datetime(2024, 1, 1, 0, 0, second)
+
+
+def lines(*rows: tuple[int, str, float]) -> str:
+    return "".join(f"{at(second)},{origin},{delay}\n" for second, origin, delay in rows)
+
+
+def create(pond: Pond, path: Path | str, using: str = "csv", columns: str = COLUMNS, **more: str):
+    options = ", ".join(f"{name} '{value}'" for name, value in {"path": path, **more}.items())
+    pond.execute(
+        f"CREATE STREAM flights {columns} TIMESTAMP BY ts USING {using} OPTIONS ({options})"
+    )
+
+
+def rows(pond: Pond, cql: str = "SELECT * FROM flights") -> list[tuple[Any, ...]]:
+    return pond.ask(cql).rows()
+
+
+def rejects(pond: Pond) -> list[tuple[str, str]]:
+    return rows(pond, "SELECT reason, raw FROM flights$rejects")
+
+
+# -- csv -------------------------------------------------------------------------------------------
+
+
+def test_columns_are_found_by_the_header_in_any_order_and_case(bounded, tmp_path):
+    file = tmp_path / "flights.csv"
+    file.write_text(f"\ufeffDELAY, Origin ,more,ts\n1.5,JFK,x,{at(1)}\n,LGA,,{at(2)}\n")
+    create(bounded, file, header="true")
+    assert rows(bounded) == [(at(1), "JFK", 1.5), (at(2), "LGA", None)]
+    assert rejects(bounded) == []
+
+
+def test_columns_without_a_name_or_with_a_name_twice(bounded, tmp_path):
+    (tmp_path / "flights.csv").write_text(f",ts,,origin,delay,ORIGIN\n0,{at(1)},,JFK,1.5,x\n")
+    create(bounded, tmp_path / "flights.csv", header="true")
+    assert rows(bounded) == [(at(1), "JFK", 1.5)]
+
+
+def test_columns_are_found_by_place_without_a_header(bounded, tmp_path):
+    (tmp_path / "flights.csv").write_text(lines((1, "JFK", 1.5), (2, "LGA", -2)))
+    create(bounded, tmp_path / "flights.csv")
+    assert rows(bounded) == [(at(1), "JFK", 1.5), (at(2), "LGA", -2.0)]
+
+
+def test_quotes_blanks_and_what_is_missing(bounded, tmp_path):
+    (tmp_path / "flights.csv").write_text(
+        f'{at(1)},"a,b",1\n'
+        f'{at(2)},"say ""hi""", 2 \n'
+        f'{at(3)},"",3\n'
+        f"{at(4)},,4\n"
+        f"{at(5)}, x ,5\n"
+        f"{at(6)},back\\slash,6"
+    )
+    create(bounded, tmp_path / "flights.csv")
+    assert rows(bounded) == [
+        (at(1), "a,b", 1.0),
+        (at(2), 'say "hi"', 2.0),
+        (at(3), None, 3.0),
+        (at(4), None, 4.0),
+        (at(5), " x ", 5.0),
+        (at(6), "back\\slash", 6.0),
+    ]
+    assert rejects(bounded) == []
+
+
+def test_the_separator_is_an_option(bounded, tmp_path):
+    (tmp_path / "flights.csv").write_text(f"origin;ts;delay\nJFK;{at(1)};1.5\n")
+    create(bounded, tmp_path / "flights.csv", header="true", sep=";")
+    assert rows(bounded) == [(at(1), "JFK", 1.5)]
+
+
+def test_bad_lines_are_rejected_with_their_reasons(bounded, tmp_path):
+    (tmp_path / "flights.csv").write_text(
+        f"ts,origin,delay\n{at(1)},JFK,1.5\n"
+        f"{at(2)},JFK\n"
+        f"{at(3)},JFK,1,2\n"
+        f"{at(4)},JFK,soon\n"
+        "tomorrow,JFK,1\n"
+        ",JFK,1\n"
+        "\n"
+        f"{at(8)},JFK,2.5\n"
+    )
+    create(bounded, tmp_path / "flights.csv", header="true")
+    assert rows(bounded) == [(at(1), "JFK", 1.5), (at(8), "JFK", 2.5)]
+    assert rejects(bounded) == [
+        ("malformed row: it does not have the stream's columns", f"{at(2)},JFK"),
+        ("malformed row: it does not have the stream's columns", f"{at(3)},JFK,1,2"),
+        (
+            "column \"delay\": 'soon' is not a DOUBLE",
+            f'{{"ts":"{at(4)}","origin":"JFK","delay":"soon"}}',
+        ),
+        (
+            "column \"ts\": 'tomorrow' is not a TIMESTAMP",
+            '{"ts":"tomorrow","origin":"JFK","delay":"1"}',
+        ),
+        ("no timestamp", '{"ts":null,"origin":"JFK","delay":"1"}'),
+    ]
+    (stream,) = bounded.status()["streams"]
+    assert (stream["rows"], stream["rejected"], stream["state"]) == (2, 5, "ended")
+
+
+def test_every_file_has_its_own_header(bounded, tmp_path):
+    folder = tmp_path / "in [1]"
+    folder.mkdir()
+    (folder / "a {x}.csv").write_text(f"ts,origin,delay\n{at(1)},JFK,1.5\n")
+    (folder / "b*.csv").write_text(f"origin,ts,delay,more\nLGA,{at(2)},2.5,x\n")
+    (folder / "c%20.csv").write_text("")
+    with gzip.open(folder / "d #1.csv.gz", "wt") as file:
+        file.write(f"delay,origin,ts\n3.5,EWR,{at(3)}\n")
+    create(bounded, folder, header="true")
+    assert rows(bounded) == [(at(1), "JFK", 1.5), (at(2), "LGA", 2.5), (at(3), "EWR", 3.5)]
+    assert rejects(bounded) == []
+
+
+def test_a_file_without_a_declared_column_stops_the_stream_and_is_named(bounded, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.csv").write_text(f"ts,origin,delay\n{at(1)},JFK,1.5\n")
+    (folder / "b.csv").write_text(f"ts,origin\n{at(2)},JFK\n")
+    create(bounded, folder, header="true")
+    with pytest.raises(MillpondError, match='DATA-502: "b.csv" has no column "delay"'):
+        rows(bounded)
+
+
+# -- json ------------------------------------------------------------------------------------------
+
+
+def test_json_values_keep_their_text_until_they_are_cast(bounded, tmp_path):
+    columns = "(ts TIMESTAMP, big BIGINT, exact DECIMAL(20,2), yes BOOLEAN, note STRING)"
+    (tmp_path / "in.json").write_text(
+        f'{{"ts":"{at(1)}","big":9007199254740993,"exact":123456789012345678.25,"yes":true}}\n'
+        f'{{"ts":"{at(2)}Z","big":"12","yes":"false","note":{{"a":[1,2]}}}}\n'
+    )
+    create(bounded, tmp_path / "in.json", using="json", columns=columns)
+    (first, second) = rows(bounded)
+    assert first[:2] == (at(1), 9007199254740993)
+    assert str(first[2]) == "123456789012345678.25"
+    assert first[3:] == (True, None)
+    assert second == (at(2), 12, None, False, '{"a":[1,2]}')
+
+
+def test_corrupt_json_lines_are_rejected(bounded, tmp_path):
+    good = [json.dumps({"ts": str(at(n)), "origin": "JFK", "delay": n}) for n in (1, 2)]
+    (tmp_path / "in.json").write_text("\n".join([good[0], '{"ts": "2024', "not json", good[1]]))
+    create(bounded, tmp_path / "in.json", using="json")
+    assert [row[2] for row in rows(bounded)] == [1.0, 2.0]
+    assert rejects(bounded) == [
+        ("malformed row: it does not have the stream's columns", '{"ts": "2024'),
+        ("malformed row: it does not have the stream's columns", "not json"),
+    ]
+
+
+# -- parquet ---------------------------------------------------------------------------------------
+
+
+def test_parquet_columns_by_name_with_their_own_types(bounded, tmp_path):
+    table = pa.table(
+        {
+            "unused": ["x", "y", "z"],
+            "Delay": pa.array([1, 2, None], pa.int32()),
+            "ts": pa.array([at(1), at(2), None], pa.timestamp("us", "UTC")),
+        }
+    )
+    pq.write_table(table, tmp_path / "in.parquet")
+    create(bounded, tmp_path / "in.parquet", using="parquet")
+    assert rows(bounded) == [(at(1), None, 1.0), (at(2), None, 2.0)]
+    assert [reason for reason, _ in rejects(bounded)] == ["no timestamp"]
+
+
+def test_parquet_rows_that_do_not_fit_are_rejected(bounded, tmp_path):
+    table = pa.table({"ts": [at(1), at(2)], "origin": ["JFK", "LGA"], "delay": ["1.5", "x"]})
+    pq.write_table(table, tmp_path / "in.parquet")
+    create(bounded, tmp_path / "in.parquet", using="parquet")
+    assert rows(bounded) == [(at(1), "JFK", 1.5)]
+    assert [reason for reason, _ in rejects(bounded)] == ["column \"delay\": 'x' is not a DOUBLE"]
+
+
+def test_parquet_files_with_odd_names(bounded, tmp_path):
+    folder = tmp_path / "in [1]"
+    folder.mkdir()
+    for number, name in enumerate(("a [1]", "b {x}*", "c%20", "d #1?")):
+        pq.write_table(pa.table({"ts": [at(number)]}), folder / f"{name}.parquet")
+    create(bounded, folder, using="parquet")
+    assert sorted(row[0] for row in rows(bounded)) == [at(0), at(1), at(2), at(3)]
+
+
+@pytest.mark.parametrize("using", ["csv", "json"])
+def test_text_files_with_odd_names(bounded, tmp_path, using):
+    for number, name in enumerate(("a [1]", "b {x}*", "c%20", "d #1?")):
+        text = json.dumps({"ts": str(at(number))}) if using == "json" else str(at(number))
+        (tmp_path / f"{name}.{using}").write_text(text)
+    create(bounded, tmp_path / f"*.{using}", using=using, columns="(ts TIMESTAMP)")
+    assert sorted(row[0] for row in rows(bounded)) == [at(0), at(1), at(2), at(3)]
+
+
+def test_parquet_without_any_of_the_columns_is_refused(bounded, tmp_path):
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "in.parquet")
+    with pytest.raises(MillpondError, match="DATA-502"):
+        create(bounded, tmp_path / "in.parquet", using="parquet")
+    assert bounded.streams() == []
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def test_a_directory_of_plain_and_packed_files_in_the_order_of_their_names(bounded, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "b.csv").write_text(lines((1, "second", 3)))
+    with gzip.open(folder / "a.csv.gz", "wt") as file:
+        file.write(lines((1, "first", 1), (1, "first", 2)))
+    (folder / "c.csv").write_text("")
+    (folder / "_ignored.csv").write_text("nothing of ours")
+    (folder / ".hidden.csv").write_text("nothing of ours")
+    create(bounded, folder)
+    assert rows(bounded, "SELECT origin, delay FROM flights [ROWS 2]") == [
+        ("first", 2.0),
+        ("second", 3.0),
+    ]
+    assert len(rows(bounded)) == 3
+    assert rejects(bounded) == []
+
+
+def test_one_file_is_read_without_its_neighbours(bounded, tmp_path):
+    name = "odd [1] {a,b}*.csv"
+    (tmp_path / name).write_text(lines((1, "JFK", 1)))
+    (tmp_path / "odd 1 a.csv").write_text(lines((2, "LGA", 2)))
+    create(bounded, tmp_path / name)
+    assert rows(bounded) == [(at(1), "JFK", 1.0)]
+
+
+def test_a_glob(bounded, tmp_path):
+    for name, second in (("day-1.csv", 1), ("day-2.csv", 2), ("week.csv", 3)):
+        (tmp_path / name).write_text(f"delay,ts\n1,{at(second)}\n")
+    create(bounded, tmp_path / "day-*.csv", columns="(ts TIMESTAMP, delay DOUBLE)", header="true")
+    assert rows(bounded) == [(at(1), 1.0), (at(2), 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("using", "options", "code"),
+    [
+        ("csv", "path '/nowhere/at/all'", "DATA-502"),
+        ("csv", "header 'true'", "CQL-214"),
+        ("nosuch", "path '/tmp'", "DATA-502"),
+    ],
+)
+def test_a_source_that_clearly_cannot_be_read_is_refused(bounded, using, options, code):
+    with pytest.raises(MillpondError) as caught:
+        bounded.execute(
+            f"CREATE STREAM flights {COLUMNS} TIMESTAMP BY ts USING {using} OPTIONS ({options})"
+        )
+    assert caught.value.code == code
+    assert bounded.streams() == []
+
+
+def test_files_that_come_later_are_read_as_they_come(pond, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    create(pond, folder, header="true")
+    assert rows(pond) == []
+    query = pond.register("SELECT count(*), max(delay) FROM flights [RANGE 3 SECONDS]")
+    for number in range(1, 4):
+        (folder / f".{number}.tmp").write_text(f"delay,origin,ts\n{number},JFK,{at(number)}\n")
+        os.rename(folder / f".{number}.tmp", folder / f"{number}.csv")
+        pond.catch_up()
+        assert query.invoke().rows() == [(number, float(number))]
+    (folder / "late.csv").write_text(f"delay,origin,ts\n9,JFK,{at(1)}\n")
+    pond.catch_up()
+    assert query.invoke().rows() == [(3, 3.0)]
+    ((reason, _),) = rejects(pond)
+    assert reason.startswith("late: timestamp 2024-01-01 00:00:01 is before the heartbeat")
+
+
+def test_parquet_files_that_come_later_are_read_as_they_come(pond, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    create(pond, folder, using="parquet")
+    for number in range(2):
+        pq.write_table(pa.table({"ts": [at(number)]}), folder / f".{number}.tmp")
+        os.rename(folder / f".{number}.tmp", folder / f"{number}.parquet")
+        pond.catch_up()
+        assert len(rows(pond)) == number + 1
+
+
+def test_a_relation_from_files(pond, tmp_path):
+    folder = tmp_path / "planes"
+    folder.mkdir()
+    (folder / "a.csv").write_text("model,tailnum\n737,N1\n")
+    (folder / "b.csv").write_text("tailnum,model\nN2,A320\n")
+    pond.execute(
+        "CREATE RELATION planes (tailnum STRING, model STRING, PRIMARY KEY (tailnum))"
+        f" USING csv OPTIONS (path '{folder}', header 'true')"
+    )
+    assert rows(pond, "SELECT * FROM planes ORDER BY tailnum") == [("N1", "737"), ("N2", "A320")]
+    table = pa.table({"tailnum": ["N3"], "seats": pa.array([7], pa.int64())})
+    pq.write_table(table, tmp_path / "seats.parquet")
+    pond.execute(
+        "CREATE RELATION seats (tailnum STRING, seats INTEGER)"
+        f" USING parquet OPTIONS (path '{tmp_path / 'seats.parquet'}')"
+    )
+    assert rows(pond, "SELECT * FROM seats") == [("N3", 7)]
+
+
+def test_a_relation_with_a_bad_row_is_refused_with_the_row(pond, tmp_path):
+    (tmp_path / "seats.csv").write_text("N1,100\nN2,many\n")
+    create_seats = (
+        "CREATE RELATION seats (tailnum STRING, seats INTEGER, PRIMARY KEY (tailnum))"
+        f" USING csv OPTIONS (path '{tmp_path / 'seats.csv'}')"
+    )
+    with pytest.raises(MillpondError, match="DATA-501") as caught:
+        pond.execute(create_seats)
+    assert "'many' is not a INTEGER" in caught.value.detail
+    assert "N2" in caught.value.detail
+    (tmp_path / "seats.csv").write_text("N1,100\nN1,200\n")
+    with pytest.raises(MillpondError, match="POND-408"):
+        pond.execute(create_seats)
+    (tmp_path / "seats.csv").write_text("N1,100\nN2,200\n")
+    pond.execute(create_seats)
+    assert rows(pond, "SELECT sum(seats) FROM seats") == [(300,)]
+
+
+def test_the_rate_source(pond, eventually: Callable[..., Any]):
+    pond.execute(
+        "CREATE STREAM ticks (at TIMESTAMP, n BIGINT) TIMESTAMP BY at"
+        " USING rate OPTIONS (rowsPerSecond '100')"
+    )
+    query = pond.register("SELECT count(*), count(DISTINCT n), min(n), max(n) FROM ticks")
+    eventually(lambda: query.invoke().rows()[0][0] > 100)
+    count, distinct, least, greatest = query.invoke().rows()[0]
+    assert count == distinct == greatest - least + 1
