@@ -46,7 +46,7 @@ class RelationHistory:
         """INSERT at an instant; a missing column is NULL.
 
         Raises:
-            MillpondError: POND-408, a row's key is one the relation has at `at` or after.
+            MillpondError: POND-408, a row's key is NULL or one the relation has at `at` or after.
         """
         whole = [
             {f.name: cast(row.get(f.name), f) for f in self.definition.schema.fields}
@@ -83,6 +83,8 @@ class RelationHistory:
         by_key: dict[tuple[Any, ...], list[Version]] = {}
         for version in kept if self.definition.primary_key else ():
             key = tuple(version.row[column] for column in self.definition.primary_key)
+            if any(value is None for value in key):
+                raise MillpondError("POND-408", "a row has no primary key")
             others = by_key.setdefault(key, [])
             if any(v.begin < version.end and version.begin < v.end for v in others):
                 raise MillpondError(
