@@ -2,7 +2,7 @@
 
 A stream of uniform elements, one a millisecond; a query whose answer over the largest window has
 about 1,000 rows. PSoup-P reads stored matches, NoMat evaluates the predicate at invocation
-(`materialize = 'none'`), "recomputed" is DuckDB over all kept elements (PSoup, VLDB 2002, figure 7).
+(`materialize = 'none'`), "recomputed" is DuckDB over all kept elements (VLDB 2002, figure 7).
 Then its table 2: one, two and four interval factors.
 
     python benchmarks/invocation.py [--rows 1000000] [--repeats 200]

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.catalog.objects import RelationDef
 from millpond.engine.residual import Residual
 from millpond.errors import MillpondError
-from millpond.model.time import BEGINNING, END, format_instant
+from millpond.model.time import END, format_instant
 from millpond.service.sequencer import relative
 from millpond.state.arrow_file import FileMeta, open_arrow
 from millpond.state.epoch_change import EpochChange
@@ -30,11 +31,16 @@ _DELTAS = 64
 
 @dataclass(frozen=True)
 class Held:
-    """A relation's rows with `__rid`, `__from`, `__to`, and the instants at which it changes."""
+    """A relation's rows with `__rid`, `__from`, `__to`, and the instants at which it changes.
+
+    `next_rid` is above every `__rid` its deltas speak of. A row that ended as it began is in no
+    fold, but its end still lies in a delta, and would end whatever had its number after it.
+    """
 
     table: pa.Table
     starts: np.ndarray
     ends: np.ndarray
+    next_rid: int = 0
 
     def at(self, instant: int, columns: tuple[str, ...]) -> pa.Table:
         """R(τ), only the given columns."""
@@ -60,12 +66,11 @@ class Relations:
             cached = self._cache.get(relation.id)
         if cached is not None and cached[0] is deltas:
             return cached[1]
-        if deltas:
-            opened = [open_arrow(self._store / d.path, d.checksum) for d in deltas]
-            table = fold(opened, relation.schema.to_arrow())
-        else:
-            table = _rows(relation, relation.schema.to_arrow().empty_table(), 0, BEGINNING, END)
-        held = Held(table.combine_chunks(), table["__from"].to_numpy(), table["__to"].to_numpy())
+        opened = [open_arrow(self._store / d.path, d.checksum) for d in deltas]
+        table = fold(opened, relation.schema.to_arrow()).combine_chunks()
+        greatest = [pc.max(lines["__rid"]).as_py() for lines in opened if lines.num_rows]
+        next_rid = max(greatest, default=-1) + 1
+        held = Held(table, table["__from"].to_numpy(), table["__to"].to_numpy(), next_rid)
         with self._lock:
             self._cache[relation.id] = (deltas, held)
         return held
@@ -84,7 +89,7 @@ class Relations:
         """
 
         def change(held: Held) -> tuple[pa.Table, pa.Table]:
-            added = _rows(relation, rows, _next_rid(held), at, END)
+            added = _rows(relation, rows, held.next_rid, at, END)
             return added, ends((), at)
 
         return self._change("insert", relation, change)
@@ -117,7 +122,7 @@ class Relations:
             ]
             sql = f"SELECT {', '.join(items)} FROM {quoted(relation.name)}"
             fresh = self._residual.evaluate(sql, {relation.name: chosen})
-            added = _rows(relation, fresh, _next_rid(held), at, END)
+            added = _rows(relation, fresh, held.next_rid, at, END)
             # A row that was going to end later still does, under its new values.
             column = added.schema.get_field_index("__to")
             added = added.set_column(column, "__to", chosen["__to"])
@@ -130,7 +135,7 @@ class Relations:
         rows = open_arrow(file.path, file.checksum)
 
         def change(held: Held) -> tuple[pa.Table, pa.Table]:
-            added = _rows(relation, rows, _next_rid(held), at, END)
+            added = _rows(relation, rows, held.next_rid, at, END)
             return added, ends((), at)
 
         return self._change("load", relation, change)
@@ -209,10 +214,6 @@ class Relations:
 def quoted(name: str) -> str:
     """An identifier in DuckDB's SQL."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _next_rid(held: Held) -> int:
-    return held.table.num_rows and int(held.table["__rid"].to_numpy().max()) + 1
 
 
 def _rows(relation: RelationDef, rows: pa.Table, rid: int, start: int, end: int) -> pa.Table:
