@@ -415,15 +415,23 @@ class Pond:
     def evaluate_rows(
         self, statement: statements.Insert, columns: Sequence[str], target: StreamDef | RelationDef
     ) -> pa.Table:
-        """The rows of VALUES cast to the target's columns, by DuckDB."""
+        """The rows of VALUES cast to the target's columns, by DuckDB.
+
+        Every value is cast where it stands: DuckDB would first look for one type for all rows.
+        """
+        fields = [target.schema.find(name) for name in columns]
+        types = [field.type for field in fields if field is not None]
         rows = ", ".join(
-            "(" + ", ".join(to_duckdb(value) for value in row) + ")" for row in statement.rows
+            "("
+            + ", ".join(f"CAST({to_duckdb(v)} AS {t})" for v, t in zip(row, types, strict=True))
+            + ")"
+            for row in statement.rows
         )
         given = {name.lower(): f"v{i}" for i, name in enumerate(columns)}
         items = []
         for field in target.schema.fields:
-            source = given.get(field.name.lower(), "NULL")
-            items.append(f"CAST({source} AS {field.type}) AS {quoted(field.name)}")
+            source = given.get(field.name.lower(), f"CAST(NULL AS {field.type})")
+            items.append(f"{source} AS {quoted(field.name)}")
         names = ", ".join(f"v{i}" for i in range(len(columns)))
         sql = f"SELECT {', '.join(items)} FROM (VALUES {rows}) t({names})"
         try:

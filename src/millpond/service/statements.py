@@ -142,6 +142,15 @@ class Executor:
 
     def _insert(self, statement: statements.Insert) -> StatementResult:
         found = self._table(statement.name, statement)
+        if isinstance(found, StreamDef) and found.rejects_of is not None:
+            raise MillpondError(
+                "CQL-216",
+                f'INSERT into "{found.name}"',
+                detail="What is rejected is for the stream to say; its rejects are only read.",
+                hint=f"INSERT INTO {found.name.removesuffix('$rejects')}.",
+                text=statement.text,
+                span=statement.name_span,
+            )
         rows = self._values(statement, found)
         if isinstance(found, StreamDef):
             _refuse_at(statement)
@@ -229,7 +238,10 @@ class Executor:
         value: exp.Expression | None,
         boolean: bool = True,
     ) -> None:
-        """Bind an expression as the WHERE or the SELECT list of a query over the relation."""
+        """Bind an expression as the WHERE or the SELECT list of a query over the relation.
+
+        What SET computes must be one value a row, so it is bound in a WHERE too.
+        """
         if value is None:
             return
         name = quoted(relation.name)
@@ -237,12 +249,25 @@ class Executor:
         probe = f"SELECT * FROM {name} WHERE {text}" if boolean else f"SELECT {text} FROM {name}"
         try:
             self._pond.registrar.bind(probe)
+            if not boolean:
+                self._check_row_wise(f"SELECT * FROM {name} WHERE ({text}) IS NULL")
         except MillpondError as error:
             error.text, error.span = statement.text, None
             start = statement.text.find(text)
             if start >= 0:
                 error.span = Span(start, start + len(text))
             raise
+
+    def _check_row_wise(self, probe: str) -> None:
+        try:
+            self._pond.registrar.bind(probe)
+        except MillpondError as error:
+            raise MillpondError(
+                "CQL-206",
+                "the value in SET is not computed from one row",
+                detail="Aggregates, window functions and UNNEST speak of several rows.",
+                hint="Compute it in a query, and set the constant it gives.",
+            ) from error
 
     def _heartbeat(self, statement: statements.Heartbeat) -> StatementResult:
         pond = self._pond
