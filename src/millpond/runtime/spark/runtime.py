@@ -28,7 +28,12 @@ from millpond.runtime import tasks
 from millpond.runtime.protocol import INBOX, Done, Job, Pipeline
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import build_files, build_frame, build_inbox
-from millpond.runtime.spark.session import await_end_of_last, note_process, start_session
+from millpond.runtime.spark.session import (
+    await_end_of_last,
+    note_process,
+    quiet_teardown,
+    start_session,
+)
 from millpond.runtime.tasks import BatchPlan, Built
 from millpond.state.arrow_file import FileMeta, write_arrow
 
@@ -76,6 +81,7 @@ class SparkRuntime:
             shutil.rmtree(left, ignore_errors=True)
         self._scratch.mkdir(parents=True, exist_ok=True)
         if self._spark is None:
+            quiet_teardown()
             await_end_of_last(store)
             self._spark = start_session(self._scratch, self._master, store / "spark.log")
             note_process(store, self._spark)

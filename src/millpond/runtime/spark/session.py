@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -57,6 +58,27 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
         builder = builder.config(key, value)
     with _standard_error(log):
         return builder.getOrCreate()
+
+
+def quiet_teardown() -> None:
+    """Say nothing on standard error once the program's own end has been reached.
+
+    Threads of Spark's gateway outlive the interpreter's teardown and hold on to DuckDB's objects,
+    which its bindings report, fifty lines long, after everything is closed and done.
+    """
+    if not _quieted:
+        _quieted.append(True)
+        atexit.register(_silence)
+
+
+_quieted: list[bool] = []
+
+
+def _silence() -> None:
+    sys.stderr.flush()
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    os.close(nothing)
 
 
 def await_end_of_last(store: Path, seconds: float = 10.0) -> None:
