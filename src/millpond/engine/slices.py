@@ -6,12 +6,14 @@ segment and a read of the slot's bits between them. ROWS windows count matching 
 from τ.
 
 INV-SLICE-1: a slice depends only on the elements and the window, never on how elements are spread
-over segments; only ties of ROWS windows look at arrival sequence.
+over segments: neither which rows it has nor their order, which is that of (timestamp, sequence).
+So whatever is computed from a slice, even the last digit of a sum, is the same in every run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -55,7 +57,7 @@ class SegmentView(Protocol):
 def take_slice(
     segments: Sequence[SegmentView], window: Window, at: int, columns: Sequence[str]
 ) -> list[pa.Table]:
-    """The window's rows at `at`, as tables to be concatenated, each in time order.
+    """The window's rows at `at`, as tables that laid end to end are in (timestamp, sequence) order.
 
     Segments may overlap in time and come in any order.
     """
@@ -71,10 +73,100 @@ def take_slice(
             continue
         rows = segment.matching(lo, hi)
         if rows is None:
-            parts.append(segment.span(lo, hi, columns))
+            parts.append(_Part(segment, lo, hi, None))
         elif len(rows):
-            parts.append(segment.take(rows, columns))
-    return parts
+            parts.append(_Part(segment, int(rows[0]), int(rows[-1]) + 1, rows))
+    return _in_order(parts, columns)
+
+
+class _Part:
+    """The rows a window holds of one segment: some, or all from `lo` to before `hi`."""
+
+    def __init__(self, segment: SegmentView, lo: int, hi: int, rows: np.ndarray | None) -> None:
+        self.segment = segment
+        self.lo, self.hi = lo, hi
+        self.rows = rows
+        self.first, self.last = int(segment.ts[lo]), int(segment.ts[hi - 1])
+
+    @cached_property
+    def stamps(self) -> np.ndarray:
+        ts = self.segment.ts
+        return ts[self.lo : self.hi] if self.rows is None else ts[self.rows]
+
+    @cached_property
+    def sequence(self) -> np.ndarray:
+        rows = np.arange(self.lo, self.hi) if self.rows is None else self.rows
+        return self.segment.sequence(rows)
+
+    def take(self, columns: Sequence[str]) -> pa.Table:
+        if self.rows is None:
+            return self.segment.span(self.lo, self.hi, columns)
+        return self.segment.take(self.rows, columns)
+
+    def between(self, low: int, high: int) -> _Part | None:
+        """Its rows with low ≤ ts ≤ high."""
+        if low <= self.first and self.last <= high:
+            return self
+        lo = int(np.searchsorted(self.stamps, low))
+        hi = int(np.searchsorted(self.stamps, high, side="right"))
+        if lo >= hi:
+            return None
+        if self.rows is None:
+            return _Part(self.segment, self.lo + lo, self.lo + hi, None)
+        rows = self.rows[lo:hi]
+        return _Part(self.segment, int(rows[0]), int(rows[-1]) + 1, rows)
+
+
+def _in_order(parts: list[_Part], columns: Sequence[str]) -> list[pa.Table]:
+    """The parts' rows in (timestamp, sequence) order.
+
+    A segment's rows are in order already, and segments overlap little in time: only the rows
+    where they do are merged, everything else is passed through.
+    """
+    parts.sort(key=lambda part: (part.first, part.last))
+    tables: list[pa.Table] = []
+    active: list[_Part] = []
+    coming = 0
+    for low, high in _stretches(parts):
+        while coming < len(parts) and parts[coming].first <= high:
+            active.append(parts[coming])
+            coming += 1
+        within = [piece for part in active if (piece := part.between(low, high)) is not None]
+        active = [part for part in active if part.last > high]
+        rows = [piece.take(columns) for piece in within]
+        if len(within) > 1:
+            stamps = np.concatenate([piece.stamps for piece in within])
+            sequence = np.concatenate([piece.sequence for piece in within])
+            order = np.lexsort((sequence, stamps))
+            rows = [pa.concat_tables(rows).take(pa.array(order))]
+        tables += rows
+    return tables
+
+
+def _stretches(parts: list[_Part]) -> Iterator[tuple[int, int]]:
+    """Ascending spans of time, both ends included, that hold rows of one part or must be merged."""
+    if not parts:
+        return
+    start, reached = parts[0].first, parts[0].last
+    shared: int | None = None  # the end of the overlap being collected, which began at `start`
+    for part in parts[1:]:
+        if shared is not None and part.first > shared:
+            yield start, shared
+            start, shared = shared + 1, None
+        if part.first > reached:
+            yield start, reached
+            start = part.first
+        else:
+            if shared is None and part.first > start:
+                yield start, part.first - 1
+                start = part.first
+            both = min(part.last, reached)
+            shared = both if shared is None else max(shared, both)
+        reached = max(reached, part.last)
+    if shared is not None:
+        yield start, shared
+        start = shared + 1
+    yield start, reached
 
 
 def _between(segment: SegmentView, low: int | None, high: int) -> tuple[int, int]:
@@ -189,10 +281,12 @@ def _last_of_each(codes: np.ndarray, count: int) -> np.ndarray:
 def _gather(
     segments: Sequence[SegmentView], numbers: np.ndarray, rows: np.ndarray, columns: Sequence[str]
 ) -> list[pa.Table]:
-    return [
-        segments[int(number)].take(np.sort(rows[numbers == number]), columns)
-        for number in np.unique(numbers)
-    ]
+    """Rows of segments, given by segment number and row, in (timestamp, sequence) order."""
+    parts = []
+    for number in np.unique(numbers):
+        own = np.sort(rows[numbers == number])
+        parts.append(_Part(segments[int(number)], int(own[0]), int(own[-1]) + 1, own))
+    return _in_order(parts, columns)
 
 
 def sampled(seed: int, sequence: np.ndarray, percent: float) -> np.ndarray:

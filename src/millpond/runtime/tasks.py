@@ -28,6 +28,7 @@ from millpond.engine.scalar import ScalarEvaluator
 from millpond.model.schema import Field, Schema
 from millpond.state.arrow_file import FileMeta, global_seq, open_arrow, write_arrow
 from millpond.state.store import new_path
+from millpond.state.version import DATA, REJECTS
 
 #: A segment's match matrix may have this many bits: it bounds a task's memory (256 MiB dense).
 _MATRIX_BITS = 1 << 31
@@ -132,10 +133,12 @@ class _Builder:
         self._store = store
         self._plan = plan
         self._limit = segment_rows(plan.slots)
-        self._elements: list[pa.Table] = []
-        self._rejects: list[pa.Table] = []
-        self._runs: dict[str, list[Run]] = {"data": [], "rejects": []}
-        self._rows = {"data": 0, "rejects": 0}
+        #: Rows that wait for their segment, by what they are: (split key, offset there, rows).
+        self._waiting: dict[str, list[tuple[tuple[Any, ...], int, pa.Table]]] = {
+            DATA: [],
+            REJECTS: [],
+        }
+        self._rows = 0
         self._offsets: dict[tuple[str, tuple[Any, ...]], int] = {}
 
     def add(self, chunk: Chunk) -> Iterator[Built]:
@@ -144,53 +147,61 @@ class _Builder:
             rows = chunk.rows.slice(start, self._limit)
             pushed = chunk.accepted_at is not None
             admitted = _unpack(rows) if pushed else admit(rows, self._plan.judge)
-            if self._rows["data"] and self._rows["data"] + admitted.elements.num_rows > self._limit:
-                yield from self._flush()
-            self._note("data", chunk.key, admitted.elements.num_rows)
-            self._note("rejects", chunk.key, admitted.rejects.num_rows)
-            self._elements.append(admitted.elements)
+            if self._rows and self._rows + admitted.elements.num_rows > self._limit:
+                yield self._segment()
+            self._keep(DATA, chunk.key, admitted.elements)
+            self._rows += admitted.elements.num_rows
             if admitted.rejects.num_rows:
                 at = chunk.accepted_at if pushed else self._plan.arrival
                 stamps = pa.array(np.full(admitted.rejects.num_rows, at, dtype=np.int64))
-                self._rejects.append(admitted.rejects.append_column("__ts", stamps))
+                self._keep(REJECTS, chunk.key, admitted.rejects.append_column("__ts", stamps))
 
     def finish(self) -> Iterator[Built]:
-        yield from self._flush()
-        if self._rejects:
+        if self._rows:
+            yield self._segment()
+        if self._waiting[REJECTS]:
             yield self._write_rejects()
 
-    def _note(self, kind: str, key: tuple[Any, ...], rows: int) -> None:
-        """Remember where a split's rows start, so that the driver can number them."""
-        if not rows:
+    def _keep(self, kind: str, key: tuple[Any, ...], rows: pa.Table) -> None:
+        if not rows.num_rows:
             return
         offset = self._offsets.get((kind, key), 0)
-        self._offsets[kind, key] = offset + rows
-        runs = self._runs[kind]
-        if not runs or runs[-1].key != key or self._rows[kind] == 0:
-            runs.append(Run(self._rows[kind], key, offset))
-        self._rows[kind] += rows
+        self._offsets[kind, key] = offset + rows.num_rows
+        self._waiting[kind].append((key, offset, rows))
 
-    def _flush(self) -> Iterator[Built]:
-        if not self._rows["data"]:
-            return
-        elements = in_time_order(pa.concat_tables(self._elements))
+    def _laid(self, kind: str) -> tuple[pa.Table, list[Run]]:
+        """The waiting rows in the order of their splits, and where each split's begin.
+
+        A task gets splits in any order (Spark: the largest first). Laid like this, a segment's own
+        order is the stream's arrival order, as far as the segment has it.
+        """
+        runs: list[Run] = []
+        tables, start = [], 0
+        for key, offset, rows in sorted(self._waiting[kind], key=lambda piece: piece[:2]):
+            if not runs or runs[-1].key != key:
+                runs.append(Run(start, key, offset))
+            tables.append(rows)
+            start += rows.num_rows
+        self._waiting[kind] = []
+        return in_time_order(pa.concat_tables(tables)), runs
+
+    def _segment(self) -> Built:
+        elements, runs = self._laid(DATA)
+        self._rows = 0
         plan, store = self._plan, self._store
         stem = StemSnapshot.load(Path(plan.stem)) if plan.stem else None
-        yield _write_segment(
-            store, plan.stream_id, elements, stem, plan.upto, plan.order, self._runs["data"]
-        )
-        self._elements, self._runs["data"], self._rows["data"] = [], [], 0
+        return _write_segment(store, plan.stream_id, elements, stem, plan.upto, plan.order, runs)
 
     def _write_rejects(self) -> Built:
-        table = in_time_order(pa.concat_tables(self._rejects))
+        table, runs = self._laid(REJECTS)
         rejects = table.select(["reason", "raw", "__ts", "__seq"]).add_column(
             0, "rejected_at", table["__ts"].cast(pa.timestamp("us"))
         )
         assert rejects.column_names[:3] == list(REJECTS_SCHEMA.names)
         file = write_arrow(new_path(Path(self._store), "rejects"), rejects)
         stamps = table["__ts"].to_numpy()
-        runs = tuple(self._runs["rejects"])
-        return Built(self._plan.stream_id, "rejects", file, int(stamps[0]), int(stamps[-1]), runs)
+        span = int(stamps[0]), int(stamps[-1])
+        return Built(self._plan.stream_id, REJECTS, file, *span, runs=tuple(runs))
 
 
 def in_time_order(elements: pa.Table) -> pa.Table:
