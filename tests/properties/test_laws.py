@@ -19,7 +19,7 @@ from millpond.testing.strategies import Scenario, recuts, scenarios
 
 #: The same examples every time: a failure on one machine is a failure on all.
 LAW = settings(
-    max_examples=15,
+    max_examples=10,
     derandomize=True,
     deadline=None,
     database=None,
@@ -49,7 +49,7 @@ def test_law_2_when_a_query_is_registered_does_not_show(scenario: Scenario) -> N
         check(scenario, actual, expected, f"law 2, duality: registered {when}")
 
 
-@settings(LAW, max_examples=8)
+@settings(LAW, max_examples=5)
 @given(scenarios(most_queries=4))
 def test_law_3_company_does_not_show(scenario: Scenario) -> None:
     together = play(scenario, in_process)

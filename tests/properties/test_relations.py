@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -51,15 +52,26 @@ QUERIES = {
 }
 
 
-@settings(
-    max_examples=15,
+FEW = settings(
+    max_examples=6,
     derandomize=True,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-@given(st.lists(EVENTS, max_size=9), st.booleans())
+
+
+@FEW
+@given(st.lists(EVENTS, min_size=3, max_size=9), st.booleans())
 def test_any_updates_leave_what_the_definition_says(events: list[Any], keyed: bool) -> None:
+    with TemporaryDirectory(prefix="millpond-relations-") as directory:
+        run(events, keyed, Path(directory) / "store")
+
+
+@pytest.mark.slow
+@settings(FEW, max_examples=200)
+@given(st.lists(EVENTS, min_size=4, max_size=14), st.booleans())
+def test_many_updates_leave_what_the_definition_says(events: list[Any], keyed: bool) -> None:
     with TemporaryDirectory(prefix="millpond-relations-") as directory:
         run(events, keyed, Path(directory) / "store")
 

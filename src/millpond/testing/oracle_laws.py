@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from millpond.model import time
 from millpond.testing import golden_table as cells
@@ -142,15 +140,3 @@ def as_golden(scenario: Scenario, number: int) -> str:
         table = cells.show_rows([[row[name] for name in columns[stream]] for row in rows])
         lines += ["  " + " | ".join(row) for row in table]
     return "\n".join(lines)
-
-
-def ask_once(pond: PondUnderTest, cql: str) -> Counter[tuple[str, ...]]:
-    """A query's answer as text, when it is asked once."""
-    (result,) = pond.execute(cql)
-    rows: list[Any] = result.answer.rows()
-    return Counter(cells.show_rows(rows))
-
-
-def opened(open_pond: OpenPond, store: Path) -> closing[PondUnderTest]:
-    """A pond for a `with`, on a clock of its own."""
-    return closing(open_pond(store, ManualClock()))
