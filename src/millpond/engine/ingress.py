@@ -11,6 +11,7 @@ casts all the others.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import duckdb
@@ -18,11 +19,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.errors import MillpondError
 from millpond.model import time
 from millpond.model.schema import Schema
 
 #: A column a reader may add: the text of a row it could not split into columns.
 CORRUPT = "__corrupt"
+
+#: What DuckDB's TIMESTAMP can hold, its infinities included.
+_LEAST_INSTANT, _GREATEST_INSTANT = -9_223_372_022_400_000_000, 2**63 - 1
+_DAY = 86_400_000_000
+_MOST_DAYS = time.END // _DAY + 1
 
 
 @dataclass(frozen=True)
@@ -57,9 +64,10 @@ class Admitted:
 
 def admit(rows: pa.Table, judge: Admission) -> Admitted:
     """Judge a batch; columns are found by name in any case, and a missing one is NULL."""
-    rows = _conform(rows, judge.schema)
-    cast, reasons = _cast(rows, judge.schema)
     count = rows.num_rows
+    reasons = _Reasons(count)
+    rows = _conform(rows, judge.schema, reasons)
+    cast = _cast(rows, judge.schema, reasons)
     if judge.timestamp_by is None:
         stamps = np.full(count, judge.arrival, dtype=np.int64)
     else:
@@ -113,76 +121,172 @@ def _no_rejects() -> pa.Table:
     return pa.table({"reason": pa.array([], pa.string()), "raw": pa.array([], pa.string())})
 
 
-def _conform(rows: pa.Table, schema: Schema) -> pa.Table:
-    """The schema's columns by name (exact first, then in any case) and the corrupt-text column."""
+def _conform(rows: pa.Table, schema: Schema, reasons: _Reasons) -> pa.Table:
+    """The schema's columns by name (exact first, then in any case) and the corrupt-text column.
+
+    Raises:
+        MillpondError: DATA-501, a column is there twice or has a type nothing can read.
+    """
     lower = {name.lower(): name for name in reversed(rows.column_names)}
     columns: dict[str, pa.ChunkedArray] = {}
     for field in schema.fields:
         name = field.name if field.name in rows.column_names else lower.get(field.name.lower())
-        columns[field.name] = (
-            rows[name] if name is not None else pa.chunked_array([pa.nulls(rows.num_rows)])
-        )
+        if name is None:
+            columns[field.name] = pa.chunked_array([pa.nulls(rows.num_rows)])
+            continue
+        if rows.column_names.count(name) > 1:
+            raise MillpondError(
+                "DATA-501",
+                f'the column "{name}" is there twice',
+                hint="Give every column once.",
+            )
+        try:
+            column = _plain(rows[name])
+        except (pa.ArrowException, NotImplementedError) as error:
+            raise _unreadable(field.name, rows[name].type, error) from error
+        columns[field.name] = _text(column, field.name, reasons)
     if CORRUPT in rows.column_names:
         columns[CORRUPT] = rows[CORRUPT]
     return pa.table(columns)
 
 
-def _cast(rows: pa.Table, schema: Schema) -> tuple[dict[str, pa.ChunkedArray], _Reasons]:
-    reasons = _Reasons(rows.num_rows)
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column as DuckDB reads it: decoded, and of a type it knows."""
+    type_ = column.type
+    if pa.types.is_dictionary(type_):
+        decoded = [chunk.dictionary_decode() for chunk in column.chunks]
+        return _plain(pa.chunked_array(decoded, type_.value_type))
+    if pa.types.is_run_end_encoded(type_):
+        decoded = [pc.run_end_decode(chunk) for chunk in column.chunks]
+        return _plain(pa.chunked_array(decoded, type_.value_type))
+    if pa.types.is_string_view(type_) or pa.types.is_decimal256(type_):
+        return column.cast(pa.large_string())
+    if pa.types.is_binary_view(type_):
+        return column.cast(pa.large_binary())
+    if pa.types.is_float16(type_):
+        return column.cast(pa.float32())
+    return column
+
+
+def _text(column: pa.ChunkedArray, name: str, reasons: _Reasons) -> pa.ChunkedArray:
+    """Text that is UTF-8; rows whose bytes are not are rejected and shown with replacements."""
+    large = pa.types.is_large_string(column.type)
+    if not large and not pa.types.is_string(column.type):
+        return column
+    try:
+        column.validate(full=True)
+        return column
+    except pa.ArrowInvalid:
+        given = column.cast(pa.large_binary() if large else pa.binary()).to_pylist()
+    shown = [None if x is None else x.decode("utf-8", "replace") for x in given]
+    pairs = zip(given, shown, strict=True)
+    bad = np.array([x is not None and x != (y or "").encode() for x, y in pairs], dtype=np.bool_)
+    reasons.mark(bad, lambda _: f'column "{name}": its text is not UTF-8')
+    return pa.chunked_array([pa.array(shown, column.type)])
+
+
+def _in_range(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Timestamps in UTC microseconds; NULL where an instant is beyond what DuckDB can say."""
+    unit = column.type.unit
+    if unit == "ns":  # 64 bits of nanoseconds are three centuries
+        return column.cast(pa.timestamp("us"), safe=False)
+    scale = {"s": 1_000_000, "ms": 1_000, "us": 1}[unit]
+    ticks = column.cast(pa.int64())
+    low, high = -(-_LEAST_INSTANT // scale), _GREATEST_INSTANT // scale
+    bounds = pc.min_max(ticks).as_py()
+    if bounds["min"] is not None and (bounds["min"] < low or bounds["max"] > high):
+        fits = pc.and_(pc.greater_equal(ticks, low), pc.less_equal(ticks, high))
+        column = pc.if_else(fits, column, pa.scalar(None, column.type))
+    return column if column.type == pa.timestamp("us") else column.cast(pa.timestamp("us"))
+
+
+def _cast(rows: pa.Table, schema: Schema, reasons: _Reasons) -> dict[str, pa.ChunkedArray]:
     cast: dict[str, pa.ChunkedArray] = {}
-    wanted: list[str] = []
+    source: dict[str, pa.ChunkedArray] = {}
     target = schema.to_arrow()
+    if CORRUPT in rows.column_names:
+        corrupt = _mask(pc.is_valid(rows[CORRUPT]))
+        reasons.mark(corrupt, lambda _: "malformed row: it does not have the stream's columns")
     for field in schema.fields:
         column, want = rows[field.name], target.field(field.name).type
+        if pa.types.is_timestamp(column.type):
+            # A zoned timestamp is an instant already; dropping the zone keeps it, in UTC.
+            zone = column.type.tz
+            column = _in_range(column)
+            if want != column.type and zone is not None:
+                column = column.cast(pa.timestamp("us", tz="UTC"))
         if column.type == want:
             cast[field.name] = column
         elif pa.types.is_null(column.type):
             cast[field.name] = pa.chunked_array([pa.nulls(rows.num_rows, want)])
-        elif pa.types.is_timestamp(column.type) and pa.types.is_timestamp(want):
-            # A zoned timestamp is an instant already; dropping the zone keeps it, in UTC.
-            cast[field.name] = column.cast(pa.timestamp("us"), safe=False)
+        elif field.type != "VARCHAR" and _is_text(column.type):
+            source[field.name] = pc.utf8_trim_whitespace(column)
         else:
-            wanted.append(field.name)
-    if CORRUPT in rows.column_names:
-        corrupt = _mask(pc.is_valid(rows[CORRUPT]))
-        reasons.mark(corrupt, lambda _: "malformed row: it does not have the stream's columns")
-    if wanted:
-        types = {f.name: f.type for f in schema.fields}
-        source = pa.table(
-            {
-                f"c{i}": _plain(rows[name].combine_chunks(), types[name])
-                for i, name in enumerate(wanted)
-            }
-        )
-        sql = ", ".join(f"TRY_CAST(c{i} AS {types[n]}) AS c{i}" for i, n in enumerate(wanted))
-        with duckdb.connect(":memory:", config={"threads": "1"}) as connection:
-            connection.register("source", source)
-            result = connection.sql(f"SELECT {sql} FROM source").to_arrow_table()
-        for i, name in enumerate(wanted):
-            column = result[f"c{i}"].cast(target.field(name).type)
-            given = rows[name]
+            source[field.name] = column
+    types = {f.name: f.type for f in schema.fields}
+    for name, column in _duckdb_casts(source, types).items():
+        cast[name] = column.cast(target.field(name).type)
+    for name, column in cast.items():
+        given = rows[name]
+        if column is not given:
             failed = _mask(pc.and_(pc.is_valid(given), pc.is_null(column)))
             reasons.mark(
                 failed,
                 lambda row, name=name, given=given: (
-                    f'column "{name}": {_shown(given[row].as_py())} is not a {types[name]}'
+                    f'column "{name}": {_shown(given[row])} is not a {types[name]}'
                 ),
             )
-            cast[name] = column
-    return cast, reasons
+    return cast
 
 
-def _plain(column: pa.Array, wanted: str) -> pa.Array:
-    """A column DuckDB can cast: text is trimmed for types other than text."""
-    if pa.types.is_string(column.type) and wanted != "VARCHAR":
-        return pc.utf8_trim_whitespace(column)
-    if pa.types.is_dictionary(column.type):
-        return column.dictionary_decode()
-    return column
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
+def _duckdb_casts(
+    source: dict[str, pa.ChunkedArray], types: dict[str, str]
+) -> dict[str, pa.ChunkedArray]:
+    """Each column cast to its type; NULL where the value cannot be."""
+    if not source:
+        return {}
+    names = list(source)
+    table = pa.table({f"c{i}": source[name] for i, name in enumerate(names)})
+    sql = ", ".join(f"TRY_CAST(c{i} AS {types[n]}) AS c{i}" for i, n in enumerate(names))
+    try:
+        with _connection() as connection:
+            connection.register("source", table)
+            result = connection.sql(f"SELECT {sql} FROM source").to_arrow_table()
+    except duckdb.Error as error:
+        if len(names) == 1:
+            raise _unreadable(names[0], source[names[0]].type, error) from error
+        # One of them is to blame; the error should name it.
+        return {
+            n: c for name in names for n, c in _duckdb_casts({name: source[name]}, types).items()
+        }
+    return {name: result[f"c{i}"] for i, name in enumerate(names)}
+
+
+def _connection() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:", config={"threads": "1"})
+    # What a zoned instant is as text or as a day must not depend on the machine.
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def _unreadable(name: str, type_: pa.DataType, error: Exception) -> MillpondError:
+    return MillpondError(
+        "DATA-501",
+        f'the column "{name}" has a type that cannot be read: {type_}',
+        detail=str(error).split("\n", 1)[0][:300],
+        hint="Send it as numbers, text or timestamps.",
+    )
+
+
+def _shown(value: pa.Scalar) -> str:
+    try:
+        text = repr(value.as_py())
+    except (ValueError, OverflowError):  # an instant or a day Python has no object for
+        text = str(value.cast(pa.string()))
     return text if len(text) <= 60 else text[:57] + "…'"
 
 
@@ -190,7 +294,9 @@ def _timestamps(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     """int64 microseconds (0 where NULL) and the mask of NULLs."""
     absent = _mask(pc.is_null(column))
     if pa.types.is_date(column.type):
-        column = column.cast(pa.timestamp("us"))
+        days = np.asarray(pc.fill_null(column.cast(pa.int32()), 0).to_numpy(), dtype=np.int64)
+        # Days beyond the instants there are stay beyond them.
+        return np.clip(days, -_MOST_DAYS, _MOST_DAYS) * _DAY, absent
     stamps = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
     return np.asarray(stamps, dtype=np.int64), absent
 
@@ -207,10 +313,20 @@ def _raw_text(rows: pa.Table, positions: np.ndarray, schema: Schema) -> pa.Array
     members = ", ".join(
         '"{}" := c{}'.format(f.name.replace('"', '""'), i) for i, f in enumerate(schema.fields)
     )
-    with duckdb.connect(":memory:", config={"threads": "1"}) as connection:
-        connection.register("source", source)
-        sql = f"SELECT to_json(struct_pack({members}))::VARCHAR AS raw FROM source"
-        text = connection.sql(sql).to_arrow_table()["raw"].combine_chunks()
+    try:
+        with _connection() as connection:
+            connection.register("source", source)
+            sql = f"SELECT to_json(struct_pack({members}))::VARCHAR AS raw FROM source"
+            text = connection.sql(sql).to_arrow_table()["raw"].combine_chunks()
+    except duckdb.Error:  # a value DuckDB has no text for
+        names = [f.name for f in schema.fields]
+        shown = [[_member(value) for value in column] for column in source.columns]
+        members_of = [dict(zip(names, row, strict=True)) for row in zip(*shown, strict=True)]
+        text = pa.array([json.dumps(members) for members in members_of], pa.string())
     if corrupt is None:
         return text
     return pc.coalesce(corrupt.combine_chunks().cast(pa.string()), text)
+
+
+def _member(value: pa.Scalar) -> str | None:
+    return _shown(value) if value.is_valid else None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
+from millpond.engine.deadline import deadlines
 from millpond.errors import MillpondError
 
 
@@ -46,13 +47,11 @@ class Residual:
         """
         limits = limits or self.limits
         connection = self._connection()
-        for name, table in tables.items():
-            connection.register(name, table)
-        timer = threading.Timer(limits.seconds, connection.interrupt)
-        timer.daemon = True
-        timer.start()
         try:
-            answer = _read(connection, sql, limits.rows)
+            for name, table in tables.items():
+                connection.register(name, table)
+            with deadlines.within(limits.seconds, connection.interrupt):
+                answer = _read(connection, sql, limits.rows)
         except duckdb.InterruptException as error:
             raise MillpondError(
                 "POND-405",
@@ -75,7 +74,6 @@ class Residual:
                 hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
             ) from error
         finally:
-            timer.cancel()
             for name in tables:
                 connection.unregister(name)
         if answer.num_rows > limits.rows:
@@ -107,6 +105,8 @@ def locked_down(memory: int = 1 << 30, threads: int = 1) -> duckdb.DuckDBPyConne
             "python_enable_replacements": "false",
         },
     )
+    # Zoned instants mean the same on every machine, and what they mean to a predicate.
+    connection.execute("SET TimeZone = 'UTC'")
     connection.execute("SET lock_configuration = true")
     return connection
 

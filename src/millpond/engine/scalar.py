@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millpond.engine.deadline import deadlines
+
 _CONFIG = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
@@ -23,6 +25,8 @@ _CONFIG = {
 }
 #: Expressions in one SELECT: DuckDB plans a wide one slowly.
 _WIDTH = 64
+#: What one SELECT may take; beyond it, what it computes is as good as failed.
+_SECONDS = 60.0
 
 
 class ScalarEvaluator:
@@ -91,7 +95,9 @@ class ScalarEvaluator:
         # A newline before the closing parenthesis: an expression may end in a comment.
         columns = ", ".join(f"CAST(({sql}\n) AS BOOLEAN) AS c{i}" for i, sql in enumerate(sqls))
         try:
-            result = self.connection.sql(f"SELECT {columns} FROM rows_under_test").to_arrow_table()
+            with deadlines.within(_SECONDS, self.connection.interrupt):
+                selected = self.connection.sql(f"SELECT {columns} FROM rows_under_test")
+                result = selected.to_arrow_table()
         except duckdb.Error as error:
             if len(sqls) == 1:
                 return [error]

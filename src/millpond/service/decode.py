@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
+from collections.abc import Iterable
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
@@ -13,18 +18,69 @@ from millpond.engine.ingress import CORRUPT
 from millpond.errors import MillpondError
 from millpond.model.schema import Schema
 
+#: Python types whose values of one column keep their type; of all others the text is taken. So a
+#: value means the same whatever stands beside it.
+_TYPED = (bool, int, float, str, datetime, date)
 
-def from_rows(rows: list[dict[str, Any]]) -> pa.Table:
-    """Python dictionaries as text columns where their types do not agree."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = {}
-    for name in names:
-        values = [row.get(name) for row in rows]
-        try:
-            columns[name] = pa.array(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            columns[name] = pa.array([_text(v) for v in values], pa.string())
+
+def from_rows(rows: Iterable[dict[str, Any]]) -> pa.Table:
+    """Python dictionaries as columns; keys are column names in any case.
+
+    Raises:
+        MillpondError: DATA-501 for anything else.
+    """
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    given = list(rows) if isinstance(rows, Iterable) and not isinstance(rows, str | dict) else None
+    if given is None or not all(isinstance(row, dict) for row in given):
+        raise MillpondError(
+            "DATA-501",
+            "the rows are neither a pyarrow table nor dictionaries",
+            detail=f"They are a {type(rows).__name__}.",
+            hint="Give a pyarrow.Table, or a list with a dictionary a row.",
+        )
+    spelled: dict[str, str] = {}
+    for row in given:
+        for name in row:
+            spelled.setdefault(str(name).lower(), str(name))
+    folded = [{str(name).lower(): value for name, value in row.items()} for row in given]
+    columns: dict[str, pa.Array] = {}
+    corrupt: list[str | None] = [None] * len(given)
+    for lower, name in spelled.items():
+        values = [row.get(lower) for row in folded]
+        columns[name] = _column(values, corrupt)
+    if any(line is not None for line in corrupt):
+        columns[CORRUPT] = pa.array(corrupt, pa.string())
+    if not columns:  # a table without a column has no rows either
+        columns[""] = pa.nulls(len(given))
     return pa.table(columns)
+
+
+def _column(values: list[Any], corrupt: list[str | None]) -> pa.Array:
+    """Values with their own type if they share one a column can have, else as text."""
+    types = {type(value) for value in values if value is not None}
+    if not types or (len(types) == 1 and types <= set(_TYPED)):
+        try:
+            return pa.array(values)
+        except (ValueError, TypeError, OverflowError):
+            pass
+    texts: list[str | None] = []
+    for place, value in enumerate(values):
+        text = _text(value)
+        if text is not None and not _encodable(text):
+            corrupt[place] = ascii(value)
+            text = None
+        texts.append(text)
+    return pa.array(texts, pa.string())
+
+
+def _encodable(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair, which Python's may."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
@@ -42,9 +98,12 @@ def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
             return _csv(data)
         case "arrow":
             try:
-                return pa.ipc.open_stream(data).read_all()
-            except (pa.ArrowInvalid, OSError) as error:
+                table = pa.ipc.open_stream(data).read_all()
+                # Offsets beyond the buffers would be followed: these are bytes from outside.
+                table.validate(full=True)
+            except (pa.ArrowException, OSError, ValueError) as error:
                 raise _unreadable("an Arrow IPC stream", str(error)) from error
+            return table
     raise _unreadable(f'the format "{format}"', "Formats are ndjson, csv and arrow.")
 
 
@@ -61,9 +120,11 @@ def _ndjson(data: bytes, schema: Schema) -> pa.Table:
             continue
         try:
             row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):  # not JSON, or a number of thousands of digits
             row = None
-        good = isinstance(row, dict)
+        good = isinstance(row, dict) and (
+            "\\u" not in line or _encodable(json.dumps(row, ensure_ascii=False))
+        )
         given = {k.lower(): v for k, v in row.items()} if good else {}
         for lower, name in names.items():
             columns[name].append(_text(given.get(lower)))
@@ -75,43 +136,59 @@ def _ndjson(data: bytes, schema: Schema) -> pa.Table:
 
 
 def _csv(data: bytes) -> pa.Table:
-    bad: list[tuple[int | None, str]] = []
+    bad: dict[int, str] = {}
 
     def invalid(row: pyarrow.csv.InvalidRow) -> str:
-        bad.append((row.number, row.text))
+        bad[row.number - 2] = row.text  # counted from 1, and the header is the first
         return "skip"
 
     try:
-        header = next(iter(io.StringIO(data.decode("utf-8").split("\n", 1)[0])), "")
-        names = [n.strip().strip('"') for n in header.strip().split(",")]
+        # The first line says the names; a byte order mark and blanks around them are none of them.
+        header = next(csv.reader(io.StringIO(data.decode("utf-8-sig"), newline="")), [])
         table = pyarrow.csv.read_csv(
             io.BytesIO(data),
+            read_options=pyarrow.csv.ReadOptions(use_threads=False),
             parse_options=pyarrow.csv.ParseOptions(
                 invalid_row_handler=invalid, newlines_in_values=True
             ),
             convert_options=pyarrow.csv.ConvertOptions(
-                column_types={n: pa.string() for n in names},
+                column_types={n: pa.string() for n in header},
                 strings_can_be_null=True,
                 null_values=[""],
                 quoted_strings_can_be_null=False,
             ),
         )
-    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+        table = table.rename_columns([name.strip() for name in header])
+        if not bad:
+            return table
+        # Each where it stood, for a receipt speaks of rows by their place.
+        corrupt = pa.table({CORRUPT: pa.array(bad.values(), pa.string())})
+        together = pa.concat_tables([table, corrupt], promote_options="default")
+        order = np.empty(together.num_rows, dtype=np.int64)
+        places = np.array(list(bad), dtype=np.int64)
+        order[places] = np.arange(table.num_rows, together.num_rows)
+        order[np.delete(np.arange(together.num_rows), places)] = np.arange(table.num_rows)
+        return together.take(pa.array(order))
+    except (pa.ArrowException, ValueError, csv.Error) as error:
         raise _unreadable("CSV with a header", str(error)) from error
-    if bad:
-        rejected = pa.table({CORRUPT: pa.array([text for _, text in bad], pa.string())})
-        table = pa.concat_tables([table, rejected], promote_options="default")
-    return table
 
 
 def _text(value: Any) -> str | None:
-    """A JSON value as the text a cast reads; nested values as JSON."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, dict | list):
-        return json.dumps(value)
+    """A value as the text a cast reads; nested values as JSON."""
+    match value:
+        case None | str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            return value.decode("utf-8", "surrogateescape")
+        case int():
+            return str(Decimal(value))  # str(int) refuses thousands of digits
+        case dict() | list() | tuple():
+            try:
+                return json.dumps(value, default=str)
+            except (TypeError, ValueError, RecursionError):
+                return str(value)
     return str(value)
 
 

@@ -8,6 +8,7 @@ how the pipeline happens to cut pushes into batches, and the client is told at o
 from __future__ import annotations
 
 import hashlib
+import io
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -227,10 +228,30 @@ def check_heartbeat(stream: StreamDef, progress: Progress, at: int) -> None:
 
 
 def _fingerprint(rows: pa.Table) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for batch in rows.combine_chunks().to_batches():
-        digest.update(batch.serialize())
-    return digest.hexdigest()
+    """A digest of the rows with their columns' names and types, and dictionaries."""
+    rows = rows.replace_schema_metadata().combine_chunks()
+    sink = _Digest()
+    with pa.ipc.new_stream(pa.PythonFile(sink, "w"), rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.hexdigest()
+
+
+class _Digest(io.RawIOBase):
+    """A file that keeps nothing of what is written but its digest."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        self._hash.update(view)
+        return len(view)
+
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()
 
 
 def _receipt(admitted: Admitted) -> dict[str, Any]:

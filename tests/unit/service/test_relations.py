@@ -38,13 +38,13 @@ def test_rows_written_and_deleted_at_one_instant_leave_no_trace(r: Pond) -> None
 
 def test_many_updates_are_folded_into_one_file(r: Pond, open_pond: OpenPond) -> None:
     r.execute("INSERT INTO r VALUES ('a', 0), ('b', 0)")
-    for number in range(1, 70):
+    for number in range(1, 66):
         r.execute(f"UPDATE r SET v = {number} WHERE k = 'a' {AT.format(number % 60)}")
     relation = r.relations()[0]
     assert len(r.log.version.relation_deltas(relation.id)) < 64
-    before = [held(r, at) for at in range(60)]
+    before = [held(r, at) for at in range(0, 60, 9)]
     again = open_pond()
-    assert [held(again, at) for at in range(60)] == before
+    assert [held(again, at) for at in range(0, 60, 9)] == before
     again.execute("DELETE FROM r WHERE k = 'b'")
     assert held(again, 59) == [("a", 59)]
 
