@@ -21,8 +21,6 @@ import importlib.util
 import io
 import json
 import re
-import subprocess
-import sys
 import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,6 +31,7 @@ from typing import Any
 import httpx
 import pytest
 from local_http import local_client
+from on_spark import Printed, printed_on_spark
 
 import millpond
 from millpond.api.app import create_app
@@ -251,22 +250,31 @@ def test_python_in_process(page: Path, tmp_path: Path, monkeypatch) -> None:
             pond.close()
 
 
+@pytest.fixture(scope="module")
+def on_spark(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Printed]:
+    """What the Python of every page prints."""
+    programs = {
+        str(page): "\n".join(block.text for block, _ in python_of(page))
+        for page in PAGES
+        if has(page, "python")
+    }
+    # Pages name their stores alike: each has a directory of its own.
+    programs = {
+        name: f"import os, tempfile\nos.chdir(tempfile.mkdtemp())\n{text}"
+        for name, text in programs.items()
+    }
+    return printed_on_spark(programs, tmp_path_factory.mktemp("pages"))
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages("python"))
-def test_python_on_spark(page: Path, tmp_path: Path) -> None:
-    blocks = list(python_of(page))
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(block.text for block, _ in blocks)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    said = [line for _, output in blocks if output for line in plain(output.text)]
-    lines = iter(plain(done.stdout))
-    assert all(line in lines for line in said), done.stdout
+def test_python_on_spark(page: Path, on_spark: dict[str, Printed]) -> None:
+    printed = on_spark[str(page)]
+    assert printed.trace is None, printed.trace
+    said = [line for _, output in python_of(page) if output for line in plain(output.text)]
+    lines = iter(plain(printed.text))
+    assert all(line in lines for line in said), printed.text
 
 
 # ── pages ───────────────────────────────────────────────────────────────────

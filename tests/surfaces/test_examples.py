@@ -1,6 +1,6 @@
 """Every example runs, and prints what its `.out` file says.
 
-Here they run on the in-process runtime; under the mark `spark` as a person runs them.
+Here they run on the in-process runtime; under the mark `spark` on Spark.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from on_spark import Printed, printed_on_spark
 
 import millpond
 from millpond.api import server
@@ -107,14 +108,24 @@ def run_with_a_server(program: Path, directory: Path) -> str:
     return "".join(printed)
 
 
+@pytest.fixture(scope="module")
+def on_spark() -> dict[str, Printed]:
+    """What every example prints that does not start a Spark of its own."""
+    wanted = [p for p in (*SCRIPTS, *PROGRAMS) if p.stem not in NEED_SPARK | NEED_SERVER]
+    return printed_on_spark({p.name: p.read_text(encoding="utf-8") for p in wanted}, ROOT)
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("example", [*SCRIPTS, *PROGRAMS], ids=name_of)
-def test_example_by_hand(example: Path) -> None:
-    millpond_run = [sys.executable, "-m", "millpond.cli.main", "run"]
-    command = [sys.executable] if example.suffix == ".py" else millpond_run
+def test_example_on_spark(example: Path, request: pytest.FixtureRequest) -> None:
+    if example.stem not in NEED_SPARK | NEED_SERVER:
+        printed = request.getfixturevalue("on_spark")[example.name]
+        assert printed.trace is None, printed.trace
+        check(example, printed.text)
+        return
     done = subprocess.run(
-        [*command, str(example.relative_to(ROOT))],
+        [sys.executable, str(example.relative_to(ROOT))],
         cwd=ROOT,
         capture_output=True,
         text=True,
