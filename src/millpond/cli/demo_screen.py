@@ -67,7 +67,8 @@ class Screen:
     def live(self, tick: Tick, queries: int, watched: Sequence[tuple[Traveller, Answer]]) -> None:
         """The replay's state; `watched` are some travellers and their answers as of now."""
         if self._live is not None:
-            self._live.update(_view(tick, queries, watched))
+            width = min(_WIDTH, self._console.width)
+            self._live.update(_view(tick, queries, watched, width))
             return
         wait = _QUIET_SECONDS if tick.tuples == self._shown else _LINE_SECONDS
         if time.monotonic() - self._printed >= wait or tick.share >= 1:
@@ -165,7 +166,9 @@ def _line(tick: Tick, queries: int) -> str:
     )
 
 
-def _view(tick: Tick, queries: int, watched: Sequence[tuple[Traveller, Answer]]) -> RenderableType:
+def _view(
+    tick: Tick, queries: int, watched: Sequence[tuple[Traveller, Answer]], width: int
+) -> RenderableType:
     figures = Table.grid(padding=(0, 3))
     fresh = "–" if tick.freshness is None else seconds(tick.freshness)
     heads = ("tuples", "tuples/s", "matches", "matches/s", "standing queries", "freshness")
@@ -189,7 +192,7 @@ def _view(tick: Tick, queries: int, watched: Sequence[tuple[Traveller, Answer]])
         ProgressBar(total=1.0, completed=tick.share, width=50),
         Text(f"{tick.share:4.0%}"),
     )
-    people = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), width=_WIDTH)
+    people = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), width=width)
     people.add_column("traveller", no_wrap=True, min_width=9)
     people.add_column("asks", no_wrap=True, overflow="ellipsis", ratio=5)
     people.add_column("rows now", no_wrap=True, justify="right", min_width=8)
