@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from millpond.catalog.objects import QueryDef
@@ -33,7 +34,7 @@ class Handle:
         assert isinstance(found, QueryDef)
         return found
 
-    def invoke(self, at: int | str | datetime | None = None) -> Answer:
+    def invoke(self, at: int | str | date | None = None) -> Answer:
         """The answer as of now, or at an instant: a timestamp as text, a datetime, or µs."""
         return self._pond.invoke(self.definition, instant(at))
 
@@ -68,15 +69,17 @@ class Handle:
         return f"<Handle {self.name}>"
 
 
-def instant(at: int | str | datetime | None) -> int | None:
-    """An instant given as text, datetime or microseconds. Raises CQL-103 for other text."""
+def instant(at: int | str | date | None) -> int | None:
+    """An instant given as text, datetime, day or microseconds. Raises CQL-103 for all else."""
     if at is None or isinstance(at, int):
         return at
-    if isinstance(at, datetime):
-        return time.from_datetime(at)
     try:
-        return time.parse_instant(at)
-    except ValueError as error:
+        if isinstance(at, datetime):
+            return time.from_datetime(at)
+        if isinstance(at, date):
+            return time.from_datetime(datetime(at.year, at.month, at.day))
+        return time.parse_instant(at) if isinstance(at, str) else index(at)
+    except (ValueError, TypeError, OverflowError) as error:
         raise MillpondError(
             "CQL-103",
             f'"{at}" is not a timestamp',

@@ -61,6 +61,14 @@ def leaf_factors(leaf: StreamLeaf, stream: StreamDef) -> Factors | None:
     return None if predicate is None else factorize(cast(exp.Expression, predicate), stream.schema)
 
 
+def stream_of(version: Version, leaf: StreamLeaf) -> StreamDef:
+    """The stream a leaf is an occurrence of. Raises CQL-201 when it was dropped meanwhile."""
+    stream = version.find(leaf.stream)
+    if not isinstance(stream, StreamDef):
+        raise MillpondError("CQL-201", f'no stream "{leaf.stream}" any more')
+    return stream
+
+
 def default_seed(bound: BoundQuery) -> int:
     """The seed of a query that names none: a function of its text, so that queries with the same
     text have the same sample whenever they are registered."""
@@ -95,7 +103,7 @@ class Invoker:
         """
         moment = self._promises.capture()
         with self._log.pin() as version:
-            streams = [self._stream(version, leaf) for leaf in query.bound.streams]
+            streams = [stream_of(version, leaf) for leaf in query.bound.streams]
             now = self._now(version, streams, moment)
             instant = now if at is None else at
             slices: dict[str, pa.Table] = {}
@@ -105,7 +113,8 @@ class Invoker:
                 slices[leaf.table] = self._slice(version, query, number, stream, instant)
             for occurrence in query.bound.relations:
                 relation = version.find(occurrence.relation)
-                assert isinstance(relation, RelationDef)
+                if not isinstance(relation, RelationDef):
+                    raise MillpondError("CQL-201", f'no relation "{occurrence.relation}" any more')
                 slices[occurrence.table] = self._relations.at(
                     version, relation, instant, occurrence.columns
                 )
@@ -154,6 +163,9 @@ class Invoker:
         leaf = query.bound.streams[number]
         columns = leaf.columns or stream.schema.names[:1]
         sample = None if leaf.sample is None else (query.seed + number, leaf.sample)
+        slot = query.slots[number]
+        if slot is not None and version.slot(stream.id, slot) is None:
+            slot = None  # dropped since the query was prepared: newer matches leave it out
         views = [
             LeafView(
                 self._files,
@@ -161,7 +173,7 @@ class Invoker:
                 ref,
                 stream.schema,
                 query.factors[number],
-                query.slots[number],
+                slot,
                 sample,
             )
             for ref in version.segments(stream.id, REJECTS if stream.rejects_of else DATA)
@@ -172,13 +184,6 @@ class Invoker:
         if not parts:
             return schema.empty_table().select(list(columns))
         return pa.concat_tables(parts)
-
-    @staticmethod
-    def _stream(version: Version, leaf: StreamLeaf) -> StreamDef:
-        stream = version.find(leaf.stream)
-        if not isinstance(stream, StreamDef):
-            raise MillpondError("CQL-201", f'no stream "{leaf.stream}" any more')
-        return stream
 
     @staticmethod
     def _now(version: Version, streams: Sequence[StreamDef], moment: Moment) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,14 +57,15 @@ def check_options(options: Mapping[str, Any], statement: str | None = None) -> d
 
 def _fits(name: str, value: Any) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
+    finite = number and -math.inf < value < math.inf
     match name:
         case "materialize":
             return isinstance(value, str) and value.lower() in _MODES
         case "active":
             return isinstance(value, bool)
         case "seed":
-            return number and int(value) == value
+            return finite and int(value) == value
         case "max_rows":
-            return number and int(value) == value and value > 0
+            return finite and int(value) == value and value > 0
         case _:
-            return number and value > 0
+            return finite and value > 0

@@ -163,12 +163,13 @@ class Pond:
 
     def query(self, name: str | int) -> Handle:
         """The handle of a standing query, by name or id."""
-        version = self.log.version
-        if isinstance(name, int) or (name.isdigit() and version.find(name) is None):
-            found = version.queries.get(int(name))
+        version, text = self.log.version, str(name)
+        is_id = text.isascii() and text.isdigit() and len(text) < 19
+        if is_id and (isinstance(name, int) or version.find(text) is None):
+            found = version.queries.get(int(text))
             if found is not None:
                 return Handle(self, found)
-        return Handle(self, self.registrar.find(str(name)))
+        return Handle(self, self.registrar.find(text))
 
     def ask(self, cql: str) -> Answer:
         """The answer to a query asked once, over what is kept."""
@@ -549,6 +550,12 @@ def _placed(error: MillpondError, script: str, offset: int) -> MillpondError:
 
 def _request(cql: str, name: str | None, options: dict[str, Any]) -> Request:
     """A registration by text: a bare query, or CREATE QUERY with its own name and options."""
+    if not isinstance(cql, str) or not isinstance(name, str | None):
+        raise MillpondError(
+            "CQL-103",
+            "a query and its name are given as text",
+            hint="register('SELECT …', 'name', option=value)",
+        )
     if cql.lstrip()[:6].upper() == "CREATE":
         parsed = parse_statement(cql)
         if not isinstance(parsed, statements.CreateQuery):

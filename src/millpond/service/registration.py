@@ -21,7 +21,7 @@ from millpond.errors import MillpondError, Span
 from millpond.planner.bound import BoundQuery
 from millpond.planner.names import did_you_mean
 from millpond.planner.templates import Binder
-from millpond.service.invocation import Prepared, default_seed, leaf_factors
+from millpond.service.invocation import Prepared, default_seed, leaf_factors, stream_of
 from millpond.service.options import check_options
 from millpond.service.stems import QueryStems, pack_factors, slot_key, unpack_factors
 from millpond.state.epoch_change import EpochChange
@@ -48,7 +48,8 @@ class Registrar:
         self._log = log
         self._stems = stems
         self._clock = clock
-        self._lock = threading.RLock()
+        #: Held while queries come, change and go, and while what they read is dropped.
+        self.lock = threading.RLock()
         self._binder = Binder(_Current(log))
         self._prepared: dict[int, Prepared] = {}
         self.on_change: Callable[[], None] = lambda: None
@@ -62,13 +63,12 @@ class Registrar:
             MillpondError: anything binding finds; CQL-208 for a taken name; CQL-214 for an option.
                 With several requests, `detail` says which one it was.
         """
-        with self._lock, _collector_paused(len(requests)):
-            version = self._log.version
-            batch = _Batch(version, self._log.next_id, self._clock())
+        with self.lock, _collector_paused(len(requests)):
+            batch = _Batch(self._log.next_id, self._clock())
             taken: set[str] = set()
             for number, request in enumerate(requests):
                 try:
-                    self._one(version, batch, request, taken)
+                    self._one(batch, request, taken)
                 except MillpondError as error:
                     if len(requests) > 1:
                         place = f"Query {number} of {len(requests)} (counting from 0)."
@@ -89,13 +89,20 @@ class Registrar:
         self.on_change()
         return batch.definitions
 
-    def _one(self, version: Version, batch: _Batch, request: Request, taken: set[str]) -> None:
+    def _one(self, batch: _Batch, request: Request, taken: set[str]) -> None:
         options = check_options(request.options or {}, request.statement)
         bound = self.bind(request.text)
         _refuse_to_stream(bound)
+        version = self._log.version
+
+        def is_taken(name: str) -> bool:
+            return version.find(name) is not None or name.lower() in taken
+
         id = batch.next_id()
+        while request.name is None and is_taken(f"q{id}"):
+            id = batch.next_id()
         name = request.name or f"q{id}"
-        if version.find(name) is not None or name.lower() in taken:
+        if is_taken(name):
             raise MillpondError(
                 "CQL-208",
                 f'the name "{name}" is taken',
@@ -117,8 +124,7 @@ class Registrar:
         factors: list[Factors | None] = []
         slots: list[int | None] = []
         for number, leaf in enumerate(bound.streams):
-            stream = version.find(leaf.stream)
-            assert isinstance(stream, StreamDef)
+            stream = stream_of(version, leaf)
             found = leaf_factors(leaf, stream)
             slot = None
             if found is not None and matched and stream.rejects_of is None:
@@ -129,8 +135,13 @@ class Registrar:
         return _prepared(definition, bound, factors, slots)
 
     def unregister(self, definition: QueryDef) -> None:
-        """Drop a query; slots nobody else shares go with it."""
-        with self._lock:
+        """Drop a query; slots nobody else shares go with it.
+
+        Raises:
+            MillpondError: CQL-201 when it was dropped meanwhile.
+        """
+        with self.lock:
+            self._current(definition)
             used = self._slots_of(definition.id)
             self._log.commit(
                 EpochChange(
@@ -148,20 +159,22 @@ class Registrar:
         """Change options; slots come and go with `active` and `materialize`.
 
         An active query that was suspended starts anew.
+
+        Raises:
+            MillpondError: CQL-214 for an option, CQL-201 when it was dropped meanwhile.
         """
-        with self._lock:
-            checked = check_options(options, statement)
-            suspended = None if checked.get("active") else definition.suspended
-            altered = replace(
-                definition, options={**definition.options, **checked}, suspended=suspended
-            )
+        checked = check_options(options, statement)
+        with self.lock:
+            current = self._current(definition)
+            suspended = None if checked.get("active") else current.suspended
+            altered = replace(current, options={**current.options, **checked}, suspended=suspended)
             self._replace(altered)
         self.on_change()
         return altered
 
     def suspend(self, definition: QueryDef, reason: str) -> None:
         """Take a query out of the matching; its handle says why until it is activated again."""
-        with self._lock:
+        with self.lock:
             current = self._log.version.queries.get(definition.id)
             if current is not None and current.suspended is None:
                 self._replace(replace(current, suspended=reason))
@@ -169,23 +182,33 @@ class Registrar:
     def _replace(self, altered: QueryDef) -> None:
         version = self._log.version
         bound = self.bind(altered.text)
-        batch = _Batch(version, self._log.next_id, self._clock())
+        batch = _Batch(self._log.next_id, self._clock())
         prepared = self._place(version, batch, altered, bound)
         before = self._slots_of(altered.id)
         after = [(x.stream_id, x.slot) for x in batch.leaves if x.slot is not None]
         self._stems.use(after)
-        unused = self._stems.unused_without(before)
-        self._log.commit(
-            EpochChange(
-                kind="alter",
-                replace=[altered],
-                add_slots=batch.slots,
-                drop_slots=unused,
-                add_leaves=batch.leaves,
+        try:
+            self._log.commit(
+                EpochChange(
+                    kind="alter",
+                    replace=[altered],
+                    add_slots=batch.slots,
+                    drop_slots=self._stems.unused_without(before),
+                    add_leaves=batch.leaves,
+                )
             )
-        )
+        except BaseException:
+            self._stems.disuse(after)
+            raise
         self._stems.disuse(before)
         self._prepared[altered.id] = prepared
+
+    def _current(self, definition: QueryDef) -> QueryDef:
+        """The query as it is now, the lock being held."""
+        found: QueryDef | None = self._log.version.queries.get(definition.id)
+        if found is None:
+            raise _gone(definition)
+        return found
 
     def _slots_of(self, query_id: int) -> list[tuple[int, int]]:
         leaves = self._log.version.leaves(query_id)
@@ -214,30 +237,33 @@ class Registrar:
                 hint=f"ALTER QUERY {definition.name} SET (active = true) activates it.",
             )
         found = self._prepared.get(definition.id)
-        if found is None:
+        return found if found is not None else self._prepare(definition)
+
+    def _prepare(self, definition: QueryDef) -> Prepared:
+        """Bind a query that was not used since the start; with the lock, lest it changes."""
+        with self.lock:
+            definition = self._current(definition)
             version = self._log.version
             bound = self.bind(definition.text)
             slots = [x.slot for x in version.leaves(definition.id)]
             factors: list[Factors | None] = []
             for leaf, slot in zip(bound.streams, slots, strict=True):
-                stream = version.find(leaf.stream)
-                assert isinstance(stream, StreamDef)
+                stream = stream_of(version, leaf)
                 ref = version.slot(stream.id, slot) if slot is not None else None
                 factors.append(unpack_factors(ref.factors) if ref else leaf_factors(leaf, stream))
             found = _prepared(definition, bound, factors, slots)
             self._prepared[definition.id] = found
-        return found
+            return found
 
     def once(self, text: str) -> Prepared:
         """A query asked once: matches of a standing query with an equal predicate are used."""
-        version = self._log.version
         bound = self.bind(text)
         _refuse_to_stream(bound)
+        version = self._log.version
         factors: list[Factors | None] = []
         slots: list[int | None] = []
         for leaf in bound.streams:
-            stream = version.find(leaf.stream)
-            assert isinstance(stream, StreamDef)
+            stream = stream_of(version, leaf)
             found = leaf_factors(leaf, stream)
             same = version.slot_of_key(stream.id, slot_key(found)) if found is not None else None
             factors.append(found)
@@ -320,7 +346,7 @@ class _Current:
 class _Batch:
     """What a registration adds, collected before its commit."""
 
-    def __init__(self, version: Version, next_id: Callable[[], int], now: int) -> None:
+    def __init__(self, next_id: Callable[[], int], now: int) -> None:
         self.next_id = next_id
         self.now = now
         self.definitions: list[QueryDef] = []
@@ -361,6 +387,12 @@ def _prepared(
     if seed is None:
         seed = default_seed(bound) if sampled else 0
     return Prepared(bound, tuple(factors), tuple(slots), seed, limits, definition.name)
+
+
+def _gone(definition: QueryDef) -> MillpondError:
+    return MillpondError(
+        "CQL-201", f'no query "{definition.name}" any more', hint="It was unregistered."
+    )
 
 
 def _refuse_to_stream(bound: BoundQuery) -> None:

@@ -104,7 +104,8 @@ class Executor:
     def _drop(self, statement: statements.Drop) -> StatementResult:
         pond = self._pond
         kind = statement.kind
-        with pond.definitions:
+        # A query that is registered meanwhile would lose what it reads.
+        with pond.definitions, pond.registrar.lock:
             if kind == "query":
                 pond.registrar.unregister(self._query(statement.name, statement))
                 return _message("drop query", statement.name, "dropped")
