@@ -1,0 +1,197 @@
+"""kill -9 at random instants: every acknowledged tuple and query is there once, afterwards.
+
+A client pushes batches under idempotency keys and registers queries without pause; it sends what
+was not acknowledged again, as a careful client would. The server is killed at random instants and
+started again over the same store. In the end there must be exactly the pushed tuples, exactly the
+registered queries, and every answer must be what plain Python computes from the pushed tuples.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+KILLS = int(os.environ.get("MILLPOND_KILLS", "30"))
+SPARK_KILLS = max(1, KILLS // 5)
+ROWS = 5
+SERVE_LOCAL = Path(__file__).parent / "serve_local.py"
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+class Server:
+    """A server process over a store, killed and started again."""
+
+    def __init__(self, store: Path, on_spark: bool) -> None:
+        self.store, self.on_spark, self.port = store, on_spark, free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = (store.parent / "server.log").open("ab")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        given = [str(self.store), str(self.port)]
+        command = [sys.executable, str(SERVE_LOCAL), *given]
+        if self.on_spark:
+            options = ["--store", given[0], "--port", given[1]]
+            command = [sys.executable, "-m", "millpond.cli.main", "serve", *options]
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+        wait_until(self.is_up, 120, f"the server did not start: see {self.log.name}")
+
+    def is_up(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, f"the server ended: see {self.log.name}"
+        try:
+            return httpx.get(f"{self.url}/healthz", timeout=2).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self.log.close()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, message: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, message
+        time.sleep(0.05)
+
+
+class Client(threading.Thread):
+    """Pushes and registers until told to stop; repeats what was not acknowledged."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(daemon=True)
+        self.url, self.pushed, self.registered = url, 0, 0
+        self.stopping = threading.Event()
+        self.trouble: str | None = None
+
+    def run(self) -> None:
+        with httpx.Client(base_url=self.url, timeout=10) as http:
+            while not self.stopping.is_set():
+                try:
+                    self.push(http)
+                    if self.pushed % 3 == 0:
+                        self.register(http)
+                except httpx.HTTPError:
+                    self.stopping.wait(0.05)  # the server is down: the same again, soon
+                except AssertionError as error:
+                    self.trouble = str(error)
+                    return
+
+    def get_further(self, pushes: int) -> None:
+        """Wait until so many more pushes are acknowledged."""
+        goal = self.pushed + pushes
+        wait_until(lambda: self.pushed >= goal or self.trouble is not None, 60, "no push went on")
+
+    def push(self, http: httpx.Client) -> None:
+        number = self.pushed
+        body = "\n".join(f'{{"id": {number * ROWS + i}}}' for i in range(ROWS))
+        headers = {"Idempotency-Key": f"push-{number}", "Content-Type": "application/x-ndjson"}
+        answer = http.post("/v1/streams/s/tuples", content=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["accepted"] == ROWS, answer.text
+        self.pushed += 1
+
+    def register(self, http: httpx.Client) -> None:
+        name, text = query(self.registered)
+        answer = http.post("/v1/queries", json={"name": name, "cql": text})
+        taken = answer.status_code in (400, 409) and "CQL-208" in answer.text
+        # Taken: the registration before the kill was durable, only its answer was lost.
+        assert answer.status_code == 201 or taken, answer.text
+        self.registered += 1
+
+
+def query(number: int) -> tuple[str, str]:
+    text = f"SELECT count(*) AS n, sum(id) AS total FROM s WHERE id % 7 = {number % 7}"
+    return f"w{number}", f"{text} AND id >= {number}"
+
+
+def expected(number: int, ids: range) -> list[int | None]:
+    mine = [i for i in ids if i % 7 == number % 7 and i >= number]
+    return [len(mine), sum(mine) if mine else None]
+
+
+def survive(tmp_path: Path, on_spark: bool, kills: int, seed: int) -> None:
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    server = Server(tmp_path / "store", on_spark)
+    try:
+        server.start()
+        made = httpx.post(
+            f"{server.url}/v1/statements", json={"text": "CREATE STREAM s (id BIGINT)"}, timeout=60
+        )
+        assert made.status_code == 200, made.text
+        client = Client(server.url)
+        client.start()
+        for life in range(kills):
+            if life % 3:  # most lives get somewhere before they end; the others may not
+                client.get_further(chance.randint(1, 6))
+            time.sleep(chance.uniform(0, 0.5))
+            server.kill()
+            server.start()
+        client.get_further(4)
+        client.stopping.set()
+        client.join(60)
+        assert client.trouble is None, client.trouble
+        check(server, client)
+    finally:
+        server.stop()
+
+
+def check(server: Server, client: Client) -> None:
+    ids = range(client.pushed * ROWS)
+    with httpx.Client(base_url=server.url, timeout=60) as http:
+
+        def ask(text: str) -> list[list[int]]:
+            answer = http.post("/v1/statements", json={"text": text})
+            assert answer.status_code == 200, answer.text
+            rows: list[list[int]] = answer.json()["results"][0]["rows"]
+            return rows
+
+        everything = "SELECT count(*), count(DISTINCT id), min(id), max(id) FROM s"
+        whole = [[len(ids), len(ids), 0, len(ids) - 1]]
+        wait_until(lambda: ask(everything) == whole, 60, f"{ask(everything)} is not {whole}")
+        names = [row[0] for row in ask("SHOW QUERIES")]
+        assert sorted(names) == sorted(query(n)[0] for n in range(client.registered))
+        for number in range(client.registered):
+            result = http.get(f"/v1/queries/{query(number)[0]}/result").json()
+            assert result["rows"] == [expected(number, ids)], (number, result)
+    assert client.pushed > 0
+    assert client.registered > 0
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_or_doubled_when_the_server_is_killed(tmp_path: Path) -> None:
+    survive(tmp_path, on_spark=False, kills=KILLS - SPARK_KILLS, seed=random.randrange(10**6))
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_nothing_is_lost_or_doubled_when_the_server_on_spark_is_killed(tmp_path: Path) -> None:
+    survive(tmp_path, on_spark=True, kills=SPARK_KILLS, seed=random.randrange(10**6))
