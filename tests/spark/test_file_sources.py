@@ -144,7 +144,7 @@ def test_a_file_without_a_declared_column_stops_the_stream_and_is_named(bounded,
     (folder / "a.csv").write_text(f"ts,origin,delay\n{at(1)},JFK,1.5\n")
     (folder / "b.csv").write_text(f"ts,origin\n{at(2)},JFK\n")
     create(bounded, folder, header="true")
-    with pytest.raises(MillpondError, match='DATA-502: "b.csv" has no column "delay"'):
+    with pytest.raises(MillpondError, match=r'DATA-502: "b\.csv" has no column "delay"'):
         rows(bounded)
 
 

@@ -92,7 +92,7 @@ class Invoker:
         self._promises = promises
         self._relations = relations
         self._residual = residual
-        self._files = Files(store)
+        self.files = Files(store)
 
     def invoke(self, query: Prepared, at: int | None = None) -> Answer:
         """R(τ) at `at`, or as of now (SEMANTICS, section 5).
@@ -109,8 +109,11 @@ class Invoker:
             slices: dict[str, pa.Table] = {}
             since: int = BEGINNING
             for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
-                since = max(since, self._missing(version, leaf, stream, instant))
-                slices[leaf.table] = self._slice(version, query, number, stream, instant)
+                missing = self._missing(version, leaf, stream, instant)
+                rows = self._slice(version, query, number, stream, instant)
+                if not _is_full(leaf, rows):
+                    since = max(since, missing)
+                slices[leaf.table] = rows
             for occurrence in query.bound.relations:
                 relation = version.find(occurrence.relation)
                 if not isinstance(relation, RelationDef):
@@ -168,7 +171,7 @@ class Invoker:
             slot = None  # dropped since the query was prepared: newer matches leave it out
         views = [
             LeafView(
-                self._files,
+                self.files,
                 version,
                 ref,
                 stream.schema,
@@ -214,6 +217,12 @@ class Invoker:
             return kept_from
         low, _ = interval(leaf.window, at)
         return kept_from if low is not None and low < kept_from else BEGINNING
+
+
+def _is_full(leaf: StreamLeaf, rows: pa.Table) -> bool:
+    """Whether a `[ROWS n]` window has its n rows: then nothing older could be in it."""
+    window = leaf.window
+    return isinstance(window, Rows) and not window.by and rows.num_rows == window.count
 
 
 def _plain(table: pa.Table) -> pa.Table:

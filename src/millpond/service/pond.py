@@ -7,8 +7,10 @@ thread.
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time as clock_time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -123,6 +125,7 @@ class Pond:
             raise
         self._maintenance.start()
         self._maintenance.wake()
+        atexit.register(_close, weakref.ref(self))
 
     # -- statements ----------------------------------------------------------------------------
 
@@ -217,7 +220,8 @@ class Pond:
     ) -> StreamDef:
         """Make a Spark DataFrame, streaming or not, a stream; `delay` is in seconds.
 
-        After a restart, call it again with the same name: reading goes on where it was.
+        A streaming frame goes on where it was when this is called again with the same name after
+        a restart. Any other frame is read whole each time.
         """
         self._check_open()
         schema = Schema(tuple(Field(n, _column_type(n, t)) for n, t in self.runtime.columns(frame)))
@@ -536,6 +540,13 @@ class Pond:
             raise MillpondError(
                 "POND-410", "the pond is closed", hint="Open the store again with millpond.open()."
             )
+
+
+def _close(pond: weakref.ref[Pond]) -> None:
+    """Close a pond its owner did not, before the interpreter takes things apart."""
+    held = pond()
+    if held is not None:
+        held.close()
 
 
 def _placed(error: MillpondError, script: str, offset: int) -> MillpondError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sys
 import threading
 import time
 import uuid
@@ -85,6 +86,9 @@ class SparkRuntime:
             await_end_of_last(store)
             self._spark = start_session(self._scratch, self._master, store / "spark.log")
             note_process(store, self._spark)
+        elif self._spark.sparkContext.master.startswith("local"):
+            # Workers must find Millpond where this process found it.
+            self._spark.sparkContext.pythonExec = sys.executable
         self._monitor = threading.Thread(target=self._watch, name="spark-monitor", daemon=True)
         self._monitor.start()
         threading.Thread(target=self._warm_up, name="spark-warm-up", daemon=True).start()

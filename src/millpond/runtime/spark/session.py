@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from millpond.runtime.spark.java import check_java
@@ -110,6 +111,9 @@ def _alive(file: Path, store: Path) -> int | None:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except (OSError, ValueError):
         return None
+    gateway = SparkContext._gateway
+    if gateway is not None and getattr(gateway, "proc", None) and gateway.proc.pid == pid:
+        return None  # this process's own, from an earlier pond
     return pid if str(store).encode() in command else None
 
 
