@@ -54,7 +54,7 @@ sizes:
 
 pytest: $(STAMP)
 	@echo "== tests"
-	@$(BIN)/python -m pytest -q $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup $(ARGS)
 
 bench: $(STAMP)
 	@for name in $(or $(NAME),$(basename $(notdir $(wildcard benchmarks/[a-z]*.py)))); do \

@@ -11,6 +11,13 @@ from millpond.testing.golden import MakePond, PondUnderTest
 from millpond.testing.manual_clock import ManualClock
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests that need a JVM in one process, which then starts one JVM."""
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.fixture
 def stores(tmp_path: Path) -> Callable[[str], MakePond]:
     """For a store's name, what opens it in the in-process runtime, again after every close."""
