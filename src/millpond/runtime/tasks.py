@@ -22,9 +22,10 @@ from millpond.catalog.objects import REJECTS_SCHEMA
 from millpond.engine.factors import factorize
 from millpond.engine.ingress import Admission, Admitted, admit
 from millpond.engine.match import match
-from millpond.engine.matches import Passage
+from millpond.engine.matches import Matches, Passage
 from millpond.engine.query_stem import StemSnapshot
 from millpond.engine.scalar import ScalarEvaluator
+from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.state.arrow_file import FileMeta, global_seq, open_arrow, write_arrow
 from millpond.state.store import new_path
@@ -33,6 +34,10 @@ from millpond.state.version import DATA, REJECTS
 #: A segment's match matrix may have this many bits: it bounds a task's memory (256 MiB dense).
 _MATRIX_BITS = 1 << 31
 _SEGMENT_ROWS = 1_000_000
+#: A segment's text columns must stay below what 32-bit offsets reach (2 GiB).
+SEGMENT_BYTES = 1 << 30
+#: The key of stored matches' metadata under which the slots that failed stand.
+FAILED = b"millpond.failed"
 
 
 def segment_rows(slots: int) -> int:
@@ -138,19 +143,26 @@ class _Builder:
             DATA: [],
             REJECTS: [],
         }
-        self._rows = 0
+        self._rows = self._bytes = 0
         self._offsets: dict[tuple[str, tuple[Any, ...]], int] = {}
 
     def add(self, chunk: Chunk) -> Iterator[Built]:
         """Admit a chunk; gives a segment whenever one is full."""
-        for start in range(0, max(chunk.rows.num_rows, 1), self._limit):
-            rows = chunk.rows.slice(start, self._limit)
+        count = max(chunk.rows.num_rows, 1)
+        step = max(1, min(self._limit, SEGMENT_BYTES * count // max(chunk.rows.nbytes, 1)))
+        for start in range(0, count, step):
+            rows = chunk.rows.slice(start, step)
             pushed = chunk.accepted_at is not None
             admitted = _unpack(rows) if pushed else admit(rows, self._plan.judge)
-            if self._rows and self._rows + admitted.elements.num_rows > self._limit:
+            elements = admitted.elements
+            if self._rows and (
+                self._rows + elements.num_rows > self._limit
+                or self._bytes + elements.nbytes > SEGMENT_BYTES
+            ):
                 yield self._segment()
-            self._keep(DATA, chunk.key, admitted.elements)
-            self._rows += admitted.elements.num_rows
+            self._keep(DATA, chunk.key, elements)
+            self._rows += elements.num_rows
+            self._bytes += elements.nbytes
             if admitted.rejects.num_rows:
                 at = chunk.accepted_at if pushed else self._plan.arrival
                 stamps = pa.array(np.full(admitted.rejects.num_rows, at, dtype=np.int64))
@@ -187,7 +199,7 @@ class _Builder:
 
     def _segment(self) -> Built:
         elements, runs = self._laid(DATA)
-        self._rows = 0
+        self._rows = self._bytes = 0
         plan, store = self._plan, self._store
         stem = StemSnapshot.load(Path(plan.stem)) if plan.stem else None
         return _write_segment(store, plan.stream_id, elements, stem, plan.upto, plan.order, runs)
@@ -219,19 +231,21 @@ def _write_segment(
     elements: pa.Table,
     stem: StemSnapshot | None,
     upto: int,
-    order: tuple[str, ...] | None,
+    order: tuple[str, ...] | None = None,
     runs: Iterable[Run] = (),
+    kind: str = DATA,
 ) -> Built:
     ts = elements["__ts"].to_numpy()
-    file = write_arrow(new_path(Path(store), "segments"), elements)
+    folder = "segments" if kind == DATA else "rejects"
+    file = write_arrow(new_path(Path(store), folder), elements)
     matches, found, table = None, None, None
     if stem is not None and len(stem.slots):
         found = match(elements, stem, ScalarEvaluator.shared(), order=order)
-        table = found.to_table()
+        table = matches_table(found)
         matches = write_matches(store, table)
     return Built(
         stream_id,
-        "data",
+        kind,
         file,
         int(ts[0]),
         int(ts[-1]),
@@ -242,6 +256,22 @@ def _write_segment(
         found.stats if found else {},
         int(pc.sum(table["count"]).as_py() or 0) if table is not None else 0,
     )
+
+
+def matches_table(found: Matches) -> pa.Table:
+    """Matches as they are stored. What failed is said with them, lest it pass for no match."""
+    return _with_failed(found.to_table(), found.failed)
+
+
+def _with_failed(table: pa.Table, failed: Iterable[int]) -> pa.Table:
+    text = ",".join(str(slot) for slot in sorted(failed))
+    return table.replace_schema_metadata({FAILED: text}) if text else table
+
+
+def failed_slots(table: pa.Table) -> frozenset[int]:
+    """The slots whose predicate could not be evaluated when stored matches were made."""
+    text = (table.schema.metadata or {}).get(FAILED, b"")
+    return frozenset(int(slot) for slot in text.split(b",") if slot)
 
 
 def write_matches(store: str, table: pa.Table) -> FileMeta:
@@ -316,17 +346,18 @@ def backfill(job: BackfillJob) -> list[Backfilled]:
     for segment_id, path, checksum in job.segments:
         table = open_arrow(Path(job.store) / path, checksum)
         found = match(table, stem, ScalarEvaluator.shared())
-        file = write_matches(job.store, found.to_table())
+        file = write_matches(job.store, matches_table(found))
         done.append(Backfilled(segment_id, file, job.low, job.upto, found.failed))
     return done
 
 
 @dataclass(frozen=True)
 class MergeJob:
-    """Merge segments `(id, path, checksum, seq_runs)` of one stream into one."""
+    """Merge segments `(id, path, checksum, seq_runs)` of one stream and kind into one."""
 
     store: str
     stream_id: int
+    kind: str
     level: int
     segments: tuple[tuple[int, str, str, tuple[tuple[int, int], ...]], ...]
     stem: str | None
@@ -354,5 +385,27 @@ def merge(job: MergeJob) -> Merged:
     order = np.lexsort((merged["__seq"].to_numpy(), merged["__ts"].to_numpy()))
     elements = merged.take(pa.array(order)).combine_chunks()
     stem = StemSnapshot.load(Path(job.stem)) if job.stem else None
-    built = _write_segment(job.store, job.stream_id, elements, stem, job.upto, None)
+    built = _write_segment(job.store, job.stream_id, elements, stem, job.upto, kind=job.kind)
     return Merged(built, job.level, tuple(s[0] for s in job.segments))
+
+
+@dataclass(frozen=True)
+class FoldJob:
+    """Make one file of a segment's matches `(path, checksum)`, of the live slots alone."""
+
+    store: str
+    segment_id: int
+    matches: tuple[tuple[str, str], ...]
+    live: tuple[int, ...]
+
+
+def fold(job: FoldJob) -> FileMeta | None:
+    """The file, or None when one of them is corrupt: then they are to be computed again."""
+    try:
+        tables = [open_arrow(Path(job.store) / path, checksum) for path, checksum in job.matches]
+    except MillpondError:
+        return None
+    live = pa.array(job.live, pa.uint32())
+    failed = frozenset(job.live) & frozenset().union(*(failed_slots(t) for t in tables))
+    parts = [t.filter(pc.is_in(t["slot"], live)).replace_schema_metadata() for t in tables]
+    return write_matches(job.store, _with_failed(pa.concat_tables(parts), failed))

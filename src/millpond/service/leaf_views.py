@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,14 @@ from millpond.engine.scalar import ScalarEvaluator
 from millpond.engine.slices import sampled
 from millpond.errors import MillpondError
 from millpond.model.schema import Schema
+from millpond.runtime.tasks import failed_slots
 from millpond.state.arrow_file import global_seq, open_arrow
 from millpond.state.version import MatchRef, SegmentRef, Version
 
 _OPEN_SEGMENTS = 4_096
 _OPEN_MATCHES = 16_384
+#: Results of PARTITION BY windows a segment keeps; one is as long as it has keys.
+_KEPT = 64
 
 
 class OpenSegment:
@@ -39,45 +42,70 @@ class OpenSegment:
         self.table = table
         self.ts: np.ndarray = table["__ts"].to_numpy()
         self.local_seq: np.ndarray = table["__seq"].to_numpy()
-        self.kept: dict[tuple[Any, ...], np.ndarray] = {}
+        self._kept: OrderedDict[tuple[Any, ...], np.ndarray] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def kept(self, key: tuple[Any, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
+        """What was computed under that key, or is now; the last few are kept."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+                return found
+        computed = compute()
+        with self._lock:
+            self._kept[key] = computed
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return computed
 
 
 class Files:
-    """Open segments and matches, the least recently used closed first."""
+    """Open segments and matches, by path, the least recently used closed first."""
 
     def __init__(self, store: Path) -> None:
         self._store = store
-        self._segments: OrderedDict[int, OpenSegment] = OrderedDict()
-        self._matches: OrderedDict[int, MatchReader] = OrderedDict()
+        self._segments: OrderedDict[str, OpenSegment] = OrderedDict()
+        self._matches: OrderedDict[str, tuple[MatchReader, frozenset[int]]] = OrderedDict()
         self._lock = threading.Lock()
 
     def segment(self, ref: SegmentRef) -> OpenSegment:
         """Raises STORE-602 when the file is corrupt or missing."""
-        opened = self._recent(self._segments, ref.id)
+        opened = self._recent(self._segments, ref.path)
         if opened is None:
             opened = OpenSegment(ref, open_arrow(self._store / ref.path, ref.checksum))
-            self._remember(self._segments, ref.id, opened, _OPEN_SEGMENTS)
+            self._remember(self._segments, ref.path, opened, _OPEN_SEGMENTS)
         return opened
 
-    def matches(self, ref: MatchRef) -> MatchReader | None:
-        """None when the file is corrupt or missing: matches can always be computed again."""
-        reader = self._recent(self._matches, ref.id)
-        if reader is None:
+    def matches(self, ref: MatchRef, slot: int) -> MatchReader | None:
+        """None when the file is corrupt or missing, or the slot's predicate failed when it was
+        made: matches can always be computed again."""
+        found = self._recent(self._matches, ref.path)
+        if found is None:
             try:
-                reader = MatchReader(open_arrow(self._store / ref.path, ref.checksum))
+                table = open_arrow(self._store / ref.path, ref.checksum)
             except MillpondError:
                 return None
-            self._remember(self._matches, ref.id, reader, _OPEN_MATCHES)
-        return reader
+            found = MatchReader(table), failed_slots(table)
+            self._remember(self._matches, ref.path, found, _OPEN_MATCHES)
+        reader, failed = found
+        return None if slot in failed else reader
 
-    def _recent(self, cache: OrderedDict[int, Any], key: int) -> Any:
+    def forget(self, paths: Iterable[str]) -> None:
+        """Let go of files that were removed, so that the disk gets their space back."""
+        with self._lock:
+            for path in paths:
+                self._segments.pop(path, None)
+                self._matches.pop(path, None)
+
+    def _recent(self, cache: OrderedDict[str, Any], key: str) -> Any:
         with self._lock:
             found = cache.get(key)
             if found is not None:
                 cache.move_to_end(key)
             return found
 
-    def _remember(self, cache: OrderedDict[int, Any], key: int, value: Any, limit: int) -> None:
+    def _remember(self, cache: OrderedDict[str, Any], key: str, value: Any, limit: int) -> None:
         with self._lock:
             cache[key] = value
             while len(cache) > limit:
@@ -138,7 +166,7 @@ class LeafView:
         if self._slot is not None:
             for ref in self._version.matches(self._ref.id):
                 if ref.low <= self._slot < ref.upto:
-                    reader = self._files.matches(ref)
+                    reader = self._files.matches(ref, self._slot)
                     if reader is not None:
                         return reader.rows(self._slot, lo, hi)
         stem = StemSnapshot.of([(0, self._factors)], self._schema)
@@ -168,8 +196,4 @@ class LeafView:
         self, by: tuple[str, ...], count: int, compute: Callable[[], np.ndarray]
     ) -> np.ndarray:
         key = (self._factors.key if self._factors else None, self._sample, by, count)
-        kept = self._segment.kept
-        found = kept.get(key)
-        if found is None:
-            found = kept[key] = compute()
-        return found
+        return self._segment.kept(key, compute)

@@ -12,26 +12,34 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from millpond.catalog.objects import QueryDef, StreamDef
-from millpond.model.time import BEGINNING
-from millpond.model.windows import Now, Period, Range
+from millpond.errors import MillpondError
+from millpond.model.time import END
 from millpond.runtime import tasks
-from millpond.runtime.protocol import Runtime
+from millpond.runtime.protocol import Done, Job, Runtime
 from millpond.service.registration import Registrar
 from millpond.service.sequencer import match_ref, segment_ref
 from millpond.service.stems import QueryStems
+from millpond.service.window_needs import WindowNeeds
+from millpond.state.arrow_file import forget, open_arrow
 from millpond.state.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.inbox import Inbox
 from millpond.state.retention import expiry
 from millpond.state.segment_tree import plan_merges
-from millpond.state.version import SegmentRef, Version
+from millpond.state.version import DATA, REJECTS, MatchRef, SegmentRef, StreamState, Version
 
 log = logging.getLogger("millpond.maintenance")
+
+_RETRY_SECONDS = 15.0
+#: Match files of a segment from which on they are folded.
+_MOST_MATCHES = 16
 
 
 class Maintenance:
@@ -59,6 +67,14 @@ class Maintenance:
         self._asked = 0
         self._done = 0
         self._stopping = False
+        self._failed = False
+        self._needs = WindowNeeds(registrar)
+        #: Per stream and kind of work, the state in which there was nothing to do.
+        self._settled: defaultdict[int, dict[str, StreamState]] = defaultdict(dict)
+        #: Segments found corrupt or missing: answers that need them say so, and the rest goes on.
+        self._unreadable: set[int] = set()
+        #: Told of the files that were removed.
+        self.on_collect: Callable[[list[str]], None] = lambda paths: None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -88,18 +104,19 @@ class Maintenance:
 
     def _loop(self) -> None:
         while not self._stopping:
-            self._wake.wait()
+            # What failed is tried again after a while even if nothing else happens.
+            self._wake.wait(_RETRY_SECONDS if self._failed else None)
             self._wake.clear()
             with self._idle:
                 asked = self._asked
             if self._stopping:
                 return
             try:
+                self._failed = False
                 while not self._stopping and self.step():
                     pass
-            except Exception as error:  # it is tried again at the next wake; answers stay right
-                if not self._stopping:
-                    log.warning("maintenance failed and will be tried again: %s", error)
+            except Exception as error:
+                self._note(error)
             with self._idle:
                 self._done = max(self._done, asked)
                 self._idle.notify_all()
@@ -108,15 +125,66 @@ class Maintenance:
         """Do one round; False when there was nothing to do."""
         version = self._log.version
         busy = False
-        for stream_id in list(version.streams):
-            busy |= self.backfill(stream_id)
-        for stream_id in list(version.streams):
-            busy |= self._expire(stream_id)
-            busy |= self._merge(stream_id)
-        self._log.collect()
+        for work in (self.backfill, self._expire, self._merge):
+            for stream_id in version.streams:
+                busy |= self._guarded(work, stream_id)
+        self.on_collect(self._log.collect())
         waiting = self._inbox.pending()
         self._inbox.collect((waiting[0].number if waiting else self._inbox.last_number() + 1) - 1)
+        for gone in self._settled.keys() - version.streams.keys():
+            del self._settled[gone]
         return busy
+
+    def _guarded(self, work: Callable[[int], bool], stream_id: int) -> bool:
+        """One stream's trouble (a corrupt segment, a full disk) is not another's."""
+        if self._stopping:
+            return False
+        try:
+            return work(stream_id)
+        except Exception as error:
+            self._note(error)
+            return False
+
+    def _note(self, error: Exception) -> None:
+        self._failed = True
+        if not self._stopping:
+            log.warning("maintenance failed and will be tried again: %s", error)
+
+    def _is_settled(self, work: str, stream_id: int, version: Version) -> bool:
+        """Whether nothing was to be done for a stream that is as it was then."""
+        state = self._settled[stream_id].get(work)
+        return state is not None and state is version.states.get(stream_id)
+
+    def _settle(self, work: str, stream_id: int, version: Version) -> None:
+        state = version.states.get(stream_id)
+        if state is not None:
+            self._settled[stream_id][work] = state
+
+    def _readable(self, segments: Iterable[SegmentRef]) -> list[SegmentRef]:
+        return [s for s in segments if s.id not in self._unreadable]
+
+    def _run(
+        self, task: Callable[[Job], Done], jobs: Sequence[Job], segments: Iterable[SegmentRef]
+    ) -> list[Done]:
+        """Run a task; nothing if a segment is to blame, which from then on is left alone."""
+        try:
+            return self._runtime.run(task, jobs)
+        except Exception as error:
+            blamed = [s for s in segments if not self._is_whole(s)]
+            if not blamed:
+                raise
+            self._unreadable.update(s.id for s in blamed)
+            log.warning("maintenance leaves out %s: %s", ", ".join(s.path for s in blamed), error)
+            return []
+
+    def _is_whole(self, segment: SegmentRef) -> bool:
+        path = self._store / segment.path
+        forget(path)  # that it was whole once says nothing
+        try:
+            open_arrow(path, segment.checksum)
+        except MillpondError:
+            return False
+        return True
 
     # -- backfill ------------------------------------------------------------------------------
 
@@ -124,17 +192,45 @@ class Maintenance:
         """Match kept segments against the slots they lack."""
         with self._log.pin() as version:
             slots = version.slots(stream_id)
-            if not slots:
+            if not slots or self._is_settled("backfill", stream_id, version):
                 return False
             greatest = slots[-1].slot
             lacking: dict[int, list[SegmentRef]] = defaultdict(list)
-            for segment in version.segments(stream_id):
+            scattered: list[tuple[MatchRef, ...]] = []
+            for segment in self._readable(version.segments(stream_id)):
                 covered = covered_upto(version, segment.id)
                 if covered <= greatest:
                     lacking[covered].append(segment)
+                elif parts := to_fold(version.matches(segment.id)):
+                    scattered.append(parts)
             for low, segments in lacking.items():
                 self._backfill(version, stream_id, low, segments)
-            return bool(lacking)
+            if scattered:
+                self._fold(scattered, [s.slot for s in slots])
+            if not lacking and not scattered:
+                self._settle("backfill", stream_id, version)
+            return bool(lacking or scattered)
+
+    def _fold(self, scattered: list[tuple[MatchRef, ...]], live: list[int]) -> None:
+        """Make one file of many; each registration adds one to every segment."""
+        jobs = []
+        for parts in scattered:
+            low, upto = parts[0].low, parts[-1].upto
+            among = live[bisect_left(live, low) : bisect_left(live, upto)]
+            files = tuple((m.path, m.checksum) for m in parts)
+            jobs.append(tasks.FoldJob(str(self._store), parts[0].segment_id, files, tuple(among)))
+        folded = self._runtime.run(tasks.fold, jobs)
+        self._log.commit(
+            EpochChange(
+                kind="fold",
+                matches=[
+                    match_ref(parts[0].segment_id, parts[0].low, parts[-1].upto, file)
+                    for parts, file in zip(scattered, folded, strict=True)
+                    if file is not None
+                ],
+                drop_matches=[match for parts in scattered for match in parts],
+            )
+        )
 
     def _backfill(
         self, version: Version, stream_id: int, low: int, segments: list[SegmentRef]
@@ -153,14 +249,14 @@ class Maintenance:
             )
             for share in shares(segments, self._parallelism)
         ]
-        done = [item for items in self._runtime.run(tasks.backfill, jobs) for item in items]
-        self._log.commit(
-            EpochChange(
-                kind="backfill",
-                matches=[match_ref(d.segment_id, d.low, d.upto, d.file) for d in done],
-            )
-        )
-        shutil.rmtree(files[0].parent, ignore_errors=True)
+        try:
+            shared = self._run(tasks.backfill, jobs, segments)
+            done = [item for items in shared for item in items]
+            matches = [match_ref(d.segment_id, d.low, d.upto, d.file) for d in done]
+            if matches:
+                self._log.commit(EpochChange(kind="backfill", matches=matches))
+        finally:
+            shutil.rmtree(files[0].parent, ignore_errors=True)
         for item in done:
             self.suspend_failed(stream_id, item.failed)
 
@@ -179,27 +275,42 @@ class Maintenance:
 
     def _merge(self, stream_id: int) -> bool:
         with self._log.pin() as version:
-            segments = version.segments(stream_id)
-            slots = len(version.slots(stream_id))
-            plans = plan_merges(segments, max_rows=tasks.segment_rows(slots))
-            if not plans:
+            if self._is_settled("merge", stream_id, version):
                 return False
+            busy = [self._merge_kind(version, stream_id, kind) for kind in (DATA, REJECTS)]
+            if not any(busy):
+                self._settle("merge", stream_id, version)
+            return any(busy)
+
+    def _merge_kind(self, version: Version, stream_id: int, kind: str) -> bool:
+        plans = plan_merges(
+            self._readable(version.segments(stream_id, kind)),
+            max_rows=tasks.segment_rows(len(version.slots(stream_id))),
+            max_bytes=tasks.SEGMENT_BYTES,
+        )
+        if not plans:
+            return False
+        stem, upto = None, 0
+        if kind == DATA:
             stem, upto, _ = self._stems.snapshot(version, stream_id)
-            jobs = [
-                tasks.MergeJob(
-                    str(self._store),
-                    stream_id,
-                    max(s.level for s in plan) + 1,
-                    tuple((s.id, s.path, s.checksum, s.seq_runs) for s in plan),
-                    stem,
-                    upto,
-                )
-                for plan in plans
-            ]
-            merged = self._runtime.run(tasks.merge, jobs)
-            for plan, item in zip(plans, merged, strict=True):
-                self._replace(plan, item)
-            return True
+        jobs = [
+            tasks.MergeJob(
+                str(self._store),
+                stream_id,
+                kind,
+                max(s.level for s in plan) + 1,
+                tuple((s.id, s.path, s.checksum, s.seq_runs) for s in plan),
+                stem,
+                upto,
+            )
+            for plan in plans
+        ]
+        with self._stems.kept(stem):
+            merged = self._run(tasks.merge, jobs, [s for plan in plans for s in plan])
+        for plan, item in zip(plans if merged else (), merged, strict=True):
+            self._replace(plan, item)
+            self.suspend_failed(stream_id, item.built.failed)
+        return True
 
     def _replace(self, plan: tuple[SegmentRef, ...], item: tasks.Merged) -> None:
         built = item.built
@@ -224,48 +335,24 @@ class Maintenance:
         clock = version.clock(stream_id)
         if clock.high is None:
             return False
-        needed = self._needed_from(version, stream, clock.high)
-        if needed == BEGINNING:
-            return False
-        keep_from = needed if stream.retain is None else min(needed, clock.high - stream.retain)
+        promised = END if stream.retain is None else clock.high - stream.retain
         segments = version.segments(stream_id)
-        due = expiry(segments, clock.kept_from, keep_from, stream.retain_rows)
+        if not expiry(segments, clock.kept_from, promised, stream.retain_rows).segment_ids:
+            return False
+        needed = min(promised, self._needs.since(version, stream, clock.high))
+        due = expiry(segments, clock.kept_from, needed, stream.retain_rows)
         if not due.segment_ids:
             return False
 
         def change(now: Version) -> EpochChange:
+            if now.queries is not version.queries:
+                raise StaleChange("a query was registered that may need what was to be dropped")
             after = replace(now.clock(stream_id), kept_from=due.kept_from)
             return EpochChange(kind="expire", expired=due.segment_ids, clocks={stream_id: after})
 
-        self._log.commit(change)
+        with suppress(StaleChange):
+            self._log.commit(change)
         return True
-
-    def _needed_from(self, version: Version, stream: StreamDef, high: int) -> int:
-        """The instant from which registered windows need the stream; BEGINNING for everything."""
-        needed = high + 1
-        for query in version.queries.values():
-            if not any(x.stream_id == stream.id for x in version.leaves(query.id)):
-                continue
-            needed = min(needed, self._query_needs(version, query, stream, high))
-            if needed == BEGINNING:
-                return BEGINNING
-        return needed
-
-    def _query_needs(self, version: Version, query: QueryDef, stream: StreamDef, high: int) -> int:
-        needed = high + 1
-        for leaf in self._registrar.bind(query.text).streams:
-            if leaf.stream.lower() != stream.name.lower():
-                continue
-            match leaf.window:
-                case Range(size, slide):
-                    needed = min(needed, high - size - (slide or 0))
-                case Now():
-                    pass
-                case Period(begin, _):
-                    needed = min(needed, begin.at(high))
-                case _:
-                    return BEGINNING
-        return needed
 
 
 def covered_upto(version: Version, segment_id: int) -> int:
@@ -287,3 +374,19 @@ def shares(segments: list[SegmentRef], count: int) -> list[list[SegmentRef]]:
         dealt[least].append(segment)
         rows[least] += segment.rows
     return dealt
+
+
+def to_fold(matches: tuple[MatchRef, ...]) -> tuple[MatchRef, ...]:
+    """The newest matches of a segment that are to be one file; none while there are few.
+
+    A file is rewritten when those after it have grown to half its size, so a match is written
+    about as often as the files double.
+    """
+    if len(matches) < _MOST_MATCHES:
+        return ()
+    start = len(matches) - 1
+    newer = matches[start].bytes
+    while start and (matches[start - 1].bytes <= 2 * newer or len(matches) - start < 4):
+        start -= 1
+        newer += matches[start].bytes
+    return matches[start:]

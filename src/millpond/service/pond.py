@@ -113,6 +113,7 @@ class Pond:
         self.metrics = self._metrics.registry
         self.sequencer.on_commit = self._after_commit
         self.registrar.on_change = self._maintenance.wake
+        self._maintenance.on_collect = self.invoker.files.forget
         try:
             runtime.start(self.sequencer, store)
             if not bounded:

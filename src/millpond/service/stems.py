@@ -13,7 +13,8 @@ import shutil
 import threading
 import uuid
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from millpond.engine.factors import Factors
@@ -46,6 +47,7 @@ class QueryStems:
         self._store = store
         self._stems: dict[int, _Stem] = {}
         self._users: Counter[tuple[int, int]] = Counter()
+        self._kept: Counter[Path] = Counter()
         self._lock = threading.RLock()
 
     def load(self, version: Version) -> None:
@@ -119,12 +121,28 @@ class QueryStems:
             held.file = new_path(self._store, "stems")
             held.files.append(held.stem.snapshot().save(held.file))
             held.stem.release(self._store / "stems")
-        while len(held.files) > _SNAPSHOTS_KEPT:
-            old = held.files.popleft()
-            kept = {path for files in held.files for path in files}
-            for path in old:
-                if path not in kept:
-                    path.unlink(missing_ok=True)
+        self._kept = +self._kept
+        spare = len(held.files) - _SNAPSHOTS_KEPT
+        old = [files for files in list(held.files)[: max(spare, 0)] if files[0] not in self._kept]
+        for files in old:
+            held.files.remove(files)
+        # Blocks are shared by name: another stream with the same predicates has the same files.
+        needed = {p for stem in self._stems.values() for files in stem.files for p in files}
+        for path in {path for files in old for path in files} - needed:
+            path.unlink(missing_ok=True)
+
+    @contextmanager
+    def kept(self, stem: str | None) -> Iterator[None]:
+        """Keep a snapshot's files until the block ends, however many newer ones are written."""
+        with self._lock:
+            if stem is not None:
+                self._kept[Path(stem)] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                if stem is not None:
+                    self._kept[Path(stem)] -= 1
 
     def part(
         self, version: Version, stream_id: int, low: int

@@ -15,7 +15,9 @@ expires as a whole. This module only decides; it reads no file and knows no cloc
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from millpond.state.version import SegmentRef
 
@@ -44,6 +46,7 @@ def plan_merges(
     max_rows: int = 4_000_000,
     expiring_before: int | None = None,
     max_span: int | None = None,
+    max_bytes: int | None = None,
 ) -> list[tuple[SegmentRef, ...]]:
     """The groups to merge now, each in the order of arrival; no segment is in two of them.
 
@@ -54,27 +57,39 @@ def plan_merges(
         max_rows: No merged segment has more rows.
         expiring_before: Segments with no element from here on are soon dropped, and left alone.
         max_span: No merged segment spans more time, in microseconds: what spans much expires late.
+        max_bytes: No merged segment is larger, up to what its files hold besides its rows.
 
     Returns:
         Groups whose merging halves at least the number of their segments. An empty list means the
         tree is in shape; after merging, ask again, for levels can overflow one after the other.
     """
+    most = _Most(max_rows, max_bytes or sys.maxsize, max_span or sys.maxsize)
     groups: list[tuple[SegmentRef, ...]] = []
     run: list[SegmentRef] = []
     for segment in arrival_order(segments):
         if expiring_before is not None and segment.max_ts < expiring_before:
             continue
-        if segment.rows > max_rows // 2:  # full: nothing crosses it
-            groups += _merges_of_run(run, fanout, base_rows, max_rows, max_span)
+        full = segment.rows > max_rows // 2 or segment.bytes > most.bytes // 2
+        if full:  # nothing crosses it
+            groups += _merges_of_run(run, fanout, base_rows, most)
             run = []
         else:
             run.append(segment)
-    groups += _merges_of_run(run, fanout, base_rows, max_rows, max_span)
+    groups += _merges_of_run(run, fanout, base_rows, most)
     return groups
 
 
+@dataclass(frozen=True)
+class _Most:
+    """What a merged segment may have and span."""
+
+    rows: int
+    bytes: int
+    span: int
+
+
 def _merges_of_run(
-    run: Sequence[SegmentRef], fanout: int, base_rows: int, max_rows: int, max_span: int | None
+    run: Sequence[SegmentRef], fanout: int, base_rows: int, most: _Most
 ) -> list[tuple[SegmentRef, ...]]:
     """Merges among neighbours: the largest level first, then what arrived after it.
 
@@ -89,7 +104,7 @@ def _merges_of_run(
         bottom = max(heights[start:]) - _LEVEL_SPAN
         end = max(i for i in range(start, len(run)) if heights[i] >= bottom) + 1
         while end - start >= fanout:
-            size = _fitting(run[start : start + fanout], max_rows, max_span)
+            size = _fitting(run[start : start + fanout], most)
             if size >= max(2, fanout // 2):
                 groups.append(tuple(run[start : start + size]))
             start += max(size, 1)
@@ -97,13 +112,14 @@ def _merges_of_run(
     return groups
 
 
-def _fitting(group: Sequence[SegmentRef], max_rows: int, max_span: int | None) -> int:
+def _fitting(group: Sequence[SegmentRef], most: _Most) -> int:
     """How many of the group's first segments can be one segment."""
-    rows, low, high = 0, group[0].min_ts, group[0].max_ts
+    rows, bytes, low, high = 0, 0, group[0].min_ts, group[0].max_ts
     for size, segment in enumerate(group):
         rows += segment.rows
+        bytes += segment.bytes
         low, high = min(low, segment.min_ts), max(high, segment.max_ts)
-        if size and (rows > max_rows or (max_span is not None and high - low > max_span)):
+        if size and (rows > most.rows or bytes > most.bytes or high - low > most.span):
             return size
     return len(group)
 
