@@ -79,7 +79,7 @@ def test_law_5_restarts_do_not_show(data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
-@settings(LAW, max_examples=400)
+@settings(LAW, max_examples=120)
 @given(st.data())
 def test_the_laws_together(data: st.DataObject) -> None:
     scenario = data.draw(scenarios(most_queries=6))

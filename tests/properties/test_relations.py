@@ -69,7 +69,7 @@ def test_any_updates_leave_what_the_definition_says(events: list[Any], keyed: bo
 
 
 @pytest.mark.slow
-@settings(FEW, max_examples=200)
+@settings(FEW, max_examples=60)
 @given(st.lists(EVENTS, min_size=4, max_size=14), st.booleans())
 def test_many_updates_leave_what_the_definition_says(events: list[Any], keyed: bool) -> None:
     with TemporaryDirectory(prefix="millpond-relations-") as directory:
