@@ -229,7 +229,8 @@ class Pond:
         with self.definitions:
             found = self.log.version.find(name)
             if isinstance(found, StreamDef):
-                if found.schema != schema or (found.source and found.source.format != "dataframe"):
+                source = found.source
+                if found.schema != schema or source is None or source.format != "dataframe":
                     raise MillpondError(
                         "CQL-208",
                         f'the name "{name}" is taken by another stream',

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
+from millpond.errors import MillpondError
 from millpond.runtime.spark.headers import local_path
 from millpond.runtime.spark.sources import BLOCK, FILE
 from millpond.runtime.tasks import BatchPlan, Built, Chunk, build
@@ -95,16 +96,30 @@ def _from_files(
                     if uri in seen:
                         continue
                     seen.add(uri)
-                    with pq.ParquetFile(local_path(uri), memory_map=True) as file:
-                        names = [n for n in file.schema_arrow.names if n.lower() in wanted]
-                        for group in range(file.num_row_groups):
-                            rows = file.read_row_group(group, columns=names, use_threads=False)
-                            yield Chunk(stream_id, (uri, group), rows)
+                    for group, rows in _row_groups(uri, wanted):
+                        yield Chunk(stream_id, (uri, group), rows)
 
         for built in build(chunks(), plan):
             yield _packed("built", built)
 
     return task
+
+
+def _row_groups(uri: str, wanted: set[str]) -> Iterator[tuple[int, pa.Table]]:
+    """The row groups of a Parquet file with those of its columns that are wanted."""
+    path = local_path(uri)
+    try:
+        with pq.ParquetFile(path, memory_map=True) as file:
+            names = [n for n in file.schema_arrow.names if n.lower() in wanted]
+            for group in range(file.num_row_groups):
+                yield group, file.read_row_group(group, columns=names, use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise MillpondError(
+            "DATA-502",
+            f'the file "{path}" cannot be read',
+            detail=str(error).split("\n", 1)[0],
+            hint="Mend the file or take it away; the stream goes on where it was.",
+        ) from error
 
 
 def _splits(table: pa.Table, stream_id: int) -> Iterator[Chunk]:

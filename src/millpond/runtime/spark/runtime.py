@@ -11,7 +11,6 @@ import logging
 import shutil
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ from millpond.runtime import tasks
 from millpond.runtime.protocol import INBOX, Done, Job, Pipeline
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import build_files, build_frame, build_inbox
+from millpond.runtime.spark.keeper import Keeper, Kept
 from millpond.runtime.spark.session import (
     await_end_of_last,
     note_process,
@@ -40,21 +40,9 @@ from millpond.state.arrow_file import FileMeta, write_arrow
 
 log = logging.getLogger("millpond.spark")
 
-_RETRY_SECONDS = (1, 2, 5, 15, 60)
 #: Pushes a streaming query handles before it is begun anew: Spark keeps a line for each for ever.
 _INBOX_BATCHES = 2_000
 _MAX_PUSHES = 4_096
-
-
-class _Running:
-    """A source's streaming query and what is needed to start it again."""
-
-    def __init__(self, stream: StreamDef | None, start: Callable[[], StreamingQuery]) -> None:
-        self.stream = stream
-        self.start = start
-        self.query = start()
-        self.failures = 0
-        self.retry_at: float | None = None
 
 
 class SparkRuntime:
@@ -64,13 +52,8 @@ class SparkRuntime:
         self._master = master
         self._given = spark
         self._spark: SparkSession | None = spark
-        self._running: dict[int, _Running] = {}
-        self._inbox: _Running | None = None
         self._inbox_batches = 0
         self._causes: dict[int, Exception] = {}
-        self._lock = threading.RLock()
-        self._stopping = threading.Event()
-        self._monitor: threading.Thread | None = None
 
     # -- Runtime -------------------------------------------------------------------------------
 
@@ -89,8 +72,7 @@ class SparkRuntime:
         elif self._spark.sparkContext.master.startswith("local"):
             # Workers must find Millpond where this process found it.
             self._spark.sparkContext.pythonExec = sys.executable
-        self._monitor = threading.Thread(target=self._watch, name="spark-monitor", daemon=True)
-        self._monitor.start()
+        self._keeper = Keeper(pipeline)
         threading.Thread(target=self._warm_up, name="spark-warm-up", daemon=True).start()
 
     @property
@@ -106,12 +88,12 @@ class SparkRuntime:
             raise sources.unreadable(definition, error) from error
 
     def open_source(self, stream: StreamDef) -> None:
-        self._open(stream, lambda: self._frame(stream), {"processingTime": "0 seconds"})
+        self._keep(stream, lambda: self._frame(stream), patient=True)
 
     def open_frame(self, stream: StreamDef, frame: DataFrame) -> None:
         """Read any DataFrame as a stream's source; a bounded one is read now, as one batch."""
         if frame.isStreaming:
-            self._open(stream, lambda: frame, {"processingTime": "0 seconds"})
+            self._keep(stream, lambda: frame, patient=False)
         else:
             source = f"stream:{stream.id}:{uuid.uuid4().hex}"
             self._batch(stream, source)(frame, 0)
@@ -125,11 +107,7 @@ class SparkRuntime:
         ]
 
     def close_source(self, stream_id: int) -> None:
-        with self._lock:
-            running = self._running.pop(stream_id, None)
-        if running is not None:
-            running.query.stop()
-            self._pipeline.resumed(stream_id)
+        self._keeper.drop(stream_id)
 
     def read_to_end(self, stream: StreamDef) -> None:
         try:
@@ -139,18 +117,19 @@ class SparkRuntime:
             raise self._cause(stream, error) from error
 
     def wake_inbox(self) -> None:
-        with self._lock:
-            if self._inbox is None and not self._stopping.is_set():
-                self._inbox = _Running(None, self._start_inbox)
+        if self._keeper.get(None) is None:
+            worn = Kept(None, self._start_inbox, worn=lambda: self._inbox_batches > _INBOX_BATCHES)
+            self._keeper.keep(worn)
 
     def catch_up(self, streams: Sequence[StreamDef]) -> None:
         for stream in streams:
-            with self._lock:
-                running = self._running.get(stream.id)
-            if running is None or (stream.source and stream.source.format == "rate"):
+            kept = self._keeper.get(stream.id)
+            if kept is None or (stream.source and stream.source.format == "rate"):
                 continue
+            if kept.query is None:
+                raise kept.absent() or sources.unreadable(stream, RuntimeError("it never was"))
             try:
-                running.query.processAllAvailable()
+                kept.query.processAllAvailable()
             except Exception as error:
                 raise self._cause(stream, error) from error
 
@@ -208,23 +187,12 @@ class SparkRuntime:
         return {
             "spark": spark.version if spark else None,
             "master": spark.sparkContext.master if spark else None,
-            "streaming_queries": len(self._running) + (self._inbox is not None),
+            "streaming_queries": len(self._keeper),
         }
 
     def stop(self) -> None:
-        self._stopping.set()
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
-        with self._lock:
-            running = [*self._running.values(), *([self._inbox] if self._inbox else [])]
-            self._running.clear()
-            self._inbox = None
-        for source in running:
-            try:
-                source.query.stop()
-            except Exception as error:  # the JVM may be gone already
-                log.debug("stopping a streaming query: %s", error)
-        if self._monitor is not None:
-            self._monitor.join(timeout=10)
+        self._keeper.stop()
         if self._given is None and self._spark is not None:
             try:
                 self._spark.stop()
@@ -246,14 +214,14 @@ class SparkRuntime:
         except Exception as error:
             raise sources.unreadable(stream, error) from error
 
-    def _open(
-        self, stream: StreamDef, frame: Callable[[], DataFrame], trigger: dict[str, Any]
-    ) -> None:
-        def start() -> StreamingQuery:
-            return self._write(stream, frame(), trigger)
-
-        with self._lock:
-            self._running[stream.id] = _Running(stream, start)
+    def _keep(self, stream: StreamDef, frame: Callable[[], DataFrame], patient: bool) -> None:
+        kept = Kept(
+            stream,
+            lambda: self._write(stream, frame(), {"processingTime": "0 seconds"}),
+            explain=lambda error: self._cause(stream, error),
+            absent=lambda: sources.absent(stream),
+        )
+        self._keeper.keep(kept, patient)
 
     def _write(
         self, stream: StreamDef, frame: DataFrame, trigger: dict[str, Any]
@@ -321,7 +289,9 @@ class SparkRuntime:
             return
         plan = pipeline.plan(INBOX, None)
         try:
-            built, numbers = build_inbox(frame, plan, waiting)
+            # A task costs more than the files Spark would give it: few tasks, few segments.
+            packed = frame.coalesce(self.spark.sparkContext.defaultParallelism)
+            built, numbers = build_inbox(packed, plan, waiting)
             if numbers:
                 pipeline.commit(INBOX, batch_id, plan, built, numbers)
         finally:
@@ -334,59 +304,12 @@ class SparkRuntime:
         except Exception as error:
             log.debug("warming up: %s", error)
 
-    def _watch(self) -> None:
-        """Notice queries that ended, say why, and start them again."""
-        while not self._stopping.wait(0.25):
-            with self._lock:
-                running = list(self._running.values())
-                inbox = self._inbox
-            for source in [*running, *([inbox] if inbox else [])]:
-                try:
-                    self._look_after(source)
-                except Exception as error:
-                    log.debug("looking after a streaming query: %s", error)
-
-    def _look_after(self, source: _Running) -> None:
-        now = time.monotonic()
-        if source.query.isActive:
-            if source.stream is None and self._inbox_batches > _INBOX_BATCHES:
-                self._renew_inbox(source)
-            elif source.failures and source.query.lastProgress is not None:
-                source.failures = 0
-                if source.stream is not None:
-                    self._pipeline.resumed(source.stream.id)
-            return
-        if self._stopping.is_set():
-            return
-        if source.retry_at is None:
-            error = source.query.exception()
-            wait = _RETRY_SECONDS[min(source.failures, len(_RETRY_SECONDS) - 1)]
-            source.failures += 1
-            source.retry_at = now + wait
-            if source.stream is not None and error is not None:
-                self._pipeline.stopped(source.stream.id, self._cause(source.stream, error))
-            log.warning("a source stopped and is started again in %s s: %s", wait, error)
-        elif now >= source.retry_at:
-            source.retry_at = None
-            try:
-                source.query = source.start()
-            except Exception as error:
-                wait = _RETRY_SECONDS[min(source.failures, len(_RETRY_SECONDS) - 1)]
-                source.failures += 1
-                source.retry_at = now + wait
-                if source.stream is not None:
-                    self._pipeline.stopped(source.stream.id, self._cause(source.stream, error))
-
     def _cause(self, stream: StreamDef, error: Exception) -> MillpondError:
         """Why a stream's query failed, without what Spark wraps around it."""
         cause = self._causes.get(stream.id, error)
         if isinstance(cause, MillpondError):
             return cause
         return _said_by_task(cause) or sources.unreadable(stream, cause)
-
-    def _renew_inbox(self, source: _Running) -> None:
-        source.query.stop()
-        source.query = self._start_inbox()
 
 
 def _builder(stream: StreamDef) -> Callable[[DataFrame, BatchPlan, int], list[Built]]:

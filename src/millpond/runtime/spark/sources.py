@@ -52,22 +52,31 @@ def check_source(definition: StreamDef | RelationDef) -> None:
     """Raise DATA-502 or CQL-214 for a source that clearly cannot be read."""
     source = definition.source
     assert source is not None
-    if source.format in FILE_FORMATS:
-        path = source.options.get("path")
-        if not path:
-            raise MillpondError(
-                "CQL-214",
-                f'the {source.format} source of "{definition.name}" has no path',
-                hint=f"USING {source.format} OPTIONS (path '…')",
-                text=definition.text,
-            )
-        if "://" not in path and not any(c in path for c in "*?[{") and not Path(path).exists():
-            raise MillpondError(
-                "DATA-502",
-                f'the source of "{definition.name}" cannot be read',
-                detail=f'There is no file or directory "{path}".',
-                hint="Check the path; a relative one starts where the program was started.",
-            )
+    if source.format in FILE_FORMATS and not source.options.get("path"):
+        raise MillpondError(
+            "CQL-214",
+            f'the {source.format} source of "{definition.name}" has no path',
+            hint=f"USING {source.format} OPTIONS (path '…')",
+            text=definition.text,
+        )
+    if away := absent(definition):
+        raise away
+
+
+def absent(definition: StreamDef | RelationDef) -> MillpondError | None:
+    """DATA-502 if a source is files of this machine and there are none of that name."""
+    source = definition.source
+    if source is None or source.format not in FILE_FORMATS:
+        return None
+    path = source.options["path"]
+    if "://" in path or any(c in path for c in "*?[{") or Path(path).exists():
+        return None
+    return MillpondError(
+        "DATA-502",
+        f'the source of "{definition.name}" cannot be read',
+        detail=f'There is no file or directory "{path}".',
+        hint="Check the path; a relative one starts where the program was started.",
+    )
 
 
 def look(spark: SparkSession, definition: StreamDef | RelationDef) -> None:

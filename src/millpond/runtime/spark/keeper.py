@@ -1,0 +1,185 @@
+"""Keeping streaming queries running: noticing that one ended, saying why, starting it again.
+
+A stream whose query failed has stopped, with the reason on its status, until its query has been
+through a batch again (or has found that there is nothing to read). Waits between attempts grow, so
+that a source that stays away costs little.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from millpond.catalog.objects import StreamDef
+from millpond.runtime.protocol import Pipeline
+
+log = logging.getLogger("millpond.spark")
+
+_RETRY_SECONDS = (1, 2, 5, 15, 60)
+_LOOK_SECONDS = 0.25
+
+
+class Kept:
+    """A source's streaming query and what is needed to start it again.
+
+    Attributes:
+        stream: What it reads for; None for the inbox.
+        start: Starts the query, from where the last committed batch ended.
+        explain: What an exception of the query, or of `start`, means for people.
+        absent: Says why the source is not there; Spark takes a directory that went away for one
+            in which nothing happens.
+        worn: Whether a query that runs should be begun anew.
+    """
+
+    def __init__(
+        self,
+        stream: StreamDef | None,
+        start: Callable[[], StreamingQuery],
+        explain: Callable[[Exception], Exception] = lambda error: error,
+        absent: Callable[[], Exception | None] = lambda: None,
+        worn: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.stream = stream
+        self.start = start
+        self.explain = explain
+        self.absent = absent
+        self.worn = worn
+        self.query: StreamingQuery | None = None
+        self.failures = 0
+        self.retry_at: float | None = None
+        self.away = False
+
+    def stop(self) -> None:
+        """End the query; a batch on its way is finished or fails."""
+        if self.query is None:
+            return
+        try:
+            self.query.stop()
+        except Exception as error:  # the JVM may be gone already
+            log.debug("stopping a streaming query: %s", error)
+
+
+class Keeper:
+    """The streaming queries of a runtime and the thread that looks after them."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._kept: dict[int | None, Kept] = {}
+        self._lock = threading.RLock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="spark-keeper", daemon=True)
+        self._thread.start()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, stream_id: int | None) -> Kept | None:
+        """The query of a stream, or (None) of the inbox; never waits."""
+        return self._kept.get(stream_id)
+
+    def keep(self, kept: Kept, patient: bool = True) -> None:
+        """Start a query and keep it running, in place of the one its stream had.
+
+        Args:
+            kept: The query.
+            patient: Whether a query that cannot be started now is tried again later.
+
+        Raises:
+            Exception: what `kept.start` raised, unless `patient`.
+        """
+        key = kept.stream.id if kept.stream is not None else None
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            before = self._kept.pop(key, None)
+            if before is not None:
+                before.stop()
+            try:
+                kept.query = kept.start()
+            except Exception as error:
+                if not patient:
+                    raise
+                self._failed(kept, error)
+            self._kept[key] = kept
+
+    def drop(self, stream_id: int) -> None:
+        """Stop a stream's query for good."""
+        with self._lock:
+            kept = self._kept.pop(stream_id, None)
+            if kept is not None:
+                kept.stop()
+        self._pipeline.resumed(stream_id)
+
+    def stop(self) -> None:
+        """Stop all queries."""
+        self._stopping.set()
+        self._thread.join(timeout=10)
+        with self._lock:
+            for kept in self._kept.values():
+                kept.stop()
+            self._kept.clear()
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(_LOOK_SECONDS):
+            with self._lock:
+                keys = list(self._kept)
+            for key in keys:
+                with self._lock:
+                    kept = self._kept.get(key)
+                    if kept is None or self._stopping.is_set():
+                        continue
+                    try:
+                        self._look_after(kept)
+                    except Exception as error:
+                        log.debug("looking after a streaming query: %s", error)
+
+    def _look_after(self, kept: Kept) -> None:
+        query = kept.query
+        if query is not None and query.isActive:
+            if kept.worn():
+                kept.stop()
+                kept.query = kept.start()
+            self._look_for(kept)
+            # Spark reports progress after a batch, and after ten seconds without one.
+            if kept.failures and not kept.away and query.lastProgress is not None:
+                kept.failures = 0
+                self._resumed(kept)
+            return
+        if kept.retry_at is None:
+            error = query.exception() if query is not None else None
+            self._failed(kept, error or RuntimeError("the streaming query ended"))
+        elif time.monotonic() >= kept.retry_at:
+            kept.retry_at = None
+            try:
+                kept.query = kept.start()
+            except Exception as error:
+                self._failed(kept, error)
+
+    def _look_for(self, kept: Kept) -> None:
+        """Notice a source that went away, or came back, under a query that still runs."""
+        absence = kept.absent()
+        if absence is not None and not kept.away:
+            self._stopped(kept, absence)
+        elif absence is None and kept.away and not kept.failures:
+            self._resumed(kept)
+        kept.away = absence is not None
+
+    def _failed(self, kept: Kept, error: Exception) -> None:
+        wait = _RETRY_SECONDS[min(kept.failures, len(_RETRY_SECONDS) - 1)]
+        kept.failures += 1
+        kept.retry_at = time.monotonic() + wait
+        reason = kept.absent() or kept.explain(error)
+        self._stopped(kept, reason)
+        log.warning("a source stopped and is started again in %s s: %s", wait, reason)
+
+    def _stopped(self, kept: Kept, reason: Exception) -> None:
+        if kept.stream is not None:
+            self._pipeline.stopped(kept.stream.id, reason)
+
+    def _resumed(self, kept: Kept) -> None:
+        if kept.stream is not None:
+            self._pipeline.resumed(kept.stream.id)

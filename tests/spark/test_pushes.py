@@ -1,0 +1,89 @@
+"""Pushed rows on Spark: their order, and streams and queries that come and go meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from millpond.runtime.protocol import INBOX
+
+pytestmark = pytest.mark.spark
+
+
+def test_pushes_of_one_batch_keep_their_order_whatever_their_sizes(pond):
+    """Spark deals out the largest files first; the last push is still the last."""
+    pond.execute(
+        "CREATE STREAM app (ts TIMESTAMP, n BIGINT) TIMESTAMP BY ts; CREATE STREAM sys (n BIGINT)"
+    )
+    for stream in ("app", "sys"):
+        with pond.sequencer.stream_lock(INBOX):  # nothing is planned while the lock is held
+            for number, size in enumerate((1, 500, 3, 2000, 1, 40)):
+                row = {"ts": "2024-01-01", "n": number}
+                pond.ingest(stream, [row if stream == "app" else {"n": number}] * size)
+        pond.catch_up(timeout=120)
+        numbers = [n for (n,) in pond.ask(f"SELECT n FROM {stream}").rows()]
+        assert numbers == sorted(numbers)
+        assert len(numbers) == 2545
+        for size in (1, 41, 42, 2042, 2544):
+            last = pond.ask(f"SELECT n FROM {stream} [ROWS {size}]").rows()
+            assert [n for (n,) in last] == numbers[-size:], size
+
+
+def test_streams_and_queries_come_and_go_while_others_run(pond, tmp_path: Path):
+    pond.execute("CREATE STREAM steady (n BIGINT)")
+    steady = pond.register("SELECT count(*), sum(n) FROM steady WHERE n >= 0", "steady_sum")
+    problems: list[BaseException] = []
+    done = threading.Event()
+    pushed = 0
+
+    def push() -> None:
+        nonlocal pushed
+        try:
+            while not done.wait(0.02):
+                pond.ingest("steady", [{"n": pushed}])
+                pushed += 1
+        except BaseException as error:
+            problems.append(error)
+
+    pusher = threading.Thread(target=push)
+    pusher.start()
+    try:
+        for number in range(5):
+            (tmp_path / f"{number}.csv").write_text("1\n2\n3\n")
+            pond.execute(
+                f"CREATE STREAM filed (n BIGINT) USING csv"
+                f" OPTIONS (path '{tmp_path / f'{number}.csv'}');"
+                "CREATE STREAM pushed (n BIGINT);"
+                "CREATE QUERY both AS SELECT f.n FROM filed f JOIN pushed p ON f.n = p.n;"
+            )
+            extra = pond.register(f"SELECT * FROM steady WHERE n % 7 = {number}")
+            pond.ingest("pushed", [{"n": 2}])
+            pond.catch_up(timeout=120)
+            assert pond.query("both").invoke().rows() == [(2,)]
+            extra.unregister()
+            pond.ingest("pushed", [{"n": 3}])  # some of it on its way when its stream is dropped
+            pond.execute("DROP QUERY both; DROP STREAM filed; DROP STREAM pushed")
+    finally:
+        done.set()
+        pusher.join()
+    assert problems == []
+    pond.settle(timeout=120)
+    assert steady.invoke().rows() == [(pushed, pushed * (pushed - 1) // 2)]
+    assert pushed > 5
+    assert [s["name"] for s in pond.status()["streams"]] == ["steady"]
+    assert pond.runtime.describe()["streaming_queries"] == 1
+
+
+def test_many_pushes_over_the_inbox_s_renewal(pond, monkeypatch):
+    from millpond.runtime.spark import runtime
+
+    monkeypatch.setattr(runtime, "_INBOX_BATCHES", 2)
+    pond.execute("CREATE STREAM s (n BIGINT)")
+    for n in range(12):
+        pond.ingest("s", [{"n": n}])
+        if n % 2:
+            pond.catch_up(timeout=120)
+    pond.catch_up(timeout=120)
+    assert pond.ask("SELECT count(*), sum(n) FROM s").rows() == [(12, 66)]
