@@ -324,8 +324,10 @@ class Maintenance:
                     kind="merge", segments=[segment], matches=matches, replaced=item.replaced
                 )
             )
-        except StaleChange:  # the stream was dropped, or the segments expired meanwhile
-            return
+        except StaleChange:  # the stream was dropped meanwhile
+            for file in (built.file, built.matches):
+                if file is not None:
+                    file.path.unlink(missing_ok=True)
 
     def _expire(self, stream_id: int) -> bool:
         version = self._log.version
