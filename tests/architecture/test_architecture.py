@@ -1,0 +1,106 @@
+"""What holds of the source as a whole: who imports what, how long files are, how they are named."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "millpond"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+#: One direction, bottom to top.
+LAYERS = (
+    ("errors", "model"),
+    ("cql",),
+    ("catalog",),
+    ("algebra",),
+    ("planner",),
+    ("engine",),
+    ("state",),
+    ("runtime",),
+    ("service",),
+    ("console",),
+    ("api",),
+    ("cli",),
+    ("testing",),
+)
+RANK = {package: rank for rank, packages in enumerate(LAYERS) for package in packages}
+
+#: Starts that must stay quick: what they import, they import whatever is asked of them.
+LIGHT = ("millpond", "millpond.cli.main", "millpond.testing.local_runtime", "millpond.api.server")
+
+
+def imports(file: Path) -> Iterator[str]:
+    """The modules a file imports anywhere in it, but for type checkers."""
+    tree = ast.parse(file.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def module(file: Path) -> str:
+    return ".".join(file.relative_to(SOURCE.parent).with_suffix("").parts)
+
+
+def test_only_runtime_spark_imports_spark():
+    importers = {
+        module(file)
+        for file in FILES
+        for name in imports(file)
+        if name.split(".")[0] in ("pyspark", "py4j")
+    }
+    assert importers
+    assert {name for name in importers if not name.startswith("millpond.runtime.spark.")} == set()
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_spark_is_imported_only_when_it_is_needed(name):
+    code = f"import sys, {name}; print([m for m in sys.modules if m in ('pyspark', 'py4j')])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert shown.stdout.strip() == "[]", shown.stderr
+
+
+def test_packages_import_downwards_only():
+    wrong = []
+    for file in FILES:
+        package = file.relative_to(SOURCE).parts[0].removesuffix(".py")
+        if package not in RANK:
+            continue  # __init__.py, which is what everybody sees
+        for name in imports(file):
+            parts = name.split(".")
+            if parts[0] == "millpond" and len(parts) > 1:
+                used = parts[1]
+                if used != package and RANK[used] >= RANK[package]:
+                    wrong.append(f"{module(file)} imports {name}")
+    assert wrong == []
+
+
+def test_every_package_has_a_layer():
+    packages = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
+    assert packages | {"errors"} == RANK.keys()
+
+
+def test_no_file_is_longer_than_800_lines():
+    long = {str(f): n for f in FILES if (n := len(f.read_text().splitlines())) > 800}
+    assert long == {}
+
+
+def test_no_module_is_a_drawer_for_odds_and_ends():
+    drawers = {"utils", "util", "helpers", "helper", "common", "misc"}
+    assert {str(f) for f in FILES if drawers & set(f.with_suffix("").parts[-2:])} == set()
+
+
+def test_every_module_says_what_it_is():
+    silent = [str(f) for f in FILES if not ast.get_docstring(ast.parse(f.read_text()))]
+    assert silent == []

@@ -1,0 +1,41 @@
+"""A sample of the goldens on Spark: what the in-process runtime says, Spark says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from millpond.service.pond import Pond
+from millpond.testing.golden import run_golden
+from millpond.testing.golden_ways import Variation
+from millpond.testing.manual_clock import ManualClock
+
+pytestmark = pytest.mark.spark
+
+GOLDENS = Path(__file__).parents[1] / "cql"
+
+#: One of every kind: each crosses another part of the way through Spark.
+SAMPLE = [
+    ("joins/outer_joins", Variation()),
+    ("joins/three_way_join", Variation(cut=7, order="data first")),
+    ("predicates/comparisons_with_null", Variation(order="queries first", decoys=12)),
+    ("queries/rejects_are_a_stream", Variation()),
+    ("queries/reopened", Variation(cut=7)),
+    ("relations/relation_join", Variation(order="queries first")),
+    ("time/idle_streams_follow_the_clock", Variation()),
+    ("time/system_and_application_time", Variation(cut=1)),
+    ("types/doubles_and_nan", Variation(order="data first", decoys=3)),
+    ("types/timestamps_and_dates", Variation(options=(("materialize", "none"),))),
+    ("windows/rows_ties_by_arrival", Variation(cut=2, reopen_every=5)),
+    ("windows/slide_moves_at_multiples", Variation(shuffled=True)),
+]
+
+
+@pytest.mark.parametrize(("golden", "variation"), SAMPLE, ids=[name for name, _ in SAMPLE])
+def test_golden(golden: str, variation: Variation, open_store: Callable[..., Pond]) -> None:
+    def make(clock: ManualClock) -> Pond:
+        return open_store("store", clock=clock)
+
+    run_golden(GOLDENS / f"{golden}.cqt", make, variation)
