@@ -82,7 +82,7 @@ class StreamHistory:
         rejects: The elements of `name$rejects`, on system time.
         greatest: The greatest timestamp seen, or None.
         promised: What the heartbeat has reached; it never goes back.
-        arrived_at: The clock at the last epoch with rows, or None.
+        arrived_at: The clock at the last epoch with rows, or at the last HEARTBEAT, or None.
         ended: Whether a bounded source was read to its end.
     """
 
@@ -98,7 +98,7 @@ class StreamHistory:
         """H when the clock shows `clock`: no element with a smaller timestamp will come any more.
 
         On application time H is what was promised so far, or, once IDLE AFTER has gone by without
-        arrivals, follows the clock as far behind it as it was at the last arrival.
+        arrivals, follows the clock as far behind it as it was at the last arrival or HEARTBEAT.
         """
         if self.ended:
             return END
@@ -115,9 +115,10 @@ class StreamHistory:
             return Instant(max(self.promised, clock - behind))
         return self.promised
 
-    def promise(self, at: int) -> None:
-        """HEARTBEAT: H is at least `at` from now on."""
-        self.promised = Instant(max(self.promised, at))
+    def promise(self, at: int, clock: int) -> None:
+        """HEARTBEAT: H is at least `at` from now on. The stream has been heard of."""
+        self.promised = Instant(max(self.heartbeat(clock), at))
+        self.arrived_at = Instant(clock)
 
     def end(self) -> None:
         """The stream's bounded source has ended: H is +∞."""
@@ -149,7 +150,7 @@ class StreamHistory:
             self.promised = floor if self.definition.timestamp_by is not None else self.promised
             self.arrived_at = Instant(clock)
         if self.definition.timestamp_by is not None and self.greatest is not None:
-            self.promise(self.greatest - self.definition.delay)
+            self.promised = Instant(max(self.promised, self.greatest - self.definition.delay))
         return rejected
 
     def _conform(self, given: dict[str, Any]) -> dict[str, Any]:

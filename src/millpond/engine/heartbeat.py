@@ -15,7 +15,7 @@ class Progress:
     Attributes:
         high: The greatest timestamp seen, or None.
         heartbeat: H as of the last epoch that touched the stream.
-        arrived_at: The clock at the last arrival, or None.
+        arrived_at: The clock at the last arrival or HEARTBEAT, or None.
         ended: Whether a bounded source has been read to its end.
     """
 
@@ -29,7 +29,7 @@ def current(progress: Progress, stream: StreamDef, clock: int) -> int:
     """H when the clock shows `clock` and nothing is in flight.
 
     Application time: as of the last epoch, or, once IDLE AFTER has passed without arrivals, as far
-    behind the clock as the stream was at its last arrival. System time: the clock.
+    behind the clock as the stream was when it was last heard of. System time: the clock.
     """
     if progress.ended:
         return END
@@ -57,6 +57,25 @@ def after_arrivals(
     return Progress(highest, reached, arrival, progress.ended)
 
 
-def promised(progress: Progress, at: int) -> Progress:
-    """The progress after `HEARTBEAT … AT at`; a heartbeat never goes back."""
-    return Progress(progress.high, max(progress.heartbeat, at), progress.arrived_at, progress.ended)
+def promised(progress: Progress, stream: StreamDef, at: int, clock: int) -> Progress:
+    """The progress after `HEARTBEAT … AT at`; a heartbeat never goes back.
+
+    The stream has been heard of: IDLE AFTER begins anew. Else an idle stream would be taken to be
+    as far ahead of its last arrival as the promise is, and H would run ahead of the promise.
+    """
+    reached = max(current(progress, stream, clock), at)
+    return Progress(progress.high, reached, clock, progress.ended)
+
+
+def further(one: Progress, other: Progress) -> Progress:
+    """The further of two progresses of one stream, whichever is looked at first."""
+
+    def later(a: int | None, b: int | None) -> int | None:
+        return b if a is None else a if b is None else max(a, b)
+
+    return Progress(
+        later(one.high, other.high),
+        max(one.heartbeat, other.heartbeat),
+        later(one.arrived_at, other.arrived_at),
+        one.ended or other.ended,
+    )

@@ -11,7 +11,7 @@ import hashlib
 import io
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,12 +21,12 @@ from millpond.engine import heartbeat
 from millpond.engine.heartbeat import Progress
 from millpond.engine.ingress import Admission, Admitted, admit
 from millpond.errors import MillpondError
-from millpond.model.time import format_instant
+from millpond.model.time import BEGINNING, format_instant
 from millpond.runtime.tasks import pack
 from millpond.service.promises import Promises
 from millpond.service.results import IngestReceipt
 from millpond.state.epoch_log import EpochLog
-from millpond.state.inbox import Inbox
+from millpond.state.inbox import Inbox, InboxRow
 
 _SHOWN_REJECTS = 100
 
@@ -45,17 +45,25 @@ class Intake:
         self._after: dict[int, tuple[int, Progress]] = {}
         self._tokens: dict[int, int] = {}
         for row in inbox.pending():
-            self._recover(row.number, row.stream_id, row.high, row.heartbeat, row.arrived_at)
+            self._adopt(row)
 
-    def _recover(
-        self, number: int, stream_id: int, high: int | None, reached: int, arrived_at: int | None
-    ) -> None:
-        """What was acknowledged before a restart and is not committed yet is in flight again."""
-        committed = self._log.version.clock(stream_id)
-        token, _, _ = self._promises.hold(lambda now: {stream_id: committed.heartbeat})
-        progress = Progress(high, reached, arrived_at)
-        self._tokens[number], self._after[number] = token, (stream_id, progress)
-        self._progress[stream_id] = progress
+    def _adopt(self, row: InboxRow) -> None:
+        """What was acknowledged before a restart and is not committed yet is in flight again.
+
+        What is lost (its file is missing or torn) is not waited for; but that its rows are missing
+        is not forgotten: the floor held for them stays.
+        """
+        clock = self._log.version.clock(row.stream_id)
+        committed = Progress(clock.high, clock.heartbeat, clock.arrived_at, clock.ended)
+        overtaken = committed.arrived_at is not None and committed.arrived_at >= row.arrived_at
+        floor = BEGINNING if overtaken else committed.heartbeat
+        token, _, _ = self._promises.hold(lambda now: {row.stream_id: floor})
+        own = Progress(row.high, row.heartbeat, row.arrived_at)
+        before = self._progress.get(row.stream_id, committed)
+        self._progress[row.stream_id] = heartbeat.further(before, own)
+        if row.number not in self._inbox.lost:
+            with self._lock:
+                self._tokens[row.number], self._after[row.number] = token, (row.stream_id, own)
 
     def push(
         self, stream: StreamDef, rows: pa.Table, key: str | None = None
@@ -112,17 +120,20 @@ class Intake:
         with self._stream_lock(stream.id):
             before = self._current(stream)
             check_heartbeat(stream, before, at)
-            after = heartbeat.promised(before, at)
             empty = stream.schema.to_arrow().empty_table()
             nothing = admit(empty, Admission(stream.schema, None, at, at))
-            token, _, _ = self._promises.hold(lambda now: {stream.id: before.heartbeat})
-            number = self._inbox.accept(
-                stream.id,
-                pack(nothing),
-                after.high,
-                after.heartbeat,
-                after.arrived_at or 0,
-            ).number
+            token, now, _ = self._promises.hold(
+                lambda now: {stream.id: heartbeat.current(before, stream, _arrival(before, now))}
+            )
+            try:
+                arrival = _arrival(before, now)
+                after = heartbeat.promised(before, stream, at, arrival)
+                number = self._inbox.accept(
+                    stream.id, pack(nothing), after.high, after.heartbeat, arrival
+                ).number
+            except BaseException:
+                self._promises.release(token)
+                raise
             self._settle(stream.id, number, token, after)
             return number
 
@@ -150,16 +161,25 @@ class Intake:
         """The pushes that wait for their epoch.
 
         A push's file is visible a moment before the push has returned, so one that is not known
-        here yet is waited for, never passed over.
+        here yet is waited for, never passed over. One whose thread was interrupted in that moment
+        never returns, and is taken over.
         """
-        numbers = frozenset(row.number for row in self._inbox.pending())
-        with self._accepted:
-            self._accepted.wait_for(lambda: self._known(numbers))
-        return numbers
+        rows = [row for row in self._inbox.pending() if row.number not in self._inbox.lost]
+        for row in rows:
+            if not self._is_known(row.number):
+                with self._stream_lock(row.stream_id):  # held until a push has returned
+                    if not self._is_known(row.number):
+                        self._adopt(row)
+        return frozenset(row.number for row in rows)
 
-    def _known(self, numbers: Iterable[int]) -> bool:
+    def _is_known(self, number: int) -> bool:
         with self._lock:
-            return all(number in self._after for number in numbers)
+            return number in self._after
+
+    def waiting_streams(self) -> set[int]:
+        """The streams with rows that wait for their epoch."""
+        with self._lock:
+            return {stream_id for stream_id, _ in self._after.values()}
 
     def waiting(self) -> list[int]:
         """The numbers that still wait for their epoch, ascending."""
@@ -169,15 +189,15 @@ class Intake:
     def progress_after(self, numbers: Sequence[int]) -> dict[int, Progress]:
         """How far each stream has come once these numbers are an epoch.
 
-        Should a later number have overtaken an earlier one, the floor held for the earlier one
-        keeps readers from relying on it.
+        Should a later number have overtaken an earlier one, the stream does not go back when the
+        earlier one comes; until then its floor keeps readers from relying on the later one's.
         """
         after: dict[int, Progress] = {}
         with self._lock:
-            for number in sorted(numbers):
+            for number in numbers:
                 if number in self._after:
                     stream_id, progress = self._after[number]
-                    after[stream_id] = progress
+                    after[stream_id] = heartbeat.further(after.get(stream_id, progress), progress)
         return after
 
     def done(self, numbers: Sequence[int]) -> None:

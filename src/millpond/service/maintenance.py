@@ -129,8 +129,9 @@ class Maintenance:
             for stream_id in version.streams:
                 busy |= self._guarded(work, stream_id)
         self.on_collect(self._log.collect())
-        waiting = self._inbox.pending()
-        self._inbox.collect((waiting[0].number if waiting else self._inbox.last_number() + 1) - 1)
+        lost = self._inbox.lost
+        waiting = [row.number for row in self._inbox.pending() if row.number not in lost]
+        self._inbox.collect((waiting[0] if waiting else self._inbox.last_number() + 1) - 1)
         for gone in self._settled.keys() - version.streams.keys():
             del self._settled[gone]
         return busy

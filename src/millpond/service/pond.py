@@ -33,7 +33,7 @@ from millpond.service.intake import Intake
 from millpond.service.invocation import Invoker
 from millpond.service.maintenance import Maintenance, covered_upto
 from millpond.service.metrics import Metrics
-from millpond.service.promises import Promises
+from millpond.service.promises import Moment, Promises
 from millpond.service.registration import Registrar, Request
 from millpond.service.relations import Relations, quoted
 from millpond.service.results import Answer, IngestReceipt, StatementResult
@@ -289,8 +289,8 @@ class Pond:
 
     def status(self) -> dict[str, Any]:
         """What runs and how it is, for people and probes."""
-        version = self.log.version
         moment = self.promises.capture()
+        version = self.log.version
         streams = []
         for stream in version.streams.values():
             clock = version.clock(stream.id)
@@ -365,6 +365,20 @@ class Pond:
         Raises:
             MillpondError: POND-405 when the rows have not become an epoch for a minute.
         """
+        self._await_stated()
+        if self.bounded:
+            self.read_sources()
+
+    def present(self) -> int:
+        """The instant of a change of a relation that names none; statements before it count.
+
+        Raises:
+            MillpondError: as `before_answer`.
+        """
+        self._await_stated()
+        return self.invoker.present()
+
+    def _await_stated(self) -> None:
         if not self.intake.wait(self._stated, _STATED_SECONDS):
             raise MillpondError(
                 "POND-405",
@@ -372,8 +386,6 @@ class Pond:
                 detail="They are durable and will be.",
                 hint="Ask again; SHOW STREAMS says if the pipeline has stopped.",
             )
-        if self.bounded:
-            self.read_sources()
 
     def read_sources(self) -> None:
         """Read every bounded source that has not ended to its end."""
@@ -401,15 +413,11 @@ class Pond:
             self.runtime.check_source(definition)
             path = new_path(self._store.directory, "relations")
             file = self.runtime.read_relation(definition, path)
-        at = self.invoker.present()
-        self.log.commit(EpochChange(kind="create", add=[definition]))
         if file is None:
+            self.log.commit(EpochChange(kind="create", add=[definition]))
             return 0
         try:
-            return self.relations_state.load(definition, file, at)
-        except MillpondError:
-            self.log.commit(EpochChange(kind="drop", drop=[definition.id]))
-            raise
+            return self.relations_state.create(definition, file, self.present())
         finally:
             file.path.unlink(missing_ok=True)
 
@@ -483,10 +491,10 @@ class Pond:
     def explain_text(self, text: str, level: str) -> str:
         return explain(self.registrar.bind(text), level)
 
-    def stream_row(self, version: Version, stream: StreamDef) -> tuple[object, ...]:
-        """A line of SHOW STREAMS."""
+    def stream_row(self, version: Version, stream: StreamDef, moment: Moment) -> tuple[object, ...]:
+        """A line of SHOW STREAMS; `moment` was captured before the version was."""
         clock = version.clock(stream.id)
-        reached = self.sequencer.heartbeat(version, stream, self.promises.capture())
+        reached = self.sequencer.heartbeat(version, stream, moment)
         trouble = self.sequencer.troubles.get(stream.id)
         return (
             stream.name,

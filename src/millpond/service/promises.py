@@ -36,6 +36,7 @@ class Promises:
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
+        self._last: int | None = None
         self._lock = threading.Lock()
         self._tokens = itertools.count(1)
         self._floors: dict[int, Mapping[int, int]] = {}
@@ -43,7 +44,7 @@ class Promises:
     def hold(self, judge: Callable[[int], Mapping[int, int]]) -> tuple[int, int, Mapping[int, int]]:
         """Read the clock, compute floors from it, and hold them: (token, now, floors)."""
         with self._lock:
-            now = self._clock()
+            now = self._now()
             floors = judge(now)
             token = next(self._tokens)
             self._floors[token] = floors
@@ -61,4 +62,10 @@ class Promises:
             for floors in self._floors.values():
                 for stream_id, floor in floors.items():
                     least[stream_id] = min(floor, least.get(stream_id, END))
-            return Moment(self._clock(), least)
+            return Moment(self._now(), least)
+
+    def _now(self) -> int:
+        """The clock, which for streams never goes back: what readers were told stays true."""
+        now = self._clock()
+        self._last = now if self._last is None else max(self._last, now)
+        return self._last

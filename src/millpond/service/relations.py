@@ -130,15 +130,21 @@ class Relations:
 
         return self._change("update", relation, change)
 
-    def load(self, relation: RelationDef, file: FileMeta, at: int) -> int:
-        """Take over the rows a runtime read from the relation's source."""
-        rows = open_arrow(file.path, file.checksum)
+    def create(self, relation: RelationDef, file: FileMeta, at: int) -> int:
+        """Commit a relation with the rows a runtime read from its source; their number.
 
-        def change(held: Held) -> tuple[pa.Table, pa.Table]:
-            added = _rows(relation, rows, held.next_rid, at, END)
-            return added, ends((), at)
+        Both in one epoch: nobody sees it without them, and no crash leaves it so.
 
-        return self._change("load", relation, change)
+        Raises:
+            MillpondError: CQL-208 when the name is taken, POND-408 for its keys.
+        """
+        empty = _rows(relation, relation.schema.to_arrow().empty_table(), 0, at, END)
+        added = _rows(relation, open_arrow(file.path, file.checksum), 0, at, END)
+        held = Held(empty, empty["__from"].to_numpy(), empty["__to"].to_numpy())
+        self._check_keys(relation, held, added, ends((), at))
+        delta = self._delta(relation, write_delta(self._store, added))
+        self._log.commit(EpochChange(kind="create", add=[relation], add_deltas=[delta]))
+        return added.num_rows
 
     def _chosen(self, relation: RelationDef, held: Held, where: str | None, at: int) -> pa.Table:
         alive = held.table.filter(pa.array((held.starts <= at) & (at < held.ends)))
@@ -167,11 +173,14 @@ class Relations:
             else:
                 file = write_delta(self._store, added, ended)
                 dropped = ()
-            delta = RelationDelta(
-                relation.id, 0, relative(file.path), file.checksum, file.rows, file.bytes
-            )
+            delta = self._delta(relation, file)
             self._log.commit(EpochChange(kind=kind, add_deltas=[delta], drop_deltas=dropped))
             return max(added.num_rows, ended.num_rows)
+
+    @staticmethod
+    def _delta(relation: RelationDef, file: FileMeta) -> RelationDelta:
+        path = relative(file.path)
+        return RelationDelta(relation.id, 0, path, file.checksum, file.rows, file.bytes)
 
     def _check_keys(
         self, relation: RelationDef, held: Held, added: pa.Table, ended: pa.Table

@@ -79,7 +79,7 @@ class Sequencer:
         with self.stream_lock(source):
             version = self._log.version
             if source == INBOX:  # pushed rows were judged, and are held, from their acceptance on
-                pushed = [i for i, d in version.streams.items() if d.source is None]
+                pushed = [i for i in self._intake.waiting_streams() if i in version.streams]
                 return BatchPlan(self._store, {i: self._plan_of(version, i, 0, 0) for i in pushed})
             streams = [version.streams[i] for i in stream_ids or () if i in version.streams]
             token, now, floors = self._promises.hold(
@@ -154,9 +154,13 @@ class Sequencer:
     def promise(self, stream: StreamDef, at: int) -> None:
         """`HEARTBEAT … AT at` on a stream with a source; its lock is held by the caller."""
 
+        now = self._promises.capture().now
+
         def change(version: Version) -> EpochChange:
             clock = version.clock(stream.id)
-            after = with_progress(clock, heartbeat.promised(progress_of(clock), at))
+            arrival = max(now, clock.arrived_at or now)
+            promised = heartbeat.promised(progress_of(clock), stream, at, arrival)
+            after = with_progress(clock, promised)
             return EpochChange(kind="heartbeat", clocks={stream.id: after})
 
         self._log.commit(change)
@@ -203,7 +207,8 @@ class Sequencer:
         if source == INBOX:
             for stream_id, progress in self._intake.progress_after(inbox_done).items():
                 clock = clocks.get(stream_id, version.clock(stream_id))
-                clocks[stream_id] = with_progress(clock, progress)
+                reached = heartbeat.further(progress_of(clock), progress)
+                clocks[stream_id] = with_progress(clock, reached)
         else:
             for stream_id, stream_plan in plan.streams.items():
                 stream = version.streams.get(stream_id)

@@ -304,12 +304,13 @@ class Executor:
         return StatementResult("explain", text=self._pond.explain_text(query, statement.level))
 
     def _show(self, statement: statements.Show) -> pa.Table:
+        moment = self._pond.promises.capture()
         version = self._pond.log.version
         match statement.what:
             case "streams":
                 return _table(
                     ["name", "time", "rows", "rejected", "heartbeat", "source", "state"],
-                    [self._pond.stream_row(version, s) for s in version.streams.values()],
+                    [self._pond.stream_row(version, s, moment) for s in version.streams.values()],
                 )
             case "relations":
                 rows = [
@@ -341,7 +342,7 @@ class Executor:
     # -- names ---------------------------------------------------------------------------------
 
     def _instant(self, at: int | None) -> int:
-        return self._pond.invoker.present() if at is None else at
+        return self._pond.present() if at is None else at
 
     def _query(self, name: str, statement: Statement) -> QueryDef:
         span = getattr(statement, "name_span", None)

@@ -35,7 +35,14 @@ from millpond.errors import MillpondError
 from millpond.state import arrow_file
 from millpond.state.database import Database
 from millpond.state.fail_points import reach
-from millpond.state.push_file import Pushed, hidden_path, numbers_in, visible_path, write_hidden
+from millpond.state.push_file import (
+    Pushed,
+    hidden_path,
+    numbers_in,
+    torn_path,
+    visible_path,
+    write_hidden,
+)
 from millpond.state.push_file import read_pushed as read_pushed
 
 #: How long an idempotency key is remembered, in microseconds.
@@ -114,7 +121,9 @@ class Inbox:
         self._keys: set[tuple[int, str]] = set()
         self._committing = False
         self._unnamed: deque[int] = deque()
-        #: STORE-602 for every acknowledged push whose file is missing or torn.
+        #: The numbers of acknowledged pushes whose file was missing or torn on opening.
+        self.lost: set[int] = set()
+        #: STORE-602 for each of them.
         self.problems = self._recover()
 
     def path(self, number: int) -> Path:
@@ -366,12 +375,16 @@ class Inbox:
             if done:
                 continue
             file = self.path(number)
-            if number not in visible:
+            found = file.stat().st_size if number in visible else None
+            if found == length:
+                continue
+            self.lost.add(number)
+            if found is None:
                 problems.append(arrow_file.corrupt(file, "There is no such file."))
-            elif file.stat().st_size != length:
-                problems.append(
-                    arrow_file.corrupt(file, f"It has {file.stat().st_size} of {length} bytes.")
-                )
+            else:
+                # Out of sight of the streaming query, which could not read it nor what is beside.
+                file.rename(torn_path(self._directory, number))
+                problems.append(arrow_file.corrupt(file, f"It has {found} of {length} bytes."))
         return problems
 
 

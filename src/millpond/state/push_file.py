@@ -42,6 +42,11 @@ def visible_path(directory: Path, number: int) -> Path:
     return directory / f"{number:012d}.arrow"
 
 
+def torn_path(directory: Path, number: int) -> Path:
+    """Where the remains of a push lie whose file was found torn."""
+    return directory / f".{number:012d}.torn"
+
+
 def numbers_in(directory: Path) -> tuple[set[int], set[int]]:
     """The numbers of the hidden and of the visible pushes in a directory."""
     hidden, visible = set(), set()

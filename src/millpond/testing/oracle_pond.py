@@ -153,7 +153,7 @@ class OraclePond:
                     self._when(statement.at),
                 )
             case statements.Heartbeat():
-                self.world.streams[statement.name.lower()].promise(statement.at)
+                self.world.streams[statement.name.lower()].promise(statement.at, self.clock())
             case statements.Drop():
                 self._drop(statement)
             case statements.Invoke():
