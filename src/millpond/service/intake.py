@@ -109,10 +109,10 @@ class Intake:
                     fingerprint,
                     receipt,
                 ).number
+                self._settle(stream.id, number, token, after)
             except BaseException:
                 self._promises.release(token)
                 raise
-            self._settle(stream.id, number, token, after)
         return IngestReceipt(**receipt), number
 
     def promise(self, stream: StreamDef, at: int) -> int:
@@ -131,10 +131,10 @@ class Intake:
                 number = self._inbox.accept(
                     stream.id, pack(nothing), after.high, after.heartbeat, arrival
                 ).number
+                self._settle(stream.id, number, token, after)
             except BaseException:
                 self._promises.release(token)
                 raise
-            self._settle(stream.id, number, token, after)
             return number
 
     def _settle(self, stream_id: int, number: int, token: int, after: Progress) -> None:
