@@ -186,6 +186,11 @@ class Intake:
         with self._lock:
             return sorted(self._after)
 
+    def waiting_for(self, numbers: Sequence[int]) -> bool:
+        """Whether all of these still wait for their epoch, each named once."""
+        with self._lock:
+            return len(set(numbers)) == len(numbers) and all(n in self._after for n in numbers)
+
     def progress_after(self, numbers: Sequence[int]) -> dict[int, Progress]:
         """How far each stream has come once these numbers are an epoch.
 

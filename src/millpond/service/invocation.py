@@ -8,7 +8,7 @@ in time. No Spark job is involved, and everything read belongs to one pinned ver
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -93,6 +93,8 @@ class Invoker:
         self._relations = relations
         self._residual = residual
         self.files = Files(store)
+        #: Told of files found corrupt or missing.
+        self.on_damage: Callable[[MillpondError], None] = lambda error: None
 
     def invoke(self, query: Prepared, at: int | None = None) -> Answer:
         """R(τ) at `at`, or as of now (SEMANTICS, section 5).
@@ -101,6 +103,14 @@ class Invoker:
             MillpondError: POND-403 when `at` is before everything, POND-404 and POND-405 from
                 evaluation, STORE-602 for a corrupt segment.
         """
+        try:
+            return self._answer(query, at)
+        except MillpondError as error:
+            if error.code == "STORE-602":
+                self.on_damage(error)
+            raise
+
+    def _answer(self, query: Prepared, at: int | None) -> Answer:
         moment = self._promises.capture()
         with self._log.pin() as version:
             streams = [stream_of(version, leaf) for leaf in query.bound.streams]

@@ -75,6 +75,8 @@ class Maintenance:
         self._unreadable: set[int] = set()
         #: Told of the files that were removed.
         self.on_collect: Callable[[list[str]], None] = lambda paths: None
+        #: Told of files found corrupt or missing.
+        self.on_damage: Callable[[MillpondError], None] = lambda error: None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -183,7 +185,8 @@ class Maintenance:
         forget(path)  # that it was whole once says nothing
         try:
             open_arrow(path, segment.checksum)
-        except MillpondError:
+        except MillpondError as error:
+            self.on_damage(error)
             return False
         return True
 

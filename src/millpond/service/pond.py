@@ -111,6 +111,11 @@ class Pond:
         )
         self._metrics = Metrics(self)
         self.metrics = self._metrics.registry
+        #: Files of the store found corrupt or missing, by their names.
+        self._damage: dict[str, MillpondError] = {}
+        for problem in self._store.problems:
+            self._damaged(problem)
+        self.invoker.on_damage = self._maintenance.on_damage = self._damaged
         self.sequencer.on_commit = self._after_commit
         self.registrar.on_change = self._maintenance.wake
         self._maintenance.on_collect = self.invoker.files.forget
@@ -318,7 +323,7 @@ class Pond:
             "relations": len(version.relations),
             "streams": streams,
             "uptime_s": (moment.now - self.started_at) / 1e6,
-            "problems": [p.to_json()["error"] for p in self._store.problems],
+            "problems": [p.to_json()["error"] for p in list(self._damage.values())],
             "runtime": self.runtime.describe(),
         }
 
@@ -519,6 +524,9 @@ class Pond:
             if stream is not None:
                 self._report(stream, version.clock(stream_id).next_seq, done=False)
         self._maintenance.wake()
+
+    def _damaged(self, error: MillpondError) -> None:
+        self._damage.setdefault(error.primary.rpartition("/")[2], error)
 
     def _report(self, stream: StreamDef, rows: int, done: bool) -> None:
         if self._progress is not None:

@@ -28,7 +28,7 @@ from millpond.service.intake import Intake
 from millpond.service.promises import Moment, Promises
 from millpond.service.stems import QueryStems
 from millpond.state.arrow_file import FileMeta
-from millpond.state.epoch_change import EpochChange, new_segment_id
+from millpond.state.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import DATA, MatchRef, SegmentRef, StreamClock, Version
 
@@ -116,10 +116,12 @@ class Sequencer:
         inbox_done: Sequence[int] = (),
     ) -> None:
         with self.stream_lock(source):
+            if not self._intake.waiting_for(inbox_done):
+                raise StaleChange("some of these pushes are part of an epoch already")
             version = self._log.commit(
                 lambda before: self._change(before, source, batch_id, plan, built, inbox_done)
             )
-        self._intake.done(inbox_done)
+            self._intake.done(inbox_done)
         self.release(plan)
         self.on_commit(version, built)
 

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import xxhash
 
 from millpond.errors import MillpondError
 from millpond.state import arrow_file
@@ -355,36 +356,34 @@ class Inbox:
 
     def _recover(self) -> list[MillpondError]:
         """Finish acknowledged pushes, remove all traces of others, and say what is missing."""
-        lengths: dict[int, tuple[int, int]] = {
-            number: (done, length)
-            for number, done, length in self._database.read(
-                "SELECT number, done, bytes FROM inbox WHERE collected = 0 ORDER BY number"
+        known: dict[int, tuple[int, str]] = {
+            number: (done, checksum)
+            for number, done, checksum in self._database.read(
+                "SELECT number, done, checksum FROM inbox WHERE collected = 0 ORDER BY number"
             )
         }
         hidden, visible = numbers_in(self._directory)
         for number in sorted(hidden):
-            if number in lengths and number not in visible:
+            if number in known and number not in visible:
                 hidden_path(self._directory, number).rename(self.path(number))
                 visible.add(number)
             else:
                 hidden_path(self._directory, number).unlink()
-        for number in sorted(visible - lengths.keys()):
+        for number in sorted(visible - known.keys()):
             self.path(number).unlink()
         problems = []
-        for number, (done, length) in lengths.items():
+        for number, (done, checksum) in known.items():
             if done:
                 continue
             file = self.path(number)
-            found = file.stat().st_size if number in visible else None
-            if found == length:
-                continue
-            self.lost.add(number)
-            if found is None:
+            if number not in visible:
+                self.lost.add(number)
                 problems.append(arrow_file.corrupt(file, "There is no such file."))
-            else:
+            elif xxhash.xxh3_64(file.read_bytes()).hexdigest() != checksum:
                 # Out of sight of the streaming query, which could not read it nor what is beside.
+                self.lost.add(number)
                 file.rename(torn_path(self._directory, number))
-                problems.append(arrow_file.corrupt(file, f"It has {found} of {length} bytes."))
+                problems.append(arrow_file.corrupt(file, "Its bytes are not those written."))
         return problems
 
 
