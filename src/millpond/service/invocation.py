@@ -23,7 +23,7 @@ from millpond.engine.residual import Limits, Residual
 from millpond.engine.slices import take_slice
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, format_instant
-from millpond.model.windows import Rows, Unbounded, interval
+from millpond.model.windows import Rows, Unbounded, Window, interval
 from millpond.planner.bound import BoundQuery, StreamLeaf
 from millpond.service.leaf_views import Files, LeafView
 from millpond.service.promises import Moment, Promises
@@ -120,10 +120,10 @@ class Invoker:
             since: int = BEGINNING
             for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
                 missing = self._missing(version, leaf, stream, instant)
-                rows = self._slice(version, query, number, stream, instant)
-                if not _is_full(leaf, rows):
+                views = self._views(version, query, number, stream, instant)
+                if missing != BEGINNING and not _is_full(views, leaf.window, instant, missing):
                     since = max(since, missing)
-                slices[leaf.table] = rows
+                slices[leaf.table] = _slice(views, leaf, stream, instant)
             for occurrence in query.bound.relations:
                 relation = version.find(occurrence.relation)
                 if not isinstance(relation, RelationDef):
@@ -170,16 +170,16 @@ class Invoker:
         answer = self._residual.evaluate(bound.residual_sql, slices, query.limits)
         return _plain(answer.rename_columns(list(bound.output.names)))
 
-    def _slice(
+    def _views(
         self, version: Version, query: Prepared, number: int, stream: StreamDef, at: int
-    ) -> pa.Table:
+    ) -> list[LeafView]:
+        """The kept segments of a leaf's stream, as the leaf sees them."""
         leaf = query.bound.streams[number]
-        columns = leaf.columns or stream.schema.names[:1]
         sample = None if leaf.sample is None else (query.seed + number, leaf.sample)
         slot = query.slots[number]
         if slot is not None and version.slot(stream.id, slot) is None:
             slot = None  # dropped since the query was prepared: newer matches leave it out
-        views = [
+        return [
             LeafView(
                 self.files,
                 version,
@@ -192,11 +192,6 @@ class Invoker:
             for ref in version.segments(stream.id, REJECTS if stream.rejects_of else DATA)
             if ref.min_ts <= at
         ]
-        parts = take_slice(views, leaf.window, at, columns)
-        schema = pa.schema([f for f in stream.schema.to_arrow() if f.name in columns])
-        if not parts:
-            return schema.empty_table().select(list(columns))
-        return pa.concat_tables(parts)
 
     @staticmethod
     def _now(version: Version, streams: Sequence[StreamDef], moment: Moment) -> int:
@@ -229,10 +224,28 @@ class Invoker:
         return kept_from if low is not None and low < kept_from else BEGINNING
 
 
-def _is_full(leaf: StreamLeaf, rows: pa.Table) -> bool:
-    """Whether a `[ROWS n]` window has its n rows: then nothing older could be in it."""
-    window = leaf.window
-    return isinstance(window, Rows) and not window.by and rows.num_rows == window.count
+def _slice(views: Sequence[LeafView], leaf: StreamLeaf, stream: StreamDef, at: int) -> pa.Table:
+    """The rows of a leaf's window, with the columns the query asks of it."""
+    columns = leaf.columns or stream.schema.names[:1]
+    parts = take_slice(views, leaf.window, at, columns)
+    if parts:
+        return pa.concat_tables(parts)
+    schema = pa.schema([f for f in stream.schema.to_arrow() if f.name in columns])
+    return schema.empty_table().select(list(columns))
+
+
+def _is_full(views: Sequence[LeafView], window: Window, at: int, kept_from: int) -> bool:
+    """Whether a `[ROWS n]` window has its n rows among what is kept without gaps.
+
+    Then nothing that was forgotten could be in it. Older rows may be kept too, but with gaps.
+    """
+    if not isinstance(window, Rows) or window.by:
+        return False
+    stamps = pa.chunked_array(
+        [c for part in take_slice(views, window, at, ["__ts"]) for c in part["__ts"].chunks],
+        pa.int64(),
+    )
+    return len(stamps) == window.count and pc.min(stamps).as_py() >= kept_from
 
 
 def _plain(table: pa.Table) -> pa.Table:

@@ -203,14 +203,14 @@ class Relations:
             )
         same = " AND ".join(f"a.{k} = b.{k}" for k in keys)
         clash = self._residual.evaluate(
-            f"SELECT {', '.join('a.' + k for k in keys)}, greatest(a.__from, b.__from) AS at"
+            f"SELECT {', '.join('a.' + k for k in keys)}, greatest(a.__from, b.__from) AS __at"
             f" FROM added a JOIN kept b ON {same} AND a.__rid <> b.__rid"
             " AND a.__from < b.__to AND b.__from < a.__to LIMIT 1",
             {"added": added, "kept": after},
         )
         if clash.num_rows:
             row = clash.to_pylist()[0]
-            at = row.pop("at")
+            at = row.pop("__at")
             shown = ", ".join(f"{k} = {v!r}" for k, v in row.items())
             raise MillpondError(
                 "POND-408",

@@ -42,8 +42,8 @@ class Answer:
         return list(self.table.column_names)
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """The rows as Python tuples."""
-        columns = [c.to_pylist() for c in self.table.columns]
+        """The rows as Python tuples; an instant beyond the years 1 to 9999 is its text."""
+        columns = [_values(column) for column in self.table.columns]
         return list(zip(*columns, strict=True)) if columns else [()] * self.table.num_rows
 
     def to_pandas(self) -> pd.DataFrame:
@@ -68,6 +68,20 @@ class Answer:
         state = "final" if self.final else "not final"
         at = time.format_instant(self.as_of)
         return f"<Answer {self.table.num_rows} rows as of {at}, {state}>\n{self.table}"
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError):
+        return [_value(scalar) for scalar in column]
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):  # Python has no object for it
+        return scalar.cast(pa.string()).as_py()
 
 
 @dataclass(frozen=True)
