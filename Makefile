@@ -13,12 +13,13 @@ NAME ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers sizes pytest bench clean
+.PHONY: help demo test lint types layers sizes pytest slow bench clean
 
 help:
 	@echo "make demo          replays real flights past 2,200 standing queries (two minutes)"
 	@echo "make demo SERVE=1  the same, and leaves the server and its console up"
 	@echo "make test          lint, types, import layers, file sizes, tests"
+	@echo "make slow          the long tests: kill -9, goldens in many ways, random runs"
 	@echo "make lint          ruff alone; also: make types, layers, sizes, pytest"
 	@echo "make bench         the benchmarks, or one: make bench NAME=matching"
 	@echo "make clean         removes what the other targets made"
@@ -54,7 +55,12 @@ sizes:
 
 pytest: $(STAMP)
 	@echo "== tests"
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow" $(ARGS)
+
+# The long ones alone: kill -9 thirty times, every golden in many ways, long random runs.
+slow: $(STAMP)
+	@echo "== slow tests"
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m slow $(ARGS)
 
 bench: $(STAMP)
 	@for name in $(or $(NAME),$(basename $(notdir $(wildcard benchmarks/[a-z]*.py)))); do \
