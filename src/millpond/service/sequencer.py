@@ -21,6 +21,7 @@ import numpy as np
 from millpond.catalog.objects import StreamDef
 from millpond.engine import heartbeat
 from millpond.engine.heartbeat import Progress
+from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END
 from millpond.runtime.protocol import INBOX
 from millpond.runtime.tasks import BatchPlan, Built, StreamPlan
@@ -116,11 +117,19 @@ class Sequencer:
         inbox_done: Sequence[int] = (),
     ) -> None:
         with self.stream_lock(source):
-            if not self._intake.waiting_for(inbox_done):
-                raise StaleChange("some of these pushes are part of an epoch already")
-            version = self._log.commit(
-                lambda before: self._change(before, source, batch_id, plan, built, inbox_done)
-            )
+            try:
+                if not self._intake.waiting_for(inbox_done):
+                    raise StaleChange("some of these pushes are part of an epoch already")
+                version = self._log.commit(
+                    lambda before: self._change(before, source, batch_id, plan, built, inbox_done)
+                )
+            except (StaleChange, MillpondError):
+                # Nothing was done, and the batch may come again and again while the disk is full.
+                for item in built:
+                    for file in (item.file, item.matches):
+                        if file is not None:
+                            file.path.unlink(missing_ok=True)
+                raise
             self._intake.done(inbox_done)
         self.release(plan)
         self.on_commit(version, built)
