@@ -23,7 +23,7 @@ import httpx
 import pytest
 
 KILLS = int(os.environ.get("MILLPOND_KILLS", "30"))
-SPARK_KILLS = max(1, KILLS // 5)
+SPARK_KILLS = max(1, KILLS * 4 // 15)
 ROWS = 5
 SERVE_LOCAL = Path(__file__).parent / "serve_local.py"
 
@@ -42,6 +42,7 @@ class Server:
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = (store.parent / "server.log").open("ab")
         self.process: subprocess.Popen[bytes] | None = None
+        self.machines: set[int] = set()
 
     def start(self) -> None:
         given = [str(self.store), str(self.port)]
@@ -62,6 +63,8 @@ class Server:
 
     def kill(self) -> None:
         assert self.process is not None
+        if (noted := self.store / "spark.pid").exists():
+            self.machines.add(int(noted.read_text()))
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
@@ -73,6 +76,10 @@ class Server:
             except subprocess.TimeoutExpired:
                 self.kill()
         self.log.close()
+
+    def left_running(self) -> list[int]:
+        """The JVMs of killed servers that did not end with them."""
+        return [pid for pid in self.machines if Path(f"/proc/{pid}/cmdline").exists()]
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, message: str) -> None:
@@ -160,6 +167,8 @@ def survive(tmp_path: Path, on_spark: bool, kills: int, seed: int) -> None:
         client.join(60)
         assert client.trouble is None, client.trouble
         check(server, client)
+        assert server.left_running() == []
+        assert len(server.machines) == (kills if on_spark else 0)
     finally:
         server.stop()
 
