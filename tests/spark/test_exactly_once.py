@@ -71,7 +71,8 @@ def test_a_batch_of_files(open_store, folder, eventually, when):
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_batch_of_pushes(open_store, eventually, when):
     pond = open_store()
-    failing = Failing(pond, INBOX, when, times=2)
+    # How many batches five pushes make is a matter of time; the first may hold them all.
+    failing = Failing(pond, INBOX, when, times=2 if when == "before" else 1)
     pond.execute("CREATE STREAM s (n BIGINT); CREATE STREAM t (n BIGINT)")
     query = pond.register("SELECT count(*), sum(n) FROM s WHERE n > 0")
     for n in range(1, 6):
