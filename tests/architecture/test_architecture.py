@@ -20,6 +20,7 @@ LAYERS = (
     ("cql",),
     ("catalog",),
     ("algebra",),
+    ("operators",),
     ("planner",),
     ("engine",),
     ("state",),

@@ -9,10 +9,10 @@ from sqlglot import exp
 from millpond.cql import nodes
 from millpond.cql.dialect import print_query
 from millpond.cql.durations import duration_text
+from millpond.model.patterns import MONOTONIC, RELATION, RULES, Edge, Pattern, window_edge
 from millpond.model.time import format_instant
 from millpond.model.windows import Bound, Now, Period, Range, Rows, Unbounded, Window
 from millpond.planner.bound import BoundQuery, RelationLeaf, StreamLeaf
-from millpond.planner.patterns import MONOTONIC, RELATION, RULES, Edge, Pattern, window_edge
 from millpond.planner.placement import is_aggregate
 from millpond.planner.pushdown import conjuncts
 from millpond.planner.residual import LEAF, replace_literals

@@ -8,10 +8,10 @@ from textwrap import dedent
 import pytest
 
 from millpond.errors import MillpondError
+from millpond.model.patterns import Pattern
 from millpond.planner.bound import BoundQuery
 from millpond.planner.explain import LEVELS, explain
 from millpond.planner.operators import operators_of
-from millpond.planner.patterns import Pattern
 
 Binding = Callable[[str], BoundQuery]
 

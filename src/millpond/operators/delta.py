@@ -1,0 +1,130 @@
+"""Deltas: what runs on the edges of a dataflow.
+
+A row of a delta is a row of the relation together with a weight w and an interval of time: it
+stands for w copies of the row from `at` on until before `until`,
+
+    R(τ) = sum of w over the rows with at ≤ τ < until.
+
+Both of the update-pattern paper's ways to delete are this one thing (Golab and Özsu, SIGMOD 2005,
+section 2.3). In the direct approach a row carries its expiration time `exp`: that is `until`. In
+the negative tuple approach it does not (`until` is END) and a negative tuple follows: a row of
+weight
+-1. A negative tuple for a row that does carry its expiration ends where the row would have ended,
+so that what it cancels is the rest of the row's life.
+
+INV-DELTA-1: the rows of a delta are in ascending order of `at`; every `at` lies in the instants the
+delta is about, every interval is non-empty, no weight is zero.
+INV-DELTA-2: what a delta says of R is exact at every instant. How a feed is cut into batches moves
+rows between deltas and never changes their sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.model.time import END
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Delta:
+    """Weighted rows with intervals of time.
+
+    Attributes:
+        rows: The rows; columns are known by position (`c0`, `c1`, …). Never without a column.
+        at: int64, the instant each begins to count.
+        until: int64, the instant each ceases to count; END: not known, or never.
+        weight: int64, how many copies, negative for a negative tuple.
+    """
+
+    rows: pa.RecordBatch
+    at: Ints
+    until: Ints
+    weight: Ints
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    @staticmethod
+    def empty(schema: pa.Schema) -> Delta:
+        none = np.empty(0, np.int64)
+        arrays = [pa.array([], f.type) for f in schema]
+        return Delta(pa.RecordBatch.from_arrays(arrays, schema=schema), none, none, none)
+
+    @staticmethod
+    def of(
+        rows: pa.RecordBatch, at: Ints, until: Ints | None = None, weight: Ints | None = None
+    ) -> Delta:
+        """A delta; by default of single rows whose end is not known."""
+        if until is None:
+            until = np.full(len(at), END, np.int64)
+        if weight is None:
+            weight = np.ones(len(at), np.int64)
+        return Delta(rows, at, until, weight)
+
+    @property
+    def is_explicit(self) -> bool:
+        """Whether no row carries its expiration: everything that leaves is a row of its own."""
+        return bool((self.until >= END).all())
+
+    def take(self, places: Ints) -> Delta:
+        return Delta(
+            self.rows.take(pa.array(places)),
+            self.at[places],
+            self.until[places],
+            self.weight[places],
+        )
+
+    def where(self, chosen: Bools) -> Delta:
+        """The rows where `chosen` is true."""
+        if chosen.all():
+            return self
+        return self.take(np.flatnonzero(chosen))
+
+    def slice(self, lo: int, hi: int) -> Delta:
+        """The rows [lo, hi), without copying."""
+        return Delta(
+            self.rows.slice(lo, hi - lo), self.at[lo:hi], self.until[lo:hi], self.weight[lo:hi]
+        )
+
+    def negated(self) -> Delta:
+        return Delta(self.rows, self.at, self.until, -self.weight)
+
+    def with_rows(self, rows: pa.RecordBatch) -> Delta:
+        """The same weights and intervals of other rows."""
+        return Delta(rows, self.at, self.until, self.weight)
+
+    def in_order(self) -> Delta:
+        """The rows in ascending order of `at`; those of one instant stay in their order."""
+        if len(self) < 2 or bool((self.at[1:] >= self.at[:-1]).all()):
+            return self
+        return self.take(np.argsort(self.at, kind="stable"))
+
+    @staticmethod
+    def together(deltas: Sequence[Delta]) -> Delta:
+        """The sum of deltas of one schema (at least one), in order."""
+        some = [d for d in deltas if len(d)] or list(deltas[:1])
+        if len(some) == 1:
+            return some[0]
+        return Delta(
+            pa.concat_batches([d.rows for d in some]),
+            np.concatenate([d.at for d in some]),
+            np.concatenate([d.until for d in some]),
+            np.concatenate([d.weight for d in some]),
+        ).in_order()
+
+
+def positional(types: Sequence[pa.DataType]) -> pa.Schema:
+    """The schema of an edge: its columns by position.
+
+    >>> positional([pa.int64()]).names
+    ['c0']
+    """
+    return pa.schema([pa.field(f"c{i}", type_) for i, type_ in enumerate(types)])

@@ -1,0 +1,120 @@
+"""The protocol of operators: what a plan asks a node, and what running it means.
+
+A plan is a tree (shared: a graph) of nodes. Whoever reads one (the planner, EXPLAIN, the runner,
+the tests) asks a node and never looks at its kind: its `key` says what it computes, so that equal
+parts of different queries are computed once; its `edge` says how its rows leave; `operator()`
+makes what computes it. Nodes are immutable and picklable. An operator is a function of its inputs'
+deltas and its own state, without clock, files or randomness; its state is picklable too, and can
+always be rebuilt by feeding a new operator from the beginning of what still matters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from millpond.model.patterns import Edge, Pattern
+from millpond.operators.delta import Delta
+
+
+class Scalars(Protocol):
+    """Evaluates scalar expressions as DuckDB means them; given to operators, who hold none."""
+
+    def compute(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[pa.Array]:
+        """The value of each expression (over columns `c0`, `c1`, …) for every row, in row order.
+
+        Raises:
+            MillpondError: POND-404, an expression failed on a row.
+        """
+        ...
+
+    def query(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:
+        """The rows of a query over named tables.
+
+        Raises:
+            MillpondError: POND-404, or POND-405 beyond a limit.
+        """
+        ...
+
+
+class Operator(Protocol):
+    """A node at work: the state it keeps and how it is advanced."""
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        """The node's delta for the instants after the last `upto` up to this one.
+
+        Every call gives all of the inputs' changes between the two, so what comes out is exact at
+        each of these instants however long or short the step is. It is called for every step,
+        with empty deltas too: time alone may change what the node gives.
+        """
+        ...
+
+    def size(self) -> int:
+        """Rows of state it keeps, for what EXPLAIN and the control tables show."""
+        ...
+
+
+class Node(ABC):
+    """What a plan knows of one operator.
+
+    Subclasses are frozen dataclasses with `eq=False`: two nodes are the same if their keys are.
+
+    Attributes:
+        inputs: The nodes whose deltas it reads.
+        schema: Its columns, named by position.
+        edge: When its rows leave.
+        name: What EXPLAIN calls it.
+        detail: What EXPLAIN says behind that.
+        state: The structure it keeps its state in, as EXPLAIN shows it; empty without one.
+        takes_expirations: Whether its inputs may carry expirations (`Delta.until`). If not, the
+            planner puts an `Expire` node below it, which turns them into negative tuples.
+        carries_expirations: Whether its own rows may carry them.
+    """
+
+    inputs: tuple[Node, ...] = ()
+    schema: pa.Schema
+    takes_expirations: bool = True
+
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    @property
+    def detail(self) -> str:
+        return ""
+
+    @property
+    def state(self) -> str:
+        return ""
+
+    @property
+    @abstractmethod
+    def edge(self) -> Edge: ...
+
+    @property
+    def pattern(self) -> Pattern:
+        return self.edge.pattern
+
+    @property
+    def carries_expirations(self) -> bool:
+        return self.takes_expirations and any(i.carries_expirations for i in self.inputs)
+
+    @property
+    @abstractmethod
+    def identity(self) -> tuple[Any, ...]:
+        """What distinguishes it among nodes of its class with the same inputs: plain values."""
+
+    @abstractmethod
+    def operator(self) -> Operator:
+        """A new operator, at the beginning of time."""
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for nodes that compute the same."""
+        text = repr((type(self).__qualname__, self.identity, [i.key for i in self.inputs]))
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
