@@ -86,15 +86,19 @@ def read_constant(node: exp.Expression) -> Constant:
     if isinstance(node, exp.Boolean) and not negative:
         return Constant("boolean", int(bool(node.this)))
     if isinstance(node, exp.Literal):
-        return _read_literal(node, negative)
+        return literal_constant(str(node.this), bool(node.is_string), negative)
     if negative or not isinstance(node, (exp.Cast, exp.Add, exp.Sub)):
         raise Unfolded
     return _read_expression(node)
 
 
-def _read_literal(node: exp.Literal, negative: bool) -> Constant:
-    text = str(node.this)
-    if node.is_string:
+def literal_constant(text: str, is_string: bool, negative: bool = False) -> Constant:
+    """The constant a literal of this text stands for, behind a minus if `negative`.
+
+    Raises:
+        Unfolded: it is not one of a kind that can be folded.
+    """
+    if is_string:
         if negative:
             raise Unfolded
         return Constant("string", text, text)

@@ -45,6 +45,8 @@ MAX_CLAUSES = 16
 MAX_CUTS = 4096
 
 Clause = tuple[tuple[str, ValueSet], ...]
+#: Clauses that are yet to be put together, and the texts of other factors.
+Clauses = tuple[list[dict[str, ValueSet]], list[str]]
 
 
 @dataclass(frozen=True)
@@ -91,10 +93,15 @@ def factorize(predicate: exp.Expression | None, schema: Schema) -> Factors:
     """
     if predicate is None:
         return Factors()
-    reader = _Reader(schema)
+    reader = Reader(schema)
+    return assemble(*clauses_of(reader.read(predicate, True), reader))
+
+
+def clauses_of(node: _Node, reader: Reader) -> Clauses:
+    """A predicate's clauses, and the texts of its other factors in the order written."""
     clauses: list[dict[str, ValueSet]] = []
     others: list[str] = []
-    for conjunct in _conjuncts(reader.read(predicate, True)):
+    for conjunct in _conjuncts(node):
         found = _normalise(conjunct)
         if found is None or any(None in clause for clause in found):
             text = conjunct.text(reader)
@@ -103,10 +110,10 @@ def factorize(predicate: exp.Expression | None, schema: Schema) -> Factors:
         for clause in found or ():
             if None not in clause:
                 clauses.append(clause)
-    return _assemble(clauses, others)
+    return clauses, others
 
 
-def _assemble(clauses: Iterable[dict[str, ValueSet]], others: list[str]) -> Factors:
+def assemble(clauses: Iterable[dict[str, ValueSet]], others: list[str]) -> Factors:
     """The canonical form: single-attribute clauses intersected, and clauses cut down by them."""
     sets: dict[str, ValueSet] = {}
     wide: list[dict[str, ValueSet]] = []
@@ -206,7 +213,7 @@ class _Node:
     source: exp.Expression
     positive: bool
 
-    def text(self, reader: _Reader) -> str:
+    def text(self, reader: Reader) -> str:
         tree = self.source.transform(reader.spell, copy=True)
         if not self.positive:
             tree = exp.Not(this=exp.Paren(this=tree))
@@ -251,7 +258,7 @@ def _conjuncts(node: _Node) -> list[_Node]:
     return [node]
 
 
-class _Reader:
+class Reader:
     """Reads a predicate tree; knows the schema."""
 
     def __init__(self, schema: Schema) -> None:
@@ -314,7 +321,7 @@ class _Reader:
             return self.between(node)
         if type(node) is exp.In:
             return self.membership(node)
-        if type(node) in _FLIPPED:
+        if type(node) in FLIPPED:
             return self.comparison(node)
         raise Unfolded
 
@@ -342,8 +349,8 @@ class _Reader:
         column, domain = self.operand(node.this)
         bounds = [read_constant(node.args["low"]), read_constant(node.args["high"])]
         low, high = keys_on(column.type, bounds)
-        least, below = _compared(domain, exp.GTE, low)
-        greatest, above = _compared(domain, exp.LTE, high)
+        least, below = compared(domain, exp.GTE, low)
+        greatest, above = compared(domain, exp.LTE, high)
         return column.name, least.intersection(greatest), below.union(above)
 
     def membership(self, node: exp.In) -> tuple[str, ValueSet, ValueSet]:
@@ -359,10 +366,10 @@ class _Reader:
         operator = type(node)
         left, right = node.this, node.args["expression"]
         if self.column(left) is None:
-            left, right, operator = right, left, _FLIPPED[operator]
+            left, right, operator = right, left, FLIPPED[operator]
         column, domain = self.operand(left)
         (place,) = keys_on(column.type, [read_constant(right)])
-        return column.name, *_compared(domain, operator, place)
+        return column.name, *compared(domain, operator, place)
 
     def prefix(self, node: exp.Like) -> tuple[str, ValueSet, ValueSet]:
         """`LIKE 'abc%'` and `LIKE 'abc'` are an interval and a point of the bytes' order."""
@@ -394,7 +401,7 @@ _OPERANDS = {"this", "expression", "expressions", "low", "high"}
 _PREFIX = re.compile(r"([^%_\\]*)(%*)", re.DOTALL)
 
 #: Comparisons, and what they are with their sides exchanged.
-_FLIPPED: dict[type, type] = {
+FLIPPED: dict[type, type] = {
     exp.EQ: exp.EQ,
     exp.NEQ: exp.NEQ,
     exp.LT: exp.GT,
@@ -406,7 +413,7 @@ _FLIPPED: dict[type, type] = {
 }
 
 
-def _compared(
+def compared(
     domain: Domain, operator: type, place: Cut | tuple[Cut, Cut] | None
 ) -> tuple[ValueSet, ValueSet]:
     """(TRUE set, FALSE set) of `column operator constant`, the constant at `place`."""

@@ -3,7 +3,7 @@
 Parsing and binding a query takes milliseconds; ten thousand standing queries usually have a few
 shapes. So a query that was bound becomes the template of its shape: the sequence of its tokens,
 with the constants that only ever are compared with something taken out ("lifted"). A new text of
-a known shape is bound by tokenizing it and noting its constants.
+a known shape is bound by noting its constants.
 
 Lifting is right because the binding of a comparison does not depend on a constant's value:
 
@@ -12,6 +12,13 @@ Lifting is right because the binding of a comparison does not depend on a consta
 - INV-TEMPLATE-2: constants in the same place of a shape are of the same kind, and a string that
   has to become another type is lifted only where its form shows that it can.
 - INV-TEMPLATE-3: every other constant is part of the template's key.
+
+Even tokenizing is saved where a text is, but for its constants, a text that was tokenized before
+(`_outline`):
+
+- INV-TEMPLATE-4: an outline is kept only of a text whose constants, as `_outline` finds them, are
+  its tokens of constants. What stands between them is equal in every text of the outline, and a
+  constant ends where it ends whatever it is, so the other tokens are equal too.
 
 Sharing a template is invisible: the bound query is equal to the one `bind` gives.
 """
@@ -53,6 +60,9 @@ _MOMENTS = {
 
 _ShapeKey = tuple[str, ...]
 
+#: A string, or a number that touches no name, point or sign of an exponent.
+_CONSTANT = re.compile(r"(?<![\w$])'(?:[^']|'')*'|(?<![\w$.])\d+(?:\.\d+)?(?![\w$.])")
+
 
 @dataclass(frozen=True, eq=False)
 class _Template:
@@ -89,6 +99,7 @@ class Binder:
     def __init__(self, catalog: Names) -> None:
         self._catalog = catalog
         self._shapes: dict[_ShapeKey, _Shape] = {}
+        self._outlines: dict[str, _ShapeKey] = {}
         self._filling = threading.Lock()
 
     def bind(self, text: str) -> BoundQuery:
@@ -97,17 +108,37 @@ class Binder:
         Raises:
             MillpondError: CQL-1xx, CQL-2xx or CQL-301, with its place in `text`.
         """
+        outline, values = _outline(text)
+        known = self._outlines.get(outline)
+        if known is not None and (bound := self._filled(known, values, text)) is not None:
+            return bound
         key, constants = _shape_of(tokenize(text))
+        bound = self._filled(key, [token.text for token in constants], text)
+        if bound is None:
+            binding = bind_with_definitions(parse_query(text), text, self._catalog)
+            self._keep(key, constants, binding)
+            bound = binding.query
+        if values == [token.text for token in constants] and _places(text) == [
+            (token.start, token.end + 1) for token in constants
+        ]:
+            self._keep_outline(outline, key)
+        return bound
+
+    def _filled(self, key: _ShapeKey, values: list[str], text: str) -> BoundQuery | None:
+        """The query of a known shape with these constants, if a template of it still holds."""
         shape = self._shapes.get(key)
-        if shape is not None and shape.fixed is not None:
-            template = shape.templates.get(tuple([constants[i].text for i in shape.fixed]))
-            if template is not None and self._is_current(template):
-                bound = _filled(template, text, constants)
-                if bound is not None:
-                    return bound
-        binding = bind_with_definitions(parse_query(text), text, self._catalog)
-        self._keep(key, constants, binding)
-        return binding.query
+        if shape is None or shape.fixed is None:
+            return None
+        template = shape.templates.get(tuple([values[i] for i in shape.fixed]))
+        if template is None or not self._is_current(template):
+            return None
+        return _filled(template, text, values)
+
+    def _keep_outline(self, outline: str, key: _ShapeKey) -> None:
+        with self._filling:
+            self._outlines[outline] = key
+            while len(self._outlines) > _MOST_SHAPES:
+                self._outlines.pop(next(iter(self._outlines)))
 
     def _is_current(self, template: _Template) -> bool:
         """Whether the names still mean what they meant when the template was made."""
@@ -163,6 +194,29 @@ def _shape_of(tokens: list[Token]) -> tuple[_ShapeKey, list[Token]]:
     return tuple(key), constants
 
 
+def _outline(text: str) -> tuple[str, list[str]]:
+    """The text with its constants replaced by their kinds, and the constants.
+
+    >>> _outline("SELECT a FROM s WHERE b > 60 AND c = 'it''s'")
+    ("SELECT a FROM s WHERE b > \\x00'i AND c = \\x00'", ['60', "it's"])
+    """
+    values: list[str] = []
+
+    def noted(match: re.Match[str]) -> str:
+        constant = match[0]
+        if constant[0] == "'":
+            values.append(constant[1:-1].replace("''", "'"))
+            return "\0'"
+        values.append(constant)
+        return "\0" + _number_kind(constant)
+
+    return _CONSTANT.sub(noted, text), values
+
+
+def _places(text: str) -> list[tuple[int, int]]:
+    return [match.span() for match in _CONSTANT.finditer(text)]
+
+
 def _number_kind(text: str) -> str:
     """What DuckDB would take a number for; long ones are a kind of their own.
 
@@ -176,11 +230,11 @@ def _number_kind(text: str) -> str:
     return "'f" if "e" in text or "E" in text else "'d"
 
 
-def _filled(template: _Template, text: str, constants: list[Token]) -> BoundQuery | None:
+def _filled(template: _Template, text: str, values: list[str]) -> BoundQuery | None:
     """The template with other constants, or None where a string has not the form it needs."""
     literals: dict[int, str] = {}
     for number, place, form in template.lifted:
-        value = constants[number].text
+        value = values[number]
         if form is not None and not form.fullmatch(value):
             return None
         literals[place] = value

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.engine.factor_templates import factor_template
 from millpond.engine.factors import Factors, factorize
 from millpond.engine.residual import Limits, Residual
 from millpond.engine.slices import take_slice
@@ -57,8 +58,12 @@ class Prepared:
 
 def leaf_factors(leaf: StreamLeaf, stream: StreamDef) -> Factors | None:
     """The factors a leaf is matched on; None when every element matches."""
-    predicate = leaf.predicate
-    return None if predicate is None else factorize(cast(exp.Expression, predicate), stream.schema)
+    shapes = tuple(s for s in (leaf.before_shape, leaf.pushed_shape) if s is not None)
+    if not shapes:
+        return None
+    if not leaf.literals:
+        return factorize(cast(exp.Expression, leaf.predicate), stream.schema)
+    return factor_template(shapes, stream.schema).fill(leaf.literals)
 
 
 def stream_of(version: Version, leaf: StreamLeaf) -> StreamDef:

@@ -189,3 +189,35 @@ def test_thousands_of_queries_of_a_shape_bind_quickly(names: Any) -> None:
     for text in texts:
         binder.bind(text)
     assert time.perf_counter() - start < 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT carrier FROM flights WHERE delay > 60 -- but not '7",
+        "SELECT carrier FROM flights WHERE delay > 60 /* 'x' 5 */",
+        "SELECT carrier AS \"5 'x'\" FROM flights WHERE delay > 60",
+        "SELECT carrier FROM flights WHERE origin = 'a--b' AND delay > 60",
+        "SELECT carrier FROM flights WHERE origin = 'JFK'AND delay>60",
+        "SELECT carrier FROM flights WHERE origin = '\\' AND delay > .5",
+    ],
+)
+def test_constants_among_comments_and_quoted_names(text: str, names: Any) -> None:
+    binder = Binder(names)
+    rng = random.Random(len(text))
+    for _ in range(20):
+        varied = _varied(text, rng)
+        assert _outcome(binder.bind, varied) == _outcome(
+            lambda t: bind(parse_query(t), t, names), varied
+        )
+
+
+def test_a_text_of_a_known_outline_is_not_tokenized(
+    names: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    binder = Binder(names)
+    binder.bind("SELECT carrier FROM flights WHERE delay > 60 AND origin = 'JFK'")
+    monkeypatch.setattr(templates, "tokenize", None)
+    text = "SELECT carrier FROM flights WHERE delay > 7 AND origin = 'it''s'"
+    bound = binder.bind(text)
+    assert bound.canonical == bind(parse_query(text), text, names).canonical
