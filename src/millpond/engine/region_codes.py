@@ -404,6 +404,21 @@ class Column:
             self._offsets = every[column.offset :]
         self._data = np.frombuffer(data if data is not None and data.size else b"\0", np.uint8)
 
+    @property
+    def nulls(self) -> npt.NDArray[np.bool_] | None:
+        """Where the column is NULL; None if nowhere."""
+        return self._nulls
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        """The values as int64 or float64; what stands for NULL is arbitrary. Not for texts."""
+        return self._values
+
+    @property
+    def texts(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+        """The bytes of all texts, and where each begins and the last ends."""
+        return self._data, self._offsets
+
     def code(self, coder: Coder, of_null: int, codes: Codes) -> None:
         """Writes every value's region, `of_null` for NULL."""
         if isinstance(coder, TextCoder):
