@@ -51,6 +51,9 @@ class Operator(Protocol):
         Every call gives all of the inputs' changes between the two, so what comes out is exact at
         each of these instants however long or short the step is. It is called for every step,
         with empty deltas too: time alone may change what the node gives.
+
+        Time begins at BEGINNING. What the node gives over empty inputs (the row of an aggregate
+        without groups) it gives in its first delta, with `at` = BEGINNING.
         """
         ...
 
@@ -108,6 +111,32 @@ class Node(ABC):
     @abstractmethod
     def identity(self) -> tuple[Any, ...]:
         """What distinguishes it among nodes of its class with the same inputs: plain values."""
+
+    @property
+    def feed(self) -> tuple[str, str, tuple[str, ...]] | None:
+        """For a source: 'stream' or 'relation', its name, and the columns it reads."""
+        return None
+
+    @property
+    def remembers(self) -> bool:
+        """Whether what it gives may depend on rows it was given before.
+
+        False of operators that take each row for itself; then rows that never leave need not be
+        fed again when a flow is rebuilt.
+        """
+        return True
+
+    @property
+    def is_window(self) -> bool:
+        """Whether it decides by their timestamps which elements of its input are rows."""
+        return False
+
+    def reach(self, at: int) -> int | None:
+        """For a window: the least timestamp of an element that may still matter after `at`.
+
+        None: there is none.
+        """
+        return None
 
     @abstractmethod
     def operator(self) -> Operator:

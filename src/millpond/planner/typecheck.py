@@ -25,7 +25,7 @@ class TypeCheck:
     """Binds SQL over the empty slices of one query's leaves; a context manager."""
 
     def __init__(self, leaves: Iterable[Leaf]) -> None:
-        self._session = _session()
+        self._session = session()
         for leaf in leaves:
             schema = leaf.definition.schema
             self._create(leaf.table, [(c, schema.find(c)) for c in leaf.columns()])
@@ -97,7 +97,7 @@ def _database() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _session() -> duckdb.DuckDBPyConnection:
+def session() -> duckdb.DuckDBPyConnection:
     """A connection of its own, so that its temporary tables are nobody else's."""
     with _lock:
         return _database().cursor()

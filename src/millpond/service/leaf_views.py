@@ -21,8 +21,8 @@ from millpond.engine.match import match
 from millpond.engine.matches import MatchReader
 from millpond.engine.query_stem import StemSnapshot
 from millpond.engine.scalar import ScalarEvaluator
-from millpond.engine.slices import sampled
 from millpond.errors import MillpondError
+from millpond.model.sampling import sampled
 from millpond.model.schema import Schema
 from millpond.runtime.tasks import failed_slots
 from millpond.state.arrow_file import global_seq, open_arrow

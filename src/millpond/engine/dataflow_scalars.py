@@ -1,0 +1,45 @@
+"""Scalar expressions and queries for operators, by the same DuckDB as everywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+import pyarrow as pa
+
+from millpond.engine.deadline import deadlines
+from millpond.engine.residual import Limits, Residual
+from millpond.engine.scalar import ScalarEvaluator
+from millpond.errors import MillpondError
+
+#: What one batch's expressions may take.
+_SECONDS = 60.0
+
+
+class DuckDBScalars:
+    """`operators.node.Scalars`, on this thread's connection."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._residual = Residual(limits)
+
+    def compute(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[pa.Array]:
+        items = ", ".join(f"({sql}\n) AS v{i}" for i, sql in enumerate(sqls))
+        connection = ScalarEvaluator.shared().connection
+        connection.register("edge_rows", rows)
+        try:
+            with deadlines.within(_SECONDS, connection.interrupt):
+                selected = connection.sql(f"SELECT {items} FROM edge_rows")
+                answer = selected.to_arrow_table()
+        except duckdb.Error as error:
+            raise MillpondError(
+                "POND-404",
+                "the query could not be evaluated",
+                detail=str(error).split("\n", 1)[0][:300],
+                hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
+            ) from error
+        finally:
+            connection.unregister("edge_rows")
+        return [column.combine_chunks() for column in answer.columns]
+
+    def query(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:
+        return self._residual.evaluate(sql, tables)

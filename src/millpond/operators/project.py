@@ -1,0 +1,86 @@
+"""Projection: other columns of the same rows (Update patterns, 2.1). Duplicates stay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.model.patterns import Edge
+from millpond.operators.delta import Delta, positional
+from millpond.operators.node import Node, Operator, Scalars
+
+
+@dataclass(frozen=True, eq=False)
+class Project(Node):
+    """Expressions (SQL over `c0`, `c1`, …) of its input's rows.
+
+    Attributes:
+        input: What is projected.
+        expressions: A column each; an int is the input's column of that place.
+        types: The columns' types.
+        text: The expressions as the query wrote them, for EXPLAIN.
+    """
+
+    input: Node
+    expressions: tuple[str | int, ...]
+    types: tuple[pa.DataType, ...]
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", (self.input,))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return positional(self.types)
+
+    @property
+    def name(self) -> str:
+        return "project"
+
+    @property
+    def detail(self) -> str:
+        return self.text
+
+    @property
+    def edge(self) -> Edge:
+        return self.input.edge
+
+    @property
+    def remembers(self) -> bool:
+        return False
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return self.expressions
+
+    def operator(self) -> Operator:
+        return Projection(self.expressions, self.schema)
+
+
+class Projection:
+    """`Project` at work."""
+
+    def __init__(self, expressions: tuple[str | int, ...], schema: pa.Schema) -> None:
+        self._expressions = expressions
+        self._computed = [e for e in expressions if isinstance(e, str)]
+        self._schema = schema
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        (delta,) = inputs
+        if not len(delta):
+            return Delta.empty(self._schema)
+        values = iter(scalars.compute(delta.rows, self._computed) if self._computed else ())
+        columns = [
+            delta.rows.column(e) if isinstance(e, int) else next(values) for e in self._expressions
+        ]
+        fitted = [
+            c if c.type == f.type else c.cast(f.type)
+            for c, f in zip(columns, self._schema, strict=True)
+        ]
+        return delta.with_rows(pa.RecordBatch.from_arrays(fitted, schema=self._schema))
+
+    def size(self) -> int:
+        return 0

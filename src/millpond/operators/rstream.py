@@ -1,0 +1,187 @@
+"""RSTREAM: the whole relation at every instant at which something comes (SEMANTICS, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.model.patterns import MONOTONIC, Edge
+from millpond.operators.bag import Bag
+from millpond.operators.delta import Delta, Ints, positional
+from millpond.operators.node import Node, Operator, Scalars
+
+_TICK = positional([pa.bool_()])
+
+
+@dataclass(frozen=True, eq=False)
+class Instants(Node):
+    """The instants at which its input changes by a row of its own: elements, updates."""
+
+    input: Node
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", (self.input,))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return _TICK
+
+    @property
+    def name(self) -> str:
+        return "instants"
+
+    @property
+    def edge(self) -> Edge:
+        return MONOTONIC
+
+    @property
+    def is_window(self) -> bool:
+        return True
+
+    def reach(self, at: int) -> int | None:
+        return at + 1
+
+    @property
+    def carries_expirations(self) -> bool:
+        return False
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return ()
+
+    def operator(self) -> Operator:
+        return _Instants()
+
+
+class _Instants:
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        return _ticks(np.unique(inputs[0].at))
+
+    def size(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True, eq=False)
+class Boundaries(Node):
+    """The boundaries of a SLIDE window that has rows just before or just after them."""
+
+    input: Node
+    slide: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", (self.input,))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return _TICK
+
+    @property
+    def name(self) -> str:
+        return "boundaries"
+
+    @property
+    def edge(self) -> Edge:
+        return MONOTONIC
+
+    @property
+    def carries_expirations(self) -> bool:
+        return False
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return (self.slide,)
+
+    def operator(self) -> Operator:
+        return _Boundaries(self.slide)
+
+
+class _Boundaries:
+    """Keeps how far the rows it has seen reach: between its first and last boundary a row is in."""
+
+    def __init__(self, slide: int) -> None:
+        self._slide = slide
+        self._ahead: list[tuple[int, int]] = []
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        (delta,) = inputs
+        spans = {*self._ahead, *zip(delta.at.tolist(), delta.until.tolist(), strict=True)}
+        found = [np.arange(lo, min(hi, upto) + 1, self._slide) for lo, hi in spans]
+        after = (upto // self._slide + 1) * self._slide
+        rest = [hi for _, hi in spans if hi >= after]
+        self._ahead = [(after, max(rest))] if rest else []
+        return _ticks(np.unique(np.concatenate(found)) if found else np.empty(0, np.int64))
+
+    def size(self) -> int:
+        return len(self._ahead)
+
+
+@dataclass(frozen=True, eq=False)
+class RStream(Node):
+    """All rows of a relation at every instant its ticks name, as elements of a stream.
+
+    Attributes:
+        relation: The relation.
+        ticks: What names instants.
+    """
+
+    relation: Node
+    ticks: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", (self.relation, *self.ticks))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.relation.schema
+
+    @property
+    def name(self) -> str:
+        return "rstream"
+
+    @property
+    def state(self) -> str:
+        return "the relation's rows"
+
+    @property
+    def edge(self) -> Edge:
+        return MONOTONIC
+
+    @property
+    def carries_expirations(self) -> bool:
+        return False
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return ()
+
+    def operator(self) -> Operator:
+        return _RStream(self.relation.schema)
+
+
+class _RStream:
+    def __init__(self, schema: pa.Schema) -> None:
+        self._bag = Bag(schema)
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        relation, *ticks = inputs
+        self._bag.take_in(relation, upto)
+        instants = np.unique(np.concatenate([tick.at for tick in ticks]))
+        parts = [relation.slice(0, 0)]
+        for instant in instants.tolist():
+            rows = self._bag.at(instant)
+            if rows.num_rows:
+                parts.append(Delta.of(rows, np.full(rows.num_rows, instant, np.int64)))
+        self._bag.forget(upto)
+        return Delta.together(parts)
+
+    def size(self) -> int:
+        return self._bag.size()
+
+
+def _ticks(instants: Ints) -> Delta:
+    column = pa.array(np.ones(len(instants), bool))
+    return Delta.of(pa.RecordBatch.from_arrays([column], schema=_TICK), instants)

@@ -1,0 +1,77 @@
+"""A sample of a stream's elements: a fixed choice, made before any window (SEMANTICS, section
+2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.model.patterns import Edge
+from millpond.model.sampling import sampled
+from millpond.operators.delta import Delta
+from millpond.operators.node import Node, Operator, Scalars
+
+
+@dataclass(frozen=True, eq=False)
+class Sample(Node):
+    """The elements a sample keeps.
+
+    Attributes:
+        input: A stream's elements.
+        seed: What the choice depends on besides the element.
+        percent: How many it keeps, about.
+        sequence: The place of the column that holds the arrival sequence.
+    """
+
+    input: Node
+    seed: int
+    percent: float
+    sequence: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", (self.input,))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.input.schema
+
+    @property
+    def name(self) -> str:
+        return "sample"
+
+    @property
+    def detail(self) -> str:
+        return f"{self.percent:g} %"
+
+    @property
+    def edge(self) -> Edge:
+        return self.input.edge
+
+    @property
+    def remembers(self) -> bool:
+        return False
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return (self.seed, self.percent, self.sequence)
+
+    def operator(self) -> Operator:
+        return Sampling(self.seed, self.percent, self.sequence)
+
+
+class Sampling:
+    """`Sample` at work."""
+
+    def __init__(self, seed: int, percent: float, sequence: int) -> None:
+        self._seed, self._percent, self._sequence = seed, percent, sequence
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        (delta,) = inputs
+        numbers = delta.rows.column(self._sequence).to_numpy(zero_copy_only=False)
+        return delta.where(sampled(self._seed, numbers, self._percent))
+
+    def size(self) -> int:
+        return 0

@@ -1,0 +1,79 @@
+"""Selection: the rows for which a predicate is true, as long as they live (Update patterns,
+2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.model.patterns import Edge
+from millpond.operators.delta import Delta
+from millpond.operators.node import Node, Operator, Scalars
+
+
+@dataclass(frozen=True, eq=False)
+class Select(Node):
+    """The rows of its input for which every predicate (SQL over `c0`, `c1`, …) is true.
+
+    Attributes:
+        input: What is selected from.
+        predicates: Conjuncts; their order means nothing.
+        text: The predicates as the query wrote them, for EXPLAIN.
+    """
+
+    input: Node
+    predicates: tuple[str, ...]
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", (self.input,))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.input.schema
+
+    @property
+    def name(self) -> str:
+        return "select"
+
+    @property
+    def detail(self) -> str:
+        return self.text
+
+    @property
+    def edge(self) -> Edge:
+        return self.input.edge
+
+    @property
+    def remembers(self) -> bool:
+        return False
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return tuple(sorted(set(self.predicates)))
+
+    def operator(self) -> Operator:
+        return Selection(self.predicates)
+
+
+class Selection:
+    """`Select` at work."""
+
+    def __init__(self, predicates: tuple[str, ...]) -> None:
+        # One expression: a conjunct may guard another, and AND is what the query wrote.
+        self._sql = " AND ".join(f"({p}\n)" for p in predicates)
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        (delta,) = inputs
+        if not len(delta):
+            return delta
+        (found,) = scalars.compute(delta.rows, [f"CAST(({self._sql}) AS BOOLEAN)"])
+        chosen = found.fill_null(False).to_numpy(zero_copy_only=False)
+        return delta.where(np.asarray(chosen, bool))
+
+    def size(self) -> int:
+        return 0

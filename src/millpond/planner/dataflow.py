@@ -1,0 +1,184 @@
+"""From a bound query to a dataflow: which operators compute its changes, and over what.
+
+A plan is a graph of nodes (`operators/node.py`) with one root. Equal parts of different plans have
+equal keys, whatever their queries call things, so that a runner computes them once. What has no
+incremental operators becomes one node that answers the query anew at every change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.model.schema import Schema
+from millpond.model.windows import Range
+from millpond.operators.expire import Expire
+from millpond.operators.node import Node
+from millpond.operators.reevaluate import Reevaluate
+from millpond.operators.rstream import Boundaries, Instants, RStream
+from millpond.operators.source import SEQUENCE, TIMESTAMP, StreamSource
+from millpond.planner.bound import BoundQuery
+from millpond.planner.dataflow_leaves import relation_node, stream_node
+from millpond.planner.dataflow_types import answer_types
+from millpond.planner.names import Names
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How a query's changes are computed.
+
+    Attributes:
+        root: What gives R's changes, all of them explicit.
+        output: The answer's columns.
+        to_stream: None for the changes of a relation-valued query; else 'istream', 'dstream' or
+            'rstream', whose elements are given with the sign +.
+        fallback: Why a part of it is answered anew at every change; None if none is.
+    """
+
+    root: Node
+    output: Schema
+    to_stream: str | None = None
+    fallback: str | None = None
+
+    @cached_property
+    def key(self) -> str:
+        """The sink's key: equal for queries whose changes are the same rows of the same names."""
+        names = ",".join(self.output.names)
+        return f"{self.root.key}:{self.to_stream or 'changes'}:{names}"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its deltas: `__at`, `__sign` and the answer's."""
+        fields = [pa.field("__at", pa.int64()), pa.field("__sign", pa.int8())]
+        for name, column in zip(self.output.names, self.root.schema, strict=True):
+            fields.append(pa.field(name, column.type))
+        return pa.schema(fields)
+
+    @property
+    def needs(self) -> dict[str, tuple[str, ...]]:
+        """For each stream, the columns its feed must have beside `__ts` and `__seq`."""
+        return self._needs("stream")
+
+    @property
+    def relations(self) -> dict[str, tuple[str, ...]]:
+        """For each relation, the columns its feed must have beside `__at` and `__sign`."""
+        return self._needs("relation")
+
+    def _needs(self, wanted: str) -> dict[str, tuple[str, ...]]:
+        found: dict[str, dict[str, None]] = {}
+        for node in self.nodes():
+            if node.feed is not None and node.feed[0] == wanted:
+                _, name, columns = node.feed
+                own = found.setdefault(name, {})
+                own.update(dict.fromkeys(c for c in columns if c not in (SEQUENCE, TIMESTAMP)))
+        return {name: tuple(columns) for name, columns in found.items()}
+
+    def reach(self, at: int) -> dict[str, int | None]:
+        """For each stream the least timestamp of an element that still matters after an instant.
+
+        A flow that was fed everything from there on up to `at` goes on as one that was fed
+        everything. None: every element matters.
+        """
+        found: dict[str, int | None] = {}
+        # A row that never leaves matters to nobody who takes each row for itself.
+        stack: list[tuple[Node, bool, int | None]] = [(self.root, False, at + 1)]
+        seen: set[tuple[str, bool, int | None]] = set()
+        while stack:
+            node, remembered, low = stack.pop()
+            if (node.key, remembered, low) in seen:
+                continue
+            seen.add((node.key, remembered, low))
+            if node.feed is not None:
+                kind, name, _ = node.feed
+                if kind == "stream":
+                    known = found.get(name, low)
+                    found[name] = None if low is None or known is None else min(low, known)
+                continue
+            if node.is_window:
+                low = node.reach(at)
+                if low is None and not remembered:
+                    low = at + 1
+            elif node.remembers:
+                remembered, low = True, None
+            stack += [(i, remembered, low) for i in node.inputs]
+        return found
+
+    def nodes(self) -> Iterator[Node]:
+        """Every node once, inputs before those that read them."""
+        yield from in_order([self.root])
+
+
+def in_order(roots: list[Node]) -> Iterator[Node]:
+    """The nodes below some, each key once, inputs before those that read them."""
+    done: set[str] = set()
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, is_ready = stack.pop()
+        if node.key in done:
+            continue
+        if is_ready:
+            done.add(node.key)
+            yield node
+        else:
+            stack.append((node, True))
+            stack += [(i, False) for i in reversed(node.inputs)]
+
+
+def plan_changes(bound: BoundQuery, catalog: Names, *, seed: int = 0) -> Plan:
+    """Plans the changes of a bound query.
+
+    Args:
+        bound: The query.
+        catalog: What it was bound with.
+        seed: Of its samples; the n-th leaf's is seed + n.
+    """
+    leaves: dict[str, Node] = {}
+    for number, leaf in enumerate(bound.streams):
+        definition = catalog.find(leaf.stream)
+        assert isinstance(definition, StreamDef)
+        leaves[leaf.table] = stream_node(leaf, definition, seed + number)
+    for relation in bound.relations:
+        declared = catalog.find(relation.relation)
+        assert isinstance(declared, RelationDef)
+        leaves[relation.table] = relation_node(relation, declared)
+    columns = {f.table: f.columns for f in bound.streams}
+    columns.update({f.table: f.columns for f in bound.relations})
+    tables = tuple((name, columns[name]) for name in leaves)
+    types = answer_types(bound.residual_sql, tables, [n.schema for n in leaves.values()])
+    reason = "no incremental operators for this query"
+    root: Node = Reevaluate(tuple(leaves.values()), tables, bound.residual_sql, types, reason)
+    root = explicit(root)
+    if bound.to_stream == "rstream":
+        root = RStream(root, _ticks(bound, catalog))
+    return Plan(root, bound.output, bound.to_stream, reason)
+
+
+def _ticks(bound: BoundQuery, catalog: Names) -> tuple[Node, ...]:
+    """When RSTREAM gives its relation: at elements, updates, and boundaries of SLIDE windows."""
+    found: dict[str, Node] = {}
+    for leaf in bound.streams:
+        elements: Node = StreamSource(leaf.stream, (TIMESTAMP,), (pa.int64(),))
+        ticks: list[Node] = [Instants(elements)]
+        if isinstance(leaf.window, Range) and leaf.window.slide is not None:
+            definition = catalog.find(leaf.stream)
+            assert isinstance(definition, StreamDef)
+            # The window as it is written: what the rest of the query selects is not its matter.
+            ticks.append(
+                Boundaries(stream_node(leaf, definition, 0, whole=True), leaf.window.slide)
+            )
+        found.update({tick.key: tick for tick in ticks})
+    for relation in bound.relations:
+        declared = catalog.find(relation.relation)
+        assert isinstance(declared, RelationDef)
+        tick = Instants(relation_node(relation, declared))
+        found[tick.key] = tick
+    return tuple(found.values())
+
+
+def explicit(node: Node) -> Node:
+    """The node, with a negative tuple for each row that leaves."""
+    return Expire(node) if node.carries_expirations else node

@@ -1,0 +1,107 @@
+"""Occurrences of streams and relations as the bottom of a dataflow: source, selection, window.
+
+Everything that looks at an element alone (the predicate in the window's brackets, the conjuncts
+that were pushed down, the sample) is done before the window, where it is done once for an element
+and not again when it leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.cql.dialect import print_query, to_duckdb
+from millpond.model.schema import Schema, arrow_type
+from millpond.model.windows import Rows
+from millpond.operators.node import Node
+from millpond.operators.project import Project
+from millpond.operators.rows import RowsWindow
+from millpond.operators.sample import Sample
+from millpond.operators.select import Select
+from millpond.operators.source import SEQUENCE, TIMESTAMP, RelationSource, StreamSource
+from millpond.operators.window import TimeWindow
+from millpond.planner.bound import RelationLeaf, StreamLeaf
+from millpond.planner.operators import window_text
+from millpond.planner.pushdown import conjuncts
+
+
+def stream_node(
+    leaf: StreamLeaf,
+    definition: StreamDef,
+    seed: int,
+    *,
+    with_timestamp: bool = False,
+    whole: bool = False,
+) -> Node:
+    """What an occurrence of a stream is at an instant, with the columns of its slice.
+
+    Args:
+        leaf: The occurrence.
+        definition: Its stream.
+        seed: Of its sample.
+        with_timestamp: Whether each row has its element's timestamp (int64) as one more column.
+        whole: Whether it is the window as written, without the conjuncts that were pushed down.
+    """
+    schema = definition.schema
+    before = list(conjuncts(leaf.before)) if leaf.before is not None else []
+    pushed = list(conjuncts(leaf.pushed)) if leaf.pushed is not None and not whole else []
+    by = leaf.window.by if isinstance(leaf.window, Rows) else ()
+    wanted = {name.lower() for name in (*leaf.columns, *by)}
+    wanted |= {c.name.lower() for p in (*before, *pushed) for c in p.find_all(exp.Column)}
+    columns = tuple(n for n in schema.names if n.lower() in wanted)
+    if with_timestamp:
+        columns += (TIMESTAMP,)
+    if leaf.sample is not None:
+        columns += (SEQUENCE,)
+    node: Node = StreamSource(leaf.stream, columns, tuple(_type(schema, c) for c in columns))
+    places = {name.lower(): place for place, name in enumerate(columns)}
+    if predicates := [*before, *pushed]:
+        node = Select(
+            node,
+            tuple(dict.fromkeys(positional_sql(p, places) for p in predicates)),
+            " AND ".join(dict.fromkeys(print_query(p).strip() for p in predicates)),
+        )
+    if leaf.sample is not None:
+        node = Sample(node, seed, leaf.sample, places[SEQUENCE])
+    if isinstance(leaf.window, Rows):
+        counted = tuple(places[name.lower()] for name in by)
+        node = RowsWindow(node, leaf.window.count, counted, window_text(leaf.window))
+    else:
+        node = TimeWindow(node, leaf.window, window_text(leaf.window))
+    shown = [*leaf.columns, *([TIMESTAMP] if with_timestamp else [])]
+    return chosen(node, [places[name.lower()] for name in shown], shown)
+
+
+def relation_node(leaf: RelationLeaf, definition: RelationDef) -> Node:
+    """What an occurrence of a relation is at an instant."""
+    types = tuple(_type(definition.schema, c) for c in leaf.columns)
+    return RelationSource(leaf.relation, leaf.columns, types)
+
+
+def chosen(node: Node, places: Sequence[int], names: Sequence[str] = ()) -> Node:
+    """The node with the columns of these places only, in their order."""
+    if list(places) == list(range(len(node.schema))):
+        return node
+    types = tuple(node.schema.field(p).type for p in places)
+    return Project(node, tuple(places), types, ", ".join(names))
+
+
+def positional_sql(predicate: exp.Expr, places: dict[str, int]) -> str:
+    """An expression over bare columns as DuckDB's SQL over `c0`, `c1`, …."""
+    copied = predicate.copy()
+    holder = exp.Paren(this=copied)
+    for column in list(holder.find_all(exp.Column)):
+        place = places[column.name.lower()]
+        column.replace(exp.Column(this=exp.Identifier(this=f"c{place}", quoted=False)))
+    return to_duckdb(holder.this)
+
+
+def _type(schema: Schema, name: str) -> pa.DataType:
+    if name in (SEQUENCE, TIMESTAMP):
+        return pa.int64()
+    field = schema.find(name)
+    assert field is not None
+    return arrow_type(field.type)
