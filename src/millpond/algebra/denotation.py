@@ -23,7 +23,7 @@ from sqlglot import exp
 
 from millpond.algebra.contents import Element, contents
 from millpond.algebra.history import StreamHistory
-from millpond.algebra.relations import RelationHistory
+from millpond.algebra.relations import RelationHistory, Version
 from millpond.algebra.session import load, session
 from millpond.catalog.objects import REJECTS_SCHEMA
 from millpond.cql import to_duckdb
@@ -75,6 +75,25 @@ class World:
 
 
 @dataclass(frozen=True)
+class Occurrence:
+    """One occurrence of a stream or relation in a query, with all its history.
+
+    Attributes:
+        name: Its lower-case name.
+        window: None for a relation.
+        everything: A stream's elements.
+        elements: Those of them that satisfy the predicate in the window's brackets.
+        versions: A relation's rows and when they are its rows.
+    """
+
+    name: str
+    window: Window | None
+    everything: tuple[Element, ...] = ()
+    elements: tuple[Element, ...] = ()
+    versions: tuple[Version, ...] = ()
+
+
+@dataclass(frozen=True)
 class Denotation:
     """R(τ): the rows, the instant, and whether they can still change.
 
@@ -106,7 +125,7 @@ def denote(
     occurrences = list(_occurrences(world, tree))
     streams = [name for name, _ in occurrences if name not in world.relations]
     instant = Instant(at) if at is not None else _now(world, streams)
-    final = all(instant < _heartbeat(world, name) for name in streams)
+    final = all(instant < heartbeat(world, name) for name in streams)
     reach: dict[str, int | None] = {}
     with session() as connection:
         for number, (name, table) in enumerate(occurrences):
@@ -131,6 +150,25 @@ def denote(
         answer = connection.sql(to_duckdb(tree)).to_arrow_table()
         answer = answer.rename_columns(_distinct(answer.column_names))
     return Denotation(answer, instant, final, reach)
+
+
+def occurrences(world: World, query: exp.Expression) -> Iterator[Occurrence]:
+    """Every occurrence of a stream or relation in a query.
+
+    Raises:
+        OutsideTheOracle: the query uses something that is not defined.
+    """
+    for name, table in _occurrences(world, query.copy()):
+        if name in world.relations:
+            yield Occurrence(name, None, versions=tuple(world.relations[name].versions))
+            continue
+        elements, schema = _stream(world, name)
+        window, before = _window(table, schema)
+        satisfying = elements
+        if before is not None:
+            with session() as connection:
+                satisfying = _satisfying(connection, schema, elements, before, table)
+        yield Occurrence(name, window, tuple(elements), tuple(satisfying))
 
 
 def _widen(reach: dict[str, int | None], name: str, low: int | None) -> None:
@@ -191,7 +229,8 @@ def _now(world: World, streams: list[str]) -> Instant:
     return max((g for g in greatest if g is not None), default=BEGINNING)
 
 
-def _heartbeat(world: World, name: str) -> Instant:
+def heartbeat(world: World, name: str) -> Instant:
+    """The heartbeat of a stream, or of a stream's rejects."""
     if name.endswith(REJECTS):
         return Instant(world.clock)
     return world.streams[name].heartbeat(world.clock)

@@ -107,9 +107,22 @@ class Plan:
             stack += [(i, remembered, low) for i in node.inputs]
         return found
 
+    @property
+    def explained(self) -> str:
+        """The plan as indented text: operators, patterns of their edges, structures of state."""
+        return "\n".join(_explained(self.root, 0))
+
     def nodes(self) -> Iterator[Node]:
         """Every node once, inputs before those that read them."""
         yield from in_order([self.root])
+
+
+def _explained(node: Node, depth: int) -> Iterator[str]:
+    detail = f" {node.detail}" if node.detail else ""
+    state = f", state: {node.state}" if node.state else ""
+    yield f"{'  ' * depth}{node.name}{detail}  ({node.pattern.name}{state})"
+    for below in node.inputs:
+        yield from _explained(below, depth + 1)
 
 
 def in_order(roots: list[Node]) -> Iterator[Node]:

@@ -1,0 +1,176 @@
+"""What changes a query has: SEMANTICS section 4, computed as it is written.
+
+    ISTREAM(R)(τ) = R(τ) − R(τ⁻),    DSTREAM(R)(τ) = R(τ⁻) − R(τ)
+
+with the bags of the denotation at every instant and the one before it. R can only change at an
+instant at which an element comes or leaves, a window slides or a relation is updated; these are
+collected from the query's windows and the whole history, too many rather than too few, and each is
+looked at by computing R twice. Nothing of the engine, the operators or the planner is used.
+
+Before the beginning of time there is nothing: R is empty there, whatever the query.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlglot import exp
+
+from millpond.algebra.contents import Element, contents
+from millpond.algebra.denotation import Occurrence, World, denote, heartbeat, occurrences
+from millpond.cql.nodes import RelationToStream
+from millpond.model.time import BEGINNING, END
+from millpond.model.windows import Now, Period, Range, Window
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A row that came (+1) or left (-1) at an instant; an element of a stream always came."""
+
+    at: int
+    sign: int
+    row: Row
+
+
+def changes(world: World, query: exp.Expression, after: int, upto: int) -> list[Change]:
+    """The changes of a query at the instants in (after, upto], in canonical order.
+
+    By instant; within one all -1 before all +1; then by the rows' values, NULLs last.
+
+    Raises:
+        OutsideTheOracle: the query uses something the denotation does not define.
+    """
+    operator = None
+    if isinstance(query, RelationToStream):
+        operator, query = str(query.args["kind"]).lower(), query.this
+    found: list[Change] = []
+    leaves = list(occurrences(world, query))
+    candidates = {BEGINNING} | {i for leaf in leaves for i in _moments(leaf)}
+    told = {i for leaf in leaves for i in _arrivals(leaf)}
+    for at in sorted(i for i in candidates | told if after < i <= upto):
+        now = _bag(world, query, at)
+        if operator == "rstream":
+            found += _changes(at, 1, now) if at in told else []
+            continue
+        before = _bag(world, query, at - 1) if at > BEGINNING else Counter()
+        if operator != "istream":
+            found += _changes(at, -1 if operator is None else 1, before - now)
+        if operator != "dstream":
+            found += _changes(at, 1, now - before)
+    return found
+
+
+def final_upto(world: World, query: exp.Expression) -> int:
+    """The last instant that is final for a query: until then its changes are never revised."""
+    beats = [heartbeat(world, o.name) for o in occurrences(world, query) if o.window is not None]
+    return min(beats, default=END) - 1
+
+
+def _changes(at: int, sign: int, rows: Counter[Row]) -> list[Change]:
+    return [Change(at, sign, row) for row in sorted(rows.elements(), key=canonical)]
+
+
+def _bag(world: World, query: exp.Expression, at: int) -> Counter[Row]:
+    table = denote(world, query, at).table
+    columns = [column.to_pylist() for column in table.columns]
+    return Counter(tuple(map(normal, row)) for row in zip(*columns, strict=True))
+
+
+class _NotANumber(float):
+    """NaN as SQL has it: equal to itself."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float) and math.isnan(other)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def normal(value: Any) -> Any:
+    """A value that is equal to those SQL finds equal: one NaN, one zero."""
+    if isinstance(value, float):
+        return _NotANumber("nan") if math.isnan(value) else value + 0.0
+    if isinstance(value, list):
+        return tuple(map(normal, value))
+    if isinstance(value, dict):
+        return tuple((key, normal(inner)) for key, inner in value.items())
+    return value
+
+
+def canonical(row: Row) -> tuple[Any, ...]:
+    """What rows are ordered by: each value in turn, NULLs last, NaNs before them.
+
+    >>> sorted([(None,), (float("nan"),), (2.0,), (1.0,)], key=canonical)[:2]
+    [(1.0,), (2.0,)]
+    """
+    return tuple(map(_ordered, row))
+
+
+def _ordered(value: Any) -> tuple[int, Any]:
+    if value is None:
+        return (2, 0)
+    if isinstance(value, float) and math.isnan(value):
+        return (1, 0)
+    if isinstance(value, str):
+        return (0, value.encode())
+    if isinstance(value, datetime):
+        return (0, value.replace(tzinfo=None))
+    if isinstance(value, tuple):
+        return (0, repr(value))
+    return (0, value)
+
+
+# -- instants --------------------------------------------------------------------------------------
+
+
+def _moments(leaf: Occurrence) -> Iterator[int]:
+    """The instants at which an occurrence's bag can change."""
+    if leaf.window is None:
+        yield from _arrivals(leaf)
+        return
+    for element in leaf.elements:
+        yield from _life(leaf.window, element.at, leaf.elements)
+
+
+def _life(window: Window, t: int, elements: Iterable[Element]) -> Iterator[int]:
+    """When an element of timestamp t can enter a window, and leave it."""
+    yield t
+    match window:
+        case Range(size, None):
+            yield t + size
+        case Range(size, slide):
+            assert slide is not None
+            yield -(-t // slide) * slide
+            yield -(-(t + size) // slide) * slide
+        case Now():
+            yield t + 1
+        case Period(begin, end):
+            if end.offset is not None:
+                yield t - end.offset
+            if begin.offset is not None:
+                yield t - begin.offset + 1
+
+
+def _arrivals(leaf: Occurrence) -> Iterator[int]:
+    """The instants at which RSTREAM gives its relation, as far as one occurrence goes."""
+    if leaf.window is None:
+        for version in leaf.versions:
+            yield from (version.begin, version.end)
+        return
+    yield from (element.at for element in leaf.everything)
+    if isinstance(leaf.window, Range) and (slide := leaf.window.slide) is not None:
+        stamps = [element.at for element in leaf.elements]
+        if not stamps:
+            return
+        last = max(stamps) + leaf.window.size + slide
+        for boundary in range(-(-min(stamps) // slide) * slide, last + 1, slide):
+            around = (boundary - 1, boundary)
+            if any(contents(leaf.window, leaf.elements, at) for at in around):
+                yield boundary

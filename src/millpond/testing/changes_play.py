@@ -1,0 +1,150 @@
+"""Plays a history through a dataflow, cut as one likes, and holds its changes to the oracle's."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.algebra.changes import Change, changes, normal
+from millpond.algebra.denotation import World
+from millpond.catalog.objects import Definition
+from millpond.cql import parse_query
+from millpond.engine.dataflow import Dataflow
+from millpond.model.time import BEGINNING, END
+from millpond.planner.bind import bind
+from millpond.planner.dataflow import Plan, plan_changes
+
+#: The instant before the beginning of time: from here on, changes add up to the relation.
+BEFORE = BEGINNING - 1
+
+
+@dataclass(frozen=True)
+class WorldNames:
+    """The oracle's world as a catalog to bind against."""
+
+    world: World
+
+    def find(self, name: str) -> Definition | None:
+        lower = name.lower()
+        if lower in self.world.relations:
+            return self.world.relations[lower].definition
+        stream = self.world.streams.get(lower.removesuffix("$rejects"))
+        if stream is None:
+            return None
+        rejects = lower.endswith("$rejects")
+        return stream.definition.rejects() if rejects else stream.definition
+
+    def names(self) -> list[str]:
+        return [*self.world.streams, *self.world.relations]
+
+
+def planned(world: World, text: str, **options: Any) -> Plan:
+    """The plan of a query's changes."""
+    names = WorldNames(world)
+    return plan_changes(bind(parse_query(text), text, names), names, **options)
+
+
+def feeds(world: World, flow: Dataflow, after: int, upto: int) -> dict[str, pa.Table]:
+    """What a flow must be fed to advance from one instant to another."""
+    found = {}
+    for name, columns in flow.needs.items():
+        history = world.streams[name.lower().removesuffix("$rejects")]
+        is_rejects = name.lower().endswith("$rejects")
+        elements = history.rejects if is_rejects else history.elements
+        some = [e for e in elements if after < e.at <= upto]
+        some.sort(key=lambda e: (e.at, e.seq))
+        definition = WorldNames(world).find(name)
+        assert definition is not None
+        rows = [{"__ts": e.at, "__seq": e.seq, **e.row} for e in some]
+        stamps = [pa.field("__ts", pa.int64()), pa.field("__seq", pa.int64())]
+        found[name] = _table(rows, stamps, definition, columns)
+    for name, columns in flow.relations.items():
+        relation = world.relations[name.lower()]
+        moves = [(v.begin, 1, v.row) for v in relation.versions]
+        moves += [(v.end, -1, v.row) for v in relation.versions if v.end < END]
+        moves = [move for move in moves if after < move[0] <= upto]
+        moves.sort(key=lambda move: move[0])
+        rows = [{"__at": at, "__sign": sign, **row} for at, sign, row in moves]
+        stamps = [pa.field("__at", pa.int64()), pa.field("__sign", pa.int8())]
+        found[name] = _table(rows, stamps, relation.definition, columns)
+    return found
+
+
+def _table(
+    rows: list[dict[str, Any]], stamps: list[pa.Field], definition: Any, columns: Sequence[str]
+) -> pa.Table:
+    declared = definition.schema.to_arrow()
+    schema = pa.schema([*stamps, *(declared.field(name) for name in columns)])
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def run(
+    world: World, plans: Sequence[Plan], cuts: Iterable[int], *, pickled: bool = False
+) -> tuple[dict[str, list[Change]], Dataflow]:
+    """Advances a flow of plans from the beginning of time to each cut in turn.
+
+    Args:
+        world: The history.
+        plans: What to run.
+        cuts: Ascending instants; the last is as far as it goes.
+        pickled: Whether the flow is pickled and read back between any two steps.
+
+    Raises:
+        AssertionError: a plan gave up.
+    """
+    flow = Dataflow(*plans, since=BEFORE)
+    given: dict[str, list[Change]] = {plan.key: [] for plan in plans}
+    for cut in cuts:
+        fed = feeds(world, flow, flow.position, cut)
+        for key, table in flow.advance(fed, cut).items():
+            given[key] += as_changes(table)
+        assert not flow.failed, flow.failed
+        if pickled:
+            flow = pickle.loads(pickle.dumps(flow))
+    return given, flow
+
+
+def as_changes(table: pa.Table) -> list[Change]:
+    """A delta as the oracle writes it."""
+    columns = [column.to_pylist() for column in table.columns]
+    return [
+        Change(at, sign, tuple(map(normal, row))) for at, sign, *row in zip(*columns, strict=True)
+    ]
+
+
+def check_changes(
+    world: World, text: str, cuts: Sequence[int], *, pickled: bool = False, **options: Any
+) -> Plan:
+    """Raises AssertionError where the changes of a query are not those of the oracle.
+
+    Args:
+        world: The history.
+        text: The query.
+        cuts: As of `run`.
+        pickled: As of `run`.
+        options: Of the plan.
+    """
+    plan = planned(world, text, **options)
+    given, _ = run(world, [plan], cuts, pickled=pickled)
+    expected = changes(world, parse_query(text), BEFORE, cuts[-1])
+    compare(given[plan.key], expected, f"{text}\ncuts {list(cuts)}\n{plan.explained}")
+    return plan
+
+
+def compare(given: list[Change], expected: list[Change], what: str) -> None:
+    """Raises AssertionError with the first difference between two sequences of changes."""
+    for place in range(max(len(given), len(expected))):
+        one = given[place] if place < len(given) else None
+        other = expected[place] if place < len(expected) else None
+        if one == other:
+            continue
+        at = min(c.at for c in (one, other) if c is not None)
+        raise AssertionError(
+            f"{what}\nat {at}\n"
+            f"given:    {[c for c in given if c.at == at]}\n"
+            f"expected: {[c for c in expected if c.at == at]}"
+        )
