@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millpond.engine.gap_lists import gaps_of_bits
 from millpond.engine.grouped_filter import BLOCK, Block
 from millpond.engine.match_kernels import (
     STREAM_FROM,
@@ -39,6 +40,7 @@ from millpond.engine.match_kernels import (
 from millpond.engine.matches import (
     ALL,
     DENSE,
+    GAPS,
     LIST,
     Matches,
     MatchReader,
@@ -46,6 +48,7 @@ from millpond.engine.matches import (
     encode,
     list_bytes,
     piece,
+    smallest,
 )
 from millpond.engine.query_stem import StemSnapshot
 from millpond.engine.region_codes import Coder, Column, coder_for
@@ -65,6 +68,7 @@ _SPARSE_BELOW = 2.5
 #: Expressions evaluated over one union of survivors.
 _TOGETHER = 64
 _MOST_ROWS = 2**32 - 1
+_NO_MATCH = -1
 
 _Rows = npt.NDArray[Any]
 
@@ -311,16 +315,17 @@ class _Run:
             rows = rows_of_bits(out[position], 0, self.rows)
             self._undecided[int(slots[position])] = rows.astype(np.uint32)
             alive[position] = False
-        whole = alive & (counts == self.rows)
-        self._append(slots, counts, ALL, np.flatnonzero(whole), b"")
-        sparse = alive & ~whole & (list_bytes(counts) < 8 * words)
-        if sparse.any():
-            chosen = np.flatnonzero(sparse)
+        encoding = np.where(alive, smallest(counts, self.rows), _NO_MATCH)
+        self._append(slots, counts, ALL, np.flatnonzero(encoding == ALL), b"")
+        if len(chosen := np.flatnonzero(encoding == LIST)):
             ends = np.cumsum(list_bytes(counts[chosen]))
             data = np.empty(int(ends[-1]) // 4, np.uint32)
             list_rows(out, chosen, ends // 4, data)
             self._append(slots, counts, LIST, chosen, data, ends)
-        dense = np.flatnonzero(alive & ~whole & ~sparse)
+        if len(chosen := np.flatnonzero(encoding == GAPS)):
+            gaps, ends = gaps_of_bits(out, chosen, counts[chosen], self.rows)
+            self._append(slots, counts, GAPS, chosen, gaps, ends)
+        dense = np.flatnonzero(encoding == DENSE)
         kept = len(dense)
         if kept:
             # The first `kept` rows become the dense ones: rows from further down fill the gaps.
@@ -354,7 +359,7 @@ class _Run:
             sort_pairs(queries, rows, pairs, cursor, lists)
         slots = block.slots
         alive = counts > 0
-        apart = alive & (list_bytes(counts) >= 8 * words_for(self.rows))
+        apart = alive & (smallest(counts, self.rows) != LIST)
         for position in self._deferred(slots, alive):
             start = starts[position]
             self._undecided[int(slots[position])] = lists[start : start + counts[position]]

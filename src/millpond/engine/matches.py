@@ -1,8 +1,9 @@
 """Which elements match which queries, query by query: what the Results Structure is made of.
 
 PSoup (VLDB 2002, section 3.3) keeps for a query a bit array or a list of tuples, whichever is
-smaller. A row of the table is one slot: its number, how many elements match, the encoding, and
-the data, padded to whole words so that a mapped file can be read in place.
+smaller; between the two there is a list of gaps (`engine/gap_lists.py`). A row of the table is one
+slot: its number, how many elements match, the encoding, and the data, padded to whole words so
+that a mapped file can be read in place.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millpond.engine.gap_lists import gaps_of_rows, most_bytes, rows_of_gaps
 from millpond.model.bit_matrix import bits_of_rows, rows_of_bits, words_for
 
 Rows = npt.NDArray[np.int64]
@@ -25,6 +27,8 @@ DENSE = 0
 LIST = 1
 #: Every element; no data.
 ALL = 2
+#: Ascending row numbers by their gaps, see `millpond.engine.gap_lists`.
+GAPS = 3
 
 SCHEMA = pa.schema(
     [
@@ -111,6 +115,19 @@ def list_bytes(count: Any) -> Any:
     return (count + 1) // 2 * 8
 
 
+def smallest(counts: Any, rows: int) -> Any:
+    """The encoding that takes the fewest bytes for so many of `rows` elements, by count.
+
+    >>> smallest(np.array([1, 40, 10_000, 30_000, 100_000]), 100_000).tolist()
+    [1, 1, 3, 0, 2]
+    """
+    counts = np.asarray(counts)
+    lists, gaps, dense = list_bytes(counts), most_bytes(counts, rows), 8 * words_for(rows)
+    few = np.where(lists <= gaps, LIST, GAPS)
+    chosen = np.where(np.minimum(lists, gaps) < dense, few, DENSE)
+    return np.where(counts == rows, ALL, chosen)
+
+
 def encode(found: dict[int, npt.NDArray[Any]], rows: int) -> list[pa.RecordBatch]:
     """The table's pieces for slots whose matches are given as row numbers.
 
@@ -118,13 +135,10 @@ def encode(found: dict[int, npt.NDArray[Any]], rows: int) -> list[pa.RecordBatch
         found: Slot to its ascending row numbers.
         rows: Elements in the batch.
     """
-    dense_bytes = 8 * words_for(rows)
-    chosen: dict[int, list[int]] = {DENSE: [], LIST: [], ALL: []}
+    chosen: dict[int, list[int]] = {DENSE: [], LIST: [], ALL: [], GAPS: []}
     for slot, numbers in found.items():
-        if len(numbers) == rows and rows:
-            chosen[ALL].append(slot)
-        elif len(numbers):
-            chosen[DENSE if list_bytes(len(numbers)) >= dense_bytes else LIST].append(slot)
+        if len(numbers):
+            chosen[int(smallest(len(numbers), rows))].append(slot)
     pieces = []
     for encoding, slots in chosen.items():
         if not slots:
@@ -133,6 +147,8 @@ def encode(found: dict[int, npt.NDArray[Any]], rows: int) -> list[pa.RecordBatch
         for slot in slots:
             if encoding == DENSE:
                 data.append(bits_of_rows(found[slot], rows).tobytes())
+            elif encoding == GAPS:
+                data.append(gaps_of_rows(found[slot], rows).tobytes())
             elif encoding == LIST:
                 text = np.asarray(found[slot], np.uint32).tobytes()
                 data.append(text + b"\0" * (-len(text) % 8))
@@ -206,6 +222,8 @@ class MatchReader:
             numbers = raw[: 4 * count].view(np.uint32)
             start, end = np.searchsorted(numbers, np.array([low, min(high, 2**32 - 1)], np.uint32))
             return numbers[start:end].astype(np.int64)
+        if encoding == GAPS:
+            return rows_of_gaps(raw, count, low, high)
         if raw.ctypes.data % 8:
             raw = raw.copy()
         return rows_of_bits(raw.view(np.uint64), low, min(high, 8 * len(raw)))

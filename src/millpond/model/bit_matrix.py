@@ -50,6 +50,16 @@ def trailing_zeros(typing_context: Any, word: Any) -> Any:
 
 
 @intrinsic
+def zeros_below(typing_context: Any, word: Any) -> Any:
+    """The number of the lowest one in a word; 64 for none."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], context.get_constant(types.boolean, False))
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
 def stream_word(typing_context: Any, words: Any, row: Any, column: Any, word: Any) -> Any:
     """`words[row, column] = word` past the caches, for a matrix nobody reads soon.
 

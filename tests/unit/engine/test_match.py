@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from millpond.engine import match as match_module
 from millpond.engine.factors import Factors, factorize
 from millpond.engine.match import Matches, MatchReader, match
-from millpond.engine.matches import ALL, DENSE, LIST, SCHEMA, encode
+from millpond.engine.matches import ALL, DENSE, GAPS, LIST, SCHEMA, encode
 from millpond.engine.query_stem import StemSnapshot
 from millpond.engine.scalar import ScalarEvaluator
 from millpond.engine.value_sets import Domain, interval, points
@@ -133,7 +133,7 @@ def test_a_matrix_written_past_the_caches_is_whole(rows: int) -> None:
         for slot, (low, high) in bounds.items()
     ]
     matches = match(table, StemSnapshot.of(queries, STREAM), SCALAR)
-    assert set(matches.to_table()["encoding"].to_pylist()) <= {DENSE, LIST}
+    assert set(matches.to_table()["encoding"].to_pylist()) <= {DENSE, GAPS, LIST}
     reader = matches.reader()
     for slot, (low, high) in bounds.items():
         want = np.flatnonzero((values >= low) & (values < high))
@@ -186,7 +186,7 @@ def test_dense_and_listed_slots_share_a_block() -> None:
         width = 3 if slot % 2 else 700
         queries[slot] = Factors(sets=(("a", interval(Domain.INT32, slot, slot + width)),))
     matches = match(table, StemSnapshot.of(queries.items(), STREAM), SCALAR)
-    assert set(matches.to_table()["encoding"].to_pylist()) == {DENSE, LIST}
+    assert set(matches.to_table()["encoding"].to_pylist()) == {DENSE, GAPS, LIST}
     assert rows_of(matches) == naive(table, queries)
 
 
