@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.engine.deadline import deadlines
+from millpond.errors import MillpondError
 
 _CONFIG = {
     "enable_external_access": "false",
@@ -87,6 +88,27 @@ class ScalarEvaluator:
             for start in range(0, len(sqls), _WIDTH):
                 results.extend(self._evaluate(sqls[start : start + _WIDTH]))
             return results
+        finally:
+            self.connection.unregister("rows_under_test")
+
+    def values(self, table: pa.Table, sql: str) -> pa.ChunkedArray:
+        """The value of one expression of any type for every row, in row order.
+
+        Raises:
+            MillpondError: POND-404 when it cannot be evaluated.
+        """
+        self.connection.register("rows_under_test", table)
+        try:
+            with deadlines.within(_SECONDS, self.connection.interrupt):
+                selected = self.connection.sql(f"SELECT ({sql}\n) AS v FROM rows_under_test")
+                return selected.to_arrow_table()["v"]
+        except duckdb.Error as error:
+            raise MillpondError(
+                "POND-404",
+                "the query could not be evaluated",
+                detail=str(error).split("\n", 1)[0].strip(),
+                hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
+            ) from error
         finally:
             self.connection.unregister("rows_under_test")
 

@@ -29,6 +29,7 @@ from millpond.planner.checks import (
     explained,
 )
 from millpond.planner.constants import check_constants
+from millpond.planner.joins import JoinShape, find_join
 from millpond.planner.names import Names
 from millpond.planner.pushdown import is_pushed_whole, push_down
 from millpond.planner.residual import LEAF, residual_text
@@ -81,7 +82,7 @@ def _bound(query: exp.Expr, text: str, catalog: Names) -> Binding:
     resolver.query(body, None, {})
     leaves = _numbered(resolver.leaves, body)
     push_down(resolver.scopes)
-    output = _typed(tree, text, resolver, leaves)
+    output, join = _typed(tree, body, text, resolver, leaves)
     streams = tuple(_stream_leaf(f) for f in leaves if f.is_stream)
     relations = tuple(
         RelationLeaf(f.table, f.definition.name, f.columns()) for f in leaves if not f.is_stream
@@ -95,6 +96,7 @@ def _bound(query: exp.Expr, text: str, catalog: Names) -> Binding:
         to_stream=to_stream,
         ordered=body.args.get("order") is not None,
         tree=tree,
+        join=join,
     )
     return Binding(bound, resolver.used)
 
@@ -180,8 +182,10 @@ _MORE_THAN_A_PROJECTION = (
 )
 
 
-def _typed(tree: exp.Expr, text: str, resolver: Resolver, leaves: list[Leaf]) -> Schema:
-    """Checks functions and types; gives the output's columns.
+def _typed(
+    tree: exp.Expr, body: exp.Expr, text: str, resolver: Resolver, leaves: list[Leaf]
+) -> tuple[Schema, JoinShape | None]:
+    """Checks functions and types; gives the output's columns, and the join the query is.
 
     Raises:
         MillpondError: CQL-205, 206, 210, 212, 213 or 219.
@@ -198,7 +202,8 @@ def _typed(tree: exp.Expr, text: str, resolver: Resolver, leaves: list[Leaf]) ->
             raise explained(str(error), text, resolver.scopes, prober) from None
         check_predicates(resolver.scopes, prober, text)
         check_constants(resolver.scopes, check, text)
-    return Schema(tuple(_distinct(columns)))
+        join = find_join(body, resolver.scopes, [f for f in leaves if f.is_stream], check)
+    return Schema(tuple(_distinct(columns))), join
 
 
 def _distinct(columns: list[tuple[str, str]]) -> Iterator[Field]:

@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from millpond.model.schema import Schema
 from millpond.model.windows import Window
+from millpond.planner.joins import JoinShape, joined_text
 from millpond.planner.residual import canonical_text, residual_text, with_literals
 
 #: Constants that differ from the template's: the place of a literal in the template's text -> its
@@ -118,6 +119,7 @@ class BoundQuery:
             constants; `Table.meta['leaf']` names an occurrence's slice. Shared by all queries
             of the shape: never change it.
         literals: This query's constants where they differ from the template's.
+        join: What links the streams of the outermost FROM clause, if that is a join of streams.
     """
 
     text: str
@@ -129,6 +131,7 @@ class BoundQuery:
     ordered: bool
     tree: exp.Expr = field(repr=False)
     literals: Literals = field(default_factory=lambda: _AS_WRITTEN, repr=False)
+    join: JoinShape | None = field(default=None, repr=False)
 
     @cached_property
     def canonical(self) -> str:
@@ -144,3 +147,11 @@ class BoundQuery:
         DuckDB repeats it, so rename the columns of the result to `output.names`.
         """
         return residual_text(self.tree, self.literals)
+
+    @cached_property
+    def joined_sql(self) -> str:
+        """The query over the joined slice: as `residual_sql`, but row i of the tables of the joined
+        leaves is one row of it."""
+        assert self.join is not None
+        tables = frozenset(self.streams[number].table for number in self.join.leaves)
+        return joined_text(self.tree, self.literals, tables)

@@ -249,6 +249,7 @@ def _filled(template: _Template, text: str, values: list[str]) -> BoundQuery | N
         ordered=bound.ordered,
         tree=bound.tree,
         literals=literals,
+        join=bound.join,
     )
 
 

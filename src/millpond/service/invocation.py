@@ -20,12 +20,14 @@ from sqlglot import exp
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.factor_templates import factor_template
 from millpond.engine.factors import Factors, factorize
+from millpond.engine.join_plan import JoinPlan
 from millpond.engine.residual import Limits, Residual
 from millpond.engine.slices import take_slice
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, format_instant
 from millpond.model.windows import Rows, Unbounded, Window, interval
 from millpond.planner.bound import BoundQuery, StreamLeaf
+from millpond.service.joined import joined_slices
 from millpond.service.leaf_views import Files, LeafView
 from millpond.service.promises import Moment, Promises
 from millpond.service.relations import Relations
@@ -46,6 +48,7 @@ class Prepared:
         seed: Of its samples.
         limits: What an evaluation may use.
         name: The handle's name, or None for a query asked once.
+        join: What SteMs serve of the join the query is, if it is one.
     """
 
     bound: BoundQuery
@@ -54,6 +57,7 @@ class Prepared:
     seed: int
     limits: Limits
     name: str | None = None
+    join: JoinPlan | None = None
 
 
 def leaf_factors(leaf: StreamLeaf, stream: StreamDef) -> Factors | None:
@@ -172,7 +176,11 @@ class Invoker:
                 )
             columns = [table[column] for column, _ in bound.projection]
             return pa.Table.from_arrays(columns, names=[name for _, name in bound.projection])
-        answer = self._residual.evaluate(bound.residual_sql, slices, query.limits)
+        sql, joined = bound.residual_sql, None
+        if query.join is not None:
+            joined = joined_slices(query.join, bound, slices)
+            sql = bound.residual_sql if joined is None else bound.joined_sql
+        answer = self._residual.evaluate(sql, joined or slices, query.limits)
         return _plain(answer.rename_columns(list(bound.output.names)))
 
     def _views(

@@ -16,12 +16,14 @@ from typing import Any
 
 from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
 from millpond.engine.factors import Factors
+from millpond.engine.join_plan import JoinPlan
 from millpond.engine.residual import Limits
 from millpond.errors import MillpondError, Span
 from millpond.planner.bound import BoundQuery
 from millpond.planner.names import did_you_mean
 from millpond.planner.templates import Binder
 from millpond.service.invocation import Prepared, default_seed, leaf_factors, stream_of
+from millpond.service.joined import join_of
 from millpond.service.options import check_options
 from millpond.service.stems import QueryStems, pack_factors, slot_key, unpack_factors
 from millpond.state.epoch_change import EpochChange
@@ -132,7 +134,8 @@ class Registrar:
             factors.append(found)
             slots.append(slot)
             batch.leaves.append(LeafRef(definition.id, number, stream.id, DATA, slot))
-        return _prepared(definition, bound, factors, slots)
+        join = join_of(bound, [stream_of(version, leaf) for leaf in bound.streams])
+        return _prepared(definition, bound, factors, slots, join)
 
     def unregister(self, definition: QueryDef) -> None:
         """Drop a query; slots nobody else shares go with it.
@@ -251,7 +254,8 @@ class Registrar:
                 stream = stream_of(version, leaf)
                 ref = version.slot(stream.id, slot) if slot is not None else None
                 factors.append(unpack_factors(ref.factors) if ref else leaf_factors(leaf, stream))
-            found = _prepared(definition, bound, factors, slots)
+            join = join_of(bound, [stream_of(version, leaf) for leaf in bound.streams])
+            found = _prepared(definition, bound, factors, slots, join)
             self._prepared[definition.id] = found
             return found
 
@@ -268,7 +272,10 @@ class Registrar:
             same = version.slot_of_key(stream.id, slot_key(found)) if found is not None else None
             factors.append(found)
             slots.append(same.slot if same else None)
-        return Prepared(bound, tuple(factors), tuple(slots), default_seed(bound), Limits())
+        join = join_of(bound, [stream_of(version, leaf) for leaf in bound.streams])
+        return Prepared(
+            bound, tuple(factors), tuple(slots), default_seed(bound), Limits(), join=join
+        )
 
     def bind(self, text: str) -> BoundQuery:
         """Resolve a query's names and types against the current version."""
@@ -376,6 +383,7 @@ def _prepared(
     bound: BoundQuery,
     factors: Sequence[Factors | None],
     slots: Sequence[int | None],
+    join: JoinPlan | None,
 ) -> Prepared:
     options = definition.options
     limits = Limits(
@@ -386,7 +394,7 @@ def _prepared(
     sampled = any(leaf.sample is not None for leaf in bound.streams)
     if seed is None:
         seed = default_seed(bound) if sampled else 0
-    return Prepared(bound, tuple(factors), tuple(slots), seed, limits, definition.name)
+    return Prepared(bound, tuple(factors), tuple(slots), seed, limits, definition.name, join)
 
 
 def _gone(definition: QueryDef) -> MillpondError:

@@ -1,0 +1,288 @@
+"""Joining: composites of some streams probe the SteM of another, until all are together.
+
+PSoup's hybrid structs (VLDB 2002, section 3.2.2) are tuples that found partners in some streams
+and still look for others. A `Composites` holds many of them, as places in the Data SteMs of the
+streams they are made of; batched like that they are the paper's composite tuples (section 5.4),
+and a probe is one sort-merge (`engine/probe.py`). Which SteM comes next is the eddy's to choose.
+
+A morsel that grows by a probe is not cut again: what bounds it is the limit of pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from millpond.engine.arrangement import Run, build
+from millpond.engine.data_stem import DataSteM
+from millpond.engine.eddy import Eddy, Ledger
+from millpond.engine.join_keys import Coded, Mask, Numbers, combined
+from millpond.engine.join_plan import JoinPlan, Link, Operand, Step
+from millpond.engine.probe import GREATEST, LEAST, expand, probe
+from millpond.engine.routing import Policy
+from millpond.engine.routing.fixed import Fixed
+
+#: Tuples that set out together.
+MORSEL = 65_536
+
+
+class TooManyPairs(Exception):
+    """A join found more pairs than it may."""
+
+    def __init__(self, pairs: int, most: int) -> None:
+        super().__init__(f"{pairs} pairs, and at most {most} are allowed")
+        self.pairs = pairs
+        self.most = most
+
+
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """How long an element can be joined with later ones, by stream: the largest windows.
+
+    Elements of streams i and j are in their windows together at some instant exactly if
+    ts_j − ts_i < T_i where i is older, and ts_i − ts_j < T_j where j is. None is for ever.
+    """
+
+    spans: tuple[int | None, ...]
+
+    def covers(self, other: Reach) -> bool:
+        """Whether pairs within the other reach are within this one."""
+        return all(
+            own is None or (asked is not None and asked <= own)
+            for own, asked in zip(self.spans, other.spans, strict=True)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Composites:
+    """Tuples made of one element of each of some streams: a virtual source.
+
+    Attributes:
+        places: For each of the streams, the places of the elements in its Data SteM.
+        count: How many tuples.
+    """
+
+    places: dict[int, Numbers]
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def source(self) -> frozenset[int]:
+        """Which streams they are made of."""
+        return frozenset(self.places)
+
+    def take(self, chosen: Numbers | Mask) -> Composites:
+        places = {leaf: own[chosen] for leaf, own in self.places.items()}
+        return Composites(places, len(next(iter(places.values()))))
+
+
+@dataclass(eq=False)
+class Budget:
+    """How many pairs a join may still find."""
+
+    most: int
+    found: int = 0
+
+    def spend(self, pairs: int) -> None:
+        """Raises TooManyPairs before the pairs are made."""
+        self.found += pairs
+        if self.found > self.most:
+            raise TooManyPairs(self.found, self.most)
+
+
+@dataclass(eq=False)
+class SteMProbe:
+    """The module that probes one stream's SteM."""
+
+    plan: JoinPlan
+    leaf: int
+    stems: Sequence[DataSteM]
+    budget: Budget
+    reach: Reach | None = None
+    predicates: int = 1
+    #: Which parts of the SteM may be seen; by the build-before-probe rule not always all.
+    parts: Sequence[int] | None = None
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.name = f"SteM {self.leaf}: {self.plan.streams[self.leaf]}"
+
+    def is_ready(self, morsel: Composites) -> bool:
+        source = morsel.source
+        return self.leaf not in source and self.plan.step(source, self.leaf) is not None
+
+    def process(self, morsel: Composites) -> Composites:
+        step = self.plan.step(morsel.source, self.leaf)
+        assert step is not None
+        batch, low, high = self._batch(morsel, step)
+        lefts: list[Numbers] = []
+        rights: list[Numbers] = []
+        stem = self.stems[self.leaf]
+        chosen = range(len(stem.parts)) if self.parts is None else self.parts
+        for number in chosen if len(batch) else ():
+            part = stem.parts[number]
+            run = part.run(step.key)
+            found = probe(batch, low, high, run)
+            if not found.pairs:
+                continue
+            self.budget.spend(found.pairs)
+            left, right = expand(batch, found, run)
+            lefts.append(left)
+            rights.append(right if not part.offset else right + part.offset)
+        none = np.zeros(0, np.int64)
+        left = np.concatenate([none, *lefts]) if len(lefts) != 1 else lefts[0]
+        right = np.concatenate([none, *rights]) if len(rights) != 1 else rights[0]
+        joined = morsel.take(left)
+        joined = Composites({**joined.places, self.leaf: right}, len(right))
+        for link in step.filters:
+            joined = joined.take(self._holds(link, joined))
+        if self.reach is not None and step.key.order != self.plan.time_of(self.leaf):
+            joined = joined.take(self._within(joined))
+        return joined
+
+    def _batch(self, morsel: Composites, step: Step) -> tuple[Run, Numbers | None, Numbers | None]:
+        """What probes, sorted, with the bounds of each."""
+        absent: Mask | None = None
+        keys = None
+        if step.probes:
+            keys, absent = combined([self._gather(o, morsel) for o in step.probes])
+        low: Numbers | None = None
+        high: Numbers | None = None
+        for op, operand, shift in step.bounds:
+            own = self._gather(operand, morsel)
+            if own.nulls is not None:
+                absent = own.nulls if absent is None else absent | own.nulls
+            if op in (">", ">="):
+                bound = saturated(own.numbers, shift + (op == ">"))
+                low = bound if low is None else np.maximum(low, bound)
+            else:
+                bound = saturated(own.numbers, shift - (op == "<"))
+                high = bound if high is None else np.minimum(high, bound)
+        if self.reach is not None and step.key.order == self.plan.time_of(self.leaf):
+            for leaf, places in morsel.places.items():
+                stamps = self.stems[leaf].gather(self.plan.time_of(leaf), places).numbers
+                ours, theirs = self.reach.spans[self.leaf], self.reach.spans[leaf]
+                if ours is not None:
+                    bound = saturated(stamps, 1 - ours)
+                    low = bound if low is None else np.maximum(low, bound)
+                if theirs is not None:
+                    bound = saturated(stamps, theirs - 1)
+                    high = bound if high is None else np.minimum(high, bound)
+        order = low if low is not None else high
+        if order is None:
+            order = np.zeros(len(morsel), np.int64)
+        batch = build(keys, order, absent)
+        at = batch.place
+        return batch, None if low is None else low[at], None if high is None else high[at]
+
+    def _gather(self, operand: Operand, morsel: Composites) -> Coded:
+        return self.stems[operand.leaf].gather(operand.value, morsel.places[operand.leaf])
+
+    def _holds(self, link: Link, joined: Composites) -> Mask:
+        left, right = self._gather(link.left, joined), self._gather(link.right, joined)
+        # One side moved by the difference, so that only one addition can run over.
+        difference = link.right.shift - link.left.shift
+        other = saturated(right.numbers, difference) if difference else right.numbers
+        holds: Mask
+        match link.op:
+            case "=":
+                holds = left.numbers == other
+            case "<":
+                holds = left.numbers < other
+            case "<=":
+                holds = left.numbers <= other
+            case ">":
+                holds = left.numbers > other
+            case _:
+                holds = left.numbers >= other
+        for side in (left, right):
+            if side.nulls is not None:
+                holds &= ~side.nulls
+        return holds
+
+    def _within(self, joined: Composites) -> Mask:
+        """Which composites were in their windows together."""
+        assert self.reach is not None
+        stamps = {
+            leaf: self.stems[leaf].gather(self.plan.time_of(leaf), places).numbers
+            for leaf, places in joined.places.items()
+        }
+        own, span = stamps.pop(self.leaf), self.reach.spans[self.leaf]
+        holds = np.ones(len(joined), np.bool_)
+        for leaf, other in stamps.items():
+            if span is not None:
+                holds &= own > other - span
+            theirs = self.reach.spans[leaf]
+            if theirs is not None:
+                holds &= other > own - theirs
+        return holds
+
+
+def saturated(numbers: Numbers, shift: int) -> Numbers:
+    """Numbers + shift, those that would run over at the end of the axis."""
+    if shift == 0:
+        return numbers
+    if shift > 0:
+        return np.minimum(numbers, GREATEST - shift) + shift if shift <= GREATEST else numbers
+    return np.maximum(numbers, LEAST - shift) + shift if shift > LEAST else numbers
+
+
+def join_slices(
+    plan: JoinPlan,
+    stems: Sequence[DataSteM],
+    most: int,
+    policy: Policy | None = None,
+    ledger: Ledger | None = None,
+) -> dict[int, Numbers]:
+    """The places of the joined tuples, in the order of the first stream's, then the second's, ….
+
+    That order is a function of the slices alone, so whatever is computed from the joined slice is
+    the same however the join was done.
+
+    Raises:
+        TooManyPairs: more than `most` pairs were found on the way.
+    """
+    budget = Budget(most)
+    start = min(range(len(stems)), key=lambda leaf: stems[leaf].count)
+    modules = [SteMProbe(plan, leaf, stems, budget) for leaf in range(len(stems)) if leaf != start]
+    eddy: Eddy[Composites] = Eddy(policy or Fixed(), ledger)
+    out = list(eddy.route(_morsels(start, stems[start].count), modules))
+    places = {
+        leaf: np.concatenate([np.zeros(0, np.int64), *(c.places[leaf] for c in out)])
+        for leaf in range(len(stems))
+    }
+    return in_order(places, [stem.count for stem in stems])
+
+
+def _morsels(leaf: int, count: int) -> Iterator[Composites]:
+    for first in range(0, count, MORSEL):
+        places = np.arange(first, min(first + MORSEL, count), dtype=np.int64)
+        yield Composites({leaf: places}, len(places))
+
+
+def in_order(places: dict[int, Numbers], counts: Sequence[int]) -> dict[int, Numbers]:
+    """Joined tuples in the order of their first stream's places, then their second's, …."""
+    if not len(places[0]):
+        return places
+    room = 1
+    for count in counts:
+        room *= max(count, 1)
+    if room >= 2**63:
+        order = np.lexsort([places[leaf] for leaf in reversed(range(len(counts)))])
+        return {leaf: own[order] for leaf, own in places.items()}
+    code = np.zeros(len(places[0]), np.int64)
+    for leaf, count in enumerate(counts):
+        code *= max(count, 1)
+        code += places[leaf]
+    if not bool((code[1:] >= code[:-1]).all()):
+        code = np.sort(code)
+    ordered: dict[int, Numbers] = {}
+    for leaf in reversed(range(len(counts))):
+        count = max(counts[leaf], 1)
+        ordered[leaf] = code % count
+        code = code // count
+    return ordered

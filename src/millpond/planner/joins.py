@@ -1,0 +1,195 @@
+"""Joins of streams: which factors link them, so that SteMs can find the pairs.
+
+A query whose outermost FROM clause lists streams, joined by nothing but inner joins, is a join of
+those streams. Of its WHERE and ON, the factors `left op right` with each side over one stream
+link two of them; whether a SteM serves a factor is the engine's to say, by the types. Everything
+else, and these factors too, stays in the residual, which is then evaluated over the joined slice:
+the rows of the slices that were found to join, side by side (`joined_text`). So what is found
+need not be exactly what joins, as long as nothing is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import duckdb
+from sqlglot import exp
+
+from millpond.cql.dialect import to_duckdb
+from millpond.planner.from_clause import bare
+from millpond.planner.names import spell
+from millpond.planner.pushdown import conjuncts
+from millpond.planner.residual import LEAF, residual_tree, with_literals
+from millpond.planner.scope import Leaf, Resolution, Scope, Source
+from millpond.planner.typecheck import TypeCheck
+
+
+@dataclass(frozen=True, eq=False)
+class JoinSide:
+    """One side of a factor: an expression over one stream's bare, quoted columns.
+
+    Attributes:
+        leaf: The stream's place among the query's stream leaves.
+        shape: The expression, with the template's constants.
+        type: Its type, by DuckDB.
+    """
+
+    leaf: int
+    shape: exp.Expr
+    type: str
+
+    def expression(self, literals: Mapping[int, str]) -> exp.Expr:
+        """The expression with a query's own constants."""
+        found = with_literals(self.shape, literals)
+        assert found is not None
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class JoinFactor:
+    """`left op right`, with op one of =, <, <=, >, >=."""
+
+    left: JoinSide
+    op: str
+    right: JoinSide
+
+
+@dataclass(frozen=True, eq=False)
+class JoinShape:
+    """What links the streams of a query's outermost FROM clause.
+
+    Attributes:
+        leaves: Their places among the query's stream leaves, in the order of FROM.
+        factors: What links two of them.
+    """
+
+    leaves: tuple[int, ...]
+    factors: tuple[JoinFactor, ...]
+
+
+def find_join(
+    body: exp.Expr, scopes: list[Scope], streams: list[Leaf], check: TypeCheck
+) -> JoinShape | None:
+    """The join a query's outermost SELECT is, or None if it is none SteMs could serve.
+
+    Args:
+        body: The query.
+        scopes: Its SELECTs, resolved.
+        streams: Its stream leaves in order.
+        check: What knows types.
+    """
+    scope = next((s for s in scopes if s.select is body), None)
+    if scope is None or not isinstance(body, exp.Select) or not _is_plain(body, scope):
+        return None
+    place = {id(leaf): number for number, leaf in enumerate(streams)}
+    joined = [s.leaf for s in scope.sources if s.leaf is not None and s.leaf.is_stream]
+    if len(joined) < 2:
+        return None
+    found = []
+    for left, op, right in _comparisons(body):
+        sides = [_side(side, scope, place, check) for side in (left, right)]
+        if sides[0] is not None and sides[1] is not None and sides[0].leaf != sides[1].leaf:
+            found.append(JoinFactor(sides[0], op, sides[1]))
+    if not found:
+        return None
+    return JoinShape(tuple(place[id(leaf)] for leaf in joined), tuple(found))
+
+
+def _is_plain(select: exp.Select, scope: Scope) -> bool:
+    """Whether FROM lists streams, then relations, joined by inner joins that merge no columns."""
+    kinds = [s.leaf.is_stream if s.leaf is not None else None for s in scope.sources]
+    if None in kinds or kinds != sorted(kinds, key=bool, reverse=True):
+        return False
+    joins = select.args.get("joins") or []
+    tables = [select.args["from_"].this, *(j.this for j in joins)]
+    return all(isinstance(t, exp.Table) and not t.args.get("joins") for t in tables) and all(
+        not j.side and not j.method and not j.args.get("using") and j.kind in ("", "INNER", "CROSS")
+        for j in joins
+    )
+
+
+def _comparisons(select: exp.Select) -> Iterator[tuple[exp.Expr, str, exp.Expr]]:
+    """(left, op, right) of the comparisons among the conjuncts of WHERE and ON."""
+    where = select.args.get("where")
+    predicates = [where.this if where is not None else None]
+    predicates += [join.args.get("on") for join in select.args.get("joins") or []]
+    for predicate in predicates:
+        for conjunct in conjuncts(predicate):
+            node = conjunct.unnest()
+            if isinstance(node, exp.Between) and not node.args.get("symmetric"):
+                yield node.this, ">=", node.args["low"]
+                yield node.this, "<=", node.args["high"]
+            elif type(node) in _OPS:
+                yield node.this, _OPS[type(node)], node.expression
+
+
+_OPS: dict[type, str] = {exp.EQ: "=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+
+
+def _side(side: exp.Expr, scope: Scope, place: dict[int, int], check: TypeCheck) -> JoinSide | None:
+    """A side of a factor, if it speaks of one stream of this FROM clause and of nothing else."""
+    if side.find(exp.Query) is not None:
+        return None
+    columns = list(side.find_all(exp.Column))
+    resolved = [scope.resolved.get(id(c)) for c in columns]
+    source = _one_source(resolved, scope)
+    if source is None or source.leaf is None or not source.leaf.is_stream:
+        return None
+    names = source.leaf.definition.schema.names
+    shape = bare(side)
+    for column, resolution in zip(list(shape.find_all(exp.Column)), resolved, strict=True):
+        assert resolution is not None
+        declared = source.place(resolution.column)
+        if declared is None:
+            return None
+        spell(column.this, names[declared])
+        column.this.set("quoted", True)
+    try:
+        ((_, type_),) = check.columns(f"SELECT ({to_duckdb(shape)}\n) FROM {source.leaf.table}")
+    except duckdb.Error:
+        return None
+    return JoinSide(place[id(source.leaf)], shape, type_)
+
+
+def _one_source(resolved: list[Resolution | None], scope: Scope) -> Source | None:
+    source: Source | None = None
+    for resolution in resolved:
+        if resolution is None or resolution.outer or resolution.merged or not resolution.column:
+            return None
+        if resolution.source is None or resolution.source not in scope.sources:
+            return None
+        if source is not None and resolution.source is not source:
+            return None
+        source = resolution.source
+    return source
+
+
+def joined_text(tree: exp.Expr, literals: Mapping[int, str], leaves: frozenset[str]) -> str:
+    """The query's SQL over the joined slice.
+
+    Row i of the tables of all `leaves` is row i of the joined slice, so they are joined by
+    position, and what their ONs say is left to WHERE.
+
+    Args:
+        tree: The query's tree.
+        literals: Its constants.
+        leaves: The names of the slices that are joined.
+    """
+    select = residual_tree(tree, literals)
+    assert isinstance(select, exp.Select)
+    conditions = []
+    where = select.args.get("where")
+    if where is not None:
+        conditions.append(where.this)
+    for join in select.args["joins"]:
+        if (on := join.args.pop("on", None)) is not None:
+            conditions.append(on)
+        join.args.pop("kind", None)
+        if join.this.meta.get(LEAF) in leaves:
+            join.set("method", "POSITIONAL")
+        else:
+            join.set("kind", "CROSS")
+    if conditions:
+        select.set("where", exp.Where(this=exp.and_(*conditions, copy=False)))
+    return to_duckdb(select)
