@@ -99,7 +99,7 @@ def find_join(
 def _is_plain(select: exp.Select, scope: Scope) -> bool:
     """Whether FROM lists streams, then relations, joined by inner joins that merge no columns."""
     kinds = [s.leaf.is_stream if s.leaf is not None else None for s in scope.sources]
-    if None in kinds or kinds != sorted(kinds, key=bool, reverse=True):
+    if len(kinds) < 2 or None in kinds or kinds != sorted(kinds, key=bool, reverse=True):
         return False
     joins = select.args.get("joins") or []
     tables = [select.args["from_"].this, *(j.this for j in joins)]
