@@ -24,7 +24,7 @@ from sqlglot import exp
 from millpond.algebra.contents import Element, contents
 from millpond.algebra.history import StreamHistory
 from millpond.algebra.relations import RelationHistory, Version
-from millpond.algebra.session import load, session
+from millpond.algebra.session import Function, load, session
 from millpond.catalog.objects import REJECTS_SCHEMA
 from millpond.cql import to_duckdb
 from millpond.cql.nodes import (
@@ -64,6 +64,7 @@ class World:
     streams: dict[str, StreamHistory] = field(default_factory=dict)
     relations: dict[str, RelationHistory] = field(default_factory=dict)
     clock: int = 0
+    functions: dict[str, Function] = field(default_factory=dict)
 
     def present(self) -> Instant:
         """The timestamp of a relation update that gives none (SEMANTICS, section 1)."""
@@ -127,7 +128,7 @@ def denote(
     instant = Instant(at) if at is not None else _now(world, streams)
     final = all(instant < heartbeat(world, name) for name in streams)
     reach: dict[str, int | None] = {}
-    with session() as connection:
+    with session(world.functions) as connection:
         for number, (name, table) in enumerate(occurrences):
             if name in world.relations:
                 relation = world.relations[name]

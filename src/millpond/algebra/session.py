@@ -6,11 +6,13 @@ of starting DuckDB. One thread, and UTC, so that what is computed depends on not
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+from duckdb.func import ARROW, SPECIAL
 
 
 @cache
@@ -18,10 +20,21 @@ def _database() -> duckdb.DuckDBPyConnection:
     return duckdb.connect(":memory:", config={"threads": "1"})
 
 
-def session() -> duckdb.DuckDBPyConnection:
-    """A new session, to be closed (or used with `with`)."""
-    connection = _database().cursor()
+#: A user-defined function: of Arrow arrays, with the types of its arguments and of its result.
+Function = tuple[Callable[..., Any], list[str], str]
+
+
+def session(functions: Mapping[str, Function] | None = None) -> duckdb.DuckDBPyConnection:
+    """A new session, to be closed (or used with `with`).
+
+    With functions it has a database of its own, for a function is the database's.
+    """
+    connection = duckdb.connect(":memory:") if functions else _database().cursor()
     connection.execute("SET TimeZone = 'UTC'")
+    for name, (function, arguments, returns) in (functions or {}).items():
+        connection.create_function(
+            name, function, arguments, returns, type=ARROW, null_handling=SPECIAL
+        )
     return connection
 
 

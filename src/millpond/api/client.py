@@ -171,6 +171,11 @@ class RemotePond:
         """The registered queries."""
         return [decode.query(body) for page in self._pages() for body in page]
 
+    def functions(self) -> list[dict[str, Any]]:
+        """The user-defined functions; they are defined where the pond is open."""
+        functions: list[dict[str, Any]] = self._get("/v1/functions")["functions"]
+        return functions
+
     def status(self) -> dict[str, Any]:
         """The pond at a glance."""
         return self._get("/v1/status")

@@ -87,3 +87,32 @@ class QueryDef:
 
 
 Definition = StreamDef | RelationDef | QueryDef
+
+
+@dataclass(frozen=True)
+class FunctionDef:
+    """A user-defined function. Functions have names of their own, beside those of everything else.
+
+    Attributes:
+        name: As it is called, lower case.
+        inside: As DuckDB knows it: a name of its content (`model.function_names`).
+        arguments: Canonical type names.
+        returns: Likewise.
+        cost: What a row costs in its author's estimate, in any unit; None if not said.
+        max_seconds: How long one call may take.
+        code: The Python function, by cloudpickle.
+    """
+
+    id: int
+    name: str
+    inside: str
+    arguments: tuple[str, ...]
+    returns: str
+    cost: float | None
+    max_seconds: float
+    code: bytes = field(repr=False)
+
+    @property
+    def signature(self) -> str:
+        """How it is called and what it gives, for people."""
+        return f"{self.name}({', '.join(self.arguments)}) -> {self.returns}"

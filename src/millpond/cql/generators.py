@@ -27,6 +27,7 @@ from millpond.cql.nodes import (
     RelationToStream,
     StreamWindow,
 )
+from millpond.model.function_names import as_written
 from millpond.model.time import format_instant
 
 #: How generators are made: no comments, DuckDB's spelling of functions, no warnings.
@@ -148,6 +149,13 @@ class CqlGenerator(FaithfulGenerator):
         **DuckDBGenerator.AFTER_HAVING_MODIFIER_TRANSFORMS,
         PERIOD: lambda self, e: f" {self.sql(e, PERIOD)}" if e.args.get(PERIOD) else "",
     }
+
+    def anonymous_sql(self, expression: exp.Anonymous) -> str:
+        """User-defined functions under the names their users gave them."""
+        inside = str(expression.this)
+        name = as_written(inside)
+        text = super().anonymous_sql(expression)
+        return text if name == inside else name + text[len(inside) :]
 
     def table_sql(self, expression: exp.Table, sep: str = " AS ") -> str:
         window = self.sql(expression, WINDOW)

@@ -178,7 +178,7 @@ class Explain(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Show(Statement):
-    """`SHOW what`; `what` is 'streams', 'relations', 'queries', 'summaries' or 'entities'."""
+    """`SHOW what`; `what` is 'streams', 'relations', 'queries', 'functions', …, in lower case."""
 
     what: str
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from millpond.engine.deadline import deadlines
 from millpond.engine.residual import Limits, Residual
 from millpond.engine.scalar import ScalarEvaluator
+from millpond.engine.user_functions import failed, fault_of
 from millpond.errors import MillpondError
 
 #: What one batch's expressions may take.
@@ -24,13 +25,15 @@ class DuckDBScalars:
 
     def compute(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[pa.Array]:
         items = ", ".join(f"({sql}\n) AS v{i}" for i, sql in enumerate(sqls))
-        connection = ScalarEvaluator.shared().connection
+        connection = ScalarEvaluator.shared().knowing(sqls)
         connection.register("edge_rows", rows)
         try:
             with deadlines.within(_SECONDS, connection.interrupt):
                 selected = connection.sql(f"SELECT {items} FROM edge_rows")
                 answer = selected.to_arrow_table()
         except duckdb.Error as error:
+            if (fault := fault_of(error)) is not None:
+                raise failed(fault) from error
             raise MillpondError(
                 "POND-404",
                 "the query could not be evaluated",

@@ -23,6 +23,7 @@ from millpond.engine.factors import (
     FLIPPED,
     Clauses,
     Factors,
+    Other,
     Reader,
     assemble,
     clauses_of,
@@ -54,11 +55,11 @@ class FactorTemplate:
     def fill(self, literals: Mapping[int, str]) -> Factors:
         """The factors with constants in the places of the shape's; others stay as they are."""
         clauses: list[dict[str, ValueSet]] = []
-        others: list[str] = []
+        others: list[Other] = []
         for read in self._reads:
             found, texts = read(literals)
             clauses += found
-            others += [text for text in texts if text not in others]
+            others += texts
         return assemble(clauses, others)
 
 

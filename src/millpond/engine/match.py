@@ -53,6 +53,7 @@ from millpond.engine.matches import (
 from millpond.engine.query_stem import StemSnapshot
 from millpond.engine.region_codes import Coder, Column, coder_for
 from millpond.engine.scalar import ScalarEvaluator, truth
+from millpond.engine.user_functions import fault_of
 from millpond.engine.value_sets import domain_of
 from millpond.model.bit_matrix import rows_of_bits, words_for
 from millpond.model.schema import Schema
@@ -403,22 +404,25 @@ class _Run:
     def evaluate_others(self, scalar: ScalarEvaluator) -> None:
         """Evaluates the other factors on what is left, each expression once.
 
-        The n-th others of all slots are evaluated together, over the union of the rows left to
-        the slots that have them.
+        An expression waits until all slots that have it have come to it, and is then evaluated
+        over the union of the rows left to them. If all wait for one another, none waits.
         """
-        number = 0
+        left = {slot: list(self.stem.others[slot]) for slot in self._undecided}
         decided: dict[int, _Rows] = {}
         while self._undecided:
             wanting: dict[str, list[int]] = {}
+            behind: set[str] = set()
             for slot in self._undecided:
-                wanting.setdefault(self.stem.others[slot][number], []).append(slot)
-            expressions = list(wanting)
-            for start in range(0, len(expressions), _TOGETHER):
-                chunk = {e: wanting[e] for e in expressions[start : start + _TOGETHER]}
+                wanting.setdefault(left[slot][0], []).append(slot)
+                behind.update(left[slot][1:])
+            ready = [e for e in wanting if e not in behind] or list(wanting)
+            for start in range(0, len(ready), _TOGETHER):
+                chunk = {e: wanting[e] for e in ready[start : start + _TOGETHER]}
                 self._evaluate_together(chunk, scalar)
-            number += 1
-            for slot, rows in list(self._undecided.items()):
-                if len(self.stem.others[slot]) == number or (rows is not None and not len(rows)):
+            for slot in [slot for e in ready for slot in wanting[e]]:
+                rows = self._undecided[slot]
+                del left[slot][0]
+                if not left[slot] or (rows is not None and not len(rows)):
                     del self._undecided[slot]
                     if rows is not None:
                         decided[slot] = rows
@@ -449,7 +453,8 @@ class _Run:
         rows = self._undecided[slot]
         (result,) = scalar.evaluate(self._select([expression], rows), [expression])
         if isinstance(result, duckdb.Error):
-            self.matches.failed[slot] = str(result).split("\n\nLINE ")[0].strip()
+            said = str(result).split("\n\nLINE ")[0].strip()
+            self.matches.failed[slot] = fault_of(result) or said
             self._undecided[slot] = np.zeros(0, np.uint32)
         elif rows is None:
             self._undecided[slot] = np.flatnonzero(truth(result)).astype(np.uint32)

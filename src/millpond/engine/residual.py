@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from millpond.engine.deadline import deadlines
+from millpond.engine.user_functions import failed, fault_of, functions
 from millpond.errors import MillpondError
 
 
@@ -43,36 +44,19 @@ class Residual:
         """The rows of `sql` over the named tables.
 
         Raises:
-            MillpondError: POND-404 if evaluation failed, POND-405 if it exceeded a limit.
+            MillpondError: POND-404 if evaluation failed, POND-405 if it exceeded a limit,
+                POND-411 if a user-defined function failed.
         """
         limits = limits or self.limits
         connection = self._connection()
+        functions.teach(connection, self._local.taught, [sql])
         try:
             for name, table in tables.items():
                 connection.register(name, table)
             with deadlines.within(limits.seconds, connection.interrupt):
                 answer = _read(connection, sql, limits.rows)
-        except duckdb.InterruptException as error:
-            raise MillpondError(
-                "POND-405",
-                f"the query took longer than {limits.seconds:g} seconds",
-                detail="Its evaluation was stopped; nothing else was affected.",
-                hint="Narrow its window or its predicate, or raise max_seconds.",
-            ) from error
-        except duckdb.OutOfMemoryException as error:
-            raise MillpondError(
-                "POND-405",
-                "the query needs more memory than a query may use",
-                detail=_first_line(error),
-                hint="Narrow its window or its predicate.",
-            ) from error
-        except duckdb.Error as error:
-            raise MillpondError(
-                "POND-404",
-                "the query could not be evaluated",
-                detail=_first_line(error),
-                hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
-            ) from error
+        except (duckdb.Error, OSError) as error:
+            raise _explained(error, limits) from error
         finally:
             for name in tables:
                 connection.unregister(name)
@@ -89,6 +73,7 @@ class Residual:
         if connection is None:
             connection = locked_down(self.limits.memory)
             self._local.connection = connection
+            self._local.taught = set()
         return connection
 
 
@@ -122,6 +107,33 @@ def _read(connection: duckdb.DuckDBPyConnection, sql: str, limit: int) -> pa.Tab
             if rows > limit:
                 break
         return pa.Table.from_batches(batches, schema=reader.schema)
+
+
+def _explained(error: Exception, limits: Limits) -> MillpondError:
+    """Why an evaluation failed. What fails while rows are read comes from Arrow, as an OSError."""
+    text = str(error)
+    if isinstance(error, duckdb.InterruptException) or text.startswith("INTERRUPT Error"):
+        return MillpondError(
+            "POND-405",
+            f"the query took longer than {limits.seconds:g} seconds",
+            detail="Its evaluation was stopped; nothing else was affected.",
+            hint="Narrow its window or its predicate, or raise max_seconds.",
+        )
+    if isinstance(error, duckdb.OutOfMemoryException) or text.startswith("Out of Memory Error"):
+        return MillpondError(
+            "POND-405",
+            "the query needs more memory than a query may use",
+            detail=_first_line(error),
+            hint="Narrow its window or its predicate.",
+        )
+    if (fault := fault_of(error)) is not None:
+        return failed(fault)
+    return MillpondError(
+        "POND-404",
+        "the query could not be evaluated",
+        detail=_first_line(error),
+        hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.engine.deadline import deadlines
+from millpond.engine.user_functions import functions
 from millpond.errors import MillpondError
 
 _CONFIG = {
@@ -41,6 +42,7 @@ class ScalarEvaluator:
     def __init__(self, memory_limit: str = "512MB") -> None:
         self._memory_limit = memory_limit
         self._connection: duckdb.DuckDBPyConnection | None = None
+        self._taught: set[str] = set()
 
     @classmethod
     def shared(cls) -> ScalarEvaluator:
@@ -62,10 +64,16 @@ class ScalarEvaluator:
             self._connection = con
         return self._connection
 
+    def knowing(self, sqls: Sequence[str]) -> duckdb.DuckDBPyConnection:
+        """The connection, able to call the user-defined functions in these expressions."""
+        functions.teach(self.connection, self._taught, sqls)
+        return self.connection
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+            self._taught.clear()
 
     def __reduce__(self) -> tuple[type[ScalarEvaluator], tuple[str]]:
         return (ScalarEvaluator, (self._memory_limit,))
@@ -82,6 +90,7 @@ class ScalarEvaluator:
             table: The rows; expressions name its columns.
             sqls: Boolean expressions in DuckDB's SQL.
         """
+        self.knowing(sqls)
         self.connection.register("rows_under_test", table)
         try:
             results: list[pa.BooleanArray | duckdb.Error] = []

@@ -8,17 +8,18 @@ gives the output's types. Each step may refuse the query, with a place in its te
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import duckdb
 from sqlglot import exp
 
-from millpond.catalog.objects import Definition
+from millpond.catalog.objects import Definition, FunctionDef
 from millpond.cql import nodes
 from millpond.cql.places import span_of
 from millpond.cql.stack import with_room
 from millpond.errors import MillpondError
+from millpond.model.function_names import as_written
 from millpond.model.schema import Field, Schema
 from millpond.planner.blame import Prober
 from millpond.planner.bound import BoundQuery, RelationLeaf, StreamLeaf
@@ -36,6 +37,7 @@ from millpond.planner.residual import LEAF, residual_text
 from millpond.planner.resolve import Resolver
 from millpond.planner.scope import Leaf
 from millpond.planner.typecheck import TypeCheck
+from millpond.planner.user_functions import name_functions
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +46,7 @@ class Binding:
 
     query: BoundQuery
     used: dict[str, Definition]
+    functions: Mapping[str, FunctionDef]
 
 
 def bind(query: exp.Expr, text: str, catalog: Names) -> BoundQuery:
@@ -74,6 +77,7 @@ def bind_with_definitions(query: exp.Expr, text: str, catalog: Names) -> Binding
 
 def _bound(query: exp.Expr, text: str, catalog: Names) -> Binding:
     tree = query.copy()
+    called = name_functions(tree, catalog)
     to_stream = None
     body = tree
     if isinstance(tree, nodes.RelationToStream):
@@ -82,7 +86,7 @@ def _bound(query: exp.Expr, text: str, catalog: Names) -> Binding:
     resolver.query(body, None, {})
     leaves = _numbered(resolver.leaves, body)
     push_down(resolver.scopes)
-    output, join = _typed(tree, body, text, resolver, leaves)
+    output, join = _typed(tree, body, text, resolver, leaves, called)
     streams = tuple(_stream_leaf(f) for f in leaves if f.is_stream)
     relations = tuple(
         RelationLeaf(f.table, f.definition.name, f.columns()) for f in leaves if not f.is_stream
@@ -97,8 +101,9 @@ def _bound(query: exp.Expr, text: str, catalog: Names) -> Binding:
         ordered=body.args.get("order") is not None,
         tree=tree,
         join=join,
+        functions=tuple(sorted(f.name for f in called.values())),
     )
-    return Binding(bound, resolver.used)
+    return Binding(bound, resolver.used, called)
 
 
 def _numbered(leaves: list[Leaf], body: exp.Expr) -> list[Leaf]:
@@ -183,17 +188,22 @@ _MORE_THAN_A_PROJECTION = (
 
 
 def _typed(
-    tree: exp.Expr, body: exp.Expr, text: str, resolver: Resolver, leaves: list[Leaf]
+    tree: exp.Expr,
+    body: exp.Expr,
+    text: str,
+    resolver: Resolver,
+    leaves: list[Leaf],
+    called: Mapping[str, FunctionDef],
 ) -> tuple[Schema, JoinShape | None]:
     """Checks functions and types; gives the output's columns, and the join the query is.
 
     Raises:
-        MillpondError: CQL-205, 206, 210, 212, 213 or 219.
+        MillpondError: CQL-205, 206, 210, 212, 213, 219 or 220.
     """
     sql = residual_text(tree, {})
-    with TypeCheck(leaves) as check:
+    with TypeCheck(leaves, called) as check:
         prober = Prober(check)
-        check_functions(check, sql, tree, text, leaves)
+        check_functions(check, sql, tree, text, leaves, resolver.catalog)
         for leaf in leaves:
             check_bracketed(leaf, check, tree, text)
         try:
@@ -208,9 +218,10 @@ def _typed(
 
 def _distinct(columns: list[tuple[str, str]]) -> Iterator[Field]:
     """The columns with a number behind names that were there before, in any case."""
-    taken = {name.lower() for name, _ in columns}
+    taken = {as_written(name).lower() for name, _ in columns}
     seen: set[str] = set()
     for name, type_ in columns:
+        name = as_written(name)
         chosen, number = name, 0
         while chosen.lower() in seen or (number and chosen.lower() in taken):
             number += 1

@@ -120,6 +120,7 @@ class BoundQuery:
             of the shape: never change it.
         literals: This query's constants where they differ from the template's.
         join: What links the streams of the outermost FROM clause, if that is a join of streams.
+        functions: The names of the user-defined functions it calls.
     """
 
     text: str
@@ -132,6 +133,7 @@ class BoundQuery:
     tree: exp.Expr = field(repr=False)
     literals: Literals = field(default_factory=lambda: _AS_WRITTEN, repr=False)
     join: JoinShape | None = field(default=None, repr=False)
+    functions: tuple[str, ...] = ()
 
     @cached_property
     def canonical(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import duckdb
 from sqlglot import exp
@@ -14,7 +14,7 @@ from millpond.planner.blame import Prober, blame, parts
 from millpond.planner.complaints import complaint_of
 from millpond.planner.functions import Call, calls, function_names, tables
 from millpond.planner.marks import mark, mark_word
-from millpond.planner.names import did_you_mean
+from millpond.planner.names import Names, did_you_mean
 from millpond.planner.placement import is_aggregate
 from millpond.planner.pushdown import conjuncts
 from millpond.planner.scope import Leaf, Scope
@@ -22,7 +22,7 @@ from millpond.planner.typecheck import TypeCheck
 
 
 def check_functions(
-    check: TypeCheck, sql: str, tree: exp.Expr, text: str, leaves: list[Leaf]
+    check: TypeCheck, sql: str, tree: exp.Expr, text: str, leaves: list[Leaf], catalog: Names
 ) -> None:
     """Refuses calls a query may not make.
 
@@ -36,15 +36,15 @@ def check_functions(
             "CQL-219", "the query cannot be understood", detail=f"{error}."
         ) from None
     for call in calls(parsed):
-        if not call.is_allowed:
-            raise _forbidden(call, tree, text)
+        if not call.is_allowed and call.name not in check.functions:
+            raise _forbidden(call, tree, text, catalog.functions())
     known = {f.table for f in leaves} | {c.alias.lower() for c in tree.find_all(exp.CTE)}
     for table in tables(parsed):
         if table.lower() not in known:
             raise MillpondError("CQL-201", f'no stream or relation "{table}"')
 
 
-def _forbidden(call: Call, tree: exp.Expr, text: str) -> MillpondError:
+def _forbidden(call: Call, tree: exp.Expr, text: str, own: Sequence[str] = ()) -> MillpondError:
     wanted = call.name.replace("_", "")
     span = None
     for node in tree.find_all(exp.Func, bfs=False):
@@ -57,7 +57,7 @@ def _forbidden(call: Call, tree: exp.Expr, text: str) -> MillpondError:
         return MillpondError(
             "CQL-212",
             f'no function "{call.name}"',
-            hint=did_you_mean(call.name, function_names().allowed),
+            hint=did_you_mean(call.name, [*own, *function_names().allowed]),
             text=text if span else None,
             span=span,
         )
@@ -103,7 +103,7 @@ def check_bracketed(leaf: Leaf, check: TypeCheck, tree: exp.Expr, text: str) -> 
 
 def _check_functions_of(sql: str, check: TypeCheck, tree: exp.Expr, text: str) -> None:
     for call in calls(check.syntax_tree(sql)):
-        if not call.is_allowed:
+        if not call.is_allowed and call.name not in check.functions:
             raise _forbidden(call, tree, text)
 
 

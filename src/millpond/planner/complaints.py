@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from millpond.model.function_names import as_written, names_inside
+
 _NO_MATCH = re.compile(r"No function matches the given name and argument types '(.+?)\((.*)\)'")
 _COMPARE = re.compile(r"Cannot compare values of type (.+?) and (?:type )?(.+?)(?: in | - |$)")
 _GROUP = re.compile(r'column "(.+?)" must appear in the GROUP BY clause')
@@ -13,6 +15,8 @@ _SUBQUERY = re.compile(r"Subquery returns (\d+) columns - expected (\d+)")
 _MISSING = re.compile(r'(?:Referenced column|does not have a column named) "(.+?)"')
 _AMBIGUOUS = re.compile(r'Ambiguous reference to column name "(.+?)"')
 _PREFIX = re.compile(r"^[A-Z][A-Za-z ]* Error: ")
+#: How DuckDB names the arguments of a function that has no names for them.
+_PLACE = re.compile(r"\bcol\d+ (?=[A-Z])")
 _OPERATOR = re.compile(r"[^A-Za-z0-9_]+")
 _OPERATORS = {"~~": "LIKE", "!~~": "NOT LIKE", "~~*": "ILIKE", "!~~*": "NOT ILIKE"}
 _LITERALS = {"INTEGER_LITERAL": "INTEGER", "STRING_LITERAL": "VARCHAR", '"NULL"': "NULL"}
@@ -38,10 +42,13 @@ def complaint_of(message: str) -> Complaint:
     >>> complaint_of("Binder Error: Cannot compare values of type DATE and type TIME - x").primary
     'DATE cannot be compared with TIME'
     """
+    inside = names_inside(message)
+    message = as_written(message)
     text = _PREFIX.sub("", message.split("\n\nLINE ")[0]).strip()
     first = text.split("\n")[0].strip()
     if match := _NO_MATCH.search(text):
-        return _no_match(match[1], match[2], text)
+        own = any(as_written(name) == match[1].strip('"') for name in inside)
+        return _no_match(match[1], match[2], text, own)
     if match := _COMPARE.search(first):
         return Complaint(
             "CQL-205",
@@ -79,7 +86,7 @@ def complaint_of(message: str) -> Complaint:
     return Complaint("CQL-219", _lowered(first))
 
 
-def _no_match(name: str, arguments: str, text: str) -> Complaint:
+def _no_match(name: str, arguments: str, text: str, own: bool) -> Complaint:
     types = [_named(t) for t in _split(arguments)]
     if _OPERATOR.fullmatch(name):
         symbol = _OPERATORS.get(name, name)
@@ -89,13 +96,13 @@ def _no_match(name: str, arguments: str, text: str) -> Complaint:
             hint="Cast one side: CAST(… AS type).",
         )
     forms = [
-        line.strip().replace(", /", "")
+        _PLACE.sub("", line.strip().replace(", /", ""))
         for line in text.split("\n")[1:]
         if line.strip().startswith((f"{name}(", f'"{name}"('))
     ]
     given = ", ".join(types) if types else "no arguments"
     return Complaint(
-        "CQL-205",
+        "CQL-220" if own else "CQL-205",
         f'function "{name}" does not take ({given})'
         if types
         else f'function "{name}" needs arguments',

@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from millpond.cql.dialect import print_query
 from millpond.errors import MillpondError
+from millpond.model.function_names import as_written
 from millpond.model.windows import Rows
 from millpond.planner.bound import BoundQuery, StreamLeaf
 from millpond.planner.constants import COMPARISONS
@@ -115,7 +116,7 @@ def _rewritten(bound: BoundQuery, facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"projection {chosen}"
     else:
         yield "residual (DuckDB, at invocation)"
-        yield f"  {bound.residual_sql}"
+        yield f"  {as_written(bound.residual_sql)}"
     for number, leaf in enumerate(bound.streams):
         given = known[number] if number < len(known) else {}
         yield from _leaf(leaf, given)

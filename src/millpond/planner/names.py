@@ -9,7 +9,7 @@ from typing import Protocol
 
 from sqlglot import exp
 
-from millpond.catalog.objects import Definition
+from millpond.catalog.objects import Definition, FunctionDef
 from millpond.cql.printer import print_name
 
 
@@ -22,6 +22,14 @@ class Names(Protocol):
 
     def names(self) -> list[str]:
         """Every name there is, to suggest from."""
+        ...
+
+    def function(self, name: str) -> FunctionDef | None:
+        """The user-defined function of that name, in lower case."""
+        ...
+
+    def functions(self) -> list[str]:
+        """The names of all user-defined functions, to suggest from."""
         ...
 
 

@@ -145,6 +145,9 @@ class Binder:
         return all(
             _same(self._catalog.find(name), definition)
             for name, definition in template.binding.used.items()
+        ) and all(
+            self._catalog.function(function.name) == function
+            for function in template.binding.functions.values()
         )
 
     def _keep(self, key: _ShapeKey, constants: list[Token], binding: Binding) -> None:
@@ -250,6 +253,7 @@ def _filled(template: _Template, text: str, values: list[str]) -> BoundQuery | N
         tree=bound.tree,
         literals=literals,
         join=bound.join,
+        functions=bound.functions,
     )
 
 

@@ -9,23 +9,34 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 import duckdb
 
+from millpond.catalog.objects import FunctionDef
 from millpond.planner.functions import syntax_tree
 from millpond.planner.scope import Leaf
+from millpond.planner.user_functions import create_in
 
 #: A result's columns: names as DuckDB gives them, and types.
 Columns = list[tuple[str, str]]
 
 
 class TypeCheck:
-    """Binds SQL over the empty slices of one query's leaves; a context manager."""
+    """Binds SQL over the empty slices of one query's leaves; a context manager.
 
-    def __init__(self, leaves: Iterable[Leaf]) -> None:
+    Attributes:
+        functions: The user-defined functions the SQL may call, by their names inside.
+    """
+
+    def __init__(
+        self, leaves: Iterable[Leaf], functions: Mapping[str, FunctionDef] | None = None
+    ) -> None:
+        self.functions = functions or {}
         self._session = session()
+        for function in self.functions.values():
+            _declare(function)
         for leaf in leaves:
             schema = leaf.definition.schema
             self._create(leaf.table, [(c, schema.find(c)) for c in leaf.columns()])
@@ -77,6 +88,21 @@ def quoted(name: str) -> str:
 
 
 _lock = threading.Lock()
+#: The user-defined functions the database knows.
+_declared: set[str] = set()
+
+
+def _never_called(*columns: object) -> None:
+    raise AssertionError("types are checked without values")
+
+
+def _declare(function: FunctionDef) -> None:
+    """Give the database a function's signature; nothing is ever called in it."""
+    with _lock:
+        if function.inside in _declared:
+            return
+        create_in(_database(), function, _never_called)
+        _declared.add(function.inside)
 
 
 @cache

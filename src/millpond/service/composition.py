@@ -18,6 +18,7 @@ def open_pond(
     spark: Any = None,
     bounded: bool = False,
     progress: Callable[[dict[str, Any]], None] | None = None,
+    function_seconds: float | None = None,
 ) -> Pond:
     """Open a pond on Spark.
 
@@ -27,6 +28,7 @@ def open_pond(
         spark: A session to use instead of one of Millpond's own; it is left running.
         bounded: See `Pond`.
         progress: See `Pond`.
+        function_seconds: See `Pond`.
 
     Raises:
         MillpondError: SERVE-702 without Java, STORE-601 to STORE-604.
@@ -48,4 +50,5 @@ def open_pond(
         bounded=bounded,
         progress=progress,
         on_close=on_close,
+        function_seconds=function_seconds,
     )

@@ -21,6 +21,7 @@ from millpond.engine.match import match
 from millpond.engine.matches import MatchReader
 from millpond.engine.query_stem import StemSnapshot
 from millpond.engine.scalar import ScalarEvaluator
+from millpond.engine.user_functions import failed, is_fault
 from millpond.errors import MillpondError
 from millpond.model.sampling import sampled
 from millpond.model.schema import Schema
@@ -172,6 +173,8 @@ class LeafView:
         stem = StemSnapshot.of([(0, self._factors)], self._schema)
         part = self._segment.table.slice(lo, hi - lo)
         found = match(part, stem, ScalarEvaluator.shared())
+        if 0 in found.failed and is_fault(found.failed[0]):
+            raise failed(found.failed[0])
         if 0 in found.failed:
             raise MillpondError(
                 "POND-404",

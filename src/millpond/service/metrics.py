@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from millpond.runtime.tasks import Built
 from millpond.state.version import DATA, Version
@@ -68,10 +68,25 @@ class Metrics:
         for stream in version.streams.values():
             segments.add_metric([stream.name], len(version.segments(stream.id)))
             slots.add_metric([stream.name], len(version.slots(stream.id)))
+        yield from self._functions()
         yield segments
         yield slots
         waiting = len(self._pond.intake.waiting())
         yield GaugeMetricFamily("millpond_inbox_waiting", "Pushes not committed yet", waiting)
+
+    def _functions(self) -> Iterator[Metric]:
+        """What user-defined functions have cost."""
+        figures = (
+            ("calls", "Calls of user-defined functions"),
+            ("rows", "Rows user-defined functions were given"),
+            ("seconds", "Seconds spent in user-defined functions"),
+        )
+        described = self._pond.functions()
+        for figure, text in figures:
+            family = CounterMetricFamily(f"millpond_function_{figure}", text, labels=["function"])
+            for function in described:
+                family.add_metric([function["name"]], function[figure])
+            yield family
 
     def describe(self) -> list[Metric]:
         """Names are not known in advance; the registry need not check them."""

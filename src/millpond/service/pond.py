@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_script, parse_statement, statements, to_duckdb
 from millpond.engine.residual import Residual
 from millpond.errors import MillpondError
@@ -28,6 +28,7 @@ from millpond.runtime.protocol import Runtime
 from millpond.runtime.tasks import Built
 from millpond.service import decode
 from millpond.service.definitions import stream_definition
+from millpond.service.functions import UserFunctions
 from millpond.service.handles import Handle
 from millpond.service.intake import Intake
 from millpond.service.invocation import Invoker
@@ -68,6 +69,7 @@ class Pond:
         clock: Callable[[], int] | None = None,
         progress: Progress | None = None,
         on_close: Callable[[], None] | None = None,
+        function_seconds: float | None = None,
     ) -> None:
         """Open the store and start the runtime over it.
 
@@ -79,6 +81,8 @@ class Pond:
             clock: Microseconds since 1970 UTC.
             progress: Told of reading: {"stream", "rows", "done"}.
             on_close: Called last when the pond is closed.
+            function_seconds: How long one call of a user-defined function may take that does not
+                say so itself.
 
         Raises:
             MillpondError: STORE-601 to STORE-604.
@@ -103,6 +107,7 @@ class Pond:
         self.residual = Residual()
         self.relations_state = Relations(store, self.log, self.residual)
         self.registrar = Registrar(self.log, self.stems, self.clock)
+        self.user_functions = UserFunctions(store, self.log, self.registrar, function_seconds)
         self.invoker = Invoker(
             store, self.log, self.sequencer, self.promises, self.relations_state, self.residual
         )
@@ -169,6 +174,58 @@ class Pond:
         requests = [_request(cql, name, options) for cql, name, options in queries]
         definitions = self.registrar.register(requests)
         return [Handle(self, d) for d in definitions]
+
+    def function(
+        self,
+        name: str | None = None,
+        function: Callable[..., Any] | None = None,
+        *,
+        arguments: Sequence[str],
+        returns: str,
+        cost: float | None = None,
+        max_seconds: float | None = None,
+    ) -> Any:
+        """Define a function that queries may call: Arrow arrays in, an Arrow array out.
+
+        Without `function` it is a decorator, which names the function after the Python one if
+        `name` is not given. Its author promises that what it gives depends on its arguments only,
+        row by row: it may be called in any process, any number of times, with any rows together.
+
+        Args:
+            name: As queries call it, in any case.
+            function: Takes one array per argument, NULLs included, and gives as many values.
+            arguments: SQL types; what queries pass is cast to them as SQL would.
+            returns: The SQL type of the result.
+            cost: What a row costs, in any unit. Of two functions with a cost in one predicate the
+                cheaper is called first; without it they are called in the order written.
+            max_seconds: How long one call (at most 2,048 rows) may take.
+
+        Returns:
+            The definition, or as a decorator the function itself.
+
+        Raises:
+            MillpondError: CQL-208, CQL-210, CQL-221, and POND-401 when the name is that of a
+                function an active query calls.
+        """
+        self._check_open()
+
+        def define(called: Callable[..., Any]) -> FunctionDef:
+            given = getattr(called, "__name__", "") if name is None else name
+            return self.user_functions.define(given, called, arguments, returns, cost, max_seconds)
+
+        if function is not None:
+            return define(function)
+
+        def decorate(called: Callable[..., Any]) -> Callable[..., Any]:
+            define(called)
+            return called
+
+        return decorate
+
+    def drop_function(self, name: str) -> None:
+        """Drop a user-defined function that no query calls."""
+        self._check_open()
+        self.user_functions.drop(name)
 
     def query(self, name: str | int) -> Handle:
         """The handle of a standing query, by name or id."""
@@ -287,6 +344,10 @@ class Pond:
     def queries(self) -> list[QueryDef]:
         return list(self.log.version.queries.values())
 
+    def functions(self) -> list[dict[str, Any]]:
+        """The user-defined functions: signature, limits, and what their calls have cost."""
+        return self.user_functions.describe()
+
     @property
     def ready(self) -> bool:
         """Whether the pond takes requests."""
@@ -352,7 +413,12 @@ class Pond:
         """R(τ) of a standing query."""
         self._check_open()
         started = clock_time.perf_counter()
-        answer = self.invoker.invoke(self.registrar.prepared(definition), at)
+        try:
+            answer = self.invoker.invoke(self.registrar.prepared(definition), at)
+        except MillpondError as error:
+            if error.code == "POND-411":
+                self.registrar.suspend(definition, f"{error.detail}")
+            raise
         self._metrics.invoked(clock_time.perf_counter() - started)
         return answer
 
@@ -471,6 +537,8 @@ class Pond:
         version = self.log.version
         bound = self.registrar.bind(definition.text)
         facts: dict[str, Any] = {"query": definition.name, "leaves": []}
+        if bound.functions and level == "runtime":
+            facts["functions"] = self.user_functions.costs(bound.functions)
         for leaf, ref in zip(bound.streams, version.leaves(definition.id), strict=True):
             segments = version.segments(ref.stream_id)
             matched = 0

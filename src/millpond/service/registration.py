@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.engine.factors import Factors
 from millpond.engine.join_plan import JoinPlan
 from millpond.engine.residual import Limits
@@ -52,7 +52,8 @@ class Registrar:
         self._clock = clock
         #: Held while queries come, change and go, and while what they read is dropped.
         self.lock = threading.RLock()
-        self._binder = Binder(_Current(log))
+        self.names = CurrentNames(log)
+        self._binder = Binder(self.names)
         self._prepared: dict[int, Prepared] = {}
         self.on_change: Callable[[], None] = lambda: None
 
@@ -337,7 +338,7 @@ def _collector_paused(requests: int) -> Iterator[None]:
             gc.enable()
 
 
-class _Current:
+class CurrentNames:
     """The names of whatever version is current."""
 
     def __init__(self, log: EpochLog) -> None:
@@ -348,6 +349,12 @@ class _Current:
 
     def names(self) -> list[str]:
         return self._log.version.names()
+
+    def function(self, name: str) -> FunctionDef | None:
+        return self._log.version.functions.get(name)
+
+    def functions(self) -> list[str]:
+        return sorted(self._log.version.functions)
 
 
 class _Batch:

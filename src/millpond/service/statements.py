@@ -14,6 +14,7 @@ from millpond.cql.statements import Statement
 from millpond.errors import MillpondError, Span
 from millpond.model.time import format_instant
 from millpond.planner.names import did_you_mean
+from millpond.planner.user_functions import name_functions
 from millpond.service.definitions import relation_definition, stream_definition
 from millpond.service.intake import check_heartbeat
 from millpond.service.registration import Request
@@ -212,6 +213,7 @@ class Executor:
         at = self._instant(statement.at)
         where = statement.where
         self._check_scalar(statement, found, where)
+        self._name_functions(where, *dict(getattr(statement, "assignments", ())).values())
         condition = to_duckdb(where) if where is not None else None
         if isinstance(statement, statements.Delete):
             count = self._pond.relations_state.delete(found, condition, at)
@@ -258,6 +260,12 @@ class Executor:
             if start >= 0:
                 error.span = Span(start, start + len(text))
             raise
+
+    def _name_functions(self, *values: exp.Expression | None) -> None:
+        """Say user-defined functions as DuckDB knows them, in trees that are the statement's."""
+        for value in values:
+            if value is not None:
+                name_functions(value, self._pond.registrar.names)
 
     def _check_row_wise(self, probe: str) -> None:
         try:
@@ -322,6 +330,12 @@ class Executor:
                     for r in version.relations.values()
                 ]
                 return _table(["name", "primary key", "source"], rows)
+            case "functions":
+                functions = [
+                    (f["name"], ", ".join(f["arguments"]), f["returns"], f["calls"], f["rows"])
+                    for f in self._pond.functions()
+                ]
+                return _table(["name", "arguments", "returns", "calls", "rows"], functions)
             case "queries":
                 queries = [
                     (q.name, _state(q), q.options.get("materialize", "lazy"), q.text)

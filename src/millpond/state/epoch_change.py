@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from millpond.catalog.objects import Definition
+from millpond.catalog.objects import Definition, FunctionDef
 from millpond.state.version import (
     LeafRef,
     MatchRef,
@@ -54,6 +54,8 @@ class EpochChange:
         replace: Definitions with an id that is live, and the name it has.
         drop: Ids of definitions. A stream takes its segments, matches, clock and slots with it, a
             relation its deltas, a query its leaves (not its slots, which others may share).
+        add_functions: New user-defined functions; one of a name that is there takes its place.
+        drop_functions: Functions that go.
         add_slots: New slots, numbered from `Version.next_slot` of their stream.
         drop_slots: (stream id, slot) pairs; those not there are passed over.
         add_leaves: Leaves of queries; all of one query's leaves are given together.
@@ -74,6 +76,8 @@ class EpochChange:
     add: Sequence[Definition] = ()
     replace: Sequence[Definition] = ()
     drop: Sequence[int] = ()
+    add_functions: Sequence[FunctionDef] = ()
+    drop_functions: Sequence[FunctionDef] = ()
     add_slots: Sequence[SlotRef] = ()
     drop_slots: Sequence[tuple[int, int]] = ()
     add_leaves: Sequence[LeafRef] = ()

@@ -108,7 +108,8 @@ class EpochLog:
                     raise StaleChange(f"batch {batch_id} of {source} is committed already")
             settled = settle(change, before, self._next_segment, self._next_match)
             after = succeed(before, settled)
-            next_id = max([self._saved_next_id, *(d.id + 1 for d in settled.add)])
+            added = (*settled.add, *settled.add_functions)
+            next_id = max([self._saved_next_id, *(d.id + 1 for d in added)])
             reach("epoch.before_write")
             try:
                 with self._database.transaction() as connection:
@@ -186,7 +187,7 @@ class EpochLog:
             "DELETE FROM epoch WHERE epoch <= ?", (change.epoch - _REMEMBERED_EPOCHS,)
         )
         for table, key, ids in (
-            ("definition", "id", [d.id for d in change.drop]),
+            ("definition", "id", [d.id for d in (*change.drop, *change.drop_functions)]),
             ("clock", "stream_id", [d.id for d in change.drop]),
             ("slot_floor", "stream_id", [d.id for d in change.drop]),
             ("segment", "id", [s.id for s in change.drop_segments]),
@@ -202,7 +203,7 @@ class EpochLog:
         )
         many(
             "INSERT OR REPLACE INTO definition VALUES (?, ?, ?)",
-            [definition_row(d) for d in (*change.add, *change.replace)],
+            [definition_row(d) for d in (*change.add, *change.replace, *change.add_functions)],
         )
         many("INSERT OR REPLACE INTO batch VALUES (?, ?)", sorted(change.batches))
         many(

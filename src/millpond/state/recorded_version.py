@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from types import MappingProxyType
 
-from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.state.bucket_map import BucketMap
 from millpond.state.database import Database
 from millpond.state.schema import definition_of
@@ -27,9 +27,14 @@ def read_version(database: Database) -> Version:
     """The version of the last epoch in the database."""
     with database.lock:
         epoch = database.read("SELECT coalesce(max(epoch), 0) FROM epoch")[0][0]
-        definitions = [
-            definition_of(*row) for row in database.read("SELECT id, kind, body FROM definition")
-        ]
+        definitions: list[Definition] = []
+        functions: dict[str, FunctionDef] = {}
+        for row in database.read("SELECT id, kind, body FROM definition"):
+            definition = definition_of(*row)
+            if isinstance(definition, FunctionDef):
+                functions[definition.name] = definition
+            else:
+                definitions.append(definition)
         segments = _segments(database)
         leaves: defaultdict[int, list[LeafRef]] = defaultdict(list)
         for row in database.read("SELECT * FROM leaf ORDER BY query_id, leaf"):
@@ -62,6 +67,7 @@ def read_version(database: Database) -> Version:
             leaves_of=BucketMap[int, tuple[LeafRef, ...]]().changed(
                 {id: tuple(own) for id, own in leaves.items()}
             ),
+            functions=MappingProxyType(functions),
         )
 
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
-from millpond.catalog.objects import Definition, QueryDef, RelationDef, SourceDef, StreamDef
+from millpond.catalog.objects import (
+    Definition,
+    FunctionDef,
+    QueryDef,
+    RelationDef,
+    SourceDef,
+    StreamDef,
+)
 from millpond.model.schema import Schema
 
 #: Raised when the tables change in a way an older Millpond cannot read.
@@ -66,11 +74,22 @@ CREATE INDEX inbox_remembered ON inbox (accepted_at) WHERE collected = 1;
 """
 
 
-def definition_row(definition: Definition) -> tuple[int, str, str]:
+def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]:
     """A definition as (id, kind, JSON)."""
     match definition:
-        case StreamDef():
+        case FunctionDef():
             body: dict[str, Any] = {
+                "name": definition.name,
+                "inside": definition.inside,
+                "arguments": definition.arguments,
+                "returns": definition.returns,
+                "cost": definition.cost,
+                "max_seconds": definition.max_seconds,
+                "code": base64.b64encode(definition.code).decode(),
+            }
+            return definition.id, "function", _dump(body)
+        case StreamDef():
+            body = {
                 "name": definition.name,
                 "schema": definition.schema.to_json(),
                 "timestamp_by": definition.timestamp_by,
@@ -104,11 +123,15 @@ def definition_row(definition: Definition) -> tuple[int, str, str]:
             return definition.id, "query", _dump(body)
 
 
-def definition_of(id: int, kind: str, text: str) -> Definition:
+def definition_of(id: int, kind: str, text: str) -> Definition | FunctionDef:
     """The definition `definition_row` wrote."""
     body = json.loads(text)
     if kind == "query":
         return QueryDef(id=id, **body)
+    if kind == "function":
+        body["arguments"] = tuple(body["arguments"])
+        body["code"] = base64.b64decode(body["code"])
+        return FunctionDef(id=id, **body)
     body["schema"] = Schema.from_json(body["schema"])
     body["source"] = SourceDef(**body["source"]) if body["source"] else None
     if kind == "stream":

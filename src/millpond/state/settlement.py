@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.state.epoch_change import EpochChange, StaleChange
 from millpond.state.version import (
@@ -35,6 +35,8 @@ class Settled:
     add: tuple[Definition, ...]
     replace: tuple[Definition, ...]
     drop: tuple[Definition, ...]
+    add_functions: tuple[FunctionDef, ...]
+    drop_functions: tuple[FunctionDef, ...]
     segments: tuple[SegmentRef, ...]
     drop_segments: tuple[SegmentRef, ...]
     matches: tuple[MatchRef, ...]
@@ -94,6 +96,8 @@ def settle(change: EpochChange, version: Version, next_segment: int, next_match:
         add=add,
         replace=tuple(change.replace),
         drop=drop,
+        add_functions=tuple(change.add_functions),
+        drop_functions=_leaving_functions(change, version),
         segments=tuple(segments.values()),
         drop_segments=drop_segments,
         matches=matches,
@@ -183,6 +187,12 @@ def _live(version: Version, id: int) -> Definition:
     if definition is None:
         raise StaleChange(f"definition {id} is not there any more")
     return definition
+
+
+def _leaving_functions(change: EpochChange, version: Version) -> tuple[FunctionDef, ...]:
+    """Those that are dropped, and those another takes the place of."""
+    names = {f.name for f in (*change.add_functions, *change.drop_functions)}
+    return tuple(version.functions[name] for name in names & version.functions.keys())
 
 
 def _leaving_segments(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.state.bucket_map import BucketMap
 from millpond.state.settlement import Settled
 from millpond.state.version import (
@@ -62,7 +62,18 @@ def succeed(version: Version, change: Settled) -> Version:
         matches_of=_matches(version, change),
         deltas=_deltas(version, change),
         leaves_of=version.leaves_of.changed(change.leaves, drop=change.drop_leaves),
+        functions=_functions(version, change),
     )
+
+
+def _functions(version: Version, change: Settled) -> Mapping[str, FunctionDef]:
+    if not change.add_functions and not change.drop_functions:
+        return version.functions
+    functions = dict(version.functions)
+    for definition in change.drop_functions:
+        functions.pop(definition.name, None)
+    functions.update((definition.name, definition) for definition in change.add_functions)
+    return MappingProxyType(functions)
 
 
 def _states(version: Version, change: Settled) -> Mapping[int, StreamState]:

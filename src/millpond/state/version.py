@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.model.time import BEGINNING
 from millpond.state.bucket_map import BucketMap
 
@@ -166,6 +166,8 @@ class Version:
         default_factory=lambda: MappingProxyType({})
     )
     leaves_of: BucketMap[int, tuple[LeafRef, ...]] = field(default_factory=BucketMap)
+    #: User-defined functions by their names.
+    functions: Mapping[str, FunctionDef] = field(default_factory=lambda: MappingProxyType({}))
 
     def definition(self, id: int) -> Definition | None:
         """The stream, relation or query of that id."""

@@ -92,6 +92,18 @@ class OraclePond:
         self.queries[handle.name.lower()] = handle
         return handle
 
+    def function(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *,
+        arguments: list[str],
+        returns: str,
+        **_promises: Any,
+    ) -> None:
+        """Defines a function; what it costs and how long it may take changes no answer."""
+        self.world.functions[name.lower()] = function, arguments, returns
+
     def query(self, name: str) -> OracleHandle:
         return self.queries[name.lower()]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.cql.dialect import parse_query
 from millpond.model.schema import Field, Schema
 from millpond.planner.bind import bind
@@ -24,6 +24,7 @@ class StaticNames:
 
     def __init__(self, *definitions: Definition) -> None:
         self._definitions = {d.name.lower(): d for d in definitions}
+        self.defined: dict[str, FunctionDef] = {}
 
     def put(self, definition: Definition) -> None:
         self._definitions[definition.name.lower()] = definition
@@ -36,6 +37,12 @@ class StaticNames:
 
     def names(self) -> list[str]:
         return [d.name for d in self._definitions.values()]
+
+    def function(self, name: str) -> FunctionDef | None:
+        return self.defined.get(name)
+
+    def functions(self) -> list[str]:
+        return list(self.defined)
 
 
 @pytest.fixture

@@ -112,6 +112,12 @@ class _Names:
     def names(self) -> list[str]:
         return ["s", "t", "r"]
 
+    def function(self, name: str) -> None:
+        return None
+
+    def functions(self) -> list[str]:
+        return []
+
 
 ALIASES = ("x", "y", "z")
 _value = st.one_of(st.none(), st.integers(0, 2))

@@ -43,6 +43,11 @@ def router(pond: ServedPond) -> APIRouter:
         body = {"version": millpond.__version__, "ready": pond.ready, **rest, "streams": streams}
         return Response(encode.dumps(body), media_type=encode.JSON)
 
+    @routes.get("/v1/functions", response_class=Response)
+    def functions() -> Response:
+        """The user-defined functions: signature, limit, and what their calls have cost."""
+        return Response(encode.dumps({"functions": pond.functions()}), media_type=encode.JSON)
+
     @routes.get("/v1/entities", response_class=Response)
     async def entities() -> Response:
         """Control tables of operators, queues and synopses (not available yet)."""

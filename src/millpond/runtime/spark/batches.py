@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
+from millpond.engine.user_functions import Usage, functions
 from millpond.errors import MillpondError
 from millpond.runtime.spark.headers import local_path
 from millpond.runtime.spark.sources import BLOCK, FILE
@@ -53,9 +55,31 @@ def _collect(
         kind, value = pickle.loads(row.built)
         if kind == "number":
             numbers.append(value)
+        elif kind == "functions":
+            functions.report(value)
         else:
             built.append(value)
     return built, numbers
+
+
+def _built(chunks: Iterator[Chunk], plan: BatchPlan) -> Iterator[pa.RecordBatch]:
+    """What a task builds, and what the user-defined functions it called have cost."""
+    functions.look_in(Path(plan.store) / "functions")
+    for built in build(chunks, plan):
+        yield _packed("built", built)
+    yield _packed("functions", functions.taken())
+
+
+class InWorker:
+    """A task as workers run it: with the pond's functions, and with what they have cost."""
+
+    def __init__(self, task: Callable[[Any], Any], store: Path) -> None:
+        self._task = task
+        self._folder = store / "functions"
+
+    def __call__(self, job: Any) -> tuple[Any, dict[str, Usage]]:
+        functions.look_in(self._folder)
+        return self._task(job), functions.taken()
 
 
 def _packed(kind: str, value: Any) -> pa.RecordBatch:
@@ -77,8 +101,7 @@ def _from_rows(
                     continue
                 yield from _splits(table, stream_id)
 
-        for built in build(chunks(), plan):
-            yield _packed("built", built)
+        yield from _built(chunks(), plan)
 
     return task
 
@@ -99,8 +122,7 @@ def _from_files(
                     for group, rows in _row_groups(uri, wanted):
                         yield Chunk(stream_id, (uri, group), rows)
 
-        for built in build(chunks(), plan):
-            yield _packed("built", built)
+        yield from _built(chunks(), plan)
 
     return task
 
@@ -152,8 +174,7 @@ def _from_pushes(
                     key = (pushed.number,)
                     yield Chunk(pushed.stream_id, key, pushed.table, pushed.arrived_at)
 
-        for built in build(chunks(), plan):
-            yield _packed("built", built)
+        yield from _built(chunks(), plan)
         for number in numbers:
             yield _packed("number", number)
 

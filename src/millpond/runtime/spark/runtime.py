@@ -22,12 +22,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.ingress import Admission, admit
+from millpond.engine.user_functions import functions
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.runtime import tasks
 from millpond.runtime.protocol import INBOX, Done, Job, Pipeline
 from millpond.runtime.spark import sources
-from millpond.runtime.spark.batches import build_files, build_frame, build_inbox
+from millpond.runtime.spark.batches import InWorker, build_files, build_frame, build_inbox
 from millpond.runtime.spark.keeper import Keeper, Kept
 from millpond.runtime.spark.session import (
     await_end_of_last,
@@ -138,7 +139,12 @@ class SparkRuntime:
             return []
         context = self.spark.sparkContext
         context.setLocalProperty("spark.scheduler.pool", "maintenance")
-        return list(context.parallelize(list(jobs), len(jobs)).map(task).collect())
+        in_worker = InWorker(task, self._store)
+        done = []
+        for result, usage in context.parallelize(list(jobs), len(jobs)).map(in_worker).collect():
+            functions.report(usage)
+            done.append(result)
+        return done
 
     def read_relation(self, relation: RelationDef, path: Path) -> FileMeta:
         try:

@@ -1,0 +1,44 @@
+"""What user-defined functions are called inside: names that never come to mean something else.
+
+A function a user calls `distance` is known to DuckDB as `__udf_<digest>_distance`, where the digest
+is that of its code and signature. So stored factors, running tasks and connections that are kept
+open need not be told when a function is defined anew: the new one has another name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+#: What every name inside begins with; no name a user may choose does.
+PREFIX = "__udf_"
+_INSIDE = re.compile(PREFIX + r"[0-9a-f]{16}_([A-Za-z0-9_]+)", re.IGNORECASE)
+
+
+def name_inside(name: str, content: Iterable[bytes]) -> str:
+    """The name inside of a function with that name and content (its code, its signature).
+
+    >>> name_inside("distance", [b"code"])
+    '__udf_c74796d95b9dbec5_distance'
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    for part in content:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return f"{PREFIX}{digest.hexdigest()}_{name.lower()}"
+
+
+def names_inside(text: str) -> set[str]:
+    """The names inside that a text speaks of."""
+    if PREFIX not in text.lower():
+        return set()
+    return {match[0].lower() for match in _INSIDE.finditer(text)}
+
+
+def as_written(text: str) -> str:
+    """A text with functions under the names their users know.
+
+    >>> as_written('__udf_c74796d95b9dbec5_distance("x") > 1')
+    'distance("x") > 1'
+    """
+    return _INSIDE.sub(lambda match: match[1].lower(), text)
