@@ -6,7 +6,7 @@ of starting DuckDB. One thread, and UTC, so that what is computed depends on not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -21,7 +21,7 @@ def _database() -> duckdb.DuckDBPyConnection:
 
 
 #: A user-defined function: of Arrow arrays, with the types of its arguments and of its result.
-Function = tuple[Callable[..., Any], list[str], str]
+Function = tuple[Callable[..., Any], Sequence[str], str]
 
 
 def session(functions: Mapping[str, Function] | None = None) -> duckdb.DuckDBPyConnection:
@@ -33,7 +33,7 @@ def session(functions: Mapping[str, Function] | None = None) -> duckdb.DuckDBPyC
     connection.execute("SET TimeZone = 'UTC'")
     for name, (function, arguments, returns) in (functions or {}).items():
         connection.create_function(
-            name, function, arguments, returns, type=ARROW, null_handling=SPECIAL
+            name, function, list(arguments), returns, type=ARROW, null_handling=SPECIAL
         )
     return connection
 

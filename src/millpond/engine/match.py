@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,7 @@ from millpond.engine.scalar import ScalarEvaluator, truth
 from millpond.engine.user_functions import fault_of
 from millpond.engine.value_sets import domain_of
 from millpond.model.bit_matrix import rows_of_bits, words_for
+from millpond.model.function_names import calls_inside
 from millpond.model.schema import Schema
 
 __all__ = ["MatchReader", "Matches", "match"]
@@ -416,9 +417,8 @@ class _Run:
                 wanting.setdefault(left[slot][0], []).append(slot)
                 behind.update(left[slot][1:])
             ready = [e for e in wanting if e not in behind] or list(wanting)
-            for start in range(0, len(ready), _TOGETHER):
-                chunk = {e: wanting[e] for e in ready[start : start + _TOGETHER]}
-                self._evaluate_together(chunk, scalar)
+            for together in _groups_of(ready):
+                self._evaluate_together({e: wanting[e] for e in together}, scalar)
             for slot in [slot for e in ready for slot in wanting[e]]:
                 rows = self._undecided[slot]
                 del left[slot][0]
@@ -475,6 +475,19 @@ class _Run:
         names = [n for n in self.table.column_names if any(_quote(n) in e for e in expressions)]
         table = self.table.select(names or self.table.column_names[:1])
         return table if rows is None else table.take(pa.array(rows))
+
+
+def _groups_of(expressions: Sequence[str]) -> Iterator[list[str]]:
+    """Which to evaluate over one union of rows.
+
+    A user-defined function is to see no rows but those of the expressions that call it so.
+    """
+    groups: dict[frozenset[str], list[str]] = {}
+    for expression in expressions:
+        groups.setdefault(calls_inside(expression), []).append(expression)
+    for group in groups.values():
+        for start in range(0, len(group), _TOGETHER):
+            yield group[start : start + _TOGETHER]
 
 
 def _quote(name: str) -> str:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.engine.deadline import deadlines
-from millpond.engine.user_functions import functions
+from millpond.engine.user_functions import failed, fault_of, functions
 from millpond.errors import MillpondError
 
 _CONFIG = {
@@ -104,14 +104,18 @@ class ScalarEvaluator:
         """The value of one expression of any type for every row, in row order.
 
         Raises:
-            MillpondError: POND-404 when it cannot be evaluated.
+            MillpondError: POND-404 when it cannot be evaluated, POND-411 when that is a function's
+                fault.
         """
+        self.knowing([sql])
         self.connection.register("rows_under_test", table)
         try:
             with deadlines.within(_SECONDS, self.connection.interrupt):
                 selected = self.connection.sql(f"SELECT ({sql}\n) AS v FROM rows_under_test")
                 return selected.to_arrow_table()["v"]
         except duckdb.Error as error:
+            if (fault := fault_of(error)) is not None:
+                raise failed(fault) from error
             raise MillpondError(
                 "POND-404",
                 "the query could not be evaluated",

@@ -35,6 +35,34 @@ def names_inside(text: str) -> set[str]:
     return {match[0].lower() for match in _INSIDE.finditer(text)}
 
 
+def calls_inside(sql: str) -> frozenset[str]:
+    """The calls of user-defined functions in some SQL, outermost ones whole.
+
+    >>> sorted(calls_inside('__udf_c74796d95b9dbec5_f("a)", g(1)) > 2'))
+    ['__udf_c74796d95b9dbec5_f("a)", g(1))']
+    """
+    if PREFIX not in sql.lower():
+        return frozenset()
+    calls: set[str] = set()
+    at = 0
+    while match := _INSIDE.search(sql, at):
+        depth, at = 0, match.end()
+        quote = ""
+        for at in range(match.end(), len(sql)):
+            letter = sql[at]
+            if quote:
+                quote = "" if letter == quote else quote
+            elif letter in "\"'":
+                quote = letter
+            elif letter in "()":
+                depth += 1 if letter == "(" else -1
+                if not depth:
+                    break
+        at += 1
+        calls.add(sql[match.start() : at])
+    return frozenset(calls)
+
+
 def as_written(text: str) -> str:
     """A text with functions under the names their users know.
 

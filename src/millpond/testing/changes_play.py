@@ -41,6 +41,12 @@ class WorldNames:
     def names(self) -> list[str]:
         return [*self.world.streams, *self.world.relations]
 
+    def function(self, name: str) -> None:
+        return None
+
+    def functions(self) -> list[str]:
+        return []
+
 
 def planned(world: World, text: str, **options: Any) -> Plan:
     """The plan of a query's changes."""

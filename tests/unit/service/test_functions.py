@@ -245,7 +245,7 @@ def test_calls_are_checked_where_the_query_is_bound(
 
 REASONS = {
     "raises": 'Function "f" raised ValueError: seven',
-    "short": 'Function "f" gave 0 values for 1 row',
+    "short": 'Function "f" gave 1 value for 2 rows',
     "type": 'Function "f" gave values of type string where DOUBLE was promised',
     "nothing": 'Function "f" gave a NoneType instead of an Arrow array',
     "slow": 'Function "f" took longer than 0.2 seconds for one call',
@@ -345,7 +345,7 @@ def test_only_what_survives_the_other_factors_is_given_to_it(pond: Pond) -> None
     pond.settle()
     (figures,) = pond.functions()
     # One call for the distinct expression, over the rows left to any of the predicates.
-    assert (figures["calls"], figures["rows"]) == (1, 5)
+    assert (figures["calls"], figures["rows"]) == (1, 8)
 
 
 def test_what_calls_cost_is_shown(pond: Pond) -> None:
@@ -360,3 +360,15 @@ def test_what_calls_cost_is_shown(pond: Pond) -> None:
     assert table.to_pylist() == [
         {"name": "shown", "arguments": "DOUBLE", "returns": "DOUBLE", "calls": 1, "rows": 3}
     ]
+
+
+def test_a_call_sees_no_rows_of_other_calls(pond: Pond) -> None:
+    pond.function("seen", twice, arguments=["DOUBLE"], returns="DOUBLE")
+    for least in (1, 3, 5):
+        pond.register(f"SELECT v FROM s WHERE v < 5 AND seen(v) > {least}")
+    pond.register("SELECT v FROM s WHERE v >= 90 AND seen(v + 1) > 1")
+    pond.register("SELECT v FROM s WHERE length(k) + v > 7")
+    pond.ingest("s", [{"ts": "2024-01-01", "v": v, "k": "x"} for v in range(100)])
+    pond.settle()
+    (figures,) = pond.functions()
+    assert (figures["calls"], figures["rows"]) == (2, 15)
