@@ -19,6 +19,7 @@ from millpond.api.app import create_app
 from millpond.api.problems import status_of
 from millpond.engine.residual import Limits
 from millpond.errors import CODES, MillpondError
+from millpond.service.derivations import KEPT_CHANGES
 from millpond.service.options import OPTIONS
 from millpond.service.pond import Pond
 from millpond.testing.golden_file import MoveClock, Run, read_golden
@@ -58,7 +59,7 @@ _EXAMPLES: dict[str, list[str]] = {
 }
 
 #: Goldens that show a code best, where the first to have it does not.
-_BEST = {"CQL-201": "unknown_stream", "CQL-202": "unknown_column"}
+_BEST = {"CQL-201": "unknown_stream", "CQL-202": "unknown_column", "POND-402": "inactive_queries"}
 
 #: What is to be said of a code besides its meaning.
 _REMARKS = {
@@ -76,11 +77,14 @@ _OPTION_DEFAULTS = {
     "weight": "`1`",
     "max_rows": f"`{Limits.rows}`",
     "max_seconds": f"`{Limits.seconds:g}`",
+    "changes": "`'from registration'`",
+    "keep_changes": f"`{KEPT_CHANGES}`",
     "seed": "from the query's text",
 }
 _OPTION_REMARKS = {
     "materialize": "`'auto'` is `'lazy'` for now; `'eager'` is not available yet (CQL-301).",
     "weight": "It is kept and shown; no resource is shared out by it yet.",
+    "changes": "It counts when the first change is asked for, and not after.",
     "seed": "Queries with the same text have the same sample, whenever they are registered.",
 }
 

@@ -51,6 +51,9 @@ from millpond.model.windows import (
 )
 
 REJECTS = "$rejects"
+#: Key of the `meta` of a subquery that stands where a view was named: a BEGIN … END around it is
+#: not its streams'.
+VIEW = "view"
 
 
 class OutsideTheOracle(ValueError):
@@ -68,11 +71,12 @@ class World:
 
     def present(self) -> Instant:
         """The timestamp of a relation update that gives none (SEMANTICS, section 1)."""
-        if not any(s.elements for s in self.streams.values()):
+        streams = [s for s in self.streams.values() if s.definition.derived is None]
+        if not any(s.elements for s in streams):
             return BEGINNING
-        if any(s.definition.timestamp_by is None for s in self.streams.values()):
+        if any(s.definition.on_system_time for s in streams):
             return Instant(self.clock)
-        return max(s.greatest for s in self.streams.values() if s.greatest is not None)
+        return max(s.greatest for s in streams if s.greatest is not None)
 
 
 @dataclass(frozen=True)
@@ -187,7 +191,7 @@ def _occurrences(world: World, tree: exp.Expression) -> Iterator[tuple[str, exp.
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             continue
         name = node.name.lower()
-        if _is_cte(node, name):
+        if is_cte(node, name):
             continue
         stream = name.removesuffix(REJECTS)
         if name not in world.relations and stream not in world.streams:
@@ -195,7 +199,7 @@ def _occurrences(world: World, tree: exp.Expression) -> Iterator[tuple[str, exp.
         yield name, node
 
 
-def _is_cte(node: exp.Expression, name: str) -> bool:
+def is_cte(node: exp.Expression, name: str) -> bool:
     """Whether a WITH around a node gives the name another meaning."""
     inside: exp.Expr | None = node
     while inside is not None:
@@ -222,7 +226,7 @@ def _now(world: World, streams: list[str]) -> Instant:
     on_application_time = [
         world.streams[name]
         for name in streams
-        if not name.endswith(REJECTS) and world.streams[name].definition.timestamp_by is not None
+        if not name.endswith(REJECTS) and not world.streams[name].definition.on_system_time
     ]
     if not on_application_time:
         return Instant(world.clock)
@@ -263,6 +267,8 @@ def _period(table: exp.Table) -> Period | None:
     """
     inner: exp.Expr = table
     while (outer := inner.parent) is not None:
+        if inner.meta.get(VIEW):
+            return None
         if isinstance(outer, exp.Join) and inner.arg_key != "this":
             return None
         if isinstance(outer, exp.Select):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 
 from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
 from millpond.model.schema import ARROW_TYPES
-from millpond.model.time import BEGINNING, END, format_instant, parse_instant, to_datetime
-from millpond.service.results import Answer, IngestReceipt, StatementResult
+from millpond.model.time import BEGINNING, LAST, format_instant, parse_instant, to_datetime
+from millpond.service.results import Answer, Changes, IngestReceipt, StatementResult
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -48,7 +48,7 @@ def instant_text(at: int | None) -> str | None:
     """
     if at is None:
         return None
-    moment = to_datetime(at) if BEGINNING < at < END else None
+    moment = to_datetime(at) if BEGINNING < at < LAST else None
     return moment.isoformat(timespec="microseconds") if moment else format_instant(at)
 
 
@@ -171,6 +171,24 @@ def table_arrow(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+def shown_changes(changes: Changes, text: Callable[[int], str | None] = instant_text) -> pa.Table:
+    """Changes with their instants as texts, those JSON has unless said otherwise."""
+    texts = [text(at) for at in changes.table["timestamp"].to_pylist()]
+    place = changes.table.column_names.index("timestamp")
+    return changes.table.set_column(place, "timestamp", pa.array(texts, pa.string()))
+
+
+def changes_facts(changes: Changes) -> dict[str, Any]:
+    """What a page of changes is besides its rows."""
+    return {
+        "query": changes.query,
+        "as_of": instant_text(changes.as_of),
+        "final": True,
+        "cursor": changes.cursor,
+        "newest": changes.newest,
+    }
+
+
 def answer_headers(answer: Answer) -> dict[str, str]:
     """The facts as HTTP headers, for the forms whose body has no room for them."""
     headers = {
@@ -191,6 +209,9 @@ def result_json(result: StatementResult) -> dict[str, Any]:
         facts = answer_facts(result.answer)
         facts["query"] = facts["query"] or result.name
         return {**head, **facts, **_table_json(result.answer.table)}
+    if result.changes is not None:
+        facts = changes_facts(result.changes)
+        return {**head, **facts, **_table_json(shown_changes(result.changes))}
     if result.table is not None:
         return {**head, "as_of": None, "final": None, **_table_json(result.table)}
     if result.text is not None:

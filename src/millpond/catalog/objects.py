@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from millpond.model.schema import Field, Schema
+from millpond.model.time import BEGINNING
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,28 @@ class SourceDef:
 
 
 @dataclass(frozen=True)
+class Derived:
+    """What makes the elements of a derived stream: the changes of a query (SEMANTICS, section 4).
+
+    Attributes:
+        text: The query's CQL.
+        query_id: The standing query whose changes these are, for a change log; None for a stream
+            made by CREATE STREAM … AS.
+        on_system_time: Whether the clock is its present, as it is that of every stream it reads.
+    """
+
+    text: str
+    query_id: int | None = None
+    on_system_time: bool = False
+
+
+@dataclass(frozen=True)
 class StreamDef:
-    """A stream. Durations are microseconds; `timestamp_by` None means system time."""
+    """A stream. Durations are microseconds; `timestamp_by` None means system time.
+
+    The elements of a derived stream have the instants at which the changes they are happen, so it
+    has no column they come from.
+    """
 
     id: int
     name: str
@@ -32,6 +53,19 @@ class StreamDef:
     text: str = ""
     #: Set on the pseudo-stream `name$rejects`: the id of the stream whose rejects it holds.
     rejects_of: int | None = None
+    derived: Derived | None = None
+
+    @property
+    def on_system_time(self) -> bool:
+        """Whether the clock is the stream's present."""
+        if self.derived is not None:
+            return self.derived.on_system_time
+        return self.timestamp_by is None
+
+    @property
+    def is_change_log(self) -> bool:
+        """Whether it holds the changes of a standing query, and has no name of its own."""
+        return self.derived is not None and self.derived.query_id is not None
 
     def rejects(self) -> StreamDef:
         """The pseudo-stream of this stream's rejected rows, on system time."""
@@ -44,6 +78,7 @@ class StreamDef:
             idle_after=None,
             source=None,
             rejects_of=self.id,
+            derived=None,
         )
 
 
@@ -55,7 +90,10 @@ REJECTS_SCHEMA = Schema(
 
 @dataclass(frozen=True)
 class RelationDef:
-    """A relation; `primary_key` names columns whose values are unique at every instant."""
+    """A relation; `primary_key` names columns whose values are unique at every instant.
+
+    `view` is set for CREATE RELATION … AS: the text of the query it stands for.
+    """
 
     id: int
     name: str
@@ -64,6 +102,7 @@ class RelationDef:
     non_retroactive: bool = False
     source: SourceDef | None = None
     text: str = ""
+    view: str | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +110,8 @@ class QueryDef:
     """A standing query as it was registered. `text` is the query's CQL, without CREATE QUERY.
 
     `options` holds only what was set: materialize, weight, active, max_rows, seed, …
+    `changes_after` is the last instant whose changes are not delivered, because it was final when
+    the query was registered.
     """
 
     id: int
@@ -80,6 +121,7 @@ class QueryDef:
     registered_epoch: int = 0
     registered_at: int = 0
     suspended: str | None = None
+    changes_after: int = BEGINNING - 1
 
     @property
     def active(self) -> bool:

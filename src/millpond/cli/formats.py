@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from millpond.api.encode import instant_text, json_rows
+from millpond.api.encode import instant_text, json_rows, shown_changes
 from millpond.cli.choices import Format
 from millpond.model.time import format_instant
-from millpond.service.results import Answer, StatementResult
+from millpond.service.results import Answer, Changes, StatementResult
 
 #: Rows a printed table shows at most; JSON and CSV show all.
 SHOWN_ROWS = 1000
@@ -52,12 +52,13 @@ class JsonWriter:
         table = rows_of(result)
         if table is None:
             return
-        answer = result.answer
+        answer, changes = result.answer, result.changes
+        at = answer if answer is not None else changes
         body = {
             "statement": result.statement,
-            "query": (answer.query if answer else None) or result.name,
-            "as_of": instant_text(answer.as_of) if answer else None,
-            "final": answer.final if answer else None,
+            "query": (answer.query if answer is not None else None) or result.name,
+            "as_of": instant_text(at.as_of) if at is not None else None,
+            "final": at.final if at is not None else None,
             "columns": list(table.column_names),
             "rows": json_rows(table),
         }
@@ -102,6 +103,9 @@ class TableWriter:
         """Prints a result."""
         if result.answer is not None:
             self._print(result.answer.table, footer(result.answer))
+        elif result.changes is not None:
+            shown = shown_changes(result.changes, format_instant)
+            self._print(shown, changes_footer(result.changes))
         elif result.table is not None:
             self._print(result.table, _count(result.table.num_rows))
         elif result.text is not None:
@@ -129,6 +133,8 @@ def rows_of(result: StatementResult) -> pa.Table | None:
     """The rows of a result: an answer's, a table's, a text as one row; None for a message."""
     if result.answer is not None:
         return result.answer.table
+    if result.changes is not None:
+        return shown_changes(result.changes)
     if result.table is not None:
         return result.table
     return pa.table({"plan": [result.text]}) if result.text is not None else None
@@ -144,6 +150,15 @@ def footer(answer: Answer) -> str:
     return (
         f"{line}; incomplete: kept only {f'since {format_instant(since)}' if since else 'in part'}"
     )
+
+
+def changes_footer(changes: Changes) -> str:
+    """What is said below changes: how many, up to when, and where to read on."""
+    count = "1 change" if len(changes) == 1 else f"{len(changes):,} changes"
+    line = f"{count} up to {format_instant(changes.as_of)}"
+    if changes.cursor < changes.newest:
+        return f"{line}; {changes.newest - changes.cursor:,} more AFTER {changes.cursor}"
+    return f"{line}, cursor {changes.cursor}"
 
 
 def _count(rows: int) -> str:

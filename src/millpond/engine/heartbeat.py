@@ -29,10 +29,13 @@ def current(progress: Progress, stream: StreamDef, clock: int) -> int:
     """H when the clock shows `clock` and nothing is in flight.
 
     Application time: as of the last epoch, or, once IDLE AFTER has passed without arrivals, as far
-    behind the clock as the stream was when it was last heard of. System time: the clock.
+    behind the clock as the stream was when it was last heard of. System time: the clock. A derived
+    stream: what its elements are made up to.
     """
     if progress.ended:
         return END
+    if stream.derived is not None:
+        return progress.heartbeat
     if stream.timestamp_by is None:
         return max(progress.heartbeat, clock)
     if (

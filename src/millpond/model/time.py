@@ -11,6 +11,12 @@ Instant = NewType("Instant", int)
 BEGINNING = Instant(-(2**62))
 #: After every element: the heartbeat of a stream that has ended.
 END = Instant(2**62)
+#: The last instant of a history that has ended: every element and expiration is long past. Changes
+#: up to here are made at once; what is told later of relations comes at the instants behind it,
+#: of which there are enough before `END`.
+LAST = Instant(2**62 - 2**40)
+#: What is told later of relations that hold from the beginning comes at the instants up to here.
+_FIRST = BEGINNING + 2**40
 
 _EPOCH = datetime(1970, 1, 1)
 
@@ -41,9 +47,9 @@ def format_instant(at: int) -> str:
     >>> format_instant(END)
     'end of time'
     """
-    if at <= BEGINNING:
+    if at <= _FIRST:
         return "beginning of time"
-    if at >= END:
+    if at >= LAST:
         return "end of time"
     moment = to_datetime(at)
     return moment.isoformat(sep=" ") if moment else str(at)

@@ -37,6 +37,11 @@ def operators_of(bound: BoundQuery) -> Operator:
     return _Plan(bound).root()
 
 
+def is_monotonic(bound: BoundQuery) -> bool:
+    """Whether nothing ever leaves a query's answer."""
+    return operators_of(bound).pattern is Pattern.MONOTONIC
+
+
 def _apply(name: str, detail: str, *inputs: Operator) -> Operator:
     return Operator(name, detail, RULES[name]([i.edge for i in inputs]), inputs)
 

@@ -202,7 +202,7 @@ class _Builder:
         self._rows = self._bytes = 0
         plan, store = self._plan, self._store
         stem = StemSnapshot.load(Path(plan.stem)) if plan.stem else None
-        return _write_segment(store, plan.stream_id, elements, stem, plan.upto, plan.order, runs)
+        return write_segment(store, plan.stream_id, elements, stem, plan.upto, plan.order, runs)
 
     def _write_rejects(self) -> Built:
         table, runs = self._laid(REJECTS)
@@ -225,7 +225,7 @@ def in_time_order(elements: pa.Table) -> pa.Table:
     return numbered.combine_chunks()
 
 
-def _write_segment(
+def write_segment(
     store: str,
     stream_id: int,
     elements: pa.Table,
@@ -385,7 +385,7 @@ def merge(job: MergeJob) -> Merged:
     order = np.lexsort((merged["__seq"].to_numpy(), merged["__ts"].to_numpy()))
     elements = merged.take(pa.array(order)).combine_chunks()
     stem = StemSnapshot.load(Path(job.stem)) if job.stem else None
-    built = _write_segment(job.store, job.stream_id, elements, stem, job.upto, kind=job.kind)
+    built = write_segment(job.store, job.stream_id, elements, stem, job.upto, kind=job.kind)
     return Merged(built, job.level, tuple(s[0] for s in job.segments))
 
 

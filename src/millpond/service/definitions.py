@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from millpond.catalog.objects import RelationDef, SourceDef, StreamDef
-from millpond.cql.statements import ColumnDef, CreateRelation, CreateStream, SourceClause
+from millpond.cql.statements import (
+    ColumnDef,
+    CreateDerived,
+    CreateRelation,
+    CreateStream,
+    SourceClause,
+)
 from millpond.errors import MillpondError, Span
 from millpond.model.schema import ALIASES, ARROW_TYPES, Field, Schema, canonical_type
+from millpond.planner.bound import BoundQuery
 from millpond.planner.names import did_you_mean
+from millpond.planner.operators import is_monotonic
 from millpond.state.version import Version
 
 
@@ -84,7 +93,31 @@ def relation_definition(statement: CreateRelation, id: int, version: Version) ->
     return RelationDef(id, statement.name, schema, tuple(key), False, source, statement.text)
 
 
-def refuse_taken(version: Version, statement: CreateStream | CreateRelation) -> None:
+def derived_stream_query(bound: BoundQuery) -> BoundQuery:
+    """The stream-valued query a derived stream is made by (SEMANTICS, section 4).
+
+    Raises:
+        MillpondError: CQL-222, it is relation-valued and rows leave its answer.
+    """
+    if bound.to_stream is not None:
+        return bound
+    if not is_monotonic(bound):
+        raise MillpondError(
+            "CQL-222",
+            "the query of a derived stream gives a relation",
+            detail="Rows leave its answer as well as come to it, so it is to be said which of them"
+            " are the stream's elements.",
+            hint="Write ISTREAM(…) for the rows that come, DSTREAM(…) for those that leave, or"
+            " RSTREAM(…) for all rows each time.",
+            text=bound.text,
+            span=Span(0, len(bound.text)),
+        )
+    return replace(bound, to_stream="istream")
+
+
+def refuse_taken(
+    version: Version, statement: CreateStream | CreateRelation | CreateDerived
+) -> None:
     """Raise CQL-208 when the name a statement creates is taken."""
     if version.find(statement.name) is None:
         return

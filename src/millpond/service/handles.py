@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import date, datetime
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.catalog.objects import QueryDef
 from millpond.errors import MillpondError
 from millpond.model import time
-from millpond.service.results import Answer
+from millpond.service.results import Answer, Change, Changes
 
 if TYPE_CHECKING:
     from millpond.service.pond import Pond
@@ -37,6 +38,15 @@ class Handle:
     def invoke(self, at: int | str | date | None = None) -> Answer:
         """The answer as of now, or at an instant: a timestamp as text, a datetime, or µs."""
         return self._pond.invoke(self.definition, instant(at))
+
+    def fetch(self, after: str | int | None = None, limit: int | None = None) -> Changes:
+        """The changes after a cursor, or from the oldest kept on, as far as they are final."""
+        self._pond.before_answer()
+        return self._pond.following.fetch(self.definition, after, limit)
+
+    def subscribe(self, after: str | int | None = None, follow: bool = True) -> Iterator[Change]:
+        """The changes after a cursor, one by one, and with `follow` those to come, for ever."""
+        return self._pond.following.subscribe(self.definition, after, follow)
 
     def unregister(self) -> None:
         """Drop the query."""

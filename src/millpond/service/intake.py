@@ -74,6 +74,13 @@ class Intake:
             MillpondError: POND-407 for a stream with a source, DATA-503 for a reused key,
                 STORE-603 when the disk is full.
         """
+        if stream.derived is not None:
+            raise MillpondError(
+                "POND-407",
+                f'stream "{stream.name}" does not take rows from clients',
+                detail="It is derived: its elements are the changes of its query.",
+                hint="Push to the streams its query reads.",
+            )
         if stream.source is not None:
             raise MillpondError(
                 "POND-407",
@@ -236,6 +243,13 @@ def _arrival(progress: Progress, now: int) -> int:
 
 def check_heartbeat(stream: StreamDef, progress: Progress, at: int) -> None:
     """Raise POND-409 unless a HEARTBEAT statement may set H to `at`."""
+    if stream.derived is not None:
+        raise MillpondError(
+            "POND-409",
+            f'stream "{stream.name}" is derived',
+            detail="Its heartbeat is that of the streams its query reads.",
+            hint="Give them a HEARTBEAT.",
+        )
     if stream.timestamp_by is None:
         raise MillpondError(
             "POND-409",

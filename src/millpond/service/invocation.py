@@ -157,7 +157,8 @@ class Invoker:
         """The pond's present: what a relation update without AT is stamped with."""
         moment = self._promises.capture()
         version = self._log.version
-        streams = list(version.streams.values())
+        # What is derived follows from the others, sooner or later: it has no present of its own.
+        streams = [s for s in version.streams.values() if s.derived is None]
         if all(s.timestamp_by is not None for s in streams):
             highs = [version.clock(s.id).high for s in streams]
             return max((h for h in highs if h is not None), default=BEGINNING)
@@ -181,7 +182,7 @@ class Invoker:
             joined = joined_slices(query.join, bound, slices)
             sql = bound.residual_sql if joined is None else bound.joined_sql
         answer = self._residual.evaluate(sql, joined or slices, query.limits)
-        return _plain(answer.rename_columns(list(bound.output.names)))
+        return plain(answer.rename_columns(list(bound.output.names)))
 
     def _views(
         self, version: Version, query: Prepared, number: int, stream: StreamDef, at: int
@@ -212,7 +213,7 @@ class Invoker:
 
         Before their first element nothing has happened yet: the beginning of time.
         """
-        on_application_time = [s for s in streams if s.timestamp_by is not None]
+        on_application_time = [s for s in streams if not s.on_system_time]
         if not on_application_time:
             return moment.now
         highs = [version.clock(s.id).high for s in on_application_time]
@@ -261,7 +262,7 @@ def _is_full(views: Sequence[LeafView], window: Window, at: int, kept_from: int)
     return len(stamps) == window.count and pc.min(stamps).as_py() >= kept_from
 
 
-def _plain(table: pa.Table) -> pa.Table:
+def plain(table: pa.Table) -> pa.Table:
     """Whole numbers DuckDB widened to 128 bits (sums) as 64 bits, where they fit."""
     for i, field in enumerate(table.schema):
         if field.type == pa.decimal128(38, 0):

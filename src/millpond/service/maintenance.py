@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import END
 from millpond.runtime import tasks
@@ -73,6 +74,8 @@ class Maintenance:
         self._settled: defaultdict[int, dict[str, StreamState]] = defaultdict(dict)
         #: Segments found corrupt or missing: answers that need them say so, and the rest goes on.
         self._unreadable: set[int] = set()
+        #: The timestamp from which derivations still need a stream.
+        self.needed_since: Callable[[Version, StreamDef], int] = lambda version, stream: END
         #: Told of the files that were removed.
         self.on_collect: Callable[[list[str]], None] = lambda paths: None
         #: Told of files found corrupt or missing.
@@ -346,12 +349,13 @@ class Maintenance:
         if not expiry(segments, clock.kept_from, promised, stream.retain_rows).segment_ids:
             return False
         needed = min(promised, self._needs.since(version, stream, clock.high))
+        needed = min(needed, self.needed_since(version, stream))
         due = expiry(segments, clock.kept_from, needed, stream.retain_rows)
         if not due.segment_ids:
             return False
 
         def change(now: Version) -> EpochChange:
-            if now.queries is not version.queries:
+            if now.queries is not version.queries or now.streams is not version.streams:
                 raise StaleChange("a query was registered that may need what was to be dropped")
             after = replace(now.clock(stream_id), kept_from=due.kept_from)
             return EpochChange(kind="expire", expired=due.segment_ids, clocks={stream_id: after})

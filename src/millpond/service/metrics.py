@@ -35,6 +35,9 @@ class Metrics:
             ["stream"],
             registry=self.registry,
         )
+        self._changes = Counter(
+            "millpond_changes", "Changes of followed queries committed", registry=self.registry
+        )
         self._epochs = Counter("millpond_batches", "Batches committed", registry=self.registry)
         self._invocations = Histogram(
             "millpond_invocation_seconds",
@@ -54,6 +57,16 @@ class Metrics:
                 counter.labels(stream.name).inc(item.file.rows)
                 self._matches.labels(stream.name).inc(item.matched)
 
+    def advanced(self, version: Version, built: Sequence[Built]) -> None:
+        """Derivations were advanced."""
+        for item in built:
+            stream = version.streams.get(item.stream_id)
+            if stream is not None and stream.is_change_log:
+                self._changes.inc(item.file.rows)
+            elif stream is not None:
+                self._elements.labels(stream.name).inc(item.file.rows)
+                self._matches.labels(stream.name).inc(item.matched)
+
     def invoked(self, seconds: float) -> None:
         """A standing query was answered."""
         self._invocations.observe(seconds)
@@ -65,7 +78,7 @@ class Metrics:
         yield GaugeMetricFamily("millpond_queries", "Standing queries", len(version.queries))
         segments = GaugeMetricFamily("millpond_segments", "Kept segments", labels=["stream"])
         slots = GaugeMetricFamily("millpond_slots", "Predicates matched", labels=["stream"])
-        for stream in version.streams.values():
+        for stream in version.named_streams():
             segments.add_metric([stream.name], len(version.segments(stream.id)))
             slots.add_metric([stream.name], len(version.slots(stream.id)))
         yield from self._functions()

@@ -16,10 +16,14 @@ OPTIONS: dict[str, str] = {
     "weight": "a number > 0: the query's share when resources are short",
     "max_rows": "a whole number > 0: the largest answer",
     "max_seconds": "a number > 0: the longest evaluation of an answer",
+    "changes": "'from registration' or 'from beginning': which changes FETCH begins with",
+    "keep_changes": "a whole number > 0: how many changes are kept to be read again",
     "seed": "a whole number: the seed of its samples",
 }
 
 _MODES = ("lazy", "none", "auto")
+_CHANGES = ("from registration", "from beginning")
+_WORDS = ("materialize", "changes")
 
 
 def check_options(options: Mapping[str, Any], statement: str | None = None) -> dict[str, Any]:
@@ -51,7 +55,7 @@ def check_options(options: Mapping[str, Any], statement: str | None = None) -> d
                 hint="Give one of these values.",
                 text=statement,
             )
-        checked[name] = value.lower() if name == "materialize" else value
+        checked[name] = value.lower() if name in _WORDS else value
     return checked
 
 
@@ -61,11 +65,13 @@ def _fits(name: str, value: Any) -> bool:
     match name:
         case "materialize":
             return isinstance(value, str) and value.lower() in _MODES
+        case "changes":
+            return isinstance(value, str) and value.lower() in _CHANGES
         case "active":
             return isinstance(value, bool)
         case "seed":
             return finite and int(value) == value
-        case "max_rows":
+        case "max_rows" | "keep_changes":
             return finite and int(value) == value and value > 0
         case _:
             return finite and value > 0

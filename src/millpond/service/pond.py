@@ -23,11 +23,16 @@ from millpond.engine.residual import Residual
 from millpond.errors import MillpondError
 from millpond.model import time
 from millpond.model.schema import Field, Schema, canonical_type
+from millpond.planner.bound import BoundQuery
 from millpond.planner.explain import explain
 from millpond.runtime.protocol import Runtime
 from millpond.runtime.tasks import Built
 from millpond.service import decode
+from millpond.service.advancer import Advancer
+from millpond.service.changes import ChangeReader
 from millpond.service.definitions import stream_definition
+from millpond.service.derivations import Derivations
+from millpond.service.following import Following
 from millpond.service.functions import UserFunctions
 from millpond.service.handles import Handle
 from millpond.service.intake import Intake
@@ -35,7 +40,7 @@ from millpond.service.invocation import Invoker
 from millpond.service.maintenance import Maintenance, covered_upto
 from millpond.service.metrics import Metrics
 from millpond.service.promises import Moment, Promises
-from millpond.service.registration import Registrar, Request
+from millpond.service.registration import Registrar, Request, stream_valued
 from millpond.service.relations import Relations, quoted
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 from millpond.service.sequencer import Sequencer
@@ -114,6 +119,22 @@ class Pond:
         self._maintenance = Maintenance(
             store, self.log, self._store.inbox, self.stems, self.registrar, runtime
         )
+        self.derivations = Derivations(
+            self.log, self.registrar, self.sequencer, self.relations_state, self.invoker.present
+        )
+        self.advancer = Advancer(
+            store,
+            self.log,
+            self.derivations,
+            self.relations_state,
+            self.promises,
+            self.stems,
+            runtime,
+        )
+        self.reader = ChangeReader(store, self.log)
+        self.following = Following(
+            self.log, self.registrar, self.derivations, self.advancer, self.reader
+        )
         self._metrics = Metrics(self)
         self.metrics = self._metrics.registry
         #: Files of the store found corrupt or missing, by their names.
@@ -121,8 +142,15 @@ class Pond:
         for problem in self._store.problems:
             self._damaged(problem)
         self.invoker.on_damage = self._maintenance.on_damage = self._damaged
+        self.reader.on_damage = self._damaged
+        self.reader.reached = self.advancer.reached
+        self.relations_state.epoch_needed = self.derivations.epoch_needed
+        self._maintenance.needed_since = self.derivations.needed_since
+        self.advancer.on_commit = self._after_advance
+        self.advancer.on_failure = self._derivation_failed
         self.sequencer.on_commit = self._after_commit
-        self.registrar.on_change = self._maintenance.wake
+        self.registrar.on_change = self._wake
+        self.registrar.finality = self._finality
         self._maintenance.on_collect = self.invoker.files.forget
         try:
             runtime.start(self.sequencer, store)
@@ -135,7 +163,8 @@ class Pond:
             self._store.close()
             raise
         self._maintenance.start()
-        self._maintenance.wake()
+        self.advancer.start()
+        self._wake()
         atexit.register(_close, weakref.ref(self))
 
     # -- statements ----------------------------------------------------------------------------
@@ -240,7 +269,7 @@ class Pond:
     def ask(self, cql: str) -> Answer:
         """The answer to a query asked once, over what is kept."""
         self._check_open()
-        self.before_answer()
+        self.before_answer(cql)
         return self.ask_text(cql)
 
     def explain(self, query: str, level: str = "logical") -> str:
@@ -326,6 +355,8 @@ class Pond:
             version = self.log.version
             sourced = [s for s in version.streams.values() if s.source is not None]
             self.runtime.catch_up([s for s in sourced if not version.clock(s.id).ended])
+        if not self.advancer.catch_up(self.derivations.all(self.log.version), timeout):
+            raise MillpondError("POND-405", "catching up took too long")
 
     def settle(self, timeout: float | None = None) -> None:
         """As `catch_up`, and until every kept element is matched against every query."""
@@ -336,7 +367,7 @@ class Pond:
     # -- looking -------------------------------------------------------------------------------
 
     def streams(self) -> list[StreamDef]:
-        return list(self.log.version.streams.values())
+        return self.log.version.named_streams()
 
     def relations(self) -> list[RelationDef]:
         return list(self.log.version.relations.values())
@@ -358,9 +389,9 @@ class Pond:
         moment = self.promises.capture()
         version = self.log.version
         streams = []
-        for stream in version.streams.values():
+        for stream in version.named_streams():
             clock = version.clock(stream.id)
-            trouble = self.sequencer.troubles.get(stream.id)
+            trouble = self._trouble(stream)
             reached = self.sequencer.heartbeat(version, stream, moment)
             segments = version.segments(stream.id)
             streams.append(
@@ -394,6 +425,7 @@ class Pond:
             return
         self._closed = True
         try:
+            self.advancer.stop()
             self._maintenance.stop()
             self.runtime.stop()
         finally:
@@ -413,8 +445,11 @@ class Pond:
         """R(τ) of a standing query."""
         self._check_open()
         started = clock_time.perf_counter()
+        prepared = self.registrar.prepared(definition)
+        if prepared.bound.to_stream is not None:
+            raise stream_valued(prepared.bound, f"FETCH {definition.name}")
         try:
-            answer = self.invoker.invoke(self.registrar.prepared(definition), at)
+            answer = self.invoker.invoke(prepared, at)
         except MillpondError as error:
             if error.code == "POND-411":
                 self.registrar.suspend(definition, f"{error.detail}")
@@ -430,8 +465,10 @@ class Pond:
         self._stated = max(self._stated, number)
         self.runtime.wake_inbox()
 
-    def before_answer(self) -> None:
+    def before_answer(self, text: str | None = None) -> None:
         """What an answer waits for: rows pushed by statements, and bounded sources' ends.
+
+        With a query's text also the derived streams it reads.
 
         Raises:
             MillpondError: POND-405 when the rows have not become an epoch for a minute.
@@ -439,6 +476,11 @@ class Pond:
         self._await_stated()
         if self.bounded:
             self.read_sources()
+        if text is not None:
+            version = self.log.version
+            read = [version.find(leaf.stream) for leaf in self.registrar.bind(text).streams]
+            derived = [s for s in read if isinstance(s, StreamDef) and s.derived is not None]
+            self.advancer.catch_up(derived, _STATED_SECONDS)
 
     def present(self) -> int:
         """The instant of a change of a relation that names none; statements before it count.
@@ -496,7 +538,7 @@ class Pond:
         if isinstance(definition, StreamDef) and definition.source is not None:
             self.runtime.close_source(definition.id)
         self.log.commit(EpochChange(kind="drop", drop=[definition.id]))
-        self._maintenance.wake()
+        self._wake()
 
     def evaluate_rows(
         self, statement: statements.Insert, columns: Sequence[str], target: StreamDef | RelationDef
@@ -568,18 +610,21 @@ class Pond:
         """A line of SHOW STREAMS; `moment` was captured before the version was."""
         clock = version.clock(stream.id)
         reached = self.sequencer.heartbeat(version, stream, moment)
-        trouble = self.sequencer.troubles.get(stream.id)
+        trouble = self._trouble(stream)
         return (
             stream.name,
-            stream.timestamp_by or "system",
+            stream.timestamp_by or ("system" if stream.on_system_time else "derived"),
             clock.next_seq,
             clock.rejected,
             time.format_instant(reached),
-            stream.source.format if stream.source else "statements",
+            _source(stream),
             _state(stream, clock.ended, trouble),
         )
 
     # -- inside --------------------------------------------------------------------------------
+
+    def _trouble(self, stream: StreamDef) -> Exception | None:
+        return self.sequencer.troubles.get(stream.id) or self.advancer.troubles.get(stream.id)
 
     def _after_commit(self, version: Version, built: Sequence[Built]) -> None:
         for item in built:
@@ -591,7 +636,34 @@ class Pond:
             stream = version.streams.get(stream_id)
             if stream is not None:
                 self._report(stream, version.clock(stream_id).next_seq, done=False)
+        self._wake()
+
+    def _after_advance(self, version: Version, built: Sequence[Built]) -> None:
+        for item in built:
+            self.stems.observe(item.stream_id, item.stats)
+            if item.failed:
+                self._maintenance.suspend_failed(item.stream_id, item.failed)
+        self._metrics.advanced(version, built)
         self._maintenance.wake()
+
+    def _derivation_failed(self, stream: StreamDef, error: MillpondError) -> None:
+        """What cannot be derived suspends its query; a derived stream stops."""
+        assert stream.derived is not None
+        query = self.log.version.queries.get(stream.derived.query_id or -1)
+        if query is not None:
+            reason = f"Its changes could not be computed: {error.detail or error.primary}"
+            self.registrar.suspend(query, reason)
+        if error.code == "STORE-602":
+            self._damaged(error)
+
+    def _wake(self) -> None:
+        self._maintenance.wake()
+        self.advancer.wake()
+
+    def _finality(self) -> Callable[[BoundQuery], int]:
+        moment = self.promises.capture()
+        version = self.log.version
+        return lambda bound: self.derivations.final(version, moment, bound)
 
     def _damaged(self, error: MillpondError) -> None:
         self._damage.setdefault(error.primary.rpartition("/")[2], error)
@@ -676,6 +748,12 @@ def _column_type(name: str, type: str) -> str:
             hint="Cast it, or leave it out: frame.drop(…).",
         )
     return found
+
+
+def _source(stream: StreamDef) -> str:
+    if stream.derived is not None:
+        return "query"
+    return stream.source.format if stream.source else "statements"
 
 
 def _state(stream: StreamDef, ended: bool, trouble: Exception | None) -> str:

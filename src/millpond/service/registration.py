@@ -19,6 +19,7 @@ from millpond.engine.factors import Factors
 from millpond.engine.join_plan import JoinPlan
 from millpond.engine.residual import Limits
 from millpond.errors import MillpondError, Span
+from millpond.model.time import BEGINNING
 from millpond.planner.bound import BoundQuery
 from millpond.planner.names import did_you_mean
 from millpond.planner.templates import Binder
@@ -52,10 +53,15 @@ class Registrar:
         self._clock = clock
         #: Held while queries come, change and go, and while what they read is dropped.
         self.lock = threading.RLock()
+        #: The names of whatever version is current.
         self.names = CurrentNames(log)
         self._binder = Binder(self.names)
         self._prepared: dict[int, Prepared] = {}
         self.on_change: Callable[[], None] = lambda: None
+        #: Looks at the clock and the heartbeats; tells the last instant final for a query then.
+        self.finality: Callable[[], Callable[[BoundQuery], int]] = lambda: (
+            lambda bound: BEGINNING - 1
+        )
 
     # -- standing queries ----------------------------------------------------------------------
 
@@ -68,10 +74,11 @@ class Registrar:
         """
         with self.lock, _collector_paused(len(requests)):
             batch = _Batch(self._log.next_id, self._clock())
+            final = self.finality()
             taken: set[str] = set()
             for number, request in enumerate(requests):
                 try:
-                    self._one(batch, request, taken)
+                    self._one(batch, request, taken, final)
                 except MillpondError as error:
                     if len(requests) > 1:
                         place = f"Query {number} of {len(requests)} (counting from 0)."
@@ -92,10 +99,15 @@ class Registrar:
         self.on_change()
         return batch.definitions
 
-    def _one(self, batch: _Batch, request: Request, taken: set[str]) -> None:
+    def _one(
+        self,
+        batch: _Batch,
+        request: Request,
+        taken: set[str],
+        final: Callable[[BoundQuery], int],
+    ) -> None:
         options = check_options(request.options or {}, request.statement)
         bound = self.bind(request.text)
-        _refuse_to_stream(bound)
         version = self._log.version
 
         def is_taken(name: str) -> bool:
@@ -115,7 +127,9 @@ class Registrar:
                 span=request.name_span,
             )
         taken.add(name.lower())
-        definition = QueryDef(id, name, request.text, options, 0, batch.now)
+        definition = QueryDef(
+            id, name, request.text, options, 0, batch.now, changes_after=final(bound)
+        )
         batch.definitions.append(definition)
         batch.prepared[id] = self._place(version, batch, definition, bound)
 
@@ -147,10 +161,11 @@ class Registrar:
         with self.lock:
             self._current(definition)
             used = self._slots_of(definition.id)
+            changes = self._log.version.change_log(definition.id)
             self._log.commit(
                 EpochChange(
                     kind="unregister",
-                    drop=[definition.id],
+                    drop=[definition.id, *([changes.id] if changes else [])],
                     drop_slots=self._stems.unused_without(used),
                 )
             )
@@ -226,6 +241,13 @@ class Registrar:
         Raises:
             MillpondError: POND-402 when the query is inactive or suspended.
         """
+        self.check_answered(definition)
+        found = self._prepared.get(definition.id)
+        return found if found is not None else self._prepare(definition)
+
+    @staticmethod
+    def check_answered(definition: QueryDef) -> None:
+        """Raise POND-402 when a query is inactive or suspended."""
         if definition.suspended is not None:
             raise MillpondError(
                 "POND-402",
@@ -240,8 +262,6 @@ class Registrar:
                 detail="It keeps its definition but is not answered.",
                 hint=f"ALTER QUERY {definition.name} SET (active = true) activates it.",
             )
-        found = self._prepared.get(definition.id)
-        return found if found is not None else self._prepare(definition)
 
     def _prepare(self, definition: QueryDef) -> Prepared:
         """Bind a query that was not used since the start; with the lock, lest it changes."""
@@ -263,7 +283,8 @@ class Registrar:
     def once(self, text: str) -> Prepared:
         """A query asked once: matches of a standing query with an equal predicate are used."""
         bound = self.bind(text)
-        _refuse_to_stream(bound)
+        if bound.to_stream is not None:
+            raise stream_valued(bound, "CREATE QUERY name AS it, and FETCH name")
         version = self._log.version
         factors: list[Factors | None] = []
         slots: list[int | None] = []
@@ -318,6 +339,18 @@ class Registrar:
                 uses = any(r.relation.lower() == definition.name.lower() for r in bound.relations)
             if uses:
                 users.append(query.name)
+        return [*users, *self._deriving_from(version, definition)]
+
+    def _deriving_from(self, version: Version, definition: StreamDef | RelationDef) -> list[str]:
+        """The names of the derived streams that read a stream or relation."""
+        name = definition.name.lower()
+        users = []
+        for stream in version.named_streams():
+            if stream.derived is not None:
+                bound = self.bind(stream.derived.text)
+                read = [x.stream for x in bound.streams] + [x.relation for x in bound.relations]
+                if any(n.lower().removesuffix("$rejects") == name for n in read):
+                    users.append(stream.name)
         return users
 
 
@@ -410,13 +443,15 @@ def _gone(definition: QueryDef) -> MillpondError:
     )
 
 
-def _refuse_to_stream(bound: BoundQuery) -> None:
-    if bound.to_stream is not None:
-        raise MillpondError(
-            "CQL-301",
-            f"{bound.to_stream.upper()} is not available yet",
-            detail="Queries are answered at invocation; changes are not emitted yet.",
-            hint="Register the query inside it, and INVOKE it.",
-            text=bound.text,
-            span=Span(0, len(bound.to_stream)),
-        )
+def stream_valued(bound: BoundQuery, instead: str) -> MillpondError:
+    """The error of asking a stream for what it holds at an instant."""
+    assert bound.to_stream is not None
+    return MillpondError(
+        "CQL-216",
+        "a stream-valued query has no answer at an instant",
+        detail=f"{bound.to_stream.upper()} makes a stream of a relation: its elements are read"
+        " in the order in which they come.",
+        hint=f"{instead}.",
+        text=bound.text,
+        span=Span(0, len(bound.to_stream)),
+    )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 from millpond.catalog.objects import RelationDef
 from millpond.engine.residual import Residual
 from millpond.errors import MillpondError
-from millpond.model.time import END, format_instant
+from millpond.model.time import BEGINNING, END, format_instant
 from millpond.service.sequencer import relative
 from millpond.state.arrow_file import FileMeta, open_arrow
 from millpond.state.epoch_change import EpochChange
@@ -42,6 +43,16 @@ class Held:
     ends: np.ndarray
     next_rid: int = 0
 
+    @cached_property
+    def latest(self) -> int:
+        """The last instant at which it changes, as far as is known; before all if it never does."""
+        told = [self.starts, self.ends[self.ends < END]]
+        return max((int(at.max()) for at in told if len(at)), default=BEGINNING - 1)
+
+    def changes_within(self, after: int, upto: int) -> bool:
+        """Whether a row comes or goes at an instant of (after, upto]."""
+        return any(bool(((at > after) & (at <= upto)).any()) for at in (self.starts, self.ends))
+
     def at(self, instant: int, columns: tuple[str, ...]) -> pa.Table:
         """R(τ), only the given columns."""
         alive = (self.starts <= instant) & (instant < self.ends)
@@ -58,6 +69,9 @@ class Relations:
         self._residual = residual
         self._cache: dict[int, tuple[tuple[RelationDelta, ...], Held]] = {}
         self._lock = threading.RLock()
+        #: The epoch as of which somebody still has to read a relation, by its id. Deltas up to it
+        #: may become one; those after it may not, for then it could not be told what they said.
+        self.epoch_needed: Callable[[int], int] = lambda relation_id: log.version.epoch
 
     def held(self, version: Version, relation: RelationDef) -> Held:
         """All rows, past and present, as of a version."""
@@ -167,15 +181,26 @@ class Relations:
             if not added.num_rows and not ended.num_rows:
                 return 0
             self._check_keys(relation, held, added, ended)
-            if len(deltas) >= _DELTAS:
-                file = write_delta(self._store, _after(held.table, added, ended))
-                dropped = deltas
-            else:
-                file = write_delta(self._store, added, ended)
-                dropped = ()
-            delta = self._delta(relation, file)
-            self._log.commit(EpochChange(kind=kind, add_deltas=[delta], drop_deltas=dropped))
+            delta = self._delta(relation, write_delta(self._store, added, ended))
+            folded, dropped = self._folded(relation, deltas)
+            self._log.commit(
+                EpochChange(kind=kind, add_deltas=[*folded, delta], drop_deltas=dropped)
+            )
             return max(added.num_rows, ended.num_rows)
+
+    def _folded(
+        self, relation: RelationDef, deltas: tuple[RelationDelta, ...]
+    ) -> tuple[list[RelationDelta], tuple[RelationDelta, ...]]:
+        """One delta that says what many did, and those, once there are many."""
+        if len(deltas) < _DELTAS:
+            return [], ()
+        needed = self.epoch_needed(relation.id)
+        old = tuple(d for d in deltas if d.epoch <= needed)
+        if len(old) < _DELTAS // 2:
+            return [], ()
+        opened = [open_arrow(self._store / d.path, d.checksum) for d in old]
+        file = write_delta(self._store, fold(opened, relation.schema.to_arrow()))
+        return [replace(self._delta(relation, file), epoch=old[-1].epoch)], old
 
     @staticmethod
     def _delta(relation: RelationDef, file: FileMeta) -> RelationDelta:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.model import time
 
@@ -70,6 +71,101 @@ class Answer:
         return f"<Answer {self.table.num_rows} rows as of {at}, {state}>\n{self.table}"
 
 
+@dataclass(frozen=True)
+class Change:
+    """One change of a query: a row came to its answer, or went.
+
+    Attributes:
+        cursor: Its number; reading after it goes on behind it.
+        at: The instant at which it happened, microseconds since 1970 UTC.
+        sign: '+' or '-'.
+        row: The row's values.
+    """
+
+    cursor: int
+    at: int
+    sign: str
+    row: tuple[Any, ...]
+
+    @property
+    def timestamp(self) -> str:
+        """The instant as text."""
+        return time.format_instant(self.at)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Changes of a query in the order in which they happened; for each instant '-' before '+'.
+
+    Attributes:
+        table: `cursor` (int64), `timestamp` (int64, microseconds since 1970 UTC), `change` ('+' or
+            '-'), and then the query's columns.
+        query: The query's name.
+        cursor: Where to read on: the last change's, or the one read after when there is none.
+        newest: The cursor of the last change there is so far.
+        as_of: All changes up to this instant are here or before the cursor.
+    """
+
+    table: pa.Table
+    query: str
+    cursor: int
+    newest: int
+    as_of: int
+
+    @property
+    def final(self) -> bool:
+        """Always: changes are given for final instants only, and never revised."""
+        return True
+
+    @staticmethod
+    def of(
+        query: str,
+        columns: list[str],
+        found: pa.Table | None,
+        after: int,
+        upto: int,
+        newest: int,
+        as_of: int,
+    ) -> Changes:
+        """Changes from the elements of a change log or of a derived stream."""
+        count = 0 if found is None else found.num_rows
+        cursors = pa.array(range(after + 1, after + 1 + count), pa.int64())
+        if found is None:
+            stamps, signs = pa.array([], pa.int64()), pa.array([], pa.string())
+            values = [pa.nulls(0) for _ in columns]
+        else:
+            stamps = found["__ts"]
+            if "__sign" in found.column_names:
+                signs = pc.if_else(pc.greater(found["__sign"], 0), "+", "-")
+            else:
+                signs = pa.array(["+"] * count, pa.string())
+            values = [found[name] for name in columns]
+        table = pa.Table.from_arrays(
+            [cursors, stamps, signs, *values], names=["cursor", "timestamp", "change", *columns]
+        )
+        return Changes(table, query, upto, newest, as_of)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the query's columns."""
+        return list(self.table.column_names[3:])
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Per change its cursor, its instant (µs), its sign and the row's values."""
+        return list(zip(*(_values(column) for column in self.table.columns), strict=True))
+
+    def __iter__(self) -> Iterator[Change]:
+        for cursor, at, sign, *row in self.rows():
+            yield Change(cursor, at, sign, tuple(row))
+
+    def __len__(self) -> int:
+        return self.table.num_rows
+
+    def __repr__(self) -> str:
+        upto = time.format_instant(self.as_of)
+        return f"<Changes of {self.query}: {len(self)} up to {upto}, cursor {self.cursor}>"
+
+
 def _values(column: pa.ChunkedArray) -> list[Any]:
     try:
         return list(column.to_pylist())
@@ -109,6 +205,7 @@ class StatementResult:
         statement: The statement's kind in the words of CQL: 'invoke', 'ask', 'create query', ….
         name: The object it named.
         answer: For INVOKE and a query asked once.
+        changes: For FETCH.
         table: For SHOW and DESCRIBE.
         text: For EXPLAIN.
         message: For everything else, one line.
@@ -117,6 +214,7 @@ class StatementResult:
     statement: str
     name: str | None = None
     answer: Answer | None = None
+    changes: Changes | None = None
     table: pa.Table | None = None
     text: str | None = None
     message: str | None = None

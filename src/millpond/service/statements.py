@@ -15,7 +15,12 @@ from millpond.errors import MillpondError, Span
 from millpond.model.time import format_instant
 from millpond.planner.names import did_you_mean
 from millpond.planner.user_functions import name_functions
-from millpond.service.definitions import relation_definition, stream_definition
+from millpond.service.definitions import (
+    derived_stream_query,
+    refuse_taken,
+    relation_definition,
+    stream_definition,
+)
 from millpond.service.intake import check_heartbeat
 from millpond.service.registration import Request
 from millpond.service.relations import quoted
@@ -43,13 +48,13 @@ class Executor:
             case statements.CreateQuery():
                 return self._create_query(statement)
             case statements.Invoke():
-                self._pond.before_answer()
                 definition = self._query(statement.name, statement)
+                self._pond.before_answer(definition.text)
                 answer = self._pond.invoke(definition, statement.at)
                 return StatementResult("invoke", definition.name, answer=answer)
             case statements.Ask():
-                self._pond.before_answer()
                 text = query_text(statement)
+                self._pond.before_answer(text)
                 return StatementResult("ask", answer=self._pond.ask_text(text))
             case statements.AlterQuery():
                 definition = self._query(statement.name, statement)
@@ -70,11 +75,9 @@ class Executor:
             case statements.Describe():
                 return self._describe(statement)
             case statements.Fetch():
-                self._query(statement.name, statement)
-                raise _later(statement, "FETCH", "Changes of queries are not delivered yet.")
+                return self._fetch(statement)
             case statements.CreateDerived():
-                what = f"CREATE {statement.kind.upper()} … AS"
-                raise _later(statement, what, "Derived streams and relations cannot be kept yet.")
+                return self._create_derived(statement)
         raise AssertionError(statement)
 
     # -- definitions ---------------------------------------------------------------------------
@@ -93,6 +96,27 @@ class Executor:
             rows = pond.create_relation(definition)
         loaded = f", {rows:,} rows read" if definition.source else ""
         return _message("create relation", definition.name, f"created{loaded}")
+
+    def _create_derived(self, statement: statements.CreateDerived) -> StatementResult:
+        pond = self._pond
+        text = query_text(statement)
+        with pond.definitions:
+            if statement.kind == "relation":
+                raise _later(statement, "CREATE RELATION … AS", "Views are not there yet.")
+            refuse_taken(pond.log.version, statement)
+            bound = derived_stream_query(pond.registrar.bind(text))
+            pond.derivations.create(statement.name, bound, text, statement.text)
+        pond.advancer.wake()
+        return _message("create stream", statement.name, "created")
+
+    def _fetch(self, statement: statements.Fetch) -> StatementResult:
+        pond = self._pond
+        pond.before_answer()
+        found = pond.log.version.find(statement.name)
+        if not isinstance(found, StreamDef):
+            found = self._query(statement.name, statement)
+        changes = pond.following.fetch(found, statement.after, statement.limit)
+        return StatementResult("fetch", found.name, changes=changes)
 
     def _create_query(self, statement: statements.CreateQuery) -> StatementResult:
         text = query_text(statement)
@@ -318,7 +342,7 @@ class Executor:
             case "streams":
                 return _table(
                     ["name", "time", "rows", "rejected", "heartbeat", "source", "state"],
-                    [self._pond.stream_row(version, s, moment) for s in version.streams.values()],
+                    [self._pond.stream_row(version, s, moment) for s in version.named_streams()],
                 )
             case "relations":
                 rows = [

@@ -207,7 +207,7 @@ class EpochLog:
         )
         many("INSERT OR REPLACE INTO batch VALUES (?, ?)", sorted(change.batches))
         many(
-            "INSERT OR REPLACE INTO clock VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO clock VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [(id, *astuple(clock)) for id, clock in change.clocks.items()],
         )
         many(

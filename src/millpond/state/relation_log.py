@@ -117,6 +117,61 @@ def at_instant(folded: pa.Table, at: int) -> pa.Table:
     return folded.filter(valid).drop_columns(["__rid", "__from", "__to"])
 
 
+def held_at(folded: pa.Table, at: int) -> pa.Table:
+    """The rows of a fold that hold at an instant, with their intervals."""
+    starts, until = folded["__from"].to_numpy(), folded["__to"].to_numpy()
+    return folded.filter(pa.array((starts <= at) & (at < until)))
+
+
+def changes_between(
+    known: pa.Table, folded: pa.Table, after: int, upto: int, columns: Sequence[str]
+) -> pa.Table:
+    """What a relation changes by in (after, upto], for one who knows of certain rows at `after`.
+
+    What was dated back, to instants for which changes have been given already, comes at the first
+    instant of the interval.
+
+    Args:
+        known: The rows (of an earlier fold) that are known to hold at `after`.
+        folded: The relation as it is known now.
+        after: The instant before the first.
+        upto: The last instant.
+        columns: The relation's columns that are wanted.
+
+    Returns:
+        The columns, `__at` (int64) and `__sign` (int8), in ascending order of `__at`; within an
+        instant, what goes before what comes.
+    """
+    first = after + 1
+    rids, starts = folded["__rid"].to_numpy(), folded["__from"].to_numpy()
+    until, before = folded["__to"].to_numpy(), known["__rid"].to_numpy()
+    holds = (starts <= first) & (first < until)
+    goes = np.flatnonzero(~np.isin(before, rids[holds]))
+    ends_later = np.flatnonzero((until > first) & (until <= upto) & (until < END))
+    comes = np.flatnonzero(holds & ~np.isin(rids, before))
+    starts_later = np.flatnonzero((starts > first) & (starts <= upto))
+    names = list(columns)
+    rows = pa.concat_tables(
+        [
+            known.select(names).take(pa.array(goes)),
+            folded.select(names).take(pa.array(np.concatenate([ends_later, comes, starts_later]))),
+        ]
+    )
+    at = np.concatenate(
+        [
+            np.full(len(goes), first, np.int64),
+            until[ends_later],
+            np.full(len(comes), first, np.int64),
+            starts[starts_later],
+        ]
+    )
+    leaving = len(goes) + len(ends_later)
+    sign = np.where(np.arange(len(at)) < leaving, -1, 1).astype(np.int8)
+    order = np.lexsort((sign, at))
+    rows = rows.append_column("__at", pa.array(at, pa.int64()))
+    return rows.append_column("__sign", pa.array(sign)).take(pa.array(order)).combine_chunks()
+
+
 def rows_added(table: pa.Table, first_rid: int, since: int) -> pa.Table:
     """The lines of new rows: numbered from `first_rid`, valid from `since` on."""
     rows = table.num_rows

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import asdict
 from typing import Any
 
 from millpond.catalog.objects import (
     Definition,
+    Derived,
     FunctionDef,
     QueryDef,
     RelationDef,
@@ -17,7 +19,12 @@ from millpond.catalog.objects import (
 from millpond.model.schema import Schema
 
 #: Raised when the tables change in a way an older Millpond cannot read.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+
+#: What makes the tables of a version those of the next; version 1 is that of 0.1.
+MIGRATIONS = {
+    1: "ALTER TABLE clock ADD COLUMN relations_epoch INTEGER NOT NULL DEFAULT 0;",
+}
 
 DDL = """
 CREATE TABLE counter (            -- numbers never used again, across drops and restarts
@@ -35,7 +42,7 @@ CREATE TABLE definition (
 CREATE TABLE clock (
   stream_id INTEGER PRIMARY KEY, high INTEGER, heartbeat INTEGER NOT NULL, arrived_at INTEGER,
   next_seq INTEGER NOT NULL, rejected INTEGER NOT NULL, ended INTEGER NOT NULL,
-  kept_from INTEGER NOT NULL
+  kept_from INTEGER NOT NULL, relations_epoch INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE segment (
   id INTEGER PRIMARY KEY, stream_id INTEGER NOT NULL, kind TEXT NOT NULL, epoch INTEGER NOT NULL,
@@ -100,6 +107,8 @@ def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]
                 "source": _source_json(definition.source),
                 "text": definition.text,
             }
+            if definition.derived is not None:
+                body["derived"] = asdict(definition.derived)
             return definition.id, "stream", _dump(body)
         case RelationDef():
             body = {
@@ -109,6 +118,7 @@ def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]
                 "non_retroactive": definition.non_retroactive,
                 "source": _source_json(definition.source),
                 "text": definition.text,
+                "view": definition.view,
             }
             return definition.id, "relation", _dump(body)
         case QueryDef():
@@ -119,6 +129,7 @@ def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]
                 "registered_epoch": definition.registered_epoch,
                 "registered_at": definition.registered_at,
                 "suspended": definition.suspended,
+                "changes_after": definition.changes_after,
             }
             return definition.id, "query", _dump(body)
 
@@ -135,6 +146,7 @@ def definition_of(id: int, kind: str, text: str) -> Definition | FunctionDef:
     body["schema"] = Schema.from_json(body["schema"])
     body["source"] = SourceDef(**body["source"]) if body["source"] else None
     if kind == "stream":
+        body["derived"] = Derived(**body["derived"]) if body.get("derived") else None
         return StreamDef(id=id, **body)
     body["primary_key"] = tuple(body["primary_key"])
     return RelationDef(id=id, **body)

@@ -88,6 +88,9 @@ class StreamClock:
         rejected: How many rows were rejected so far.
         ended: Whether the source said that nothing more will come.
         kept_from: Every element with a timestamp from here on is still kept.
+        relations_epoch: Of a derived stream: the epoch as of which the relations of its query were
+            read to make its elements so far. (Up to which instant they are made is what its
+            heartbeat says: to the one before it.)
     """
 
     high: int | None = None
@@ -97,6 +100,12 @@ class StreamClock:
     rejected: int = 0
     ended: bool = False
     kept_from: int = BEGINNING
+    relations_epoch: int = 0
+
+    @property
+    def position(self) -> int:
+        """The last instant for which a derived stream has its elements."""
+        return self.heartbeat - 1
 
 
 @dataclass(frozen=True)
@@ -150,6 +159,11 @@ class StreamState:
 _NOTHING = StreamState()
 
 
+def change_log_name(query_id: int) -> str:
+    """What the stream of a query's changes is called in the catalog, where no user can say it."""
+    return f"{query_id}$changes"
+
+
 @dataclass(frozen=True, eq=False)
 class Version:
     """The store after one epoch. Names are looked up without regard to case."""
@@ -178,7 +192,8 @@ class Version:
         folded = name.lower()
         id = self.ids.get(folded)
         if id is not None:
-            return self.definition(id)
+            found = self.definition(id)
+            return None if isinstance(found, StreamDef) and found.is_change_log else found
         if folded.endswith("$rejects"):
             stream = self.streams.get(self.ids.get(folded.removesuffix("$rejects"), -1))
             return stream.rejects() if stream else None
@@ -187,7 +202,20 @@ class Version:
     def names(self) -> list[str]:
         """Every name as declared, without the pseudo-streams, in alphabetical order."""
         found = (self.definition(id) for id in self.ids.ordered())
-        return [definition.name for definition in found if definition is not None]
+        return [
+            definition.name
+            for definition in found
+            if definition is not None
+            and not (isinstance(definition, StreamDef) and definition.is_change_log)
+        ]
+
+    def named_streams(self) -> list[StreamDef]:
+        """The streams that have a name: all but the change logs of standing queries."""
+        return [s for s in self.streams.values() if not s.is_change_log]
+
+    def change_log(self, query_id: int) -> StreamDef | None:
+        """The stream of a standing query's changes, if somebody ever asked for them."""
+        return self.streams.get(self.ids.get(change_log_name(query_id), -1))
 
     def segments(self, stream_id: int, kind: str = DATA) -> tuple[SegmentRef, ...]:
         """A stream's segments, sorted by (min_ts, id)."""

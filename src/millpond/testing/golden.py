@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from sqlglot import exp
 
 from millpond.cql import parse_statement
-from millpond.cql.statements import Ask, CreateQuery, CreateRelation, CreateStream
+from millpond.cql.statements import Ask, CreateQuery, CreateRelation, CreateStream, Fetch
 from millpond.errors import MillpondError
 from millpond.model import time
 from millpond.model.schema import canonical_type
@@ -139,7 +139,9 @@ class _Performance:
             raise self._disagreement(step, error.render()) from error
         meant = result if self.alone else self.oracle.execute(step.text)[0]
         self.pond.catch_up()
-        if step.table is not None:
+        if step.table is not None and isinstance(statement, Fetch):
+            self._compare_changes(step, step.table, result.changes, meant.changes)
+        elif step.table is not None:
             ordered = (
                 _is_ordered(statement.query)
                 if isinstance(statement, Ask)
@@ -300,6 +302,23 @@ class _Performance:
                 raise self._disagreement(step, f"{name} is {one}; by the definition it is {other}")
         if meant.complete and not answer.complete:
             raise self._disagreement(step, "the answer says it is not complete")
+
+    def _compare_changes(self, step: Step, table: Table, given: Any, meant: Any) -> None:
+        """FETCH: rows of cursor, instant, sign and values, whose order is part of the meaning."""
+        columns = ("cursor", "at", "change", *given.columns)
+        if columns != table.columns:
+            raise self._disagreement(step, f"columns {columns}, expected {table.columns}")
+        for rows, by in ((meant.rows(), "the definition"), (given.rows(), "the pond")):
+            actual = [
+                (str(cursor), cells.show_instant(at), sign, *map(cells.show_cell, row))
+                for cursor, at, sign, *row in rows
+            ]
+            if not cells.same_rows(table.rows, actual, True):
+                shown = cells.diff(table.columns, table.rows, actual, True)
+                raise self._disagreement(step, f"by {by}\n{shown}")
+        if given.as_of != meant.as_of:
+            one, other = map(time.format_instant, (given.as_of, meant.as_of))
+            raise self._disagreement(step, f"changes up to {one}; by the definition to {other}")
 
     def _disagreement(self, step: Step, what: str) -> AssertionError:
         head = step.query if isinstance(step, Expect) else getattr(step, "text", "")

@@ -97,6 +97,11 @@ def show_cell(value: Any) -> str:
     return str(value)
 
 
+def show_instant(at: int) -> str:
+    """An instant as a golden writes it."""
+    return time.format_instant(at).removeprefix("1970-01-01 ")
+
+
 def show_rows(rows: Sequence[Sequence[Any]]) -> list[tuple[str, ...]]:
     return [tuple(show_cell(value) for value in row) for row in rows]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from millpond.cql import parse_statement
-from millpond.cql.statements import CreateQuery, Statement
+from millpond.cql.statements import CreateQuery, Fetch, Statement
 from millpond.testing.golden_file import Expect, Run, Step
 
 
@@ -59,10 +59,12 @@ def arrange(steps: Sequence[Step], order: str) -> list[Step]:
     """The steps with the registrations moved to where an order wants them.
 
     'queries first' moves each CREATE QUERY up to the declarations it needs, 'data first' down to
-    its first use. Nothing moves in a golden that drops or alters something: there the order is
-    the behaviour.
+    its first use. Nothing moves in a golden that drops or alters something, or that fetches changes
+    from a registration on: there the order is the behaviour.
     """
     moved = list(steps)
+    if _fetches_from_registration(steps):
+        return moved
     if order == "written" or any(isinstance(s, Run) and _fixes_order(s) for s in steps):
         return moved
     for step in steps:
@@ -77,6 +79,13 @@ def arrange(steps: Sequence[Step], order: str) -> list[Step]:
                 there += 1
         moved.insert(there, step)
     return moved
+
+
+def _fetches_from_registration(steps: Sequence[Step]) -> bool:
+    parsed = [_parsed(s) for s in steps if isinstance(s, Run)]
+    return any(isinstance(s, Fetch) for s in parsed) and any(
+        isinstance(s, CreateQuery) and s.options.get("changes") != "from beginning" for s in parsed
+    )
 
 
 def _fixes_order(step: Run) -> bool:

@@ -14,15 +14,23 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.algebra.denotation import Denotation, World, denote
+from millpond.algebra.denotation import VIEW, Denotation, World, denote, is_cte
 from millpond.algebra.history import StreamHistory
 from millpond.algebra.relations import RelationHistory
 from millpond.algebra.session import session
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql import parse_query, parse_script, statements, to_duckdb
+from millpond.cql.nodes import RelationToStream
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema, canonical_type
-from millpond.model.time import Instant
+from millpond.model.time import BEGINNING, Instant
+from millpond.testing.oracle_following import (
+    DerivedHistory,
+    OracleChanges,
+    OracleFollowing,
+    fetched,
+    final_instant,
+)
 
 
 @dataclass(frozen=True)
@@ -57,15 +65,28 @@ class OracleResult:
     statement: str
     name: str | None = None
     answer: OracleAnswer | None = None
+    changes: OracleChanges | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class OracleHandle:
-    """A standing query: its tree, kept to be computed anew at every invocation."""
+    """A standing query: its tree, kept to be computed anew at every invocation.
+
+    `after` is the last instant whose changes are not delivered.
+    """
 
     pond: OraclePond
     name: str
     tree: exp.Expression
+    after: int = BEGINNING - 1
+    following: OracleFollowing | None = None
+
+    def fetch(self, after: str | None = None, limit: int | None = None) -> OracleChanges:
+        if self.following is None:
+            self.following = OracleFollowing(self.pond.world, self.tree, self.after)
+        relation = self.tree.this if isinstance(self.tree, RelationToStream) else self.tree
+        columns = denote(self.pond.world, relation, BEGINNING).table.column_names
+        return fetched(self.following, columns, after, limit)
 
     def invoke(self, at: int | None = None) -> OracleAnswer:
         return self.pond.answer(self.tree, at)
@@ -81,6 +102,7 @@ class OraclePond:
         self.clock = clock
         self.world = World()
         self.queries: dict[str, OracleHandle] = {}
+        self.views: dict[str, exp.Expression] = {}
 
     def execute(self, text: str) -> list[OracleResult]:
         """Runs a script's statements in order."""
@@ -88,7 +110,12 @@ class OraclePond:
 
     def register(self, cql: str, name: str | None = None, **_options: Any) -> OracleHandle:
         """Registers a query; no option can change what it means."""
-        handle = OracleHandle(self, name or f"query_{len(self.queries)}", parse_query(cql))
+        self.world.clock = self.clock()
+        tree = self._expanded(parse_query(cql))
+        after = BEGINNING - 1
+        if _options.get("changes") != "from beginning":
+            after = final_instant(self.world, tree)
+        handle = OracleHandle(self, name or f"query_{len(self.queries)}", tree, after)
         self.queries[handle.name.lower()] = handle
         return handle
 
@@ -108,7 +135,7 @@ class OraclePond:
         return self.queries[name.lower()]
 
     def ask(self, cql: str) -> OracleAnswer:
-        return self.answer(parse_query(cql), None)
+        return self.answer(self._expanded(parse_query(cql)), None)
 
     def ingest(self, stream: str, rows: Sequence[dict[str, Any]]) -> OracleReceipt:
         """Commits rows as one epoch."""
@@ -117,7 +144,14 @@ class OraclePond:
         return OracleReceipt(len(rows) - len(rejected), len(rejected), rejects)
 
     def catch_up(self) -> None:
-        """Nothing is ever behind."""
+        """Nothing is ever behind but what is delivered."""
+        self.world.clock = self.clock()
+        for handle in self.queries.values():
+            if handle.following is not None:
+                handle.following.advance()
+        for history in self.world.streams.values():
+            if isinstance(history, DerivedHistory):
+                history.following.advance()
 
     def close(self) -> None:
         """Nothing is held; a closed oracle can be used on, as a store opened again can."""
@@ -149,8 +183,20 @@ class OraclePond:
             case statements.CreateRelation():
                 self._create_relation(statement)
             case statements.CreateQuery():
-                handle = OracleHandle(self, statement.name, statement.query)
+                tree = self._expanded(statement.query)
+                everything = statement.options.get("changes") == "from beginning"
+                after = BEGINNING - 1 if everything else final_instant(self.world, tree)
+                handle = OracleHandle(self, statement.name, tree, after)
                 self.queries[statement.name.lower()] = handle
+            case statements.CreateDerived(kind="stream"):
+                history = DerivedHistory.of(
+                    self.world, statement.name, self._expanded(statement.query)
+                )
+                self.world.streams[statement.name.lower()] = history  # type: ignore[assignment]
+            case statements.CreateDerived():
+                self.views[statement.name.lower()] = self._expanded(statement.query)
+            case statements.Fetch():
+                return OracleResult("fetch", statement.name, changes=self._fetch(statement))
             case statements.Insert():
                 self._insert(statement)
             case statements.Update():
@@ -172,10 +218,33 @@ class OraclePond:
                 answer = self.query(statement.name).invoke(statement.at)
                 return OracleResult("invoke", statement.name, answer)
             case statements.Ask():
-                return OracleResult("ask", None, self.answer(statement.query, None))
+                tree = self._expanded(statement.query)
+                return OracleResult("ask", None, self.answer(tree, None))
             case _:
                 pass
         return OracleResult(type(statement).__name__.lower(), getattr(statement, "name", None))
+
+    def _fetch(self, statement: statements.Fetch) -> OracleChanges:
+        stream = self.world.streams.get(statement.name.lower())
+        if isinstance(stream, DerivedHistory):
+            columns = list(stream.definition.schema.names)
+            return fetched(stream.following, columns, statement.after, statement.limit)
+        return self.query(statement.name).fetch(statement.after, statement.limit)
+
+    def _expanded(self, tree: exp.Expression) -> exp.Expression:
+        """A query in which what views stand for stands in their place."""
+        tree = tree.copy()
+        for table in list(tree.find_all(exp.Table)):
+            view = self.views.get(table.name.lower())
+            if view is None or is_cte(table, table.name.lower()):
+                continue
+            alias = table.args.get("alias") or exp.TableAlias(
+                this=exp.to_identifier(table.name, quoted=True)
+            )
+            subquery = exp.Subquery(this=view.copy(), alias=alias)
+            subquery.meta[VIEW] = True
+            table.replace(subquery)
+        return tree
 
     def _when(self, at: int | None) -> int:
         return self.world.present() if at is None else at
@@ -230,6 +299,8 @@ class OraclePond:
             "relation": self.world.relations,
         }
         kinds[statement.kind].pop(statement.name.lower(), None)
+        if statement.kind == "relation":
+            self.views.pop(statement.name.lower(), None)
 
 
 class OracleStore:

@@ -78,7 +78,7 @@ def test_what_is_not_matched_has_no_slot(s: Pond) -> None:
         ("SELECT nothing FROM s", "b", "CQL-202"),
         ("SELECT v FROM s", "A", "CQL-208"),
         ("SELECT v FROM s", "s", "CQL-208"),
-        ("ISTREAM(SELECT v FROM s)", "b", "CQL-301"),
+        ("ISTREAM(SELECT w FROM s)", "b", "CQL-202"),
         ("CREATE STREAM t (v INTEGER)", None, "CQL-216"),
         (None, "b", "CQL-103"),
         ("SELECT v FROM s", 5, "CQL-103"),

@@ -1,0 +1,332 @@
+"""What a worker does to advance derivations: read what is new, advance their dataflow, write.
+
+A derivation is a query whose changes somebody wants: a standing query that is followed, or a
+derived stream. Derivations at the same position over the same streams are advanced together, by one
+dataflow in which equal parts of their plans are one. A worker keeps the dataflow for the next time;
+nothing depends on that: one that is not there, or elsewhere, is made again from kept segments.
+
+INV-ADVANCE-1: what a job writes is a function of the kept history and of the job, not of which
+worker does it nor of what that worker did before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.engine.dataflow import Dataflow
+from millpond.engine.query_stem import StemSnapshot
+from millpond.errors import MillpondError
+from millpond.planner.dataflow import Plan
+from millpond.runtime.tasks import SEGMENT_BYTES, Built, Run, segment_rows, write_segment
+from millpond.state.arrow_file import global_seq, open_arrow
+from millpond.state.relation_log import changes_between, fold, held_at
+
+#: Dataflows a worker keeps, the least recently used go first.
+_FLOWS = 64
+
+
+@dataclass(frozen=True)
+class SegmentFile:
+    """A kept segment a job may read."""
+
+    path: str
+    checksum: str
+    seq_runs: tuple[tuple[int, int], ...]
+    min_ts: int
+    max_ts: int
+
+
+@dataclass(frozen=True)
+class RelationFile:
+    """A delta of a relation, and the epoch in which it was made."""
+
+    path: str
+    checksum: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class RelationInput:
+    """A relation a job reads: its columns and all its deltas."""
+
+    columns: pa.Schema
+    files: tuple[RelationFile, ...]
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A derivation of a job: its plan, and how its elements are written.
+
+    Attributes:
+        stream_id: The stream the changes become elements of.
+        plan: What computes them.
+        columns: The columns of a derived stream's elements; None for a change log, whose elements
+            are the changes as they are, with their `__sign`.
+        stem: The snapshot of the stream's Query SteM, or None.
+        upto: The slots the snapshot covers.
+        slots: How many there are.
+        order: The order of its grouped filters.
+    """
+
+    stream_id: int
+    plan: Plan
+    columns: pa.Schema | None
+    stem: str | None = None
+    upto: int = 0
+    slots: int = 0
+    order: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class AdvanceJob:
+    """Advance a group of derivations from `position` to `upto`.
+
+    Attributes:
+        store: The store's directory.
+        life: Which opening of the store this is; a dataflow of another one is of no use.
+        group: Names the group among those of the store.
+        position: The last instant for which the changes are there.
+        epoch: The epoch as of which relations were read up to `position`.
+        upto: The last instant for which they are wanted.
+        now: The epoch as of which relations are to be read from there on.
+        since: Per stream, the first timestamp that still matters at `position`, or None for all.
+        streams: Per stream, the segments with anything from there on up to `upto`.
+        relations: The relations, by name.
+        sinks: The derivations.
+    """
+
+    store: str
+    life: str
+    group: str
+    position: int
+    epoch: int
+    upto: int
+    now: int
+    since: Mapping[str, int | None]
+    streams: Mapping[str, tuple[SegmentFile, ...]]
+    relations: Mapping[str, RelationInput]
+    sinks: tuple[Sink, ...]
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """What became of a job.
+
+    Attributes:
+        built: The segments written.
+        failures: Per stream whose changes could not be computed, why. A failure is a value and not
+            an exception, because it is one derivation's and those beside it have succeeded.
+        rebuilt: Whether the dataflow had to be made.
+    """
+
+    built: tuple[Built, ...] = ()
+    failures: Mapping[int, MillpondError] = field(default_factory=dict)
+    rebuilt: bool = False
+
+
+def advance(job: AdvanceJob) -> Advanced:
+    """Advance a job's derivations and write what they gained.
+
+    Raises:
+        MillpondError: STORE-603, it cannot be written.
+    """
+    try:
+        held, rebuilt = _at_position(job)
+        deltas = held.advanced(job, job.upto, job.now)
+    except Exception as error:
+        return Advanced(failures={sink.stream_id: _explained(error) for sink in job.sinks})
+    built: list[Built] = []
+    failures: dict[int, MillpondError] = {}
+    for sink in job.sinks:
+        if sink.plan.key in deltas:
+            try:
+                elements = _elements_of(sink, deltas[sink.plan.key])
+            except pa.ArrowException as error:
+                failures[sink.stream_id] = _explained(error)
+            else:
+                built += _written(job.store, sink, elements)
+        else:
+            failures[sink.stream_id] = held.flow.failed[sink.plan.key]
+    _flows.put(job, held)
+    return Advanced(tuple(built), failures, rebuilt)
+
+
+def _explained(error: Exception) -> MillpondError:
+    """Any error as one that can be shown to the owner of a query."""
+    if isinstance(error, MillpondError):
+        return error
+    if isinstance(error, pa.ArrowException):
+        return MillpondError(
+            "POND-404", "the query could not be evaluated", detail=str(error).split("\n", 1)[0]
+        )
+    what = f"{type(error).__name__}: {error}"
+    return MillpondError("INTERNAL-901", "the changes could not be computed", detail=what)
+
+
+class _Kept:
+    """A dataflow between two jobs, and the epoch as of which it knows its relations."""
+
+    def __init__(self, flow: Dataflow, epoch: int) -> None:
+        self.flow = flow
+        self.epoch = epoch
+
+    def advanced(self, job: AdvanceJob, upto: int, epoch: int) -> dict[str, pa.Table]:
+        """Advance the dataflow, with its relations as of an epoch from its position on."""
+        flow = self.flow
+        after = flow.position
+        feeds = {
+            name: _elements(job, name, columns, after, upto) for name, columns in flow.needs.items()
+        }
+        for name, columns in flow.relations.items():
+            feeds[name] = _updates(job, name, columns, (after, self.epoch), (upto, epoch))
+        self.epoch = epoch
+        return flow.advance(feeds, upto)
+
+
+class _Flows:
+    """The dataflows of this process. A job takes one out and puts it back when it is done."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, str, str], _Kept] = OrderedDict()
+
+    def take(self, job: AdvanceJob) -> _Kept | None:
+        with self._lock:
+            return self._kept.pop((job.store, job.life, job.group), None)
+
+    def put(self, job: AdvanceJob, kept: _Kept) -> None:
+        with self._lock:
+            self._kept[job.store, job.life, job.group] = kept
+            while len(self._kept) > _FLOWS:
+                self._kept.popitem(last=False)
+
+
+_flows = _Flows()
+
+
+def _at_position(job: AdvanceJob) -> tuple[_Kept, bool]:
+    """The group's dataflow at the job's position, and whether anything of it had to be made."""
+    held = _flows.take(job)
+    plans = {sink.plan.key: sink.plan for sink in job.sinks}
+    if held is None or not _brought_up(held, job):
+        return _made(job, list(plans.values())), True
+    flow = held.flow
+    for gone in set(flow.sinks) - plans.keys():
+        flow.detach(gone)
+    missing = [plan for key, plan in plans.items() if key not in flow.sinks]
+    if missing:
+        flow.attach(_made(job, missing).flow)
+    return held, bool(missing)
+
+
+def _brought_up(held: _Kept, job: AdvanceJob) -> bool:
+    """Bring a dataflow that other workers left behind to the job's position, if it can be.
+
+    What it gives on the way was written by them.
+    """
+    flow = held.flow
+    if flow.position == job.position and held.epoch == job.epoch:
+        return True
+    if flow.position >= job.position or held.epoch > job.epoch:
+        return False
+    if any(low is not None and low > flow.position + 1 for low in job.since.values()):
+        return False
+    held.advanced(job, job.position, job.epoch)
+    return True
+
+
+def _made(job: AdvanceJob, plans: Sequence[Plan]) -> _Kept:
+    """A dataflow at the job's position, fed with everything that still matters there."""
+    made = _Kept(Dataflow(*plans, since=job.position), -1)
+    if job.position > made.flow.position:
+        made.advanced(job, job.position, job.epoch)
+    return made
+
+
+def _elements(
+    job: AdvanceJob, stream: str, columns: Sequence[str], after: int, upto: int
+) -> pa.Table:
+    """The elements of (after, upto] that matter, in the order of timestamp and arrival."""
+    low = job.since.get(stream)
+    after = after if low is None else max(after, min(low - 1, job.position))
+    parts: list[pa.Table] = []
+    empty: pa.Table | None = None
+    wanted = [*columns, "__ts", "__seq"]
+    for file in job.streams[stream]:
+        table = open_arrow(Path(job.store) / file.path, file.checksum).select(wanted)
+        empty = table.slice(0, 0)
+        if file.max_ts <= after or file.min_ts > upto:
+            continue
+        ts = table["__ts"].to_numpy()
+        lo, hi = np.searchsorted(ts, (after, upto), side="right")
+        if lo < hi:
+            part = table.slice(lo, hi - lo)
+            sequence = global_seq(part["__seq"].to_numpy(), file.seq_runs)
+            parts.append(part.set_column(len(wanted) - 1, "__seq", pa.array(sequence)))
+    if not parts:
+        if empty is None:
+            return pa.table({name: pa.nulls(0) for name in wanted})
+        return empty
+    found = pa.concat_tables(parts)
+    ts, seq = found["__ts"].to_numpy(), found["__seq"].to_numpy()
+    if len(parts) > 1 or not bool((np.diff(ts) > 0).all()):
+        found = found.take(pa.array(np.lexsort((seq, ts))))
+    return found.combine_chunks()
+
+
+def _updates(
+    job: AdvanceJob,
+    relation: str,
+    columns: Sequence[str],
+    known: tuple[int, int],
+    wanted: tuple[int, int],
+) -> pa.Table:
+    """A relation's changes from one (instant, epoch) to another.
+
+    The epoch -1 stands for knowing nothing of the relation.
+    """
+    source = job.relations[relation]
+
+    def as_of(epoch: int) -> pa.Table:
+        files = [f for f in source.files if f.epoch <= epoch]
+        tables = [open_arrow(Path(job.store) / f.path, f.checksum) for f in files]
+        return fold(tables, source.columns)
+
+    after, before = known
+    upto, now = wanted
+    current = as_of(now)
+    held = held_at(current if before == now else as_of(before), after)
+    return changes_between(held, current, after, upto, columns)
+
+
+def _elements_of(sink: Sink, delta: pa.Table) -> pa.Table:
+    """Changes as elements: a derived stream has its own columns, a log also the signs."""
+    stamps = delta["__at"].cast(pa.int64())
+    elements = delta.drop_columns(["__at"])
+    if sink.columns is not None:
+        rows = elements.drop_columns(["__sign"])
+        arrays = [rows.column(i).cast(f.type) for i, f in enumerate(sink.columns)]
+        elements = pa.Table.from_arrays(arrays, schema=sink.columns)
+    return elements.append_column("__ts", stamps)
+
+
+def _written(store: str, sink: Sink, elements: pa.Table) -> Iterator[Built]:
+    """Elements as segments of their stream, in canonical order."""
+    rows = elements.num_rows
+    if not rows:
+        return
+    stem = StemSnapshot.load(Path(sink.stem)) if sink.stem else None
+    step = max(1, min(segment_rows(sink.slots), SEGMENT_BYTES * rows // max(elements.nbytes, 1)))
+    for start in range(0, rows, step):
+        part = elements.slice(start, step)
+        numbers = pa.array(np.arange(part.num_rows, dtype=np.int64))
+        part = part.append_column("__seq", numbers).combine_chunks()
+        runs = [Run(0, (), start)]
+        yield write_segment(store, sink.stream_id, part, stem, sink.upto, sink.order, runs)

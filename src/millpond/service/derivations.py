@@ -1,0 +1,288 @@
+"""Derivations: the queries whose changes are made, and where they have come to.
+
+A query's changes are made from when somebody first asks for them: then it gets a change log, a
+stream of its own that no query can name, whose elements are the changes. A derived stream (CREATE
+STREAM … AS) is the same with a name. How far a derivation has come is in its stream's clock, so
+its elements and its position become durable in one epoch, and what it makes after a crash is what
+it would have made (SEMANTICS, section 7, law 5).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from millpond.catalog.objects import Derived, QueryDef, RelationDef, StreamDef
+from millpond.errors import MillpondError
+from millpond.model.patterns import Pattern
+from millpond.model.schema import Field, Schema, canonical_type
+from millpond.model.time import BEGINNING, END, LAST
+from millpond.planner.bound import BoundQuery
+from millpond.planner.dataflow import Plan, plan_changes
+from millpond.service.definitions import derived_stream_query
+from millpond.service.invocation import default_seed, stream_of
+from millpond.service.promises import Moment
+from millpond.service.registration import Registrar
+from millpond.service.relations import Relations
+from millpond.service.sequencer import Sequencer
+from millpond.state.epoch_change import EpochChange
+from millpond.state.epoch_log import EpochLog
+from millpond.state.version import StreamClock, Version, change_log_name
+
+#: Changes a log keeps unless its query says otherwise.
+KEPT_CHANGES = 1_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Derivation:
+    """A derivation with its plan.
+
+    Attributes:
+        stream: What its changes are elements of.
+        bound: Its query.
+        plan: What computes its changes.
+        streams: Ids of the streams it reads.
+        relations: Ids of the relations it reads.
+    """
+
+    stream: StreamDef
+    bound: BoundQuery
+    plan: Plan
+    streams: frozenset[int]
+    relations: frozenset[int]
+
+    @property
+    def id(self) -> int:
+        return self.stream.id
+
+    @property
+    def moves_by_itself(self) -> bool:
+        """Whether time alone may bring changes: what is there may expire."""
+        return self.plan.root.pattern is not Pattern.MONOTONIC
+
+
+class Derivations:
+    """Knows the derivations of a pond and makes new ones; safe to use from any thread."""
+
+    def __init__(
+        self,
+        log: EpochLog,
+        registrar: Registrar,
+        sequencer: Sequencer,
+        relations: Relations,
+        present: Callable[[], int],
+    ) -> None:
+        self._log = log
+        self._registrar = registrar
+        self._sequencer = sequencer
+        self._relations = relations
+        self._present = present
+        self._known: dict[int, Derivation] = {}
+        self._lock = threading.Lock()
+
+    # -- what there is -------------------------------------------------------------------------
+
+    def of(self, version: Version, stream: StreamDef) -> Derivation:
+        """The derivation of a stream, planned when it is first needed.
+
+        Raises:
+            MillpondError: its query cannot be bound or planned.
+        """
+        known = self._known.get(stream.id)
+        if known is not None:
+            return known
+        assert stream.derived is not None
+        bound = self._registrar.bind(stream.derived.text)
+        if not stream.is_change_log:
+            bound = derived_stream_query(bound)
+        streams = frozenset(stream_of(version, leaf).id for leaf in bound.streams)
+        relations = frozenset(
+            found.id
+            for leaf in bound.relations
+            if isinstance(found := version.find(leaf.relation), RelationDef)
+        )
+        query = version.queries.get(stream.derived.query_id or -1)
+        derivation = Derivation(stream, bound, self._plan(bound, query), streams, relations)
+        with self._lock:
+            return self._known.setdefault(stream.id, derivation)
+
+    def _plan(self, bound: BoundQuery, query: QueryDef | None) -> Plan:
+        seed = query.options.get("seed") if query is not None else None
+        return plan_changes(
+            bound, self._registrar.names, seed=default_seed(bound) if seed is None else int(seed)
+        )
+
+    def all(self, version: Version) -> list[StreamDef]:
+        """The streams that are derived."""
+        if self._known.keys() - version.streams.keys():
+            with self._lock:
+                for gone in self._known.keys() - version.streams.keys():
+                    del self._known[gone]
+        return [s for s in version.streams.values() if s.derived is not None]
+
+    def needed_since(self, version: Version, stream: StreamDef) -> int:
+        """The timestamp from which derivations still need a stream; END if none does."""
+        needed: int = END
+        for derived in self.all(version):
+            derivation = self.of(version, derived)
+            if stream.id not in derivation.streams:
+                continue
+            position = version.clock(derived.id).position
+            reach = derivation.plan.reach(position).get(stream.name)
+            needed = min(needed, BEGINNING if reach is None else reach)
+        return needed
+
+    def epoch_needed(self, relation_id: int) -> int:
+        """The epoch as of which some derivation still has to read a relation."""
+        version = self._log.version
+        epochs = [
+            version.clock(derived.id).relations_epoch
+            for derived in self.all(version)
+            if relation_id in self.of(version, derived).relations
+        ]
+        return min(epochs, default=version.epoch)
+
+    # -- how far ---------------------------------------------------------------------------------
+
+    def target(self, version: Version, moment: Moment, derivation: Derivation) -> int:
+        """The last instant that is final for a derivation (SEMANTICS, section 1)."""
+        upto = self.final(version, moment, derivation.bound)
+        position = version.clock(derivation.id).position
+        nothing_else_comes = upto == LAST or not derivation.streams
+        if nothing_else_comes and upto <= position and self.is_corrected(version, derivation):
+            return position + 1  # no heartbeat is to be waited for: what is dated back comes now
+        return upto
+
+    def final(self, version: Version, moment: Moment, bound: BoundQuery) -> int:
+        """The last instant that is final for a query: before the least heartbeat.
+
+        A query over relations alone has no heartbeat to wait for: what they have been told counts.
+        """
+        if bound.streams:
+            streams = [stream_of(version, leaf) for leaf in bound.streams]
+            least = min(self._sequencer.heartbeat(version, s, moment) for s in streams)
+            return LAST if least >= END else least - 1
+        told: int = self._present()
+        if told == BEGINNING:
+            told -= 1
+        for leaf in bound.relations:
+            relation = version.find(leaf.relation)
+            if isinstance(relation, RelationDef):
+                told = max(told, self._relations.held(version, relation).latest)
+        return told
+
+    def is_corrected(self, version: Version, derivation: Derivation) -> bool:
+        """Whether a relation was told something since the derivation last read it."""
+        known = version.clock(derivation.id).relations_epoch
+        return any(
+            delta.epoch > known
+            for relation in derivation.relations
+            for delta in version.relation_deltas(relation)[-1:]
+        )
+
+    # -- making one ------------------------------------------------------------------------------
+
+    def follow(self, query: QueryDef) -> StreamDef:
+        """The change log of a standing query, made if nobody has asked for it before.
+
+        Raises:
+            MillpondError: CQL-201 when the query was dropped meanwhile; what planning refuses.
+        """
+        found = self._log.version.change_log(query.id)
+        if found is not None:
+            return found
+        with self._registrar.lock:
+            version = self._log.version
+            current = version.queries.get(query.id)
+            if current is None:
+                raise MillpondError("CQL-201", f'no query "{query.name}" any more')
+            found = version.change_log(query.id)
+            if found is not None:
+                return found
+            bound = self._registrar.bind(query.text)
+            plan = self._plan(bound, current)
+            everything = current.options.get("changes") == "from beginning"
+            after = BEGINNING - 1 if everything else current.changes_after
+            log = StreamDef(
+                self._log.next_id(),
+                change_log_name(query.id),
+                bound.output,
+                retain_rows=int(current.options.get("keep_changes", KEPT_CHANGES)),
+                derived=Derived(query.text, query.id, _on_system_time(version, bound)),
+            )
+            self._commit(log, bound, plan, after, version)
+            return log
+
+    def create(self, name: str, bound: BoundQuery, text: str, statement: str) -> StreamDef:
+        """Make a derived stream, of everything that is kept on (SEMANTICS, section 4).
+
+        Raises:
+            MillpondError: CQL-208 for the name; what planning refuses.
+        """
+        with self._registrar.lock:
+            version = self._log.version
+            stream = StreamDef(
+                self._log.next_id(),
+                name,
+                _stored(bound),
+                text=statement,
+                derived=Derived(text, None, _on_system_time(version, bound)),
+            )
+            self._commit(stream, bound, self._plan(bound, None), BEGINNING - 1, version)
+            return stream
+
+    def _commit(
+        self,
+        stream: StreamDef,
+        bound: BoundQuery,
+        plan: Plan,
+        after: int,
+        version: Version,
+    ) -> None:
+        after = self._possible(version, bound, plan, after)
+        clock = StreamClock(
+            heartbeat=after + 1,
+            relations_epoch=version.epoch,
+            kept_from=after + 1 if after >= BEGINNING else BEGINNING,
+        )
+        self._log.commit(EpochChange(kind="derive", add=[stream], clocks={stream.id: clock}))
+
+    @staticmethod
+    def _possible(version: Version, bound: BoundQuery, plan: Plan, after: int) -> int:
+        """The first instant from `after` on at which everything that matters is still kept."""
+        for leaf in bound.streams:
+            stream = stream_of(version, leaf)
+            kept_from = BEGINNING if stream.rejects_of else version.clock(stream.id).kept_from
+            if kept_from == BEGINNING:
+                continue
+            after = max(after, kept_from - 1)
+            reach = plan.reach(after).get(stream.name)
+            if reach is not None and reach < kept_from:
+                after += kept_from - reach
+        return after
+
+
+def _on_system_time(version: Version, bound: BoundQuery) -> bool:
+    return all(stream_of(version, leaf).on_system_time for leaf in bound.streams)
+
+
+def _stored(bound: BoundQuery) -> Schema:
+    """The columns of a derived stream: the query's, of types a stream's columns can have."""
+    fields = []
+    for field in bound.output.fields:
+        type_name = canonical_type(field.type)
+        if type_name is None and field.type in _WHOLE:
+            type_name = "DECIMAL(38,0)"
+        if type_name is None:
+            raise MillpondError(
+                "CQL-210",
+                f'the column "{field.name}" has a type a stream cannot have: {field.type}',
+                hint=f"Cast it in the query, for example CAST({field.name} AS STRING).",
+                text=bound.text,
+            )
+        fields.append(Field(field.name, type_name))
+    return Schema(tuple(fields))
+
+
+_WHOLE = ("HUGEINT", "UHUGEINT", "UBIGINT", "UINTEGER", "USMALLINT", "UTINYINT")

@@ -1,0 +1,181 @@
+"""What a followed query delivers, by the definition: the oracle's half of FETCH.
+
+Changes are those of `algebra.changes`, for instants that are final, each once. What a relation is
+told of instants already delivered comes at the first that is not: there the oracle compares R with
+what it had delivered R to be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+
+from millpond.algebra.changes import Change, Row, canonical, changes, final_upto, normal
+from millpond.algebra.contents import Element
+from millpond.algebra.denotation import World, denote, occurrences
+from millpond.catalog.objects import Derived, StreamDef
+from millpond.cql.nodes import RelationToStream
+from millpond.model.schema import Field, Schema, canonical_type
+from millpond.model.time import BEGINNING, END, LAST, Instant
+
+
+@dataclass
+class OracleFollowing:
+    """A query from an instant on: what was delivered of it, and up to where."""
+
+    world: World
+    query: exp.Expression
+    position: int
+    delivered: list[Change] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._known = self._bag(self.position)
+
+    def advance(self) -> list[Change]:
+        """Deliver what is final by now; gives everything delivered so far."""
+        upto = final_instant(self.world, self.query)
+        at_rest = upto == LAST or not self._reads_streams
+        is_corrected = self._bag(self.position) != self._known
+        if at_rest and upto <= self.position and is_corrected:
+            upto = self.position + 1
+        if upto <= self.position:
+            return self.delivered
+        first = self.position + 1
+        found = changes(self.world, self.query, self.position, upto)
+        if is_corrected:
+            found = [*self._correction(first), *(c for c in found if c.at > first)]
+        self.delivered += found
+        self.position, self._known = upto, self._bag(upto)
+        return self.delivered
+
+    @property
+    def _reads_streams(self) -> bool:
+        return any(o.window is not None for o in occurrences(self.world, self._relation))
+
+    @property
+    def _operator(self) -> str | None:
+        query = self.query
+        return str(query.args["kind"]).lower() if isinstance(query, RelationToStream) else None
+
+    @property
+    def _relation(self) -> exp.Expression:
+        return self.query.this if isinstance(self.query, RelationToStream) else self.query
+
+    def _correction(self, at: int) -> list[Change]:
+        now, known = self._bag(at), self._known
+        if self._operator == "rstream":
+            return _signed(at, 1, now)
+        gone = _signed(at, -1 if self._operator is None else 1, known - now)
+        come = _signed(at, 1, now - known)
+        kept = {"istream": come, "dstream": gone}
+        return kept.get(self._operator or "", gone + come)
+
+    def _bag(self, at: int) -> Counter[Row]:
+        if at < BEGINNING:
+            return Counter()
+        table = denote(self.world, self._relation, at).table
+        rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+        return Counter(tuple(map(normal, row)) for row in rows)
+
+
+def _signed(at: int, sign: int, rows: Counter[Row]) -> list[Change]:
+    return [Change(at, sign, row) for row in sorted(rows.elements(), key=canonical)]
+
+
+def final_instant(world: World, query: exp.Expression) -> int:
+    """The last instant whose changes can be delivered.
+
+    Of a query over relations alone that is the last one they were told anything of.
+    """
+    if isinstance(query, RelationToStream):
+        query = query.this
+    leaves = list(occurrences(world, query))
+    if any(leaf.window is not None for leaf in leaves):
+        least = final_upto(world, query)
+        return LAST if least >= END - 1 else least
+    present = world.present()
+    told = [present] if present > BEGINNING else []
+    for leaf in leaves:
+        for version in leaf.versions:
+            told += [at for at in (version.begin, version.end) if at < END]
+    return max(told, default=BEGINNING - 1)
+
+
+@dataclass
+class DerivedHistory:
+    """A derived stream beside those that are fed: `algebra.history.StreamHistory`'s surface."""
+
+    following: OracleFollowing
+    definition: StreamDef
+    rejects: list[Element] = field(default_factory=list)
+
+    @staticmethod
+    def of(world: World, name: str, query: exp.Expression) -> DerivedHistory:
+        """The stream of a query's changes, from the beginning of time on."""
+        if not isinstance(query, RelationToStream):
+            query = RelationToStream(this=query, kind="istream")
+        table = denote(world, query.this, BEGINNING).table
+        fields = tuple(Field(f.name, _column_type(str(f.type))) for f in table.schema)
+        streams = [o.name for o in occurrences(world, query.this) if o.window is not None]
+        on_clock = all(world.streams[s].definition.on_system_time for s in streams)
+        derived = Derived("", None, on_clock)
+        definition = StreamDef(len(world.streams), name, Schema(fields), derived=derived)
+        return DerivedHistory(OracleFollowing(world, query, BEGINNING - 1), definition)
+
+    @property
+    def elements(self) -> list[Element]:
+        names = self.definition.schema.names
+        return [
+            Element(dict(zip(names, change.row, strict=True)), Instant(change.at), seq)
+            for seq, change in enumerate(self.following.advance())
+        ]
+
+    @property
+    def greatest(self) -> Instant | None:
+        found = self.elements
+        return found[-1].at if found else None
+
+    def heartbeat(self, clock: int) -> Instant:
+        self.following.advance()
+        return Instant(self.following.position + 1)
+
+
+def _column_type(arrow: str) -> str:
+    if arrow.startswith("decimal128"):
+        return f"DECIMAL{arrow.removeprefix('decimal128').replace(' ', '')}"
+    known = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT"}
+    known |= {"float": "FLOAT", "double": "DOUBLE", "string": "VARCHAR", "bool": "BOOLEAN"}
+    known |= {"timestamp[us]": "TIMESTAMP", "date32[day]": "DATE"}
+    return canonical_type(known.get(arrow, arrow)) or "VARCHAR"
+
+
+@dataclass(frozen=True)
+class OracleChanges:
+    """What FETCH gives: `service.results.Changes`'s surface, as far as goldens read it."""
+
+    columns: list[str]
+    found: list[tuple[Any, ...]]
+    as_of: int
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return self.found
+
+
+def fetched(
+    following: OracleFollowing, columns: list[str], after: str | None, limit: int | None
+) -> OracleChanges:
+    """The changes after a cursor, numbered from 1."""
+    delivered = following.advance()
+    start = int(after or 0)
+    upto = len(delivered) if limit is None else min(len(delivered), start + limit)
+    rows = [
+        (start + n, change.at, "+" if change.sign > 0 else "-", *change.row)
+        for n, change in enumerate(delivered[start:upto], 1)
+    ]
+    as_of = following.position
+    if upto < len(delivered) and rows:
+        as_of = rows[-1][1] - 1
+    return OracleChanges(columns, rows, as_of)
