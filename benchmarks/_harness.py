@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
-console = Console()
+#: Headings are whole sentences: wide enough for them where nothing is known of the terminal.
+console = Console() if Console().is_terminal else Console(width=160)
 
 
 def seconds(work: Callable[[], object]) -> float:

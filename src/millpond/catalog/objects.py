@@ -105,7 +105,7 @@ class RelationDef:
     view: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class QueryDef:
     """A standing query as it was registered. `text` is the query's CQL, without CREATE QUERY.
 

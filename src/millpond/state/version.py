@@ -60,7 +60,7 @@ class SegmentRef:
     bytes: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class MatchRef:
     """The matches of one segment for every slot in [low, upto) that was live when it was made.
 
@@ -123,7 +123,7 @@ class RelationDelta:
     bytes: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SlotRef:
     """A predicate in a stream's Query SteM; `key` is equal for equal predicates."""
 
@@ -133,7 +133,7 @@ class SlotRef:
     factors: bytes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LeafRef:
     """A standing query's n-th occurrence of a stream, and the slot its predicate has there."""
 

@@ -8,6 +8,7 @@ model held then, and the directory has exactly the files some of them refer to.
 import copy
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import settings
@@ -173,15 +174,11 @@ class EpochLogMachine(RuleBasedStateMachine):
         self.model.clocks[stream] = clock
         ids = [self.number("segment") for _ in new]
         for id, segment in zip(ids, new, strict=True):
-            self.model.segments[id] = SegmentRef(
-                **{**vars(segment), "id": id, "epoch": self.model.epoch}
-            )
+            self.model.segments[id] = replace(segment, id=id, epoch=self.model.epoch)
         for match in matches:
             number = self.number("match")
             owner = ids[-1 - match.segment_id]
-            self.model.matches[number] = MatchRef(
-                **{**vars(match), "id": number, "segment_id": owner}
-            )
+            self.model.matches[number] = replace(match, id=number, segment_id=owner)
 
     @precondition(lambda self: self.model.segments)
     @rule(data=st.data())
@@ -194,7 +191,7 @@ class EpochLogMachine(RuleBasedStateMachine):
         for gone in dropped:
             del self.model.matches[gone.id]
         number = self.number("match")
-        self.model.matches[number] = MatchRef(**{**vars(match), "id": number})
+        self.model.matches[number] = replace(match, id=number)
 
     @precondition(lambda self: len(self.model.segments) > 1)
     @rule(data=st.data())
@@ -211,7 +208,7 @@ class EpochLogMachine(RuleBasedStateMachine):
             )
             self.commit(segments=[merged], replaced=sorted(gone))
             id = self.number("segment")
-            self.model.segments[id] = SegmentRef(**{**vars(merged), "id": id})
+            self.model.segments[id] = replace(merged, id=id)
         for id in gone:
             self.model.drop_segment(id)
 
