@@ -90,6 +90,10 @@ class Keys:
         self._count = _look_up(words, self._table, self._store, self._count, True, out)
         return out
 
+    def only(self) -> None:
+        """Gives the one number there is for rows of no columns."""
+        self._count = max(self._count, 1)
+
     def find(self, columns: Sequence[pa.Array]) -> Ints:
         """The rows' numbers; -1 for a row not seen before."""
         words = self._words(columns, False)

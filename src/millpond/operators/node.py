@@ -138,6 +138,10 @@ class Node(ABC):
         """
         return None
 
+    def choosing(self, places: tuple[int, ...]) -> Node | None:
+        """The node with only these of its columns, if it can leave out the others itself."""
+        return None
+
     @abstractmethod
     def operator(self) -> Operator:
         """A new operator, at the beginning of time."""

@@ -16,14 +16,13 @@ import pyarrow as pa
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.model.schema import Schema
 from millpond.model.windows import Range
-from millpond.operators.expire import Expire
 from millpond.operators.node import Node
-from millpond.operators.reevaluate import Reevaluate
 from millpond.operators.rstream import Boundaries, Instants, RStream
 from millpond.operators.source import SEQUENCE, TIMESTAMP, StreamSource
 from millpond.planner.bound import BoundQuery
+from millpond.planner.dataflow_joins import explicit
 from millpond.planner.dataflow_leaves import relation_node, stream_node
-from millpond.planner.dataflow_types import answer_types
+from millpond.planner.dataflow_query import Compiler
 from millpond.planner.names import Names
 
 
@@ -160,10 +159,9 @@ def plan_changes(bound: BoundQuery, catalog: Names, *, seed: int = 0) -> Plan:
         leaves[relation.table] = relation_node(relation, declared)
     columns = {f.table: f.columns for f in bound.streams}
     columns.update({f.table: f.columns for f in bound.relations})
-    tables = tuple((name, columns[name]) for name in leaves)
-    types = answer_types(bound.residual_sql, tables, [n.schema for n in leaves.values()])
-    reason = "no incremental operators for this query"
-    root: Node = Reevaluate(tuple(leaves.values()), tables, bound.residual_sql, types, reason)
+    compiler = Compiler(bound, leaves, columns)
+    root = compiler.compiled().node
+    reason = "; ".join(dict.fromkeys(compiler.reasons)) or None
     root = explicit(root)
     if bound.to_stream == "rstream":
         root = RStream(root, _ticks(bound, catalog))
@@ -190,8 +188,3 @@ def _ticks(bound: BoundQuery, catalog: Names) -> tuple[Node, ...]:
         tick = Instants(relation_node(relation, declared))
         found[tick.key] = tick
     return tuple(found.values())
-
-
-def explicit(node: Node) -> Node:
-    """The node, with a negative tuple for each row that leaves."""
-    return Expire(node) if node.carries_expirations else node

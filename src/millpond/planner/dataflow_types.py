@@ -4,6 +4,7 @@ are."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -13,7 +14,14 @@ from millpond.planner.typecheck import session
 def answer_types(
     sql: str, tables: Sequence[tuple[str, Sequence[str]]], schemas: Sequence[pa.Schema]
 ) -> tuple[pa.DataType, ...]:
-    """The types of a query's columns.
+    """The types of a query's columns; arguments as of `answer_columns`."""
+    return tuple(type_ for _, type_ in answer_columns(sql, tables, schemas))
+
+
+def answer_columns(
+    sql: str, tables: Sequence[tuple[str, Sequence[str]]], schemas: Sequence[pa.Schema]
+) -> list[tuple[str, pa.DataType]]:
+    """A query's columns: names as DuckDB gives them, and types.
 
     Args:
         sql: The query.
@@ -30,12 +38,32 @@ def answer_types(
         answer = connection.sql(sql).to_arrow_table()
     finally:
         connection.close()
-    return tuple(answer.schema.types)
+    return [(f.name, f.type) for f in answer.schema]
+
+
+@lru_cache(maxsize=4096)
+def _edge_types(sqls: tuple[str, ...], schema: pa.Schema) -> tuple[pa.DataType, ...]:
+    items = ", ".join(f"({sql}\n) AS v{i}" for i, sql in enumerate(sqls))
+    return answer_types(f"SELECT {items} FROM edge_rows", [("edge_rows", schema.names)], [schema])
+
+
+@lru_cache(maxsize=4096)
+def _type_name(type_: pa.DataType) -> str:
+    connection = session()
+    try:
+        connection.register("given", pa.table({"c0": pa.array([], type_)}))
+        return str(connection.sql("SELECT * FROM given").types[0])
+    finally:
+        connection.close()
+
+
+def type_names(types: Sequence[pa.DataType]) -> list[str]:
+    """DuckDB's names of types."""
+    return [_type_name(type_) for type_ in types]
 
 
 def expression_types(sqls: Sequence[str], schema: pa.Schema) -> tuple[pa.DataType, ...]:
     """The types of expressions over the columns of an edge."""
     if not sqls:
         return ()
-    items = ", ".join(f"({sql}\n) AS v{i}" for i, sql in enumerate(sqls))
-    return answer_types(f"SELECT {items} FROM edge_rows", [("edge_rows", schema.names)], [schema])
+    return _edge_types(tuple(sqls), schema)

@@ -1,0 +1,341 @@
+"""Join: pairs of rows with equal keys that satisfy a predicate, as long as both live.
+
+A join of bags that vary with time is bilinear: a row (w, [a, e)) of one side and a row (v, [b, f))
+of the other with equal keys give the pair (w·v, [max(a, b), min(e, f))), if that is not empty. So
+
+    Δ(L ⋈ R) = ΔL ⋈ R  +  L ⋈ ΔR  +  ΔL ⋈ ΔR
+
+holds of weighted rows with intervals whatever their signs, and a negative tuple needs no search for
+the row it deletes. (Update patterns, 2.1 and 2.2; symmetric probing with build before probe as in
+CACQ, 2.4.)
+
+Each side keeps its rows in a table by key. Rows that have expired are skipped while probing and
+dropped when they are as many as those alive (the paper's lazy maintenance); rows and negative
+tuples that cancel are added up then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numba import types
+
+from millpond.model.compiled import I64, READ_I64, compiled
+from millpond.model.patterns import RULES, Edge
+from millpond.operators.delta import Delta, Ints, positional
+from millpond.operators.keys import Keys
+from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.row_store import RowStore, doubled
+
+
+@dataclass(frozen=True, eq=False)
+class Join(Node):
+    """The pairs of rows of two inputs with equal keys for which the predicates are true.
+
+    Attributes:
+        left, right: The inputs.
+        left_keys, right_keys: Places of the columns that are equal; none for all pairs.
+        predicates: SQL over the pair's columns: `c0`, … of the left row, then of the right.
+        keep: Places of the pair's columns that are given, in order.
+        nulls_match: Whether NULL keys are equal to each other, as in set operations.
+        label: What EXPLAIN calls it, where it is a part of something else.
+        text: The condition as the query wrote it, for EXPLAIN.
+    """
+
+    left: Node
+    right: Node
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    predicates: tuple[str, ...] = ()
+    keep: tuple[int, ...] = ()
+    nulls_match: bool = False
+    label: str = "join"
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", (self.left, self.right))
+
+    @property
+    def schema(self) -> pa.Schema:
+        both = [*self.left.schema.types, *self.right.schema.types]
+        return positional([both[p] for p in self.keep])
+
+    @property
+    def name(self) -> str:
+        return self.label
+
+    @property
+    def detail(self) -> str:
+        return self.text
+
+    @property
+    def state(self) -> str:
+        return "rows by key, both sides"
+
+    @property
+    def edge(self) -> Edge:
+        return RULES["join"]([i.edge for i in self.inputs])
+
+    def choosing(self, places: tuple[int, ...]) -> Node | None:
+        return replace(self, keep=tuple(self.keep[p] for p in places))
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        equal = sorted(zip(self.left_keys, self.right_keys, strict=True))
+        return (equal, sorted(set(self.predicates)), self.keep, self.nulls_match)
+
+    def operator(self) -> Operator:
+        return Joining(self)
+
+
+@compiled(types.void(READ_I64, I64, I64, types.int64))
+def _chain(numbers, head, following, base):  # type: ignore[no-untyped-def]
+    """Puts rows base, base + 1, … in front of the chains of their keys."""
+    for i in range(len(numbers)):
+        following[base + i] = head[numbers[i]]
+        head[numbers[i]] = base + i
+
+
+@compiled(
+    types.int64(
+        READ_I64,
+        READ_I64,
+        READ_I64,
+        READ_I64,
+        READ_I64,
+        READ_I64,
+        READ_I64,
+        I64,
+        I64,
+        types.boolean,
+    )
+)
+def _probe(  # type: ignore[no-untyped-def]
+    numbers, at, until, head, following, held_at, held_until, out_probe, out_held, fill
+):
+    """The pairs of probing rows and rows held under their keys whose lives overlap."""
+    found = 0
+    for i in range(len(numbers)):
+        number = numbers[i]
+        if number < 0 or number >= len(head):
+            continue
+        row = head[number]
+        while row >= 0:
+            if at[i] < held_until[row] and held_at[row] < until[i]:
+                if fill:
+                    out_probe[found] = i
+                    out_held[found] = row
+                found += 1
+            row = following[row]
+    return found
+
+
+class Side:
+    """One input's rows, chained by key."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self.rows = RowStore(schema)
+        self._head = np.empty(0, np.int64)
+        self._following = np.empty(0, np.int64)
+        self._number = np.empty(0, np.int64)
+        self.at = np.empty(0, np.int64)
+        self.until = np.empty(0, np.int64)
+        self.weight = np.empty(0, np.int64)
+        self._negative = 0
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def build(self, delta: Delta, numbers: Ints, most: int) -> None:
+        """Adds rows under their keys' numbers, which are below `most`."""
+        base, count = len(self.rows), len(delta)
+        needed = base + count
+        self._head = doubled(self._head, most, -1)
+        self._following = doubled(self._following, needed, -1)
+        for name, values in (
+            ("_number", numbers),
+            ("at", delta.at),
+            ("until", delta.until),
+            ("weight", delta.weight),
+        ):
+            grown = doubled(getattr(self, name), needed, 0)
+            grown[base:needed] = values
+            setattr(self, name, grown)
+        self.rows.add(delta.rows)
+        _chain(np.ascontiguousarray(numbers), self._head, self._following, base)
+        self._negative += int((delta.weight < 0).sum())
+
+    def probe(self, delta: Delta, numbers: Ints) -> tuple[Ints, Ints]:
+        """Pairs of places: in the delta, and in what is held."""
+        none = np.empty(0, np.int64)
+        arguments = (
+            np.ascontiguousarray(numbers),
+            np.ascontiguousarray(delta.at),
+            np.ascontiguousarray(delta.until),
+            self._head,
+            self._following,
+            self.at,
+            self.until,
+        )
+        count = _probe(*arguments, none, none, False)
+        probing, held = np.empty(count, np.int64), np.empty(count, np.int64)
+        _probe(*arguments, probing, held, True)
+        return probing, held
+
+    def is_worth_compacting(self, upto: int) -> bool:
+        count = len(self.rows)
+        if not count:
+            return False
+        gone = int((self.until[:count] <= upto).sum())
+        return 2 * (gone + 2 * self._negative) >= count
+
+    def compact(self, upto: int) -> None:
+        """Drops rows that have expired, and adds up rows that are equal from now on."""
+        count = len(self.rows)
+        alive = self.until[:count] > upto
+        if self._negative:
+            rows = self.rows.everything()
+            keys = Keys([*self._schema.types, pa.int64()])
+            same = keys.number([*rows.columns, pa.array(self.until[:count])])
+            sums = np.zeros(len(keys), np.int64)
+            np.add.at(sums, same, self.weight[:count])
+            first = np.full(len(keys), count, np.int64)
+            np.minimum.at(first, same, np.arange(count))
+            chosen = np.zeros(count, bool)
+            chosen[first[sums != 0]] = True
+            self.weight = self.weight.copy()
+            self.weight[first] = sums
+            alive &= chosen
+            self._negative = int((sums < 0).sum())
+        self.rows.keep(alive)
+        for name in ("_number", "at", "until", "weight"):
+            setattr(self, name, getattr(self, name)[:count][alive])
+        self._rechain()
+
+    def numbers(self) -> Ints:
+        return self._number[: len(self.rows)]
+
+    def renumber(self, moved: Ints, most: int) -> None:
+        """Takes over new numbers of the keys."""
+        self._number = moved[self.numbers()]
+        self._head = np.full(max(most, 64), -1, np.int64)
+        self._rechain()
+
+    def _rechain(self) -> None:
+        self._head = np.full(len(self._head), -1, np.int64)
+        self._following = np.full(max(len(self.rows), 64), -1, np.int64)
+        _chain(np.ascontiguousarray(self.numbers()), self._head, self._following, 0)
+
+
+class Joining:
+    """`Join` at work."""
+
+    def __init__(self, node: Join) -> None:
+        self._left_keys, self._right_keys = node.left_keys, node.right_keys
+        self._nulls_match = node.nulls_match
+        self._sql = " AND ".join(f"({p}\n)" for p in node.predicates)
+        self._keep = node.keep
+        self._schema = node.schema
+        both = [*node.left.schema.types, *node.right.schema.types]
+        self._pair_schema = positional(both)
+        self._width = len(node.left.schema)
+        self._keys = Keys([node.left.schema.field(p).type for p in node.left_keys])
+        self._left, self._right = Side(node.left.schema), Side(node.right.schema)
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        left, left_numbers = self._numbered(inputs[0], self._left_keys)
+        right, right_numbers = self._numbered(inputs[1], self._right_keys)
+        parts = []
+        if len(left) and len(self._right):
+            probing, held = self._right.probe(left, left_numbers)
+            parts.append(self._pairs(left, probing, self._right, held, False, scalars))
+        if len(left):
+            self._left.build(left, left_numbers, len(self._keys))
+        if len(right):
+            if len(self._left):
+                probing, held = self._left.probe(right, right_numbers)
+                parts.append(self._pairs(right, probing, self._left, held, True, scalars))
+            self._right.build(right, right_numbers, len(self._keys))
+        self._compact(upto)
+        return Delta.together(parts) if parts else Delta.empty(self._schema)
+
+    def _numbered(self, delta: Delta, places: tuple[int, ...]) -> tuple[Delta, Ints]:
+        """The rows that can find a partner, and their keys' numbers."""
+        columns = [delta.rows.column(p) for p in places]
+        if not self._nulls_match and any(c.null_count for c in columns):
+            found = np.ones(len(delta), bool)
+            for column in columns:
+                found &= column.is_valid().to_numpy(zero_copy_only=False)
+            delta = delta.where(found)
+            columns = [delta.rows.column(p) for p in places]
+        if not places:
+            if len(delta) and not len(self._keys):
+                self._keys.only()
+            return delta, np.zeros(len(delta), np.int64)
+        return delta, self._keys.number(columns)
+
+    def _pairs(
+        self,
+        delta: Delta,
+        probing: Ints,
+        side: Side,
+        held: Ints,
+        held_is_left: bool,
+        scalars: Scalars,
+    ) -> Delta:
+        at = np.maximum(delta.at[probing], side.at[held])
+        order = np.argsort(at, kind="stable")
+        probing, held, at = probing[order], held[order], at[order]
+        until = np.minimum(delta.until[probing], side.until[held])
+        weight = delta.weight[probing] * side.weight[held]
+        if self._sql and len(at):
+            rows = self._gather(delta, probing, side, held, held_is_left, None)
+            (found,) = scalars.compute(rows, [f"CAST(({self._sql}) AS BOOLEAN)"])
+            true = np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), bool)
+            places = np.flatnonzero(true)
+            probing, held = probing[places], held[places]
+            at, until, weight = at[places], until[places], weight[places]
+        rows = self._gather(delta, probing, side, held, held_is_left, self._keep)
+        return Delta(rows, at, until, weight)
+
+    def _gather(
+        self,
+        delta: Delta,
+        probing: Ints,
+        side: Side,
+        held: Ints,
+        held_is_left: bool,
+        keep: tuple[int, ...] | None,
+    ) -> pa.RecordBatch:
+        """The pairs' columns: all of them, or those at the places in `keep`."""
+        schema = self._pair_schema if keep is None else self._schema
+        wanted = range(len(schema)) if keep is None else keep
+        ours = delta.rows.take(pa.array(probing)).columns
+        theirs = side.rows.pick(held).columns
+        left, right = (theirs, ours) if held_is_left else (ours, theirs)
+        both = [*left, *right]
+        return pa.RecordBatch.from_arrays([both[p] for p in wanted], schema=schema)
+
+    def _compact(self, upto: int) -> None:
+        done = False
+        for side in (self._left, self._right):
+            if side.is_worth_compacting(upto):
+                side.compact(upto)
+                done = True
+        if done and self._left_keys:
+            alive = np.zeros(len(self._keys), bool)
+            alive[self._left.numbers()] = True
+            alive[self._right.numbers()] = True
+            living = int(alive.sum())
+            if not living or self._keys.is_worth_compacting(living):
+                moved = self._keys.compact(alive)
+                for side in (self._left, self._right):
+                    side.renumber(moved, living)
+
+    def size(self) -> int:
+        return len(self._left) + len(self._right)

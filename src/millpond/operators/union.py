@@ -1,0 +1,74 @@
+"""Union: the sum of its inputs' bags; with signs, their difference where it is known to be a
+bag."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.model.patterns import RULES, STRICT, Edge
+from millpond.operators.delta import Delta
+from millpond.operators.node import Node, Operator, Scalars
+
+
+@dataclass(frozen=True, eq=False)
+class Union(Node):
+    """UNION ALL (Update patterns, 2.1: merge union).
+
+    Attributes:
+        over: The inputs, of one schema.
+        minus: Inputs whose rows are taken away instead: each is a part of the others at every
+            instant, as the matched rows are of all rows.
+    """
+
+    over: tuple[Node, ...]
+    minus: tuple[Node, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", (*self.over, *self.minus))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.over[0].schema
+
+    @property
+    def name(self) -> str:
+        return "difference" if self.minus else "union all"
+
+    @property
+    def edge(self) -> Edge:
+        return STRICT if self.minus else RULES["union all"]([i.edge for i in self.over])
+
+    @property
+    def remembers(self) -> bool:
+        return False
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return (len(self.minus),)
+
+    def operator(self) -> Operator:
+        return Uniting(len(self.over))
+
+
+class Uniting:
+    """`Union` at work."""
+
+    def __init__(self, positive: int) -> None:
+        self._positive = positive
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        signed = [d if i < self._positive else d.negated() for i, d in enumerate(inputs)]
+        schema = signed[0].rows.schema
+        return Delta.together(
+            [
+                d if d.rows.schema.equals(schema) else d.with_rows(d.rows.cast(schema))
+                for d in signed
+            ]
+        )
+
+    def size(self) -> int:
+        return 0

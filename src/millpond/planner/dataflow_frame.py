@@ -1,0 +1,154 @@
+"""The rows of a FROM clause while a dataflow is planned: a node, and what its columns are
+called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.cql.dialect import to_duckdb
+from millpond.operators.node import Node
+from millpond.operators.project import Project
+from millpond.operators.select import Select
+from millpond.planner.dataflow_types import expression_types
+
+
+class Unsupported(Exception):
+    """There is no incremental operator for a part of a query; the message says which."""
+
+
+@dataclass(frozen=True, eq=False)
+class Relation:
+    """A node and the names of its columns."""
+
+    node: Node
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """One item of a FROM clause: what qualifies its columns, their names, where they start.
+
+    `known` are the predicates its rows are known to satisfy, as SQL over bare columns.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    start: int
+    known: frozenset[str] = frozenset()
+
+    def place(self, column: str) -> int | None:
+        lower = column.lower()
+        for number, name in enumerate(self.names):
+            if name.lower() == lower:
+                return self.start + number
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """The joined items of a FROM clause.
+
+    Attributes:
+        node: Their rows: the items' columns one after the other.
+        items: The items.
+        merged: Lower-case names of columns joined by USING, which stand for the first item's.
+    """
+
+    node: Node
+    items: tuple[Item, ...] = ()
+    merged: frozenset[str] = field(default_factory=frozenset)
+
+    def find(self, column: exp.Column) -> int | None:
+        """The place of the column a reference means; None if it is none of these."""
+        if len(column.parts) > 2:
+            raise Unsupported("a field of a struct")
+        if qualifier := column.table.lower():
+            for item in self.items:
+                if item.name.lower() == qualifier:
+                    return item.place(column.name)
+            return None
+        found = [p for item in self.items if (p := item.place(column.name)) is not None]
+        if len(found) > 1 and column.name.lower() not in self.merged:
+            raise Unsupported("a name of two columns")
+        return found[0] if found else None
+
+    def covers(self, expression: exp.Expr) -> bool:
+        """Whether every column of an expression is one of these."""
+        return all(self.find(c) is not None for c in columns_of(expression))
+
+    def sql(self, expression: exp.Expr) -> str:
+        """An expression over these columns, as SQL over `c0`, `c1`, …."""
+        holder = exp.Paren(this=expression.copy())
+        for column in list(columns_of(holder)):
+            place = self.find(column)
+            if place is None:
+                raise Unsupported(f'"{column.name}", which is no column of the FROM clause')
+            column.replace(exp.Column(this=exp.Identifier(this=f"c{place}", quoted=False)))
+        return to_duckdb(holder.this)
+
+    def output(self) -> Iterator[tuple[str, int]]:
+        """The columns `*` stands for: names and places; those of USING once."""
+        seen: set[str] = set()
+        for item in self.items:
+            for number, name in enumerate(item.names):
+                if name.lower() in self.merged and name.lower() in seen:
+                    continue
+                seen.add(name.lower())
+                yield name, item.start + number
+
+    def selected(self, predicates: Iterable[exp.Expr]) -> Frame:
+        """The rows for which predicates are true."""
+        some = list(predicates)
+        return replace(self, node=select(self.node, [self.sql(p) for p in some], some))
+
+
+def frame_of(relation: Relation, name: str, known: frozenset[str] = frozenset()) -> Frame:
+    """A FROM clause of one item."""
+    return Frame(relation.node, (Item(name, relation.names, 0, known),))
+
+
+def columns_of(expression: exp.Expr) -> Iterator[exp.Column]:
+    """The columns an expression reads, without those of `*`."""
+    for column in expression.find_all(exp.Column):
+        if isinstance(column.this, exp.Star):
+            raise Unsupported("* in an expression")
+        yield column
+
+
+def select(node: Node, sqls: list[str], shown: Iterable[exp.Expr] = ()) -> Node:
+    """The rows of a node for which every predicate is true."""
+    if not sqls:
+        return node
+    text = " AND ".join(e.sql() for e in shown)
+    return Select(node, tuple(dict.fromkeys(sqls)), text)
+
+
+def project(node: Node, expressions: list[str | int], text: str = "") -> Node:
+    """Columns of a node, by place or computed."""
+    if expressions == list(range(len(node.schema))):
+        return node
+    places = [e for e in expressions if isinstance(e, int)]
+    if len(places) == len(expressions) and (narrower := node.choosing(tuple(places))) is not None:
+        return narrower
+    types = iter(expression_types([e for e in expressions if isinstance(e, str)], node.schema))
+    return Project(
+        node,
+        tuple(expressions),
+        tuple(
+            node.schema.field(e).type if isinstance(e, int) else next(types) for e in expressions
+        ),
+        text,
+    )
+
+
+def as_types(node: Node, types: list[pa.DataType], names: list[str]) -> Node:
+    """The node's columns cast to types, whose names in DuckDB are given."""
+    casts: list[str | int] = [
+        place if node.schema.field(place).type == type_ else f"CAST(c{place} AS {name})"
+        for place, (type_, name) in enumerate(zip(types, names, strict=True))
+    ]
+    return project(node, casts)

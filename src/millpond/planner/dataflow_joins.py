@@ -1,0 +1,229 @@
+"""Joins of every kind from three operators: join, duplicate elimination and difference.
+
+    L SEMI R on θ   =  L ⋈ δ(π_keys R)                 where θ is equality of keys
+                    =  L ⋈ δ(π_L (δL ⋈θ R))            else, on equality of all of L's columns
+    L ANTI R on θ   =  L − (L SEMI R on θ)
+    L LEFT R on θ   =  (L ⋈θ R) + (L ANTI R on θ) × NULLs
+
+The differences are of bags one of which is part of the other, so that they are sums of deltas and
+need no state. Written this way, EXISTS, IN and outer joins over the same inputs share what they
+have in common.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.cql.dialect import to_duckdb
+from millpond.operators.expire import Expire
+from millpond.operators.join import Join
+from millpond.operators.multiplicity import Multiplicity
+from millpond.operators.node import Node
+from millpond.operators.union import Union
+from millpond.planner.dataflow_frame import Frame, Item, Unsupported, columns_of, project
+from millpond.planner.dataflow_types import answer_types, expression_types, type_names
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """What makes rows of two nodes partners.
+
+    Attributes:
+        left, right: The nodes, with the key columns among their columns.
+        left_keys, right_keys: The places of the keys.
+        predicates: What else must be true, as SQL over both nodes' columns.
+        widths: How many columns they had before keys were computed.
+        text: The condition as the query wrote it.
+    """
+
+    left: Node
+    right: Node
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    predicates: tuple[str, ...]
+    widths: tuple[int, int]
+    text: str = ""
+
+    @property
+    def both(self) -> tuple[int, ...]:
+        """The places of the original columns in a pair."""
+        first, second = self.widths
+        offset = len(self.left.schema)
+        return (*range(first), *range(offset, offset + second))
+
+    @property
+    def only_left(self) -> tuple[int, ...]:
+        return tuple(range(self.widths[0]))
+
+
+def condition(left: Frame, right: Frame, conjuncts: list[exp.Expr]) -> Condition:
+    """Splits conjuncts over two frames into keys and the rest."""
+    pairs: list[tuple[exp.Expr, exp.Expr]] = []
+    rest: list[exp.Expr] = []
+    for conjunct in conjuncts:
+        pair = _sides(conjunct, left, right)
+        if pair is not None:
+            pairs.append(pair)
+        else:
+            rest.append(conjunct)
+    ours = [left.sql(one) for one, _ in pairs]
+    theirs = [right.sql(other) for _, other in pairs]
+    our_types = expression_types(ours, left.node.schema)
+    their_types = expression_types(theirs, right.node.schema)
+    left_keys: list[str | int] = []
+    right_keys: list[str | int] = []
+    for place, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        common = _common(our_types[place], their_types[place])
+        if common is None:
+            rest.append(exp.EQ(this=pairs[place][0].copy(), expression=pairs[place][1].copy()))
+            continue
+        left_keys.append(_cast(one, our_types[place], common))
+        right_keys.append(_cast(other, their_types[place], common))
+    widths = (len(left.node.schema), len(right.node.schema))
+    node, left_places = _with(left.node, left_keys)
+    other_node, right_places = _with(right.node, right_keys)
+    shifted = Frame(
+        node,
+        (
+            *left.items,
+            *(Item(i.name, i.names, i.start + len(node.schema), i.known) for i in right.items),
+        ),
+    )
+    predicates = tuple(_pair_sql(shifted, left, right, len(node.schema), p) for p in rest)
+    text = " AND ".join(c.sql() for c in conjuncts)
+    return Condition(node, other_node, left_places, right_places, predicates, widths, text)
+
+
+def _pair_sql(both: Frame, left: Frame, right: Frame, offset: int, predicate: exp.Expr) -> str:
+    """A predicate over a pair; a name both sides know means the inner, right one's column."""
+    holder = exp.Paren(this=predicate.copy())
+    for column in list(columns_of(holder)):
+        place = right.find(column)
+        if place is not None:
+            place += offset
+        else:
+            place = left.find(column)
+        if place is None:
+            raise Unsupported(f'"{column.name}", which is no column of the join')
+        column.replace(exp.Column(this=exp.Identifier(this=f"c{place}", quoted=False)))
+    return to_duckdb(holder.this)
+
+
+def inner(on: Condition) -> Node:
+    """The pairs, with the columns of both."""
+    return Join(
+        on.left, on.right, on.left_keys, on.right_keys, on.predicates, on.both, text=on.text
+    )
+
+
+def semi(on: Condition) -> Node:
+    """The left rows that have a partner."""
+    columns = on.only_left
+    if not on.predicates:
+        keys = distinct(project(on.right, list(on.right_keys) or [0]))
+        if not on.right_keys:
+            # Any row at all: whatever its value, it is one.
+            keys = distinct(project(on.right, ["true"]))
+        places = tuple(range(len(on.right_keys)))
+        return Join(
+            on.left, keys, on.left_keys, places, (), columns, label="semijoin", text=on.text
+        )
+    pairs = Join(
+        distinct(on.left),
+        on.right,
+        on.left_keys,
+        on.right_keys,
+        on.predicates,
+        tuple(range(len(on.left.schema))),
+        text=on.text,
+    )
+    every = tuple(range(len(on.left.schema)))
+    return Join(
+        on.left, distinct(pairs), every, every, (), columns, nulls_match=True, label="semijoin"
+    )
+
+
+def anti(on: Condition) -> Node:
+    """The left rows that have no partner."""
+    return Union((project(on.left, list(on.only_left)),), (semi(on),))
+
+
+def outer(on: Condition, flipped: Condition, side: str) -> Node:
+    """LEFT, RIGHT or FULL join; `flipped` is the condition with its sides exchanged."""
+    parts: list[Node] = [inner(on)]
+    ours = [on.left.schema.field(p).type for p in range(on.widths[0])]
+    theirs = [on.right.schema.field(p).type for p in range(on.widths[1])]
+    if side in ("LEFT", "FULL"):
+        nulls: list[str | int] = [*on.only_left, *_nulls(theirs)]
+        parts.append(project(anti(on), nulls))
+    if side in ("RIGHT", "FULL"):
+        nulls = [*_nulls(ours), *flipped.only_left]
+        parts.append(project(anti(flipped), nulls))
+    return Union(tuple(parts))
+
+
+def distinct(node: Node) -> Node:
+    """The node's rows, each once."""
+    return Multiplicity((explicit(node),), "distinct")
+
+
+def explicit(node: Node) -> Node:
+    """The node, with a negative tuple for each row that leaves."""
+    return Expire(node) if node.carries_expirations else node
+
+
+def _nulls(types: list[pa.DataType]) -> list[str | int]:
+    return [f"CAST(NULL AS {name})" for name in type_names(types)]
+
+
+def _sides(conjunct: exp.Expr, left: Frame, right: Frame) -> tuple[exp.Expr, exp.Expr] | None:
+    """The left's and the right's side of an equality between the two."""
+    if not isinstance(conjunct, exp.EQ):
+        return None
+    one, other = conjunct.this, conjunct.expression
+    for first, second in ((one, other), (other, one)):
+        if not any(True for _ in columns_of(first)) or not any(True for _ in columns_of(second)):
+            continue
+        # A name both know means the right one's: what is the left's must not be known there.
+        if left.covers(first) and right.covers(second):
+            if any(right.find(c) is not None for c in columns_of(first)):
+                continue
+            return first, second
+    return None
+
+
+def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """The type two keys are compared as, where that is certain."""
+    if one == other:
+        return None if pa.types.is_nested(one) else one
+    if _is_number(one) and _is_number(other):
+        names = type_names([one, other])
+        pair = f"SELECT coalesce(CAST(NULL AS {names[0]}), CAST(NULL AS {names[1]}))"
+        return answer_types(pair, [], [])[0]
+    return None
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+    )
+
+
+def _cast(sql: str, type_: pa.DataType, wanted: pa.DataType) -> str | int:
+    if type_ != wanted:
+        return f"CAST({sql} AS {type_names([wanted])[0]})"
+    return int(sql[1:]) if sql[:1] == "c" and sql[1:].isdigit() else sql
+
+
+def _with(node: Node, keys: list[str | int]) -> tuple[Node, tuple[int, ...]]:
+    """The node with its keys as columns, and their places."""
+    columns: list[str | int] = list(range(len(node.schema)))
+    places = []
+    for key in keys:
+        if key not in columns:
+            columns.append(key)
+        places.append(columns.index(key))
+    return project(node, columns), tuple(places)

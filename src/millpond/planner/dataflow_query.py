@@ -1,0 +1,466 @@
+"""From a query's tree to nodes: one method for each part of SQL that has incremental operators.
+
+Where a part has none, `Unsupported` is raised and the smallest query around it that stands on its
+own becomes one node that answers it anew at every change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import duckdb
+from sqlglot import exp
+
+from millpond.cql import nodes
+from millpond.cql.dialect import to_duckdb
+from millpond.operators.multiplicity import Multiplicity
+from millpond.operators.node import Node
+from millpond.operators.one_row import OneRow
+from millpond.operators.reevaluate import Reevaluate
+from millpond.operators.union import Union
+from millpond.planner.bound import BoundQuery
+from millpond.planner.dataflow_frame import (
+    Frame,
+    Item,
+    Relation,
+    Unsupported,
+    as_types,
+    columns_of,
+    frame_of,
+    project,
+)
+from millpond.planner.dataflow_joins import (
+    anti,
+    condition,
+    distinct,
+    explicit,
+    inner,
+    outer,
+    semi,
+)
+from millpond.planner.dataflow_types import answer_columns, answer_types, type_names
+from millpond.planner.from_clause import bare
+from millpond.planner.placement import has_aggregate
+from millpond.planner.pushdown import conjuncts
+from millpond.planner.residual import LEAF, replace_literals, to_slices
+
+
+class Compiler:
+    """Compiles one bound query.
+
+    Attributes:
+        reasons: Why parts of it are answered anew at every change.
+    """
+
+    def __init__(
+        self, bound: BoundQuery, leaves: Mapping[str, Node], columns: Mapping[str, tuple[str, ...]]
+    ) -> None:
+        self.reasons: list[str] = []
+        self._leaves, self._columns = leaves, columns
+        self._pushed = {
+            leaf.table: frozenset(to_duckdb(p) for p in conjuncts(leaf.pushed))
+            for leaf in bound.streams
+            if leaf.pushed is not None
+        }
+        self._ctes: dict[str, exp.CTE] = {}
+        self._tree = bound.tree
+        if bound.literals:
+            self._tree = bound.tree.copy()
+            replace_literals(self._tree, bound.literals)
+
+    def compiled(self) -> Relation:
+        """The whole query as a relation."""
+        tree = self._tree
+        return self.relation(tree.this if isinstance(tree, nodes.RelationToStream) else tree)
+
+    # -- queries -----------------------------------------------------------------------------------
+
+    def relation(self, node: exp.Expr) -> Relation:
+        """A query that reads nothing around it.
+
+        Raises:
+            Unsupported: it does.
+        """
+        before, known = dict(self._ctes), len(self.reasons)
+        try:
+            return self._query(node)
+        except Unsupported as unsupported:
+            del self.reasons[known:]
+            self._ctes = before
+            found = self._reevaluated(node, str(unsupported))
+            self.reasons.append(str(unsupported))
+            return found
+        finally:
+            self._ctes = before
+
+    def _query(self, node: exp.Expr) -> Relation:
+        if (clause := node.args.get("with_")) is not None:
+            for cte in clause.expressions:
+                self._ctes = {**self._ctes, cte.alias.lower(): cte}
+        if node.args.get("limit") or node.args.get("offset"):
+            raise Unsupported("LIMIT")
+        match node:
+            case exp.Subquery():
+                return self._query(node.this)
+            case exp.SetOperation():
+                return self._set_operation(node)
+            case exp.Select():
+                return self._select(node)
+        raise Unsupported(type(node).__name__)
+
+    def _set_operation(self, node: exp.SetOperation) -> Relation:
+        if node.args.get(nodes.BY_ATTRIBUTES):
+            raise Unsupported("EXCEPT ALL … BY")
+        left, right = self.relation(node.left), self.relation(node.right)
+        once = bool(node.args.get("distinct"))
+        tables = [("one", left.node.schema.names), ("other", right.node.schema.names)]
+        schemas = [left.node.schema, right.node.schema]
+        types = list(
+            answer_types("SELECT * FROM one UNION ALL SELECT * FROM other", tables, schemas)
+        )
+        both = [as_types(side.node, types, type_names(types)) for side in (left, right)]
+        match node:
+            case exp.Except():
+                rule = "except" if once else "except all"
+            case exp.Intersect():
+                rule = "intersect" if once else "intersect all"
+            case _:
+                united = Union(tuple(both))
+                return Relation(distinct(united) if once else united, left.names)
+        return Relation(Multiplicity(tuple(map(explicit, both)), rule), left.names)
+
+    def _select(self, node: exp.Select) -> Relation:
+        for clause in ("qualify", "windows", "laterals"):
+            if node.args.get(clause):
+                raise Unsupported(clause.upper())
+        if any(item.find(exp.Window) for item in node.expressions):
+            raise Unsupported("window functions")
+        once = node.args.get("distinct")
+        if once is not None and once.args.get("on"):
+            raise Unsupported("DISTINCT ON")
+        frame = self._where(node, self._from(node))
+        if (
+            node.args.get("group")
+            or node.args.get("having")
+            or any(has_aggregate(item) for item in node.expressions)
+        ):
+            raise Unsupported("GROUP BY")
+        found = self._projected(node, frame)
+        return Relation(distinct(found.node), found.names) if once is not None else found
+
+    def _projected(self, node: exp.Select, frame: Frame) -> Relation:
+        names: list[str] = []
+        columns: list[str | int] = []
+        for item in node.expressions:
+            inner_item = item.unalias()
+            if inner_item.is_star:
+                for name, place in _starred(inner_item, frame):
+                    names.append(name)
+                    columns.append(place)
+                continue
+            if inner_item.find(exp.Query) is not None:
+                raise Unsupported("a subquery in the SELECT list")
+            if any(c.name.lower() == "unnest" for c in item.find_all(exp.Anonymous)):
+                raise Unsupported("unnest")
+            names.append(item.alias_or_name or inner_item.sql())
+            place_or_none = frame.find(inner_item) if isinstance(inner_item, exp.Column) else None
+            columns.append(frame.sql(inner_item) if place_or_none is None else place_or_none)
+        text = ", ".join(item.sql() for item in node.expressions)
+        return Relation(project(frame.node, columns, text), tuple(names))
+
+    # -- FROM and WHERE ----------------------------------------------------------------------------
+
+    def _from(self, node: exp.Select) -> Frame:
+        """The joined items, with the WHERE conjuncts applied where they can be first."""
+        clause = node.args.get("from_")
+        if clause is None:
+            return Frame(OneRow())
+        joins = node.args.get("joins") or []
+        waiting = self._plain_conjuncts(node)
+        # Below a RIGHT or FULL join a row that is removed would be replaced by NULLs.
+        early = not any(j.side in ("RIGHT", "FULL") for j in joins)
+        frame = self._item(clause.this)
+        if early:
+            frame = self._filtered(frame, waiting)
+        for join in joins:
+            frame = self._joined(join, frame, self._item(join.this), waiting if early else [])
+            if early:
+                frame = self._filtered(frame, waiting)
+        return frame
+
+    def _where(self, node: exp.Select, frame: Frame) -> Frame:
+        """What `_from` left of WHERE."""
+        where = node.args.get("where")
+        if where is None:
+            return frame
+        if any(join.side in ("RIGHT", "FULL") for join in node.args.get("joins") or []):
+            frame = frame.selected(self._plain_conjuncts(node))
+        for conjunct in conjuncts(where.this):
+            if conjunct.find(exp.Query) is not None:
+                frame = self._confronted(conjunct, frame)
+            elif not frame.covers(conjunct):
+                raise Unsupported("a condition that names something of the SELECT list")
+        return frame
+
+    def _plain_conjuncts(self, node: exp.Select) -> list[exp.Expr]:
+        where = node.args.get("where")
+        if where is None:
+            return []
+        return [c for c in conjuncts(where.this) if c.find(exp.Query) is None]
+
+    def _filtered(self, frame: Frame, waiting: list[exp.Expr]) -> Frame:
+        """Applies what is waiting and speaks of the frame only; takes it out of `waiting`."""
+        ready = [c for c in waiting if frame.covers(c)]
+        for conjunct in ready:
+            waiting.remove(conjunct)
+        alone = frame.items[0] if len(frame.items) == 1 else None
+        known = alone.known if alone is not None else frozenset()
+        return frame.selected([c for c in ready if to_duckdb(bare(c)) not in known])
+
+    def _item(self, node: exp.Expr) -> Frame:
+        alias = node.args.get("alias")
+        given = tuple(c.name for c in alias.args.get("columns") or []) if alias else ()
+        if isinstance(node, exp.Table):
+            table = node.meta.get(LEAF)
+            if table is not None:
+                found = Relation(self._leaves[table], self._columns[table])
+                known = self._pushed.get(table, frozenset()) if not given else frozenset()
+                name = node.alias or node.name
+            else:
+                cte = self._ctes[node.name.lower()]
+                found, known = self._cte(cte), frozenset()
+                name = node.alias or cte.alias
+        elif isinstance(node, exp.Subquery):
+            found, known, name = self.relation(node), frozenset(), node.alias
+        else:
+            raise Unsupported(type(node).__name__)
+        names = given + found.names[len(given) :]
+        return frame_of(Relation(found.node, names), name, known)
+
+    def _cte(self, cte: exp.CTE) -> Relation:
+        # A WITH entry sees those before it, and not itself.
+        visible: dict[str, exp.CTE] = {}
+        for name, entry in self._ctes.items():
+            if entry is cte:
+                break
+            visible[name] = entry
+        before, self._ctes = self._ctes, visible
+        try:
+            found = self.relation(cte.this)
+        finally:
+            self._ctes = before
+        given = tuple(c.name for c in cte.args["alias"].args.get("columns") or [])
+        return Relation(found.node, given + found.names[len(given) :])
+
+    def _joined(self, join: exp.Join, left: Frame, right: Frame, waiting: list[exp.Expr]) -> Frame:
+        if join.method not in ("", "NATURAL"):
+            raise Unsupported(f"{join.method} JOIN")
+        on = list(conjuncts(join.args.get("on")))
+        if any(c.find(exp.Query) is not None for c in on):
+            raise Unsupported("a subquery in ON")
+        merged = self._merged(join, left, right)
+        if merged:
+            if join.side in ("RIGHT", "FULL"):
+                raise Unsupported(f"{join.side} JOIN with USING")
+            on = [_equal(left, right, name) for name in sorted(merged)]
+        # ON speaks of both sides; it never sees a name of one side as the other's.
+        both = _beside(left, right)
+        if not all(both.covers(c) for c in on):
+            raise Unsupported("a condition that names something else than the join's sides")
+        if join.kind in ("SEMI", "ANTI"):
+            matched = condition(left, right, on)
+            return replace(left, node=(semi if join.kind == "SEMI" else anti)(matched))
+        if join.side in ("LEFT", "RIGHT", "FULL"):
+            node = outer(condition(left, right, on), condition(right, left, on), join.side)
+            return replace(both, node=node, merged=left.merged | merged)
+        if waiting:
+            right = self._filtered(right, waiting)
+            ready = [c for c in waiting if both.covers(c)]
+            for conjunct in ready:
+                waiting.remove(conjunct)
+            on += ready
+        alone = [[c for c in on if side.covers(c) and _reads(c)] for side in (left, right)]
+        left, right = left.selected(alone[0]), right.selected(alone[1])
+        rest = [c for c in on if c not in alone[0] and c not in alone[1]]
+        node = inner(condition(left, right, rest))
+        return replace(both, node=node, merged=left.merged | merged)
+
+    def _merged(self, join: exp.Join, left: Frame, right: Frame) -> frozenset[str]:
+        names = {i.name.lower() for i in join.args.get("using") or []}
+        if join.method == "NATURAL":
+            ours = {n.lower() for item in left.items for n in item.names}
+            names = {n.lower() for item in right.items for n in item.names} & ours
+        return frozenset(names)
+
+    # -- subqueries in WHERE -----------------------------------------------------------------------
+
+    def _confronted(self, conjunct: exp.Expr, frame: Frame) -> Frame:
+        """A conjunct with a subquery: a semijoin or a negation, where it is one."""
+        negated, inside = False, conjunct
+        while isinstance(inside, exp.Not | exp.Paren):
+            negated ^= isinstance(inside, exp.Not)
+            inside = inside.this
+        if isinstance(inside, exp.Exists):
+            right, outside = self._inside(inside.this, frame)
+            on = condition(frame, right, outside)
+            return replace(frame, node=(anti if negated else semi)(on))
+        query = inside.args.get("query") if isinstance(inside, exp.In) else None
+        if query is None or inside.this.find(exp.Query) is not None:
+            raise Unsupported("a subquery in a condition")
+        if isinstance(inside.this, exp.Tuple):
+            raise Unsupported("IN of several columns")
+        right, outside = self._inside(query, frame)
+        (value,) = self._values(query, right)
+        wanted, known_as = _placed(inside.this, frame)
+        given = Frame(project(right.node, [*range(len(right.node.schema)), value]), right.items)
+        member = Item("__member", ("__value",), len(given.node.schema) - 1)
+        given = replace(given, items=(*given.items, member))
+        column = exp.column("__value", table="__member")
+        equal = exp.EQ(this=wanted.copy(), expression=column)
+        matched = condition(known_as, given, [*outside, equal])
+        if not negated:
+            return replace(frame, node=semi(matched))
+        # NOT IN is true where nothing is in the list, or the value is known and differs from all.
+        frame = replace(frame, node=anti(matched))
+        nulls = given.selected([exp.Is(this=column.copy(), expression=exp.Null())])
+        frame = replace(frame, node=anti(condition(frame, nulls, outside)))
+        missing = exp.Is(this=inside.this.copy(), expression=exp.Null())
+        known = frame.selected([exp.Not(this=missing.copy())])
+        unknown = frame.selected([missing])
+        alone = anti(condition(unknown, given, outside))
+        return replace(frame, node=Union((known.node, alone)))
+
+    def _inside(self, query: exp.Expr, around: Frame) -> tuple[Frame, list[exp.Expr]]:
+        """The rows of a subquery's FROM and WHERE, and the conjuncts that read the query around."""
+        node = query
+        while isinstance(node, exp.Subquery) and not node.args.get("limit"):
+            node = node.this
+        is_simple = isinstance(node, exp.Select) and not any(
+            node.args.get(k) for k in ("group", "having", "qualify", "limit", "offset", "with_")
+        )
+        if not is_simple or any(
+            has_aggregate(i) or i.find(exp.Window) is not None for i in node.expressions
+        ):
+            found = self.relation(query)
+            return frame_of(found, ""), []
+        assert isinstance(node, exp.Select)
+        where = node.args.get("where")
+        outside: list[exp.Expr] = []
+        frame = self._from_without_where(node)
+        for conjunct in conjuncts(where.this if where is not None else None):
+            if conjunct.find(exp.Query) is not None:
+                frame = self._confronted(conjunct, frame)
+            elif frame.covers(conjunct):
+                frame = self._filtered(frame, [conjunct])
+            else:
+                if not all(
+                    frame.find(c) is not None or around.find(c) is not None
+                    for c in columns_of(conjunct)
+                ):
+                    raise Unsupported("a condition that reads a query further out")
+                outside.append(conjunct)
+        return frame, outside
+
+    def _from_without_where(self, node: exp.Select) -> Frame:
+        clause = node.args.get("from_")
+        if clause is None:
+            return Frame(OneRow())
+        frame = self._item(clause.this)
+        for join in node.args.get("joins") or []:
+            frame = self._joined(join, frame, self._item(join.this), [])
+        return frame
+
+    def _values(self, query: exp.Expr, frame: Frame) -> tuple[str | int]:
+        """The one column of a subquery."""
+        node = query
+        while isinstance(node, exp.Subquery):
+            node = node.this
+        if isinstance(node, exp.Select) and frame.items and frame.items[0].name:
+            (item,) = node.expressions
+            value = item.unalias()
+            if value.is_star:
+                (place,) = (place for _, place in _starred(value, frame))
+                return (place,)
+            if value.find(exp.Query) is not None:
+                raise Unsupported("a subquery in the SELECT list")
+            return (frame.sql(value),)
+        return (0,)
+
+    # -- what has no operators ---------------------------------------------------------------------
+
+    def _reevaluated(self, node: exp.Expr, reason: str) -> Relation:
+        copied = node.copy()
+        hidden = [c for name, c in self._ctes.items() if not _defines(copied, name)]
+        if hidden:
+            own = copied.args.get("with_")
+            entries = [c.copy() for c in hidden] + (own.expressions if own is not None else [])
+            copied.set("with_", exp.With(expressions=entries))
+        used = dict.fromkeys(
+            t.meta[LEAF] for t in copied.find_all(exp.Table) if t.meta.get(LEAF) is not None
+        )
+        to_slices(copied)
+        if isinstance(copied, exp.Subquery):
+            copied.args.pop("alias", None)
+        sql = to_duckdb(copied)
+        tables = tuple((name, self._columns[name]) for name in used)
+        over = tuple(self._leaves[name] for name in used)
+        try:
+            columns = answer_columns(sql, tables, [n.schema for n in over])
+        except duckdb.Error as error:
+            raise Unsupported(reason) from error
+        return Relation(
+            Reevaluate(over, tables, sql, tuple(t for _, t in columns), reason),
+            tuple(n for n, _ in columns),
+        )
+
+
+def _defines(node: exp.Expr, name: str) -> bool:
+    clause = node.args.get("with_")
+    return clause is not None and any(c.alias.lower() == name for c in clause.expressions)
+
+
+def _starred(item: exp.Expr, frame: Frame) -> list[tuple[str, int]]:
+    if any(item.args.get(k) for k in ("except_", "replace", "rename", "except")):
+        raise Unsupported("* with exceptions")
+    if isinstance(item, exp.Star):
+        return list(frame.output())
+    wanted = item.args["table"].name.lower()
+    for i in frame.items:
+        if i.name.lower() == wanted:
+            return [(name, i.start + n) for n, name in enumerate(i.names)]
+    raise Unsupported("* of a query further out")
+
+
+def _beside(left: Frame, right: Frame) -> Frame:
+    """A frame of both frames' items; its node is the left one's."""
+    offset = len(left.node.schema)
+    shifted = tuple(Item(i.name, i.names, i.start + offset, i.known) for i in right.items)
+    return replace(left, items=(*left.items, *shifted))
+
+
+def _equal(left: Frame, right: Frame, name: str) -> exp.Expr:
+    """The equality USING stands for."""
+    sides = []
+    for frame in (left, right):
+        item = next((i for i in frame.items if i.place(name) is not None), None)
+        if item is None or not item.name:
+            raise Unsupported("USING of a column without a table")
+        sides.append(exp.column(name, table=item.name, quoted=True))
+    return exp.EQ(this=sides[0], expression=sides[1])
+
+
+def _reads(expression: exp.Expr) -> bool:
+    return any(True for _ in columns_of(expression))
+
+
+def _placed(expression: exp.Expr, frame: Frame) -> tuple[exp.Expr, Frame]:
+    """An expression over a frame under names nobody else has, and the frame with these names."""
+    holder = exp.Paren(this=expression.copy())
+    for column in list(columns_of(holder)):
+        place = frame.find(column)
+        if place is None:
+            raise Unsupported("a value that reads a query further out")
+        column.replace(exp.column(f"__{place}", table="__around"))
+    names = tuple(f"__{place}" for place in range(len(frame.node.schema)))
+    return holder.this, replace(frame, items=(*frame.items, Item("__around", names, 0)))
