@@ -48,6 +48,8 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
         "spark.sql.streaming.pollingDelay": "25ms",
         "spark.sql.streaming.numRecentProgressUpdates": "4",
         "spark.sql.streaming.minBatchesToRetain": "4",
+        # Looking at a few dozen new files is quicker than a job that looks at them.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
         # An inbox file is read whole, whatever its size.
         "spark.sql.sources.binaryFile.maxLength": str(2**31 - 1),
         "spark.python.worker.reuse": "true",
