@@ -210,7 +210,6 @@ def test_plans(http, late):
 
 
 def test_what_is_not_available_yet(http, late):
-    error_of(http.get("/v1/queries/late/changes"), 501, "CQL-301")
     error_of(http.get("/v1/entities"), 501, "CQL-301")
     error_of(http.get("/v1/entities/3"), 501, "CQL-301")
     error_of(http.patch("/v1/entities/3", json={}), 501, "CQL-301")

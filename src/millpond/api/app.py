@@ -8,8 +8,9 @@ from fastapi import FastAPI
 
 import millpond
 from millpond.api import problems
+from millpond.api.followers import Followers
 from millpond.api.limits import BodyLimit, PlainBodies, TokenGate
-from millpond.api.routers import observation, queries, statements, streams
+from millpond.api.routers import changes, observation, queries, statements, streams
 from millpond.api.surface import ServedPond
 from millpond.console import page
 
@@ -64,6 +65,8 @@ def create_app(pond: ServedPond, *, token: str | None = None, max_body: int = MA
     problems.install(app)
     app.include_router(statements.router(pond))
     app.include_router(queries.router(pond))
+    app.state.followers = Followers()
+    app.include_router(changes.router(pond, app.state.followers))
     app.include_router(streams.router(pond, max_body))
     app.include_router(observation.router(pond))
     page.mount(app)

@@ -8,8 +8,10 @@ so that it can be sent again when the connection breaks before the receipt is in
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -17,19 +19,25 @@ from urllib.parse import quote
 import httpx
 import pyarrow as pa
 
-from millpond.api import decode, encode
+from millpond.api import change_forms, decode, encode
 from millpond.api.surface import Registration, RowFormat
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_statement, statements
 from millpond.errors import MillpondError
 from millpond.model.time import from_datetime, parse_instant
-from millpond.service.results import Answer, IngestReceipt, StatementResult
+from millpond.service.results import Answer, Change, Changes, IngestReceipt, StatementResult
 
 #: Seconds to wait for a connection; for an answer there is no limit but the server's own.
 CONNECT_TIMEOUT = 5.0
 
 #: How often a push is sent before the server counts as gone.
 _ATTEMPTS = 3
+
+#: Seconds a follower is patient with a server that is away, and pauses between two attempts.
+PATIENCE = 60.0
+_PAUSE_SECONDS = 0.25
+#: Seconds a page that would be empty is waited for.
+_POLL_SECONDS = 25.0
 
 _MEDIA: dict[RowFormat, str] = {"ndjson": encode.NDJSON, "csv": "text/csv", "arrow": encode.ARROW}
 
@@ -263,6 +271,52 @@ class RemoteHandle:
         response = self._pond._send("GET", path, accept=encode.ARROW, params=params)
         return decode.arrow_answer(response.content)
 
+    def fetch(self, after: str | int | None = None, limit: int | None = None) -> Changes:
+        """The changes after a cursor, or from the oldest kept on, as far as they are final."""
+        pages = [self._page(after, limit)]
+        while pages[-1].cursor < pages[-1].newest and (limit is None or _length(pages) < limit):
+            rest = None if limit is None else limit - _length(pages)
+            pages.append(self._page(pages[-1].cursor, rest))
+        table = pa.concat_tables([page.table for page in pages], promote_options="permissive")
+        return replace(pages[-1], table=table)
+
+    def subscribe(
+        self, after: str | int | None = None, follow: bool = True, patience: float = PATIENCE
+    ) -> Iterator[Change]:
+        """The changes after a cursor, one by one, and with `follow` those to come, for ever.
+
+        When the server goes away, this goes on where it was as soon as it is back.
+
+        Args:
+            after: The cursor; None for the oldest change that is kept.
+            follow: Whether to wait for what is to come.
+            patience: Seconds the server may be gone before that is an error.
+        """
+        gone_since: float | None = None
+        while True:
+            try:
+                page = self._page(after, None, _POLL_SECONDS if follow else 0.0)
+            except MillpondError as error:
+                now = time.monotonic()
+                gone_since = gone_since or now
+                away = error.code in ("SERVE-705", "POND-410")
+                if not follow or not away or now - gone_since > patience:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+                continue
+            gone_since = None
+            yield from page
+            after = page.cursor
+            if not follow and page.cursor >= page.newest:
+                return
+
+    def _page(self, after: str | int | None, limit: int | None, wait: float = 0.0) -> Changes:
+        asked = {"after": after, "limit": limit, "wait": wait or None}
+        params = {name: value for name, value in asked.items() if value is not None}
+        path = f"{self._path}/changes"
+        response = self._pond._send("GET", path, accept=encode.ARROW, params=params)
+        return change_forms.from_arrow(response.content)
+
     def describe(self) -> dict[str, Any]:
         """What the query is and how it does."""
         return self._pond._get(self._path)
@@ -279,6 +333,10 @@ class RemoteHandle:
     def unregister(self) -> None:
         """Unregisters the query."""
         self._pond._send("DELETE", self._path)
+
+
+def _length(pages: Sequence[Changes]) -> int:
+    return sum(len(page) for page in pages)
 
 
 def _segment(name: str | int) -> str:

@@ -16,7 +16,7 @@ from millpond.catalog.objects import QueryDef, RelationDef, SourceDef, StreamDef
 from millpond.errors import CODES, MillpondError, Span
 from millpond.model.schema import Schema, arrow_type, canonical_type
 from millpond.model.time import BEGINNING, END, parse_instant
-from millpond.service.results import Answer, IngestReceipt, StatementResult
+from millpond.service.results import Answer, Changes, IngestReceipt, StatementResult
 
 
 def instant(text: str | None) -> int | None:
@@ -74,11 +74,27 @@ def arrow_answer(data: bytes) -> Answer:
     )
 
 
+def changes(body: dict[str, Any]) -> Changes:
+    """The changes of `encode.changes_json`."""
+    rows = table(body)
+    stamps = [instant(text) for text in rows["timestamp"].to_pylist()]
+    place = rows.column_names.index("timestamp")
+    return Changes(
+        rows.set_column(place, "timestamp", pa.array(stamps, pa.int64())),
+        body["query"],
+        body["cursor"],
+        body["newest"],
+        instant(body["as_of"]) or 0,
+    )
+
+
 def result(body: dict[str, Any]) -> StatementResult:
     """The statement's result of `encode.result_json`."""
     kind, name = body["statement"], body["query"]
     if "rows" not in body:
         return StatementResult(kind, name, text=body.get("text"), message=body.get("message"))
+    if "newest" in body:
+        return StatementResult(kind, name, changes=changes(body))
     if body["as_of"] is None:
         return StatementResult(kind, name, table=table(body))
     return StatementResult(kind, name, answer=answer(body))

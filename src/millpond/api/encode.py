@@ -48,8 +48,10 @@ def instant_text(at: int | None) -> str | None:
     """
     if at is None:
         return None
-    moment = to_datetime(at) if BEGINNING < at < LAST else None
-    return moment.isoformat(timespec="microseconds") if moment else format_instant(at)
+    if not BEGINNING < at < LAST:
+        return format_instant(at)
+    moment = to_datetime(at)
+    return moment.isoformat(timespec="microseconds") if moment else str(at)
 
 
 def with_instant(facts: dict[str, Any], key: str) -> dict[str, Any]:
@@ -171,24 +173,6 @@ def table_arrow(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def shown_changes(changes: Changes, text: Callable[[int], str | None] = instant_text) -> pa.Table:
-    """Changes with their instants as texts, those JSON has unless said otherwise."""
-    texts = [text(at) for at in changes.table["timestamp"].to_pylist()]
-    place = changes.table.column_names.index("timestamp")
-    return changes.table.set_column(place, "timestamp", pa.array(texts, pa.string()))
-
-
-def changes_facts(changes: Changes) -> dict[str, Any]:
-    """What a page of changes is besides its rows."""
-    return {
-        "query": changes.query,
-        "as_of": instant_text(changes.as_of),
-        "final": True,
-        "cursor": changes.cursor,
-        "newest": changes.newest,
-    }
-
-
 def answer_headers(answer: Answer) -> dict[str, str]:
     """The facts as HTTP headers, for the forms whose body has no room for them."""
     headers = {
@@ -210,8 +194,7 @@ def result_json(result: StatementResult) -> dict[str, Any]:
         facts["query"] = facts["query"] or result.name
         return {**head, **facts, **_table_json(result.answer.table)}
     if result.changes is not None:
-        facts = changes_facts(result.changes)
-        return {**head, **facts, **_table_json(shown_changes(result.changes))}
+        return {**head, **changes_json(result.changes)}
     if result.table is not None:
         return {**head, "as_of": None, "final": None, **_table_json(result.table)}
     if result.text is not None:
@@ -261,6 +244,25 @@ def receipt_json(receipt: IngestReceipt) -> dict[str, Any]:
         "rejects": plain(receipt.rejects),
         "duplicate": receipt.duplicate,
     }
+
+
+def changes_json(changes: Changes) -> dict[str, Any]:
+    """Changes as JSON values; their instants are texts."""
+    return {
+        "query": changes.query,
+        "as_of": instant_text(changes.as_of),
+        "final": changes.final,
+        "cursor": changes.cursor,
+        "newest": changes.newest,
+        **_table_json(shown_changes(changes)),
+    }
+
+
+def shown_changes(changes: Changes, text: Callable[[int], str | None] = instant_text) -> pa.Table:
+    """Changes with their instants as texts, those JSON has unless said otherwise."""
+    texts = [text(at) for at in changes.table["timestamp"].to_pylist()]
+    place = changes.table.column_names.index("timestamp")
+    return changes.table.set_column(place, "timestamp", pa.array(texts, pa.string()))
 
 
 def _table_json(table: pa.Table) -> dict[str, Any]:

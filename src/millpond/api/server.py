@@ -91,6 +91,7 @@ def serve(
         server_header=False,
     )
     server = Server(config, url_of(listener), on_ready or announce)
+    server.on_shutdown = app.state.followers.close
     server.run(sockets=[listener])
     return server.ended_by
 
@@ -115,11 +116,17 @@ class Server(uvicorn.Server):
         self.url = url
         self.ended_by: int | None = None
         self._on_ready = on_ready
+        #: Who waits for changes would hold the server up; they can go on at the next one.
+        self.on_shutdown: Callable[[], None] = lambda: None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._on_ready(self.url)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.on_shutdown()
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

@@ -6,14 +6,14 @@ works alike on `millpond.service.pond.Pond` and on `millpond.api.client.RemotePo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 from prometheus_client import CollectorRegistry
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
-from millpond.service.results import Answer, IngestReceipt, StatementResult
+from millpond.service.results import Answer, Change, Changes, IngestReceipt, StatementResult
 
 #: How the rows of a push may be written.
 RowFormat = Literal["ndjson", "csv", "arrow"]
@@ -33,6 +33,12 @@ class QueryHandle(Protocol):
 
     def invoke(self, at: Any = None) -> Answer: ...
 
+    def fetch(self, after: str | int | None = None, limit: int | None = None) -> Changes: ...
+
+    def subscribe(
+        self, after: str | int | None = None, follow: bool = True
+    ) -> Iterator[Change]: ...
+
     def describe(self) -> dict[str, Any]: ...
 
     def plan(self, level: str = "logical") -> str: ...
@@ -40,6 +46,16 @@ class QueryHandle(Protocol):
     def alter(self, **options: Any) -> Any: ...
 
     def unregister(self) -> None: ...
+
+
+class ServedHandle(QueryHandle, Protocol):
+    """A standing query in this process: its changes can be waited for."""
+
+    def page(self, after: str | int | None = None, limit: int | None = None) -> Changes: ...
+
+    def has_more(self, cursor: int) -> bool: ...
+
+    def listen(self, heard: Callable[[], None]) -> Callable[[], None]: ...
 
 
 class Surface(Protocol):
@@ -94,6 +110,8 @@ class ServedPond(Surface, Protocol):
     """A pond in this process: its results come as they are given, and it has metrics."""
 
     def run(self, text: str) -> Iterable[StatementResult]: ...
+
+    def query(self, name_or_id: str | int) -> ServedHandle: ...
 
     @property
     def metrics(self) -> CollectorRegistry: ...

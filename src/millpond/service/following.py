@@ -6,6 +6,7 @@ that is slow, away for a week, or gone for good costs the same: nothing.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 
 from millpond.catalog.objects import QueryDef, StreamDef
@@ -82,25 +83,23 @@ class Following:
             if page.cursor >= page.newest:
                 if not follow:
                     return
-                self.wait(followed, page.cursor)
+                self._advancer.wait(functools.partial(self.has_more, followed.id, page.cursor))
             page = self.fetch(followed, page.cursor, PAGE, wait=False)
 
-    def wait(
-        self, followed: QueryDef | StreamDef, cursor: int, timeout: float | None = None
-    ) -> None:
-        """Wait until there is a change after the cursor, or there can be none any more."""
-        log = self.log_of(followed)
+    def has_more(self, id: int, cursor: int) -> bool:
+        """Whether there is a change of a query or stream after a cursor.
 
-        def heard() -> bool:
-            version = self._log.version
-            current = version.definition(followed.id)
-            return (
-                log.id not in version.streams
-                or version.clock(log.id).next_seq > cursor
-                or (isinstance(current, QueryDef) and not current.active)
-            )
-
-        self._advancer.wait(heard, timeout)
+        Also when there can be none any more: reading says why.
+        """
+        version = self._log.version
+        current = version.definition(id)
+        log = version.change_log(id) if isinstance(current, QueryDef) else current
+        return (
+            not isinstance(log, StreamDef)
+            or version.clock(log.id).next_seq > cursor
+            or log.id in self._advancer.troubles
+            or (isinstance(current, QueryDef) and not current.active)
+        )
 
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
         """Have `heard` called, from any thread, when there may be more; gives what ends that."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,18 @@ class Handle:
     def subscribe(self, after: str | int | None = None, follow: bool = True) -> Iterator[Change]:
         """The changes after a cursor, one by one, and with `follow` those to come, for ever."""
         return self._pond.following.subscribe(self.definition, after, follow)
+
+    def page(self, after: str | int | None = None, limit: int | None = None) -> Changes:
+        """As `fetch`, of what is there: nothing is waited for."""
+        return self._pond.following.fetch(self.definition, after, limit, wait=False)
+
+    def has_more(self, cursor: int) -> bool:
+        """Whether there is a change after a cursor, or there can be none any more."""
+        return self._pond.following.has_more(self.id, cursor)
+
+    def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
+        """Have `heard` called, from any thread, when there may be more; gives what ends that."""
+        return self._pond.following.listen(heard)
 
     def unregister(self) -> None:
         """Drop the query."""

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from millpond.api import encode
 from millpond.api.negotiate import answer_response, preferred
-from millpond.api.surface import QueryHandle, ServedPond
+from millpond.api.surface import QueryHandle, ServedHandle, ServedPond
 from millpond.errors import MillpondError
 from millpond.model.time import parse_instant
 
@@ -90,12 +90,12 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get("/v1/queries/{query}", response_class=Response)
     def describe(query: str) -> Response:
         """What a query is and how it does."""
-        return _json(_handle(_find(pond, query)))
+        return _json(_handle(find_query(pond, query)))
 
     @routes.patch("/v1/queries/{query}", response_class=Response)
     def alter(query: str, options: dict[str, Any]) -> Response:
         """Sets options of a query: `{"active": false}`, `{"weight": 0.5}`, …"""
-        handle = _find(pond, query)
+        handle = find_query(pond, query)
         _check_options(options)
         handle.alter(**options)
         return _json(_handle(handle))
@@ -103,7 +103,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.delete("/v1/queries/{query}", status_code=204, response_class=Response)
     def unregister(query: str) -> Response:
         """Unregisters a query."""
-        _find(pond, query).unregister()
+        find_query(pond, query).unregister()
         return Response(status_code=204)
 
     @routes.get("/v1/queries/{query}/result", response_class=Response)
@@ -115,19 +115,13 @@ def router(pond: ServedPond) -> APIRouter:
         """The query's answer as of now, or as of a kept instant."""
         form = preferred(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
         instant = None if at is None else _instant(at)
-        return answer_response(_find(pond, query).invoke(instant), form)
+        return answer_response(find_query(pond, query).invoke(instant), form)
 
     @routes.get("/v1/queries/{query}/plan", response_class=Response)
     def plan(query: str, level: Level = "logical") -> Response:
         """The query's plan as text, at a level of EXPLAIN."""
-        handle = _find(pond, query)
+        handle = find_query(pond, query)
         return _json({"id": handle.id, "level": level, "plan": handle.plan(level)})
-
-    @routes.get("/v1/queries/{query}/changes", response_class=Response)
-    def changes(query: str) -> Response:
-        """Changes of a query's answer (not available yet)."""
-        _find(pond, query)
-        raise not_available("subscribing to changes is")
 
     @routes.get("/v1/plan", response_class=Response)
     def explain(
@@ -150,7 +144,8 @@ def _handle(handle: QueryHandle) -> dict[str, Any]:
     return encode.with_instant(encode.plain(handle.describe()), "registered_at")
 
 
-def _find(pond: ServedPond, query: str) -> QueryHandle:
+def find_query(pond: ServedPond, query: str) -> ServedHandle:
+    """The query a path names, by its id or its name. Raises CQL-201."""
     if not query.isdigit():
         return pond.query(query)
     if not query.isdecimal() or len(query) > 18:

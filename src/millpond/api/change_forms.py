@@ -1,0 +1,87 @@
+"""Changes on the wire: pages as JSON, NDJSON and Arrow, and as server-sent events.
+
+A change in NDJSON and in an event is one object, `{"cursor", "timestamp", "change", "row"}`, whose
+row has the query's columns by name. The id of an event is its cursor, so that a browser that lost
+its connection says by itself where to go on (`Last-Event-ID`).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.api import encode
+from millpond.errors import MillpondError
+from millpond.service.results import Changes
+
+EVENTS = "text/event-stream"
+
+#: The key of an Arrow schema's metadata that holds what a page is besides its rows.
+CHANGES_KEY = b"millpond.changes"
+
+#: What is sent while there is nothing to tell, so that nobody between takes the line for dead.
+IDLE = {EVENTS: b": nothing new\n\n", encode.NDJSON: b"\n"}
+
+
+def page(changes: Changes, form: str) -> bytes:
+    """A page in a form that has pages."""
+    if form == encode.ARROW:
+        return _arrow(changes)
+    if form == encode.JSON:
+        return encode.dumps(encode.changes_json(changes))
+    return b"".join(piece(changes, form))
+
+
+def piece(changes: Changes, form: str) -> list[bytes]:
+    """Changes one by one: as lines, or as events."""
+    objects = _objects(changes)
+    if form == encode.NDJSON:
+        return [encode.dumps(body) + b"\n" for body in objects]
+    return [
+        b"id: %d\nevent: change\ndata: %s\n\n" % (body["cursor"], encode.dumps(body))
+        for body in objects
+    ]
+
+
+def failure(error: MillpondError, form: str) -> bytes:
+    """How a stream of changes ends that cannot go on."""
+    body = encode.dumps(error.to_json())
+    return b"event: error\ndata: %s\n\n" % body if form == EVENTS else body + b"\n"
+
+
+def _objects(changes: Changes) -> list[dict[str, Any]]:
+    cursors, stamps, signs, *columns = encode.json_columns(encode.shown_changes(changes))
+    names = changes.columns
+    rows = list(zip(*columns, strict=True)) if columns else [()] * len(cursors)
+    return [
+        {
+            "cursor": cursor,
+            "timestamp": stamp,
+            "change": sign,
+            "row": dict(zip(names, row, strict=True)),
+        }
+        for cursor, stamp, sign, row in zip(cursors, stamps, signs, rows, strict=True)
+    ]
+
+
+def _arrow(changes: Changes) -> bytes:
+    facts = {
+        "query": changes.query,
+        "cursor": changes.cursor,
+        "newest": changes.newest,
+        "as_of_us": changes.as_of,
+    }
+    metadata = {**(changes.table.schema.metadata or {}), CHANGES_KEY: json.dumps(facts)}
+    return encode.table_arrow(changes.table.replace_schema_metadata(metadata))
+
+
+def from_arrow(data: bytes) -> Changes:
+    """The page `page` wrote as Arrow."""
+    with pa.ipc.open_stream(data) as reader:
+        rows = reader.read_all()
+    metadata = dict(rows.schema.metadata or {})
+    facts = json.loads(metadata.pop(CHANGES_KEY))
+    table = rows.replace_schema_metadata(metadata or None)
+    return Changes(table, facts["query"], facts["cursor"], facts["newest"], facts["as_of_us"])

@@ -1,0 +1,116 @@
+"""Followers: who waits over HTTP for changes to come.
+
+A follower costs a place in a set and one event of the server's loop: no thread, and nothing in the
+pond. It is woken when changes were committed, looks whether any are behind its cursor, and reads
+them a page at a time, as fast as its client takes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+from starlette.concurrency import run_in_threadpool
+
+from millpond.api import change_forms
+from millpond.api.surface import ServedHandle
+from millpond.errors import MillpondError
+from millpond.service.results import Changes
+
+#: Seconds after which an idle line is told that nothing is new.
+IDLE_SECONDS = 15.0
+#: Changes sent at a time.
+_PAGE = 1_000
+
+
+class Followers:
+    """The followers of one application; for use within its event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Event] = set()
+        self._closed = False
+
+    def close(self) -> None:
+        """Let all of them go: the server is stopping, and they can go on at the next one."""
+        self._closed = True
+        for event in self._waiting:
+            event.set()
+
+    async def next_page(
+        self, handle: ServedHandle, after: int | None, limit: int, seconds: float
+    ) -> Changes:
+        """A page after a cursor; if it would be empty, what comes within so many seconds."""
+        async with _Ear(self, handle) as ear:
+            page: Changes = await run_in_threadpool(handle.page, after, limit)
+            if not len(page) and limit:
+                await ear.heard(page.cursor, seconds)
+                page = await run_in_threadpool(handle.page, page.cursor, limit)
+            return page
+
+    async def follow(
+        self, handle: ServedHandle, after: int | None, limit: int | None, form: str
+    ) -> AsyncIterator[bytes]:
+        """The changes after a cursor and those to come; at most `limit`, if it is given."""
+        left = limit
+        try:
+            async with _Ear(self, handle) as ear:
+                while not self._closed and left != 0:
+                    most = _PAGE if left is None else min(_PAGE, left)
+                    page = await run_in_threadpool(handle.page, after, most)
+                    after = page.cursor
+                    left = None if left is None else left - len(page)
+                    if len(page):
+                        yield b"".join(change_forms.piece(page, form))
+                    elif not await ear.heard(after, IDLE_SECONDS):
+                        yield change_forms.IDLE[form]
+        except MillpondError as error:
+            yield change_forms.failure(error, form)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def enter(self, event: asyncio.Event) -> None:
+        self._waiting.add(event)
+
+    def leave(self, event: asyncio.Event) -> None:
+        self._waiting.discard(event)
+
+
+class _Ear:
+    """One follower's: set when changes were committed, from whatever thread did it."""
+
+    def __init__(self, followers: Followers, handle: ServedHandle) -> None:
+        self._followers = followers
+        self._handle = handle
+        self._event = asyncio.Event()
+
+    async def __aenter__(self) -> _Ear:
+        loop = asyncio.get_running_loop()
+
+        def heard() -> None:
+            with suppress(RuntimeError):  # the loop has ended; so has the follower
+                loop.call_soon_threadsafe(self._event.set)
+
+        self._end = self._handle.listen(heard)
+        self._followers.enter(self._event)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._end()
+        self._followers.leave(self._event)
+
+    async def heard(self, cursor: int, seconds: float) -> bool:
+        """Wait for changes behind a cursor; False when the time ran out or the server stops."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while not self._followers.closed:
+            self._event.clear()
+            if self._handle.has_more(cursor):
+                return True
+            left = deadline - asyncio.get_running_loop().time()
+            try:
+                await asyncio.wait_for(self._event.wait(), max(left, 0.0))
+            except TimeoutError:
+                return False
+        return False

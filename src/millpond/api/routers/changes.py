@@ -1,0 +1,70 @@
+"""`/v1/queries/{query}/changes`: what comes to a query's answer and what leaves it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response, StreamingResponse
+
+from millpond.api import change_forms, encode
+from millpond.api.change_forms import EVENTS
+from millpond.api.followers import Followers
+from millpond.api.negotiate import preferred
+from millpond.api.routers.queries import find_query
+from millpond.api.surface import ServedPond
+from millpond.errors import MillpondError
+from millpond.service.changes import PAGE, parse_cursor
+
+#: What may stand between a server and a browser must not hold events back.
+_UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+def router(pond: ServedPond, followers: Followers) -> APIRouter:
+    """The call that reads and follows changes."""
+    routes = APIRouter(tags=["queries"])
+
+    @routes.get("/v1/queries/{query}/changes", response_class=Response)
+    async def changes(
+        query: str,
+        after: Annotated[str | None, Query(description="a cursor: what comes behind it")] = None,
+        limit: Annotated[int | None, Query(ge=0, description="changes at most")] = None,
+        follow: Annotated[bool | None, Query(description="go on with those to come")] = None,
+        wait: Annotated[float, Query(ge=0, le=60, description="seconds an empty page waits")] = 0,
+        accept: Annotated[str | None, Header()] = None,
+        last_event_id: Annotated[str | None, Header()] = None,
+    ) -> Response:
+        """The changes of a query after a cursor: a page of them, or a stream that goes on.
+
+        A page is JSON, NDJSON or Arrow; `cursor` in it is where to read on. With `follow=true` the
+        response is NDJSON or, as for a browser's EventSource, server-sent events, and does not end
+        by itself. Changes are given once they are final, and are never revised.
+        """
+        offered = [encode.JSON, encode.NDJSON, EVENTS, encode.ARROW]
+        form = preferred(accept, offered)
+        if follow is None:
+            follow = form == EVENTS
+        handle = await run_in_threadpool(find_query, pond, query)
+        # A browser that lost its connection asks the same again and says what it had last.
+        cursor = parse_cursor(last_event_id or after, handle.name)
+        if not follow:
+            most = PAGE if limit is None else limit
+            if wait:
+                page = await followers.next_page(handle, cursor, most, wait)
+            else:
+                page = await run_in_threadpool(handle.fetch, cursor, most)
+            return Response(change_forms.page(page, form), media_type=form)
+        if form == encode.ARROW:
+            raise MillpondError(
+                "SERVE-708",
+                "changes are not followed as Arrow",
+                hint=f"Accept {encode.NDJSON} or {EVENTS}; or ask for pages, with wait=30.",
+            )
+        form = encode.NDJSON if form == encode.JSON else form
+        # What is wrong with the cursor is to be an error and not a stream that ends with one.
+        await run_in_threadpool(handle.page, cursor, 0)
+        body = followers.follow(handle, cursor, limit, form)
+        return StreamingResponse(body, headers=_UNBUFFERED, media_type=form)
+
+    return routes
