@@ -131,7 +131,9 @@ class Dataflow:
             self._plans.setdefault(key, plan)
             self._since.setdefault(key, other._since[key])
         for key, operator in other._operators.items():
-            self._operators.setdefault(key, operator)
+            kept = self._operators.setdefault(key, operator)
+            if kept is not operator and hasattr(kept, "absorb"):
+                kept.absorb(operator)
         self._arrange()
 
     def detach(self, sink: str) -> None:

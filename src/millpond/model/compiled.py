@@ -24,6 +24,7 @@ I32 = types.Array(types.int32, 1, "C")
 U32 = types.Array(types.uint32, 1, "C")
 I64 = types.Array(types.int64, 1, "C")
 U64 = types.Array(types.uint64, 1, "C")
+F64 = types.Array(types.float64, 1, "C")
 
 
 def compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

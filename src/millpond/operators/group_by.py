@@ -1,0 +1,294 @@
+"""Group-by: a row of aggregates for each group, replaced whenever it changes.
+
+Update patterns (Golab and Özsu), section 2.1: an arrival or an expiration changes the aggregates
+of one group, and the new result replaces the one reported before. Here the one before is taken
+back by a negative tuple at the same instant, so that whoever reads the changes need not know the
+groups. A group has its first row when it gets its first input row, and none once its last is gone;
+without GROUP BY there is one group, and it always has a row (SEMANTICS, section 3).
+
+It is two operators. A `Grouping` numbers groups, lays a step's changes out by group and instant
+and keeps what is measured of each group; it changes no row. Group-bys read it, each with its own
+aggregates. So queries that group the same rows by the same columns share the grouping and
+whatever measures their aggregates have in common.
+
+INV-GROUP-1: what a group-by gives at an instant is a function of the bag at that instant. Every
+measure is exact and knows no order and no history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.model.patterns import RULES, Edge
+from millpond.model.time import BEGINNING
+from millpond.operators.aggregate import Aggregate
+from millpond.operators.cells import Layout, emit
+from millpond.operators.delta import Delta, Ints, positional
+from millpond.operators.keys import Keys
+from millpond.operators.measures import Argument, Batch, Measures, grown
+from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.totals import Counted
+
+#: How many rows there are of a group: what decides whether it has one in the answer.
+ROWS = Counted(Argument())
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping(Node):
+    """The same rows, brought together by group.
+
+    Attributes:
+        input: The rows.
+        by: What they are grouped by: columns by place, or SQL over `c0`, `c1`, ….
+        types: The types of these.
+        text: These as the query wrote them, for EXPLAIN.
+    """
+
+    input: Node
+    by: tuple[int | str, ...]
+    types: tuple[pa.DataType, ...]
+    text: str = ""
+
+    takes_expirations = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", (self.input,))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.input.schema
+
+    @property
+    def name(self) -> str:
+        return "grouping"
+
+    @property
+    def detail(self) -> str:
+        return self.text
+
+    @property
+    def state(self) -> str:
+        return "aggregates by group"
+
+    @property
+    def edge(self) -> Edge:
+        return self.input.edge
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return self.by
+
+    def operator(self) -> Operator:
+        return GroupingRows(self.by, self.types)
+
+
+@dataclass(frozen=True, eq=False)
+class Grouped(Delta):
+    """A delta with its changes brought together by group.
+
+    Attributes:
+        batch: What measures are followed through; None of an empty delta.
+        keys: What the rows were grouped by.
+    """
+
+    batch: Batch | None = None
+    keys: tuple[pa.Array, ...] = ()
+
+
+class GroupingRows:
+    """`Grouping` at work: the groups that have rows, and their measures."""
+
+    def __init__(self, by: tuple[int | str, ...], types: tuple[pa.DataType, ...]) -> None:
+        self._by, self._types = by, types
+        self._keys = Keys(types)
+        #: The keys of each number given, in order: one grouping's numbers mean nothing to another.
+        self._values: list[list[pa.Array]] = []
+        self._counts = np.zeros(0, np.int64)
+        self._alive = 0
+        self._layout = Layout()
+        self._measures = Measures()
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        (delta,) = inputs
+        if not len(delta):
+            return Grouped(delta.rows, delta.at, delta.until, delta.weight)
+        # Not after a step: what it gave refers to the numbers as they are.
+        self._compact()
+        computed = [e for e in self._by if isinstance(e, str)]
+        values = iter(scalars.compute(delta.rows, computed) if computed else ())
+        keys = [delta.rows.column(e) if isinstance(e, int) else next(values) for e in self._by]
+        keys = [_normal(k) for k in keys]
+        numbers = self._number(keys, len(delta))
+        groups = max(1, len(self._keys))
+        cells = self._layout.lay_out(numbers, delta.at, groups)
+        self._measures.begin(may_begin=self._alive == 0)
+        batch = Batch(delta.rows, delta.weight, cells, groups, self._measures, scalars)
+        trace = batch.trace(ROWS)
+        self._counts = grown(self._counts, groups)
+        after = trace[cells.starts[1:] + np.arange(len(cells.groups))]
+        self._alive += int((after > 0).sum()) - int((self._counts[cells.groups] > 0).sum())
+        self._counts[cells.groups] = after
+        return Grouped(delta.rows, delta.at, delta.until, delta.weight, batch, tuple(keys))
+
+    def absorb(self, other: GroupingRows) -> None:
+        """Takes over what another operator of an equal node measures beside this one.
+
+        Both have the same groups, but not by the same numbers.
+        """
+        self._compact()
+        if self._by:
+            columns = [pa.concat_arrays(parts) for parts in other._columns()]
+            moved = self._keys.find(columns) if columns else np.zeros(0, np.int64)
+        else:
+            moved = np.zeros(1, np.int64)
+        self._measures.absorb(other._measures, moved, max(1, len(self._keys)))
+
+    def size(self) -> int:
+        return self._alive
+
+    def bytes(self) -> int:
+        """Bytes its measures keep."""
+        return self._measures.size() + self._counts.nbytes
+
+    def _columns(self) -> list[list[pa.Array]]:
+        return [list(column) for column in zip(*self._values, strict=True)]
+
+    def _number(self, keys: list[pa.Array], length: int) -> Ints:
+        """The number of each row's group."""
+        if not keys:
+            return np.zeros(length, np.int64)
+        known = len(self._keys)
+        numbers = self._keys.number(keys)
+        new = len(self._keys) - known
+        if new:
+            # Numbers are given in the order in which keys first appear.
+            first = np.zeros(new, np.int64)
+            places = np.flatnonzero(numbers >= known)[::-1]
+            first[numbers[places] - known] = places
+            self._values.append([k.take(pa.array(first)) for k in keys])
+        return numbers
+
+    def _compact(self) -> None:
+        """Forgets groups without rows, when most are."""
+        if not self._by or not self._keys.is_worth_compacting(self._alive):
+            return
+        count = len(self._keys)
+        alive = grown(self._counts, count)[:count] > 0
+        moved = self._keys.compact(alive)
+        left = pa.array(np.flatnonzero(alive))
+        self._values = [[pa.concat_arrays(parts).take(left) for parts in self._columns()]]
+        self._counts = self._counts[: len(alive)][alive]
+        self._measures.renumber(moved, max(1, len(self._keys)))
+
+
+@dataclass(frozen=True, eq=False)
+class GroupBy(Node):
+    """The rows of a grouping's groups: what they are grouped by, and aggregates.
+
+    Attributes:
+        input: The grouping.
+        shown: Which of the grouping's keys are columns, by their place among these.
+        aggregates: The further columns.
+        text: These as the query wrote them, for EXPLAIN.
+    """
+
+    input: Grouping
+    shown: tuple[int, ...]
+    aggregates: tuple[Aggregate, ...]
+    text: str = ""
+
+    takes_expirations = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", (self.input,))
+
+    @property
+    def schema(self) -> pa.Schema:
+        keys = [self.input.types[place] for place in self.shown]
+        return positional([*keys, *(a.type for a in self.aggregates)])
+
+    @property
+    def name(self) -> str:
+        return "group-by"
+
+    @property
+    def detail(self) -> str:
+        return self.text
+
+    @property
+    def edge(self) -> Edge:
+        return RULES["group-by"]([self.input.edge])
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return (self.shown, tuple(repr(a) for a in self.aggregates))
+
+    def operator(self) -> Operator:
+        return GroupingBy(self.shown, self.aggregates, self.schema, bool(self.input.by))
+
+
+class GroupingBy:
+    """`GroupBy` at work; what there is to remember, its grouping remembers."""
+
+    def __init__(
+        self,
+        shown: tuple[int, ...],
+        aggregates: tuple[Aggregate, ...],
+        schema: pa.Schema,
+        has_keys: bool,
+    ) -> None:
+        self._shown, self._aggregates = shown, aggregates
+        self._schema = schema
+        self._has_keys = has_keys
+        self._begun = has_keys
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        (delta,) = inputs
+        assert isinstance(delta, Grouped)
+        parts = []
+        if not self._begun:
+            self._begun = True
+            parts.append(self._of_nothing())
+        if delta.batch is not None:
+            parts.append(self._rows(delta.batch, delta.keys))
+        return Delta.together(parts) if parts else Delta.empty(self._schema)
+
+    def _rows(self, batch: Batch, keys: tuple[pa.Array, ...]) -> Delta:
+        cells = batch.cells
+        traces = [aggregate.trace(batch) for aggregate in self._aggregates]
+        changed = np.zeros(cells.places - 1, bool)
+        for trace in traces:
+            changed |= trace.differs()
+        exists = batch.trace(ROWS) > 0 if self._has_keys else np.ones(cells.places, bool)
+        rows = emit(cells, changed, exists)
+        owners = pa.array(cells.representatives[rows.group])
+        columns = [keys[place].take(owners) for place in self._shown]
+        columns += [trace.values(rows.place) for trace in traces]
+        return Delta.of(_batch(columns, self._schema), rows.at, None, rows.weight)
+
+    def _of_nothing(self) -> Delta:
+        """The one row there is before there is anything."""
+        columns = [pa.array([a.of_nothing()], a.type) for a in self._aggregates]
+        return Delta.of(_batch(columns, self._schema), np.array([BEGINNING], np.int64))
+
+    def size(self) -> int:
+        return 0
+
+
+def _batch(columns: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    pairs = zip(columns, schema, strict=True)
+    fitted = [c if c.type == f.type else c.cast(f.type) for c, f in pairs]
+    return pa.RecordBatch.from_arrays(fitted, schema=schema)
+
+
+def _normal(column: pa.Array) -> pa.Array:
+    """A key with one zero of both: a group has one row, whichever came first."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.add(column, pa.scalar(0.0, column.type))

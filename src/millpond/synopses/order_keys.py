@@ -1,0 +1,281 @@
+"""Values as 64-bit keys in the same order, and back.
+
+Whole numbers, booleans, times and decimals of up to 18 digits are their own keys; a double's key
+is its bits, turned so that they compare as the double does, with one NaN above everything (as
+DuckDB orders) and one zero. Anything else (strings, wide decimals) gets a **label** when it is
+first seen, between those of its neighbours in order; when there is no room between two, all labels
+are given anew.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Ints = npt.NDArray[np.int64]
+
+#: Labels lie between these, and a new greatest one this far above the last.
+_LOWEST, _HIGHEST = -(2**62), 2**62
+_STRIDE = 2**32
+#: So many forgotten values may be kept before the rest is numbered anew.
+_SLACK = 1_024
+#: More new values than this are sorted in together.
+_FEW = 16
+
+
+class OrderKeys(Protocol):
+    """Keys of one column's values."""
+
+    #: Told when keys change: (all old ones ascending, the new ones).
+    on_rekey: Callable[[Ints, Ints], None]
+
+    def encode(self, column: pa.Array, weights: Ints) -> Ints:
+        """The key of each value; anything where it is NULL or its weight is 0.
+
+        Args:
+            column: The values.
+            weights: How many of each come or go: what all of is gone may be forgotten.
+        """
+        ...
+
+    def decode(self, keys: Ints, valid: npt.NDArray[np.bool_]) -> pa.Array:
+        """The values of keys; NULL where not valid."""
+        ...
+
+    def size(self) -> int:
+        """Bytes kept, about."""
+        ...
+
+
+def order_keys(type_: pa.DataType) -> OrderKeys:
+    """Keys for columns of a type."""
+    if pa.types.is_floating(type_):
+        return FloatKeys(type_)
+    if is_whole(type_) or _is_time(type_):
+        return WholeKeys(type_)
+    return LabelKeys(type_)
+
+
+def is_whole(type_: pa.DataType) -> bool:
+    """Whether values are whole numbers (or units of a decimal's last digit) of up to 64 bits."""
+    if pa.types.is_decimal128(type_):
+        return bool(type_.precision <= 18)
+    if pa.types.is_uint64(type_):
+        return False
+    return bool(pa.types.is_integer(type_) or pa.types.is_boolean(type_))
+
+
+def _is_time(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_timestamp(type_) or pa.types.is_date32(type_) or pa.types.is_time64(type_)
+    )
+
+
+def whole_numbers(column: pa.Array) -> Ints:
+    """A column's values as int64; anything where it is NULL."""
+    type_ = column.type
+    if pa.types.is_decimal128(type_):
+        return np.ascontiguousarray(two_words(column)[:, 0])
+    if pa.types.is_date32(type_):
+        column = column.view(pa.int32())
+    elif _is_time(type_):
+        column = column.view(pa.int64())
+    elif pa.types.is_boolean(type_):
+        column = column.cast(pa.int8())
+    if column.null_count:
+        column = column.fill_null(0)
+    values = column.to_numpy(zero_copy_only=False)
+    return np.ascontiguousarray(values, dtype=np.int64)
+
+
+def two_words(column: pa.Array) -> npt.NDArray[np.int64]:
+    """A decimal column's unscaled values as int64[n, 2], low and high."""
+    data = column.buffers()[1]
+    if data is None or not len(column):
+        return np.zeros((len(column), 2), np.int64)
+    words = np.frombuffer(data, np.int64, 2 * (column.offset + len(column)))
+    return words.reshape(-1, 2)[column.offset :]
+
+
+def doubles(column: pa.Array) -> npt.NDArray[np.float64]:
+    """A column of numbers as doubles, as DuckDB casts them; anything where it is NULL."""
+    type_ = column.type
+    if pa.types.is_floating(type_):
+        if column.null_count:
+            column = column.fill_null(0)
+        values = column.to_numpy(zero_copy_only=False)
+        return np.ascontiguousarray(values, dtype=np.float64)
+    values = whole_numbers(column).astype(np.float64)
+    if pa.types.is_decimal128(type_):
+        values /= 10.0**type_.scale
+    return values
+
+
+class WholeKeys:
+    """Values that are their own keys."""
+
+    def __init__(self, type_: pa.DataType) -> None:
+        self._type = type_
+        self.on_rekey: Callable[[Ints, Ints], None] = _ignore
+
+    def encode(self, column: pa.Array, weights: Ints) -> Ints:
+        return whole_numbers(column)
+
+    def decode(self, keys: Ints, valid: npt.NDArray[np.bool_]) -> pa.Array:
+        if pa.types.is_decimal128(self._type):
+            return decimals(np.stack([keys, keys >> 63], axis=1), valid, self._type)
+        mask = ~valid
+        if pa.types.is_boolean(self._type):
+            return pa.array(keys.astype(bool), mask=mask)
+        if pa.types.is_date32(self._type):
+            return pa.array(keys.astype(np.int32), mask=mask).view(self._type)
+        if _is_time(self._type):
+            return pa.array(keys, mask=mask).view(self._type)
+        return pa.array(keys.astype(self._type.to_pandas_dtype()), mask=mask)
+
+    def size(self) -> int:
+        return 0
+
+
+class FloatKeys:
+    """Doubles by their bits."""
+
+    def __init__(self, type_: pa.DataType) -> None:
+        self._type = type_
+        self.on_rekey: Callable[[Ints, Ints], None] = _ignore
+
+    def encode(self, column: pa.Array, weights: Ints) -> Ints:
+        values = doubles(column) + 0.0  # both zeros are one
+        values[np.isnan(values)] = np.nan  # so are all NaNs
+        return turned(values.view(np.int64))
+
+    def decode(self, keys: Ints, valid: npt.NDArray[np.bool_]) -> pa.Array:
+        return pa.array(
+            turned(keys).view(np.float64).astype(self._type.to_pandas_dtype()), mask=~valid
+        )
+
+    def size(self) -> int:
+        return 0
+
+
+def turned(bits: Ints) -> Ints:
+    """A double's bits as a key, or a key as a double's bits."""
+    return bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))
+
+
+class LabelKeys:
+    """Values that are compared as Python compares them, by labels."""
+
+    def __init__(self, type_: pa.DataType) -> None:
+        self._type = type_
+        self.on_rekey: Callable[[Ints, Ints], None] = _ignore
+        self._labels: dict[Any, int] = {}
+        self._values: dict[int, Any] = {}
+        self._held: dict[Any, int] = {}
+        self._ordered: list[Any] = []
+
+    def encode(self, column: pa.Array, weights: Ints) -> Ints:
+        encoded = column.dictionary_encode()
+        distinct = encoded.dictionary.to_pylist()
+        places = pc.fill_null(encoded.indices, len(distinct)).to_numpy(zero_copy_only=False)
+        places = np.asarray(places, np.int64)
+        taking = weights != 0
+        # NULLs take no part, so the entry behind the last stays without a label.
+        used = np.bincount(places[taking], minlength=len(distinct) + 1)[: len(distinct)] > 0
+        present = [value for value, is_used in zip(distinct, used.tolist(), strict=True) if is_used]
+        if len(self._labels) > 2 * len(self._held) + _SLACK:
+            self._forget()
+        self._insert([value for value in present if value not in self._labels])
+        net = np.zeros(len(distinct) + 1, np.int64)
+        np.add.at(net, places[taking], weights[taking])
+        labels = np.zeros(len(distinct) + 1, np.int64)
+        for i in np.flatnonzero(used).tolist():
+            value = distinct[i]
+            labels[i] = self._labels[value]
+            now = self._held.get(value, 0) + int(net[i])
+            if now:
+                self._held[value] = now
+            else:
+                self._held.pop(value, None)
+        return labels[places]
+
+    def decode(self, keys: Ints, valid: npt.NDArray[np.bool_]) -> pa.Array:
+        distinct, places = np.unique(keys, return_inverse=True)
+        dictionary = pa.array([self._values.get(k) for k in distinct.tolist()], self._type)
+        return dictionary.take(pa.array(places.ravel(), mask=~valid))
+
+    def size(self) -> int:
+        return 200 * len(self._labels)
+
+    def _insert(self, new: list[Any]) -> None:
+        """Labels values that have none."""
+        if not new:
+            return
+        new.sort()
+        if len(new) <= _FEW:
+            for value in new:
+                insort(self._ordered, value)
+        else:
+            self._ordered += new
+            self._ordered.sort()
+        i = 0
+        while i < len(new):
+            # A run of new values side by side shares what is between its neighbours.
+            first = bisect_left(self._ordered, new[i])
+            run = 1
+            while i + run < len(new) and self._ordered[first + run] == new[i + run]:
+                run += 1
+            low = self._labels[self._ordered[first - 1]] if first else _LOWEST
+            after = first + run
+            high = self._labels[self._ordered[after]] if after < len(self._ordered) else _HIGHEST
+            step = (
+                min((high - low) // (run + 1), _STRIDE)
+                if high == _HIGHEST
+                else ((high - low) // (run + 1))
+            )
+            if step == 0:
+                self._relabel()
+                return
+            for k in range(run):
+                self._give(new[i + k], low + (k + 1) * step)
+            i += run
+
+    def _give(self, value: Any, label: int) -> None:
+        self._labels[value] = label
+        self._values[label] = value
+
+    def _relabel(self) -> None:
+        """Labels everything anew, evenly."""
+        old = np.array([self._labels.get(v, _HIGHEST) for v in self._ordered], np.int64)
+        step = (_HIGHEST - _LOWEST) // (len(self._ordered) + 1)
+        new = _LOWEST + step * np.arange(1, len(self._ordered) + 1, dtype=np.int64)
+        had_one = old != _HIGHEST
+        self._values = {}
+        for value, label in zip(self._ordered, new.tolist(), strict=True):
+            self._give(value, label)
+        self.on_rekey(old[had_one], new[had_one])
+
+    def _forget(self) -> None:
+        """Drops the labels of values nobody has any more."""
+        self._ordered = [v for v in self._ordered if v in self._held]
+        self._labels = {v: self._labels[v] for v in self._ordered}
+        self._values = {label: v for v, label in self._labels.items()}
+
+
+def decimals(words: npt.NDArray, valid: npt.NDArray[np.bool_], type_: pa.DataType) -> pa.Array:
+    """A decimal column of unscaled values int64[n, 2], low and high."""
+    if not len(words):
+        return pa.array([], type_)
+    mask = np.packbits(valid, bitorder="little")
+    buffers = [pa.py_buffer(mask), pa.py_buffer(np.ascontiguousarray(words))]
+    return pa.Array.from_buffers(type_, len(words), buffers)
+
+
+def _ignore(old: Ints, new: Ints) -> None:
+    """For keys that never change."""

@@ -1,0 +1,526 @@
+"""Ordered multisets of 64-bit keys, one for each group: a counted B+ tree.
+
+Least and greatest, the k-th in order, and how many are distinct, each in time logarithmic in what
+the group holds, while keys come and go in any order. A window's expirations take out the oldest,
+but a group-by's input may lose anything, and a quantile needs the whole order anyway; where only
+the extremes of a first-in-first-out window are asked for, a monotonic queue would do.
+
+All groups' trees share one pool of nodes. A node has up to 16 entries: in a leaf a key and its
+count; above, a child, a lower bound of its keys, and the count of everything in it. The first
+entry's bound is not looked at (it stands for minus infinity), so a new least key changes nothing
+above its leaf. Full nodes are split on the way down; on the way back a node of less than a
+quarter is laid together with a neighbour if both fit in three quarters, so that a tree that
+empties gives its nodes back.
+
+INV-TREE-1: every count is positive, and the count of an entry above a leaf is the sum of its
+child's. INV-TREE-2: keys of a child are at least its bound and less than the next one's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import int64, njit, types
+
+from millpond.model.compiled import I64, READ_F64, READ_I64, compiled
+
+Ints = npt.NDArray[np.int64]
+Doubles = npt.NDArray[np.float64]
+
+#: Entries of a node.
+WIDTH = 16
+#: Nodes that must be free before a key is put in: more than any path is long.
+_RESERVE = 40
+#: Below this many entries a node looks for a neighbour to be laid together with.
+_THIN = WIDTH // 4
+_TOGETHER = 3 * WIDTH // 4
+
+_KEYS = types.Array(types.int64, 2, "C")
+_CHILD = types.Array(types.int32, 2, "C")
+_CELLS = (READ_I64, READ_I64, READ_I64)
+
+#: What a pick is: which entry of the order, or how many distinct keys there are.
+LEAST, GREATEST, DISTINCT, DISCRETE, BELOW, ABOVE = range(6)
+
+
+class OrderedMultisets:
+    """A multiset of int64 keys for each group."""
+
+    def __init__(self) -> None:
+        self._keys = np.zeros((0, WIDTH), np.int64)
+        self._counts = np.zeros((0, WIDTH), np.int64)
+        self._child = np.zeros((0, WIDTH), np.int32)
+        self._sizes = np.zeros(0, np.int64)
+        # Numbers of free nodes, a stack; its height, and of how many keys nodes are in use.
+        self._free = np.zeros(0, np.int64)
+        self._state = np.zeros(1, np.int64)
+        self._roots = np.zeros((0, 4), np.int64)
+
+    def reserve(self, groups: int) -> None:
+        """Makes room for groups."""
+        held = len(self._roots)
+        if groups > held:
+            grown = np.zeros((max(groups, 2 * held), 4), np.int64)
+            grown[:, 0] = -1
+            grown[:held] = self._roots
+            self._roots = grown
+
+    def walk(self, cells: Any, weights: Ints, keys: Ints, picks: Ints, shares: Doubles) -> Ints:
+        """Applies a batch's changes and picks from each multiset before and after each cell.
+
+        Args:
+            cells: The layout of the batch (`millpond.operators.cells.Cells`).
+            weights: Of the changes in the order of the cells: how many of the key come (or, if
+                negative, go); 0 for a change that does not take part.
+            keys: The key of each change of the batch.
+            picks: What to pick: `LEAST` …
+            shares: For each pick its quantile, in [0, 1]; anything where it is none.
+
+        Returns:
+            int64[places, picks + 1]: for each place of a trace what was picked (anything where
+            the multiset is empty), and last how many the multiset holds.
+        """
+        trace = np.zeros((cells.places, len(picks) + 1), np.int64)
+        position = np.array([0, 0, -1])
+        while True:
+            self._make_room()
+            done = _walk(
+                cells.order,
+                cells.bounds,
+                cells.starts,
+                cells.groups,
+                weights,
+                keys,
+                picks,
+                shares,
+                self._keys,
+                self._counts,
+                self._child,
+                self._sizes,
+                self._free,
+                self._state,
+                self._roots,
+                position,
+                trace,
+            )
+            if done < 0:
+                raise AssertionError("a negative tuple for a row that is not there")
+            if done:
+                return trace
+
+    def transitions(self, cells: Any, weights: Ints, keys: Ints) -> Ints:
+        """Applies a batch's changes; what they do to the set of distinct keys.
+
+        Returns:
+            Of the changes in the order of the cells: 1 where a key came that was not there, −1
+            where the last of a key went, else 0.
+        """
+        out = np.zeros(len(weights), np.int64)
+        position = np.array([0, 0, -1])
+        while True:
+            self._make_room()
+            done = _transitions(
+                cells.order,
+                cells.bounds,
+                cells.starts,
+                cells.groups,
+                weights,
+                keys,
+                self._keys,
+                self._counts,
+                self._child,
+                self._sizes,
+                self._free,
+                self._state,
+                self._roots,
+                position,
+                out,
+            )
+            if done < 0:
+                raise AssertionError("a negative tuple for a row that is not there")
+            if done:
+                return out
+
+    def renumber(self, moved: Ints, groups: int) -> None:
+        """Puts group i's multiset where group moved[i]'s is; those with −1 are empty."""
+        fresh = np.zeros((groups, 4), np.int64)
+        fresh[:, 0] = -1
+        kept = moved[: len(self._roots)]
+        fresh[kept[kept >= 0]] = self._roots[: len(kept)][kept >= 0]
+        self._roots = fresh
+
+    def rekey(self, old: Ints, new: Ints) -> None:
+        """Replaces keys by others in the same order.
+
+        Args:
+            old: Every key in use, ascending.
+            new: What each becomes, ascending.
+        """
+        if len(old):
+            places = np.minimum(np.searchsorted(old, self._keys), len(old) - 1)
+            self._keys = new[places]
+
+    def size(self) -> int:
+        """Bytes kept."""
+        arrays = (self._keys, self._counts, self._child, self._sizes, self._free, self._roots)
+        return sum(a.nbytes for a in arrays)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes in use."""
+        return len(self._sizes) - int(self._state[0])
+
+    def _make_room(self) -> None:
+        if self._state[0] >= 4 * _RESERVE:
+            return
+        held = len(self._sizes)
+        size = max(8 * _RESERVE, 2 * held)
+        for name in ("_keys", "_counts", "_child", "_sizes", "_free"):
+            array = getattr(self, name)
+            grown = np.zeros((size, *array.shape[1:]), array.dtype)
+            grown[:held] = array
+            setattr(self, name, grown)
+        free = int(self._state[0])
+        self._free[free : free + size - held] = np.arange(size - 1, held - 1, -1)
+        self._state[0] += size - held
+
+
+_POOL = (_KEYS, _KEYS, _CHILD, I64, I64, I64, types.Array(types.int64, 2, "C"))
+
+
+@njit(inline="never")
+def _split(node, parent, place, keys, counts, child, sizes, free, state):  # type: ignore[no-untyped-def]
+    """Moves the upper half of a full node into a new one, the parent's entry behind its own."""
+    state[0] -= 1
+    fresh = free[state[0]]
+    half = WIDTH // 2
+    moved = int64(0)
+    for i in range(WIDTH - half):
+        keys[fresh, i] = keys[node, half + i]
+        counts[fresh, i] = counts[node, half + i]
+        child[fresh, i] = child[node, half + i]
+        moved += counts[node, half + i]
+    sizes[fresh] = WIDTH - half
+    sizes[node] = half
+    for i in range(sizes[parent], place + 1, -1):
+        keys[parent, i] = keys[parent, i - 1]
+        counts[parent, i] = counts[parent, i - 1]
+        child[parent, i] = child[parent, i - 1]
+    keys[parent, place + 1] = keys[fresh, 0]
+    counts[parent, place + 1] = moved
+    counts[parent, place] -= moved
+    child[parent, place + 1] = fresh
+    sizes[parent] += 1
+
+
+@njit(inline="never")
+def _insert(root, key, weight, keys, counts, child, sizes, free, state):  # type: ignore[no-untyped-def]
+    """Adds a key; gives whether it was not there. `root`: node, height, count, distinct keys."""
+    if root[0] < 0:
+        state[0] -= 1
+        root[0] = free[state[0]]
+        root[1] = 0
+        sizes[root[0]] = 0
+    if sizes[root[0]] == WIDTH:
+        state[0] -= 1
+        top = free[state[0]]
+        keys[top, 0] = keys[root[0], 0]
+        counts[top, 0] = root[2]
+        child[top, 0] = root[0]
+        sizes[top] = 1
+        _split(root[0], top, 0, keys, counts, child, sizes, free, state)
+        root[0] = top
+        root[1] += 1
+    node = root[0]
+    for _ in range(root[1]):
+        place = sizes[node] - 1
+        while place > 0 and keys[node, place] > key:
+            place -= 1
+        if sizes[child[node, place]] == WIDTH:
+            _split(child[node, place], node, place, keys, counts, child, sizes, free, state)
+            if keys[node, place + 1] <= key:
+                place += 1
+        counts[node, place] += weight
+        node = int64(child[node, place])
+    root[2] += weight
+    size = sizes[node]
+    place = int64(0)
+    while place < size and keys[node, place] < key:
+        place += 1
+    if place < size and keys[node, place] == key:
+        counts[node, place] += weight
+        return False
+    for i in range(size, place, -1):
+        keys[node, i] = keys[node, i - 1]
+        counts[node, i] = counts[node, i - 1]
+    keys[node, place] = key
+    counts[node, place] = weight
+    sizes[node] = size + 1
+    root[3] += 1
+    return True
+
+
+@njit(inline="never")
+def _drop_entry(node, place, keys, counts, child, sizes):  # type: ignore[no-untyped-def]
+    for i in range(place, sizes[node] - 1):
+        keys[node, i] = keys[node, i + 1]
+        counts[node, i] = counts[node, i + 1]
+        child[node, i] = child[node, i + 1]
+    sizes[node] -= 1
+
+
+@njit(inline="never")
+def _mend(parent, place, leaf, keys, counts, child, sizes, free, state):  # type: ignore[no-untyped-def]
+    """Drops a child that is empty, or lays a thin one together with a neighbour."""
+    node = int64(child[parent, place])
+    if sizes[node] == 0:
+        free[state[0]] = node
+        state[0] += 1
+        _drop_entry(parent, place, keys, counts, child, sizes)
+        return
+    left = place
+    if place + 1 >= sizes[parent] or sizes[node] + sizes[child[parent, place + 1]] > _TOGETHER:
+        left = place - 1
+    if left < 0:
+        return
+    first, second = int64(child[parent, left]), int64(child[parent, left + 1])
+    if sizes[first] + sizes[second] > _TOGETHER:
+        return
+    at = sizes[first]
+    for i in range(sizes[second]):
+        keys[first, at + i] = keys[second, i]
+        counts[first, at + i] = counts[second, i]
+        child[first, at + i] = child[second, i]
+    if not leaf:
+        # Nobody looked at the bound of a first entry, and it may be wrong: its node's is right.
+        keys[first, at] = keys[parent, left + 1]
+    sizes[first] += sizes[second]
+    counts[parent, left] += counts[parent, left + 1]
+    free[state[0]] = second
+    state[0] += 1
+    _drop_entry(parent, left + 1, keys, counts, child, sizes)
+
+
+@njit(inline="never")
+def _remove(root, key, weight, keys, counts, child, sizes, free, state, path, places):  # type: ignore[no-untyped-def]
+    """Takes out a key `weight` times: 1 if that was the last of it, 0 if not, −1 if it fails."""
+    if root[0] < 0:
+        return int64(-1)
+    node = root[0]
+    height = root[1]
+    for level in range(height):
+        place = sizes[node] - 1
+        while place > 0 and keys[node, place] > key:
+            place -= 1
+        path[level] = node
+        places[level] = place
+        node = int64(child[node, place])
+    size = sizes[node]
+    place = int64(0)
+    while place < size and keys[node, place] < key:
+        place += 1
+    if place == size or keys[node, place] != key or counts[node, place] < weight:
+        return int64(-1)
+    for level in range(height):
+        counts[path[level], places[level]] -= weight
+    root[2] -= weight
+    counts[node, place] -= weight
+    if counts[node, place] > 0:
+        return int64(0)
+    _drop_entry(node, place, keys, counts, child, sizes)
+    root[3] -= 1
+    level = height - 1
+    while level >= 0 and sizes[node] < _THIN:
+        leaf = level == height - 1
+        _mend(path[level], places[level], leaf, keys, counts, child, sizes, free, state)
+        node = path[level]
+        level -= 1
+    node = root[0]
+    while root[1] > 0 and sizes[node] == 1:
+        free[state[0]] = node
+        state[0] += 1
+        node = int64(child[node, 0])
+        root[0] = node
+        root[1] -= 1
+    if sizes[node] == 0:
+        free[state[0]] = node
+        state[0] += 1
+        root[0] = -1
+        root[1] = 0
+    return int64(1)
+
+
+@njit(inline="never")
+def _select(root, rank, keys, counts, child, sizes):  # type: ignore[no-untyped-def]
+    """The key with `rank` keys before it in order, copies counted."""
+    node = root[0]
+    for _ in range(root[1]):
+        place = int64(0)
+        while rank >= counts[node, place]:
+            rank -= counts[node, place]
+            place += 1
+        node = int64(child[node, place])
+    place = int64(0)
+    while rank >= counts[node, place]:
+        rank -= counts[node, place]
+        place += 1
+    return keys[node, place]
+
+
+@njit(inline="never")
+def _end(root, greatest, keys, child, sizes):  # type: ignore[no-untyped-def]
+    """The least or the greatest key."""
+    node = root[0]
+    for _ in range(root[1]):
+        node = int64(child[node, sizes[node] - 1 if greatest else 0])
+    return keys[node, sizes[node] - 1 if greatest else 0]
+
+
+@njit(inline="never")
+def _pick(root, picks, shares, keys, counts, child, sizes, out):  # type: ignore[no-untyped-def]
+    total = root[2]
+    out[len(picks)] = total
+    if total == 0:
+        for i in range(len(picks)):
+            out[i] = 0
+        return
+    for i in range(len(picks)):
+        kind = picks[i]
+        if kind == 0:
+            out[i] = _end(root, False, keys, child, sizes)
+        elif kind == 1:
+            out[i] = _end(root, True, keys, child, sizes)
+        elif kind == 2:
+            out[i] = root[3]
+        else:
+            share = shares[i]
+            if kind == 3:
+                # DuckDB's discrete quantile: the first with at least that share up to it.
+                rank = int64(max(1, total - int64(np.floor(total - share * total))) - 1)
+            else:
+                exact = (total - 1) * share
+                rank = int64(np.floor(exact) if kind == 4 else np.ceil(exact))
+            out[i] = _select(root, rank, keys, counts, child, sizes)
+
+
+@compiled(
+    types.int64(READ_I64, *_CELLS, READ_I64, READ_I64, READ_I64, READ_F64, *_POOL, I64, _KEYS)
+)
+def _walk(  # type: ignore[no-untyped-def]
+    order,
+    bounds,
+    starts,
+    groups,
+    weights,
+    values,
+    picks,
+    shares,
+    keys,
+    counts,
+    child,
+    sizes,
+    free,
+    state,
+    roots,
+    position,
+    trace,
+):
+    """1 when all is done, 0 when nodes run out (call again with more), −1 when a key is missing.
+
+    `position` is where to go on: the touched group, the cell in it (if any of it was applied), and
+    the change in that.
+    """
+    path = np.empty(64, np.int64)
+    places = np.empty(64, np.int64)
+    for t in range(position[0], len(groups)):
+        root = roots[groups[t]]
+        c = starts[t]
+        resumed = int64(-1)
+        if position[2] >= 0:
+            c = position[1]
+            resumed = position[2]
+            position[2] = -1
+        else:
+            _pick(root, picks, shares, keys, counts, child, sizes, trace[c + t])
+        while c < starts[t + 1]:
+            # What comes before what goes: then nothing goes that is not there, whatever the order.
+            for j in range(bounds[c] if resumed < 0 else resumed, bounds[c + 1]):
+                if weights[j] > 0:
+                    if state[0] < _RESERVE:
+                        position[0] = t
+                        position[1] = c
+                        position[2] = j
+                        return 0
+                    key = values[order[j]]
+                    _insert(root, key, weights[j], keys, counts, child, sizes, free, state)
+            resumed = -1
+            for j in range(bounds[c], bounds[c + 1]):
+                if weights[j] < 0:
+                    key, times = values[order[j]], -weights[j]
+                    if (
+                        _remove(
+                            root, key, times, keys, counts, child, sizes, free, state, path, places
+                        )
+                        < 0
+                    ):
+                        return -1
+            _pick(root, picks, shares, keys, counts, child, sizes, trace[c + t + 1])
+            c += 1
+    return 1
+
+
+@compiled(types.int64(READ_I64, *_CELLS, READ_I64, READ_I64, *_POOL, I64, I64))
+def _transitions(  # type: ignore[no-untyped-def]
+    order,
+    bounds,
+    starts,
+    groups,
+    weights,
+    values,
+    keys,
+    counts,
+    child,
+    sizes,
+    free,
+    state,
+    roots,
+    position,
+    out,
+):
+    """As `_walk`, but tells which changes make a key appear or disappear."""
+    path = np.empty(64, np.int64)
+    places = np.empty(64, np.int64)
+    for t in range(position[0], len(groups)):
+        root = roots[groups[t]]
+        c = starts[t]
+        resumed = int64(-1)
+        if position[2] >= 0:
+            c = position[1]
+            resumed = position[2]
+            position[2] = -1
+        while c < starts[t + 1]:
+            for j in range(bounds[c] if resumed < 0 else resumed, bounds[c + 1]):
+                if weights[j] > 0:
+                    if state[0] < _RESERVE:
+                        position[0] = t
+                        position[1] = c
+                        position[2] = j
+                        return 0
+                    key = values[order[j]]
+                    if _insert(root, key, weights[j], keys, counts, child, sizes, free, state):
+                        out[j] = 1
+            resumed = -1
+            for j in range(bounds[c], bounds[c + 1]):
+                if weights[j] < 0:
+                    key, times = values[order[j]], -weights[j]
+                    gone = _remove(
+                        root, key, times, keys, counts, child, sizes, free, state, path, places
+                    )
+                    if gone < 0:
+                        return -1
+                    if gone == 1:
+                        out[j] = -1
+            c += 1
+    return 1
