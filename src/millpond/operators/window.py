@@ -107,7 +107,8 @@ class TimeWindowing:
         if count < len(entering):
             self._coming.append(entering.slice(count, len(entering)))
             entering = entering.slice(0, count)
-        return Delta.together([entering, *parts]) if parts else entering
+        # Those that waited came first.
+        return Delta.together([*parts, entering]) if parts else entering
 
     def _stamped(self, delta: Delta) -> Delta:
         """The elements that will ever be in the window, with the interval in which they are."""

@@ -1,5 +1,4 @@
-"""Types of what a dataflow computes: DuckDB answers over empty tables and says what the columns
-are."""
+"""Types of what a dataflow computes: DuckDB binds it over empty tables and says what they are."""
 
 from __future__ import annotations
 
@@ -35,10 +34,22 @@ def answer_columns(
             connection.register("given", empty)
             connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM given")
             connection.unregister("given")
-        answer = connection.sql(sql).to_arrow_table()
+        # Bound, not run: nothing of the query is evaluated, and no function in it called.
+        answer = connection.sql(sql)
+        found = [(n, str(t)) for n, t in zip(answer.columns, answer.types, strict=True)]
     finally:
         connection.close()
-    return [(f.name, f.type) for f in answer.schema]
+    return [(name, _arrow_type(type_)) for name, type_ in found]
+
+
+@lru_cache(maxsize=1024)
+def _arrow_type(name: str) -> pa.DataType:
+    """What DuckDB gives values of a type as."""
+    connection = session()
+    try:
+        return connection.sql(f"SELECT CAST(NULL AS {name}) AS v").to_arrow_table().schema.types[0]
+    finally:
+        connection.close()
 
 
 @lru_cache(maxsize=4096)

@@ -1,0 +1,266 @@
+"""Holds an operator to what every operator promises.
+
+`check_operator` runs nodes over random histories of their inputs and raises AssertionError where
+
+- what is alive in its output at an instant is not its meaning over what is alive in its inputs,
+- the cut of the feed shows,
+- a delta breaks INV-DELTA-1, or rows leave in a way its update pattern rules out (law 6),
+- state is left when everything has expired,
+- its state cannot be pickled at any moment.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from millpond.algebra.changes import normal
+from millpond.engine.dataflow_scalars import DuckDBScalars
+from millpond.model.patterns import MONOTONIC, STRICT, WEAK, Edge, Pattern
+from millpond.model.time import BEGINNING, END
+from millpond.operators.delta import Delta, positional
+from millpond.operators.node import Node, Operator, Scalars
+from millpond.planner.dataflow import in_order
+from millpond.planner.dataflow_joins import explicit
+
+Row = tuple[Any, ...]
+#: A bag of rows: what a relation is at an instant.
+Rows = Counter[Row]
+#: What a node means: its bag, from the bags of its inputs.
+Meaning = Callable[..., Rows]
+
+#: Past the life of everything that expires.
+LATE = 1_000
+
+
+@dataclass(frozen=True, eq=False)
+class Given(Node):
+    """An input whose history is given: the bottom of a plan under test."""
+
+    label: str
+    types: tuple[pa.DataType, ...]
+    leaves: Edge
+
+    @property
+    def schema(self) -> pa.Schema:
+        return positional(self.types)
+
+    @property
+    def name(self) -> str:
+        return self.label
+
+    @property
+    def edge(self) -> Edge:
+        return self.leaves
+
+    @property
+    def carries_expirations(self) -> bool:
+        return self.leaves.pattern is not Pattern.MONOTONIC
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return (self.label,)
+
+    @property
+    def feed(self) -> tuple[str, str, tuple[str, ...]]:
+        return ("given", self.label, ())
+
+    def operator(self) -> Operator:
+        raise AssertionError("an input is given, not computed")
+
+
+@dataclass(frozen=True)
+class Life:
+    """A row of an input's history: from `at` on until before `until`, announced or not.
+
+    `cut` is the instant at which a negative tuple ends it before its time; None if none does.
+    """
+
+    row: Row
+    at: int
+    until: int
+    cut: int | None = None
+
+
+def check_operator(
+    node: Node, histories: Mapping[str, Sequence[Life]], cuts: Sequence[int], meaning: Meaning
+) -> None:
+    """Raises AssertionError where a node breaks a promise on a history.
+
+    Args:
+        node: The node, over `Given` inputs (directly or below an `Expire`).
+        histories: What the inputs hold when, by label.
+        cuts: Ascending instants below LATE to which it is advanced; LATE is added.
+        meaning: Its bag from those of its inputs, in the order of `node.inputs`.
+    """
+    given = [i for i in in_order([node]) if i.feed is not None]
+    whole = run(node, histories, [LATE])
+    parts = run(node, histories, [*cuts, LATE])
+    labels = [_label(i) for i in node.inputs]
+    instants = {BEGINNING, LATE}
+    for life in (life for history in histories.values() for life in history):
+        instants |= {life.at, life.until, life.cut or life.at}
+    instants |= {i + d for i in set(instants) for d in (-1, 1)}
+    for instant in sorted(i for i in instants if BEGINNING <= i <= LATE):
+        bags = {g.label: held(histories[g.label], instant) for g in given if isinstance(g, Given)}
+        expected = meaning(*[bags[label] for label in labels])
+        for name, way in (("at once", whole), ("cut", parts)):
+            actual = alive(way.deltas, instant)
+            if actual != expected:
+                raise AssertionError(
+                    f"{node.name} {name} at {instant}, cuts {list(cuts)}\n"
+                    f"given:    {sorted(actual.elements(), key=repr)}\n"
+                    f"expected: {sorted(expected.elements(), key=repr)}"
+                )
+    check_pattern(node, parts.deltas)
+    everything = [life for history in histories.values() for life in history]
+    if all((life.cut or life.until) <= LATE for life in everything):
+        assert not parts.left, f"{node.name} keeps {parts.left} rows when all have expired"
+
+
+def held(history: Sequence[Life], instant: int) -> Rows:
+    """An input's bag at an instant."""
+    return Counter(
+        tuple(map(normal, life.row))
+        for life in history
+        if life.at <= instant < (life.until if life.cut is None else life.cut)
+    )
+
+
+def alive(deltas: Sequence[Delta], instant: int) -> Rows:
+    """The bag deltas add up to at an instant."""
+    bag: Rows = Counter()
+    for delta in deltas:
+        here = delta.where((delta.at <= instant) & (instant < delta.until))
+        columns = [column.to_pylist() for column in here.rows.columns]
+        for row, weight in zip(zip(*columns, strict=True), here.weight.tolist(), strict=True):
+            bag[tuple(map(normal, row))] += weight
+    return Counter({row: count for row, count in bag.items() if count})
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a node gave, and the rows of state it kept at the end."""
+
+    deltas: list[Delta]
+    left: int
+
+
+def run(node: Node, histories: Mapping[str, Sequence[Life]], cuts: Sequence[int]) -> Run:
+    """Advances a node to each cut in turn, with its state pickled and read back between."""
+    nodes = list(in_order([node]))
+    operators = {n.key: n.operator() for n in nodes if n.feed is None}
+    scalars: Scalars = DuckDBScalars()
+    given: list[Delta] = []
+    position = BEGINNING - 1
+    for cut in cuts:
+        deltas: dict[str, Delta] = {}
+        for n in nodes:
+            if isinstance(n, Given):
+                deltas[n.key] = _fed(n, histories[n.label], position, cut)
+            else:
+                inputs = [deltas[i.key] for i in n.inputs]
+                deltas[n.key] = operators[n.key].advance(inputs, cut, scalars)
+                _check_delta(n, deltas[n.key], position, cut)
+        given.append(deltas[node.key])
+        operators = pickle.loads(pickle.dumps(operators))
+        position = cut
+    return Run(given, operators[node.key].size())
+
+
+def _fed(node: Given, history: Sequence[Life], after: int, upto: int) -> Delta:
+    """An input's delta: rows with their expirations, and negative tuples for those cut short."""
+    rows: list[tuple[int, int, int, Row]] = []
+    for life in history:
+        if after < life.at <= upto:
+            rows.append((life.at, life.until, 1, life.row))
+        if life.cut is not None and after < life.cut <= upto:
+            rows.append((life.cut, life.until, -1, life.row))
+    rows.sort(key=lambda entry: entry[0])
+    columns = list(zip(*(entry[3] for entry in rows), strict=True)) or [()] * len(node.types)
+    arrays = [pa.array(list(c), t) for c, t in zip(columns, node.types, strict=True)]
+    numbers = [np.array([entry[i] for entry in rows], np.int64) for i in range(3)]
+    return Delta(pa.RecordBatch.from_arrays(arrays, schema=node.schema), *numbers)
+
+
+def _label(node: Node) -> str:
+    return node.label if isinstance(node, Given) else _label(node.inputs[0])
+
+
+def _check_delta(node: Node, delta: Delta, after: int, upto: int) -> None:
+    """INV-DELTA-1, and that only who says so gives expirations."""
+    assert delta.rows.schema.equals(node.schema), f"{node.name}: {delta.rows.schema}"
+    assert len(delta) == delta.rows.num_rows == len(delta.until) == len(delta.weight)
+    assert (np.diff(delta.at) >= 0).all(), f"{node.name}: rows out of order"
+    assert ((after < delta.at) & (delta.at <= upto)).all(), f"{node.name}: rows of another step"
+    assert (delta.at < delta.until).all(), f"{node.name}: an empty life"
+    assert (delta.weight != 0).all(), f"{node.name}: a weight of zero"
+    assert node.carries_expirations or delta.is_explicit, f"{node.name}: an expiration"
+
+
+def check_pattern(node: Node, deltas: Sequence[Delta]) -> None:
+    """Law 6: nothing leaves in a way the pattern rules out.
+
+    Of an edge whose rows carry expirations, negative tuples are STRICT's alone; where they do not,
+    what leaves on balance is looked at.
+    """
+    pattern = node.pattern
+    ends: list[int] = []
+    for delta in deltas:
+        if node.carries_expirations and pattern is not Pattern.STRICT:
+            assert (delta.weight > 0).all(), f"{node.name} is {pattern.name}: a negative tuple"
+        if pattern is Pattern.WEAKEST and node.carries_expirations:
+            ends += delta.until.tolist()
+        if pattern is Pattern.MONOTONIC:
+            assert (delta.weight > 0).all(), f"{node.name} is MONOTONIC: a row leaves"
+            assert delta.is_explicit, f"{node.name} is MONOTONIC: a row will leave"
+    assert ends == sorted(ends), f"{node.name} is WEAKEST: rows leave out of order"
+
+
+# -- random histories ------------------------------------------------------------------------------
+
+
+@st.composite
+def histories(
+    draw: st.DrawFn, rows: st.SearchStrategy[Row], edge: Edge, most: int = 12
+) -> list[Life]:
+    """A history of rows that leave as an edge's do."""
+    found = []
+    instants = st.integers(0, 20)
+    (length,) = edge.lengths or (0,)
+    assert isinstance(length, int)
+    for _ in range(draw(st.integers(0, most))):
+        row, at = draw(rows), draw(instants)
+        match edge.pattern:
+            case Pattern.MONOTONIC:
+                found.append(Life(row, at, END))
+            case Pattern.WEAKEST:
+                found.append(Life(row, at, at + length))
+            case Pattern.WEAK:
+                found.append(Life(row, at, at + draw(st.integers(1, 8))))
+            case _:
+                until = draw(st.sampled_from((END, at + draw(st.integers(2, 9)))))
+                early = st.integers(at + 1, min(until, at + 9) - 1 if until < END else at + 9)
+                cut = draw(early) if until >= END or draw(st.booleans()) else None
+                found.append(Life(row, at, until, cut))
+    # Elements of one instant come in one order, whatever step they come in.
+    return sorted(found, key=lambda life: life.at)
+
+
+#: Edges of every pattern, to put below an operator.
+EDGES = (MONOTONIC, Edge(Pattern.WEAKEST, frozenset([5])), WEAK, STRICT)
+
+
+def cuts() -> st.SearchStrategy[list[int]]:
+    """Where a feed is cut."""
+    return st.lists(st.integers(-1, 30), max_size=6, unique=True).map(sorted)
+
+
+__all__ = ["EDGES", "LATE", "Given", "Life", "check_operator", "cuts", "explicit", "histories"]

@@ -1,0 +1,229 @@
+"""Every operator against its meaning on random histories: incremental, honest, leaving nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from millpond.model.patterns import MONOTONIC
+from millpond.model.windows import Bound, Now, Period, Range, Unbounded
+from millpond.operators.expire import Expire
+from millpond.operators.join import Join
+from millpond.operators.multiplicity import Multiplicity
+from millpond.operators.node import Node
+from millpond.operators.project import Project
+from millpond.operators.reevaluate import Reevaluate
+from millpond.operators.rows import RowsWindow
+from millpond.operators.select import Select
+from millpond.operators.union import Union
+from millpond.operators.window import TimeWindow
+from millpond.testing.check_operator import (
+    EDGES,
+    Given,
+    Rows,
+    check_operator,
+    cuts,
+    explicit,
+    histories,
+)
+
+CONFORMANCE = settings(
+    max_examples=40,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+TYPES = (pa.string(), pa.float64())
+VALUES = (None, 0.0, -0.0, 1.5, float("nan"))
+ROWS = st.tuples(st.sampled_from((None, "a", "b", "")), st.sampled_from(VALUES))
+
+
+def inputs(data: st.DataObject, *names: str) -> tuple[list[Given], dict]:
+    """An input of a drawn pattern for each name, with a history."""
+    nodes, drawn = [], {}
+    for name in names:
+        edge = data.draw(st.sampled_from(EDGES))
+        nodes.append(Given(name, TYPES, edge))
+        drawn[name] = data.draw(histories(ROWS, edge))
+    return nodes, drawn
+
+
+def known(row: tuple) -> bool:
+    return row[0] is not None
+
+
+RULES = {
+    "distinct": lambda a: Counter(dict.fromkeys(a, 1)),
+    "intersect": lambda a, b: Counter(dict.fromkeys(a & b, 1)),
+    "intersect all": lambda a, b: a & b,
+    "except": lambda a, b: Counter({r: 1 for r in a if r not in b}),
+    "except all": lambda a, b: a - b,
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@CONFORMANCE
+@given(st.data())
+def test_multiplicities(rule: str, data: st.DataObject) -> None:
+    sides = ("one",) if rule == "distinct" else ("one", "other")
+    nodes, drawn = inputs(data, *sides)
+    node = Multiplicity(tuple(explicit(n) for n in nodes), rule)
+    check_operator(node, drawn, data.draw(cuts()), RULES[rule])
+
+
+def pairs(equal, theta=lambda one, other: True):  # type: ignore[no-untyped-def]
+    def meaning(left: Rows, right: Rows) -> Rows:
+        found: Rows = Counter()
+        for one, count in left.items():
+            for other, times in right.items():
+                if equal(one, other) and theta(one, other):
+                    found[one + other] += count * times
+        return found
+
+    return meaning
+
+
+@CONFORMANCE
+@given(st.data())
+def test_joins(data: st.DataObject) -> None:
+    (left, right), drawn = inputs(data, "left", "right")
+    shape = data.draw(st.sampled_from(("key", "nulls", "all", "theta")))
+    keep = (0, 1, 2, 3)
+    match shape:
+        case "key":
+            node: Node = Join(left, right, (0,), (0,), keep=keep)
+            meaning = pairs(lambda one, other: known(one) and one[0] == other[0])
+        case "nulls":
+            node = Join(left, right, (0, 1), (0, 1), keep=keep, nulls_match=True)
+            meaning = pairs(lambda one, other: one == other)
+        case "all":
+            node = Join(left, right, (), (), keep=keep)
+            meaning = pairs(lambda one, other: True)
+        case _:
+            node = Join(left, right, (0,), (0,), ("c1 < c3",), keep)
+            meaning = pairs(lambda one, other: known(one) and one[0] == other[0], _less)
+    check_operator(node, drawn, data.draw(cuts()), meaning)
+
+
+def _less(one: tuple, other: tuple) -> bool:
+    """DuckDB's `<`: NULL is never less, NaN is greater than every number."""
+    a, b = one[1], other[1]
+    if a is None or b is None or a != a:
+        return False
+    return a == a and (b != b or a < b) if not isinstance(b, type(None)) else False
+
+
+@CONFORMANCE
+@given(st.data())
+def test_union(data: st.DataObject) -> None:
+    nodes, drawn = inputs(data, "one", "other")
+    check_operator(Union(tuple(nodes)), drawn, data.draw(cuts()), lambda a, b: a + b)
+
+
+@CONFORMANCE
+@given(st.data())
+def test_selection_and_projection(data: st.DataObject) -> None:
+    (node,), drawn = inputs(data, "one")
+    selected = Select(node, ("c0 = 'a'",))
+    check_operator(
+        selected,
+        drawn,
+        data.draw(cuts()),
+        lambda rows: Counter({r: n for r, n in rows.items() if r[0] == "a"}),
+    )
+    projected = Project(node, (0, "length(c0)"), (pa.string(), pa.int64()))
+
+    def meaning(rows: Rows) -> Rows:
+        found: Rows = Counter()
+        for row, count in rows.items():
+            found[row[0], None if row[0] is None else len(row[0])] += count
+        return found
+
+    check_operator(projected, drawn, data.draw(cuts()), meaning)
+
+
+@CONFORMANCE
+@given(st.data())
+def test_expire_and_re_evaluation(data: st.DataObject) -> None:
+    (node,), drawn = inputs(data, "one")
+    check_operator(Expire(node), drawn, data.draw(cuts()), lambda rows: rows)
+    again = Reevaluate(
+        (node,),
+        (("t", ("k", "x")),),
+        "SELECT k, count(*) FROM t GROUP BY k",
+        (pa.string(), pa.int64()),
+    )
+
+    def meaning(rows: Rows) -> Rows:
+        counts: Counter = Counter()
+        for row, count in rows.items():
+            counts[row[0]] += count
+        return Counter(dict.fromkeys(counts.items(), 1))
+
+    check_operator(again, drawn, data.draw(cuts()), meaning)
+
+
+WINDOWS = {
+    Range(4): lambda t, now: now - 4 < t,
+    Range(5, 3): lambda t, now: now // 3 * 3 - 5 < t <= now // 3 * 3,
+    Range(2, 5): lambda t, now: now // 5 * 5 - 2 < t <= now // 5 * 5,
+    Now(): lambda t, now: t == now,
+    Unbounded(): lambda t, now: True,
+    Period(Bound(offset=-4), Bound(offset=-2)): lambda t, now: now - 4 <= t <= now - 2,
+    Period(Bound(instant=3), Bound(offset=0)): lambda t, now: t >= 3,
+    Period(Bound(offset=-3), Bound(instant=9)): lambda t, now: now - 3 <= t <= 9,
+}
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@CONFORMANCE
+@given(st.data())
+def test_time_windows(window, data: st.DataObject) -> None:  # type: ignore[no-untyped-def]
+    check_window(
+        TimeWindow(elements(), window),
+        data,
+        lambda feed, now: [e.row for e in feed if e.at <= now and WINDOWS[window](e.at, now)],
+    )
+
+
+@CONFORMANCE
+@given(st.data())
+def test_rows_windows(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 4))
+    by = data.draw(st.sampled_from(((), (0,), (1,), (0, 1))))
+
+    def held_at(feed, now):  # type: ignore[no-untyped-def]
+        successors: Counter = Counter()
+        kept = []
+        for element in reversed([e for e in feed if e.at <= now]):
+            key = tuple("nan" if element.row[p] != element.row[p] else element.row[p] for p in by)
+            if successors[key] < count:
+                kept.append(element.row)
+            successors[key] += 1
+        return kept
+
+    check_window(RowsWindow(elements(), count, by), data, held_at)
+
+
+def elements() -> Given:
+    return Given("stream", TYPES, MONOTONIC)
+
+
+def check_window(node: Node, data: st.DataObject, rows) -> None:  # type: ignore[no-untyped-def]
+    """A window's meaning is a function of the feed and the instant, not of a bag."""
+    from millpond.algebra.changes import normal
+    from millpond.testing import check_operator as checking
+
+    feed = data.draw(histories(ROWS, MONOTONIC))
+    for at_once in ([40], [*data.draw(cuts()), 40]):
+        run = checking.run(node, {"stream": feed}, at_once)
+        for now in range(-1, 35):
+            expected = Counter(tuple(map(normal, row)) for row in rows(feed, now))
+            assert checking.alive(run.deltas, now) == expected, now
+        checking.check_pattern(node, run.deltas)
