@@ -64,7 +64,6 @@ _BEST = {"CQL-201": "unknown_stream", "CQL-202": "unknown_column", "POND-402": "
 #: What is to be said of a code besides its meaning.
 _REMARKS = {
     "CQL-201": "404 when the name stands in the path.",
-    "CQL-215": "Not raised: of columns with one name the later ones get a number (`k`, `k_1`).",
 }
 
 #: Errors there is no request to answer with: before a server is up, or on the client's side.

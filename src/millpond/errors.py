@@ -41,7 +41,6 @@ CODES: dict[str, str] = {
     "CQL-212": "no such function",
     "CQL-213": "a function's answer would change from call to call",
     "CQL-214": "an option is unknown or has a value it cannot have",
-    "CQL-215": "a query's columns have no distinct names",
     "CQL-216": "an object is of the wrong kind for the statement",
     "CQL-217": "the number of values does not fit the columns",
     "CQL-218": "a window's clauses contradict each other",

@@ -201,6 +201,29 @@ def test_parquet_rows_that_do_not_fit_are_rejected(bounded, tmp_path):
     assert [reason for reason, _ in rejects(bounded)] == ["column \"delay\": 'x' is not a DOUBLE"]
 
 
+def test_large_parquet_files_are_read_by_several_tasks(bounded, tmp_path, monkeypatch):
+    from millpond.runtime.spark import batches
+
+    monkeypatch.setattr(batches, "LARGE_ROWS", 100)
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name, first, count in (("a", 0, 1000), ("b", 1000, 50), ("c[1]", 1050, 450)):
+        numbers = list(range(first, first + count))
+        stamps = pa.array([0] * count, pa.timestamp("us"))
+        table = pa.table({"ts": stamps, "n": pa.array(numbers)})
+        pq.write_table(table, folder / f"{name}.parquet", row_group_size=90)
+    bounded.execute(
+        "CREATE STREAM s (ts TIMESTAMP, n BIGINT) TIMESTAMP BY ts"
+        f" USING parquet OPTIONS (path '{folder}')"
+    )
+    everything = bounded.ask("SELECT n FROM s").rows()
+    assert [n for (n,) in everything] == list(range(1500)), "in the order of files and row groups"
+    last = [n for (n,) in bounded.ask("SELECT n FROM s [ROWS 3]").rows()]
+    assert last == [1497, 1498, 1499]
+    (stream,) = bounded.status()["streams"]
+    assert stream["segments"] > 1
+
+
 def test_parquet_files_with_odd_names(bounded, tmp_path):
     folder = tmp_path / "in [1]"
     folder.mkdir()

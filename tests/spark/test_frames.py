@@ -74,6 +74,28 @@ def test_a_frame_that_is_not_streaming_is_read_at_once(pond, spark):
     ]
 
 
+def test_rows_given_again_after_a_restart_are_not_read_twice(open_store, spark):
+    def frame(*numbers: int) -> Any:
+        rows = [(n, None if n % 2 else "even") for n in numbers]
+        return spark.createDataFrame(rows, "n long, k string")
+
+    def total(pond: Any) -> Any:
+        return pond.ask("SELECT count(*), sum(n) FROM s").rows()
+
+    pond = open_store()
+    pond.stream("s", frame(1, 2))
+    pond.stream("s", frame(3))
+    assert total(pond) == [(3, 6)]
+    pond.close()
+    pond = open_store()
+    pond.stream("s", frame(2, 1).repartition(2))
+    pond.stream("s", frame(3))
+    assert total(pond) == [(3, 6)]
+    pond.stream("s", frame(3))  # once more than before: meant
+    pond.stream("s", frame(4))
+    assert total(pond) == [(5, 13)]
+
+
 def test_rows_of_a_frame_without_a_timestamp_are_rejected(pond, spark):
     frame = spark.sql(
         "SELECT timestamp'2024-01-01 00:00:00' AS ts, 1 AS n UNION ALL SELECT null, 2"

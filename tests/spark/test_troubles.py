@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 
 pytestmark = pytest.mark.spark
@@ -109,3 +110,26 @@ def test_a_stopped_stream_can_be_dropped(pond, folder, eventually, spark):
     pond.execute("DROP STREAM s")
     assert pond.status()["streams"] == []
     assert not any(query.name.startswith("millpond s ") for query in spark.streams.active)
+
+
+def test_a_jvm_that_goes_first_is_no_news(spark, capsys):
+    """A signal to the process group ends the JVM before PySpark's server of accumulators."""
+    server = spark.sparkContext._accumulatorServer
+    try:
+        raise EOFError
+    except EOFError:
+        server.handle_error(None, ("127.0.0.1", 1))
+    assert capsys.readouterr().err == ""
+    try:
+        raise ValueError("something else")
+    except ValueError:
+        server.handle_error(None, ("127.0.0.1", 1))
+    assert "something else" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("format", "hint"), [("kafak", '"kafka"'), ("nothing", "spark.jars")])
+def test_a_format_nobody_knows(pond, format, hint):
+    with pytest.raises(MillpondError) as refused:
+        pond.execute(f"CREATE STREAM s (v STRING) USING {format} OPTIONS (path 'x')")
+    assert refused.value.code == "DATA-502"
+    assert hint in refused.value.hint

@@ -1,4 +1,4 @@
-"""What a CQL text says: one frozen dataclass a statement (SYSTEM, section 1.1).
+"""What a CQL text says: one frozen dataclass a statement (docs/spec/statements.md).
 
 Queries stay sqlglot expressions (see `millpond.cql.dialect` for the nodes Millpond adds); names are
 as written and nothing is resolved yet. Durations and instants are microseconds. `name_span` and

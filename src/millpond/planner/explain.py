@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from millpond.planner.constants import COMPARISONS
 from millpond.planner.operators import Operator, operators_of, window_text
 from millpond.planner.pushdown import conjuncts
 from millpond.planner.residual import replace_literals
+from millpond.planner.scope import TYPE
 
 #: What EXPLAIN can show.
 LEVELS = ("syntax", "logical", "rewritten", "shared", "runtime")
@@ -165,6 +167,8 @@ def attribute_of(conjunct: exp.Expr) -> str | None:
 
     A factor is served when it confronts one attribute with constants.
     """
+    if isinstance(conjunct, exp.Like) and _is_prefix(conjunct):
+        return str(conjunct.this.name)
     columns = {c.name for c in conjunct.find_all(exp.Column)}
     if len(columns) != 1:
         return None
@@ -175,6 +179,17 @@ def attribute_of(conjunct: exp.Expr) -> str | None:
         if isinstance(node, exp.Cast) and not isinstance(node.this, exp.Literal):
             return None
     return columns.pop()
+
+
+def _is_prefix(like: exp.Like) -> bool:
+    """Whether it asks for texts that begin with something: an interval of their order."""
+    pattern = like.expression
+    return (
+        isinstance(like.this, exp.Column)
+        and like.this.meta.get(TYPE) == "VARCHAR"
+        and isinstance(pattern, exp.Literal)
+        and re.fullmatch(r"[^%_\\]*%*", str(pattern.this), re.DOTALL) is not None
+    )
 
 
 _CONNECTIVES = (

@@ -40,7 +40,7 @@ def stream_definition(statement: CreateStream, id: int, version: Version) -> Str
         if field.type not in ("TIMESTAMP", "DATE"):
             raise MillpondError(
                 "CQL-211",
-                f'the timestamp column "{field.name}" is a {field.type}',
+                f'the timestamp column "{field.name}" has the type {field.type}',
                 detail="TIMESTAMP BY needs a column of type TIMESTAMP or DATE.",
                 hint=f'Declare "{field.name}" as TIMESTAMP.',
                 text=statement.text,

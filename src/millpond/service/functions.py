@@ -29,6 +29,7 @@ from millpond.planner.functions import function_names
 from millpond.planner.names import did_you_mean
 from millpond.planner.templates import Binder
 from millpond.service.registration import CurrentNames, Registrar
+from millpond.service.results import counted
 from millpond.state.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import Version
@@ -186,7 +187,8 @@ def _cost(usage: Usage) -> str:
     if not usage.rows:
         return "not called yet"
     each = usage.seconds / usage.rows * 1e6
-    return f"{usage.calls:,} calls, {usage.rows:,} rows, {usage.seconds:.3g} s, {each:.3g} µs a row"
+    calls, rows = counted(usage.calls, "call"), counted(usage.rows, "row")
+    return f"{calls}, {rows}, {usage.seconds:.3g} s, {each:.3g} µs a row"
 
 
 def ordered(version: Version) -> list[FunctionDef]:
@@ -290,11 +292,11 @@ def _is_installed(module: types.ModuleType) -> bool:
 
 def _in_use(definition: FunctionDef, users: list[str], hint: str) -> MillpondError:
     shown = ", ".join(users[:5]) + (" …" if len(users) > 5 else "")
-    call = "query calls" if len(users) == 1 else "queries call"
+    call = "calls" if len(users) == 1 else "call"
     return MillpondError(
         "POND-401",
         f'function "{definition.name}" is in use',
-        detail=f"{len(users)} standing {call} it: {shown}.",
+        detail=f"{counted(len(users), 'standing query', 'standing queries')} {call} it: {shown}.",
         hint=hint,
     )
 

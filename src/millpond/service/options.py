@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from millpond.errors import MillpondError
+from millpond.errors import MillpondError, Span
 from millpond.planner.names import did_you_mean
 
 #: What each option is for, as the reference shows it.
@@ -38,6 +39,7 @@ def check_options(options: Mapping[str, Any], statement: str | None = None) -> d
                 detail=f"There are: {', '.join(OPTIONS)}.",
                 hint=did_you_mean(name, OPTIONS) or "Remove it.",
                 text=statement,
+                span=_place(key, statement),
             )
         if name == "materialize" and str(value).lower() == "eager":
             raise MillpondError(
@@ -46,6 +48,7 @@ def check_options(options: Mapping[str, Any], statement: str | None = None) -> d
                 detail="The current window's answer cannot be kept current yet.",
                 hint="Use 'lazy': windows are applied at invocation to stored matches.",
                 text=statement,
+                span=_place(key, statement),
             )
         if not _fits(name, value):
             raise MillpondError(
@@ -54,6 +57,7 @@ def check_options(options: Mapping[str, Any], statement: str | None = None) -> d
                 detail=f"It takes {OPTIONS[name]}.",
                 hint="Give one of these values.",
                 text=statement,
+                span=_place(key, statement),
             )
         checked[name] = value.lower() if name in _WORDS else value
     return checked
@@ -75,3 +79,14 @@ def _fits(name: str, value: Any) -> bool:
             return finite and int(value) == value and value > 0
         case _:
             return finite and value > 0
+
+
+def _place(key: str, statement: str | None) -> Span | None:
+    """Where an option stands in a statement's text: from its name to its value's end."""
+    match = _setting(key).search(statement) if statement else None
+    return Span(*match.span()) if match else None
+
+
+def _setting(key: str) -> re.Pattern[str]:
+    name = re.escape(key)
+    return re.compile(rf"""(?i)(?<![\w'"])["']?{name}["']?\s*=\s*(?:'(?:[^']|'')*'|-?[\w.]+)""")

@@ -313,7 +313,8 @@ class Pond:
         """Make a Spark DataFrame, streaming or not, a stream; `delay` is in seconds.
 
         A streaming frame goes on where it was when this is called again with the same name after
-        a restart. Any other frame is read whole each time.
+        a restart. Any other frame is read whole when it is given; the same rows given again
+        after a restart are not read twice.
         """
         self._check_open()
         schema = Schema(tuple(Field(n, _column_type(n, t)) for n, t in self.runtime.columns(frame)))

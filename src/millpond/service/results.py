@@ -218,3 +218,12 @@ class StatementResult:
     table: pa.Table | None = None
     text: str | None = None
     message: str | None = None
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number of things, for people.
+
+    >>> counted(1, "row"), counted(1200, "row"), counted(2, "query", "queries")
+    ('1 row', '1,200 rows', '2 queries')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -1,4 +1,4 @@
-"""Statements: what each does to the pond and what it gives back (SYSTEM, section 1.1)."""
+"""Statements: what each does to the pond and what it gives back (docs/spec/statements.md)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from millpond.service.definitions import (
 from millpond.service.intake import check_heartbeat
 from millpond.service.registration import Request
 from millpond.service.relations import quoted
-from millpond.service.results import StatementResult
+from millpond.service.results import StatementResult, counted
 from millpond.service.sequencer import progress_of, source_key
 from millpond.state.version import Version
 
@@ -94,7 +94,7 @@ class Executor:
         with pond.definitions:
             definition = relation_definition(statement, pond.log.next_id(), pond.log.version)
             rows = pond.create_relation(definition)
-        loaded = f", {rows:,} rows read" if definition.source else ""
+        loaded = f", {counted(rows, 'row')} read" if definition.source else ""
         return _message("create relation", definition.name, f"created{loaded}")
 
     def _create_derived(self, statement: statements.CreateDerived) -> StatementResult:
@@ -135,7 +135,14 @@ class Executor:
                 pond.registrar.unregister(self._query(statement.name, statement))
                 return _message("drop query", statement.name, "dropped")
             if kind == "summary":
-                raise self._unknown("summary", statement.name, statement, [])
+                raise MillpondError(
+                    "CQL-201",
+                    f'no summary "{statement.name}"',
+                    detail="There are no summaries.",
+                    hint="DROP QUERY, DROP STREAM and DROP RELATION drop what there is.",
+                    text=statement.text,
+                    span=statement.name_span,
+                )
             wanted = StreamDef if kind == "stream" else RelationDef
             found = pond.log.version.find(statement.name)
             if found is None:
@@ -156,7 +163,8 @@ class Executor:
                 raise MillpondError(
                     "POND-401",
                     f'{kind} "{found.name}" is in use',
-                    detail=f"{len(users)} standing queries read it: {shown}.",
+                    detail=f"{counted(len(users), 'standing query', 'standing queries')} "
+                    f"{'reads' if len(users) == 1 else 'read'} it: {shown}.",
                     hint="DROP them first.",
                     text=statement.text,
                     span=statement.name_span,
@@ -186,7 +194,7 @@ class Executor:
             return _message("insert", found.name, f"{receipt.accepted} accepted{rejected}")
         at = self._instant(statement.at)
         count = self._pond.relations_state.insert(found, rows, at)
-        return _message("insert", found.name, f"{count} rows inserted")
+        return _message("insert", found.name, f"{counted(count, 'row')} inserted")
 
     def _values(self, statement: statements.Insert, target: StreamDef | RelationDef) -> pa.Table:
         """The rows of VALUES in the target's columns; missing columns are NULL."""
@@ -241,7 +249,7 @@ class Executor:
         condition = to_duckdb(where) if where is not None else None
         if isinstance(statement, statements.Delete):
             count = self._pond.relations_state.delete(found, condition, at)
-            return _message("delete", found.name, f"{count} rows deleted")
+            return _message("delete", found.name, f"{counted(count, 'row')} deleted")
         assignments = {}
         for name, value in statement.assignments:
             if found.schema.find(name) is None:
@@ -256,7 +264,7 @@ class Executor:
             self._check_scalar(statement, found, value, boolean=False)
             assignments[name] = to_duckdb(value)
         count = self._pond.relations_state.update(found, assignments, condition, at)
-        return _message("update", found.name, f"{count} rows updated")
+        return _message("update", found.name, f"{counted(count, 'row')} updated")
 
     def _check_scalar(
         self,

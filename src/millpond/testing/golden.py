@@ -21,7 +21,16 @@ from typing import Any, Protocol
 from sqlglot import exp
 
 from millpond.cql import parse_statement
-from millpond.cql.statements import Ask, CreateQuery, CreateRelation, CreateStream, Fetch
+from millpond.cql.statements import (
+    Ask,
+    CreateQuery,
+    CreateRelation,
+    CreateStream,
+    Describe,
+    Explain,
+    Fetch,
+    Show,
+)
 from millpond.errors import MillpondError
 from millpond.model import time
 from millpond.model.schema import canonical_type
@@ -141,6 +150,9 @@ class _Performance:
         self.pond.catch_up()
         if step.table is not None and isinstance(statement, Fetch):
             self._compare_changes(step, step.table, result.changes, meant.changes)
+        elif isinstance(statement, Show | Describe | Explain):
+            if self.variation == AS_WRITTEN and not self.alone:
+                self._look(step, result)  # of other company and options it would say more
         elif step.table is not None:
             ordered = (
                 _is_ordered(statement.query)
@@ -150,6 +162,20 @@ class _Performance:
             self._compare(step, step.table, result.answer, meant.answer, ordered)
         if isinstance(statement, CreateStream | CreateRelation):
             self._declared(statement)
+
+    def _look(self, step: Run, result: Any) -> None:
+        """What the catalog says, and how a query is explained."""
+        if step.lines is not None and step.lines != tuple(result.text.split("\n")):
+            expected = "\n".join(step.lines)
+            raise self._disagreement(step, f"{result.text}\nexpected:\n{expected}")
+        if step.table is None:
+            return
+        columns = tuple(result.table.column_names)
+        shown = cells.show_rows([tuple(row.values()) for row in result.table.to_pylist()])
+        if columns != step.table.columns:
+            raise self._disagreement(step, f"columns {columns}, expected {step.table.columns}")
+        if not cells.same_rows(step.table.rows, shown, ordered=True):
+            raise self._disagreement(step, cells.diff(columns, step.table.rows, shown, True))
 
     def _with_options(self, text: str) -> str:
         """CREATE QUERY with the variation's options, unless it has options of its own."""

@@ -16,7 +16,8 @@ What stands at the left edge is a step, and steps happen in order; what is inden
 | step | meaning |
 | --- | --- |
 | a CQL statement, ended by `;` | it is executed |
-| … with a table below it | its answer (a query asked once, or INVOKE) is the table |
+| … with a table below it | its answer (a query asked once, INVOKE, SHOW, DESCRIBE) is the table |
+| EXPLAIN … with lines below it | it says these lines, indented like this |
 | … with `error CODE: words` below it | it fails with the code, and says the words; a line of `^` |
 | | under one of its lines is the place the error marks |
 | `feed s:` `feed s (a, b):` | rows arrive on a stream, cut into epochs in any way |
@@ -35,6 +36,7 @@ words. A row's first cell may be `@T`: the clock shows T when the row arrives. C
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,6 +75,7 @@ class Run(Step):
     text: str
     table: Table | None = None
     failure: Failure | None = None
+    lines: tuple[str, ...] | None = None
 
     @property
     def words(self) -> list[str]:
@@ -134,6 +137,7 @@ class MalformedGolden(ValueError):
     """A golden file that cannot be read."""
 
 
+_EXPLAINS = re.compile(r"(?i)EXPLAIN\b")
 _FEED = re.compile(r"(feed|epoch)\s+([\w$]+)\s*(?:\(([^)]*)\))?\s*:")
 _EXPECT = re.compile(
     r"expect\s+(\w+)"
@@ -202,7 +206,7 @@ def _blocks(lines: list[str]) -> Iterator[tuple[int, list[str], list[str]]]:
             if below and not below[0].isspace() and not below.startswith(("error ", "--")):
                 break
             if below and not below.lstrip().startswith("--"):
-                body.append(below.strip())
+                body.append(below if _EXPLAINS.match(head[0]) else below.strip())
             here += 1
         yield start + 1, head, body
 
@@ -242,7 +246,10 @@ def _statement(number: int, head: list[str], body: list[str]) -> Run:
             snippet = f"{text[-1].rstrip().rstrip(';')}\n{line.rstrip()}"
         else:
             text.append(line)
-    failure = _failure(body, snippet)
+    if _EXPLAINS.match(head[0]) and body and not body[0].strip().startswith("error "):
+        lines = tuple(textwrap.dedent("\n".join(body)).split("\n"))
+        return Run(number, "\n".join(text), lines=lines)
+    failure = _failure([line.strip() for line in body], snippet)
     table = _table(body) if body and failure is None else None
     return Run(number, "\n".join(text), table, failure)
 

@@ -353,7 +353,7 @@ def test_what_calls_cost_is_shown(pond: Pond) -> None:
     query = pond.register("SELECT v FROM s WHERE shown(v) > 1")
     assert "shown: not called yet" in query.plan("runtime")
     pond.ingest("s", rows(1, 2, 3))
-    assert "shown: 1 calls, 3 rows" in query.plan("runtime")
+    assert "shown: 1 call, 3 rows" in query.plan("runtime")
     assert pond.metrics.get_sample_value("millpond_function_rows_total", {"function": "shown"}) == 3
     (table,) = (r.table for r in pond.execute("SHOW FUNCTIONS"))
     assert table is not None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,11 @@ from millpond.runtime.tasks import BatchPlan, Built, Chunk, build
 from millpond.state.inbox import read_pushed
 
 _RESULT = "built binary"
+#: Rows of a file from which on several tasks read it.
+LARGE_ROWS = 1_000_000
+
+#: A file and how many rows its row groups have.
+Large = tuple[str, tuple[int, ...]]
 
 
 def build_frame(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[Built]:
@@ -30,13 +37,47 @@ def build_frame(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[Built
 
 
 def build_files(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[Built]:
-    """Build a batch of Parquet files (`path`) that the tasks read themselves."""
-    built = _collect(frame, _from_files(plan, stream_id))[0]
+    """Build a batch of Parquet files (`path`) that the tasks read themselves.
+
+    A file is one task's, unless it is large: then its task only says how large, and its row groups
+    are dealt out to all tasks in a second job.
+    """
+    built, large = _built_and_large(frame, plan, stream_id)
     places = [(item.kind, run.key, run.offset) for item in built for run in item.runs]
-    if len(set(places)) < len(places):
+    if len(set(places)) < len(places) or len(set(large)) < len(large):
         # Spark lists a file with a bracket in its name once for every file of the batch.
-        return _collect(frame.distinct(), _from_files(plan, stream_id))[0]
+        built, large = _built_and_large(frame.distinct(), plan, stream_id)
+    if large:
+        session = frame.sparkSession
+        shares = dealt(large, session.sparkContext.defaultParallelism)
+        rows = [(json.dumps(share),) for share in shares]
+        dealt_out = session.createDataFrame(rows, "share string")
+        built += _collect(dealt_out, _from_shares(plan, stream_id))[0]
     return built
+
+
+def _built_and_large(
+    frame: DataFrame, plan: BatchPlan, stream_id: int
+) -> tuple[list[Built], list[Large]]:
+    """What was built of a batch of files, and which of them were too large for one task."""
+    built, left = _collect(frame, _from_files(plan, stream_id))
+    return built, left
+
+
+def dealt(large: Sequence[Large], parts: int) -> list[list[tuple[str, int]]]:
+    """The row groups of large files in shares of about as many rows, each in the files' order.
+
+    >>> dealt([("a", (4, 4, 4)), ("b", (4,))], 2)
+    [[('a', 0), ('a', 1)], [('a', 2), ('b', 0)]]
+    """
+    groups = [(uri, n, rows) for uri, sizes in sorted(large) for n, rows in enumerate(sizes)]
+    goal = sum(rows for _, _, rows in groups) / parts
+    shares: list[list[tuple[str, int]]] = [[] for _ in range(parts)]
+    done = 0
+    for uri, number, rows in groups:
+        shares[min(int(done / goal), parts - 1)].append((uri, number))
+        done += rows
+    return [share for share in shares if share]
 
 
 def build_inbox(
@@ -48,18 +89,19 @@ def build_inbox(
 
 def _collect(
     frame: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-) -> tuple[list[Built], list[int]]:
+) -> tuple[list[Built], list[Any]]:
+    """What the tasks built, and what else they have to say."""
     built: list[Built] = []
-    numbers: list[int] = []
+    said: list[Any] = []
     for row in frame.mapInArrow(task, _RESULT).collect():
         kind, value = pickle.loads(row.built)
-        if kind == "number":
-            numbers.append(value)
+        if kind == "left":
+            said.append(value)
         elif kind == "functions":
             functions.report(value)
         else:
             built.append(value)
-    return built, numbers
+    return built, said
 
 
 def _built(chunks: Iterator[Chunk], plan: BatchPlan) -> Iterator[pa.RecordBatch]:
@@ -110,6 +152,7 @@ def _from_files(
     plan: BatchPlan, stream_id: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     wanted = {f.name.lower() for f in plan.streams[stream_id].schema.fields}
+    limit = LARGE_ROWS
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         def chunks() -> Iterator[Chunk]:
@@ -119,22 +162,63 @@ def _from_files(
                     if uri in seen:
                         continue
                     seen.add(uri)
-                    for group, rows in _row_groups(uri, wanted):
+                    sizes = _sizes(uri)
+                    if len(sizes) > 1 and sum(sizes) > limit:
+                        large.append((uri, sizes))
+                        continue
+                    for group, rows in _row_groups(uri, wanted, range(len(sizes))):
                         yield Chunk(stream_id, (uri, group), rows)
+
+        large: list[Large] = []
+        yield from _built(chunks(), plan)
+        for file in large:
+            yield _packed("left", file)
+
+    return task
+
+
+def _from_shares(
+    plan: BatchPlan, stream_id: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    wanted = {f.name.lower() for f in plan.streams[stream_id].schema.fields}
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def chunks() -> Iterator[Chunk]:
+            for batch in batches:
+                for share in batch.column("share").to_pylist():
+                    for uri, groups in itertools.groupby(json.loads(share), lambda item: item[0]):
+                        numbers = [number for _, number in groups]
+                        for group, rows in _row_groups(uri, wanted, numbers):
+                            yield Chunk(stream_id, (uri, group), rows)
 
         yield from _built(chunks(), plan)
 
     return task
 
 
-def _row_groups(uri: str, wanted: set[str]) -> Iterator[tuple[int, pa.Table]]:
-    """The row groups of a Parquet file with those of its columns that are wanted."""
+def _row_groups(
+    uri: str, wanted: set[str], groups: Iterable[int]
+) -> Iterator[tuple[int, pa.Table]]:
+    """Row groups of a Parquet file with those of its columns that are wanted."""
+    with _parquet(uri) as file:
+        names = [n for n in file.schema_arrow.names if n.lower() in wanted]
+        for group in groups:
+            yield group, file.read_row_group(group, columns=names, use_threads=False)
+
+
+def _sizes(uri: str) -> tuple[int, ...]:
+    """How many rows each row group of a Parquet file has."""
+    with _parquet(uri) as file:
+        about = file.metadata
+        return tuple(about.row_group(n).num_rows for n in range(about.num_row_groups))
+
+
+@contextmanager
+def _parquet(uri: str) -> Iterator[pq.ParquetFile]:
     path = local_path(uri)
     try:
         with pq.ParquetFile(path, memory_map=True) as file:
-            names = [n for n in file.schema_arrow.names if n.lower() in wanted]
-            for group in range(file.num_row_groups):
-                yield group, file.read_row_group(group, columns=names, use_threads=False)
+            yield file
     except (pa.ArrowException, OSError) as error:
         raise MillpondError(
             "DATA-502",
@@ -176,6 +260,6 @@ def _from_pushes(
 
         yield from _built(chunks(), plan)
         for number in numbers:
-            yield _packed("number", number)
+            yield _packed("left", number)
 
     return task

@@ -12,6 +12,7 @@ import shutil
 import sys
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ class SparkRuntime:
         self._given = spark
         self._spark: SparkSession | None = spark
         self._inbox_batches = 0
+        self._given_before: Counter[str] = Counter()
         self._causes: dict[int, Exception] = {}
 
     # -- Runtime -------------------------------------------------------------------------------
@@ -92,12 +94,18 @@ class SparkRuntime:
         self._keep(stream, lambda: self._frame(stream), patient=True)
 
     def open_frame(self, stream: StreamDef, frame: DataFrame) -> None:
-        """Read any DataFrame as a stream's source; a bounded one is read now, as one batch."""
+        """Read any DataFrame as a stream's source; a bounded one is read now, as one batch.
+
+        The n-th time rows are given since the start is the n-th batch of these rows: what a program
+        gave before it was started again is not read twice.
+        """
         if frame.isStreaming:
             self._keep(stream, lambda: frame, patient=False)
         else:
-            source = f"stream:{stream.id}:{uuid.uuid4().hex}"
-            self._batch(stream, source)(frame, 0)
+            source = f"stream:{stream.id}:{sources.fingerprint(frame)}"
+            time = self._given_before[source]
+            self._batch(stream, source)(frame, time)
+            self._given_before[source] += 1
 
     def columns(self, frame: DataFrame) -> list[tuple[str, str]]:
         """A frame's columns and the SQL names of their types."""

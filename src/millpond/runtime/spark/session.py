@@ -60,7 +60,27 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
     for key, value in settings.items():
         builder = builder.config(key, value)
     with _standard_error(log):
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
+    _quiet_accumulators(session)
+    return session
+
+
+def _quiet_accumulators(session: SparkSession) -> None:
+    """Say nothing when the JVM goes away under PySpark's server of accumulators.
+
+    A signal to the whole process group (Ctrl-C, a supervisor) ends the JVM first; its closed
+    connection is how that server ends then, and no news.
+    """
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is None:
+        return
+    said = server.handle_error
+
+    def handle_error(request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), EOFError | ConnectionError):
+            said(request, client_address)
+
+    server.handle_error = handle_error
 
 
 def quiet_teardown() -> None:

@@ -7,6 +7,7 @@ arrival order a function of the files and not of how Spark packs them into tasks
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.ingress import CORRUPT
 from millpond.errors import MillpondError
+from millpond.planner.names import did_you_mean
 from millpond.runtime.spark.headers import has_headers, read_by_header
 
 FILE_FORMATS = ("csv", "json", "parquet", "orc", "text")
@@ -42,6 +44,8 @@ _DIRECT_OPTIONS = frozenset(
     )
 )
 
+#: What Spark says of a format it has nothing for.
+_UNKNOWN_FORMAT = ("DATA_SOURCE_NOT_FOUND", "Failed to find the data source", "Failed to find data")
 _STATE = re.compile(r"SQLSTATE: \w{5}")
 
 #: Columns of a file source's rows: which file, and where the split in it starts.
@@ -212,15 +216,36 @@ def other_frame(spark: SparkSession, stream: StreamDef) -> DataFrame:
     return frame
 
 
+def fingerprint(frame: DataFrame) -> str:
+    """What a bounded frame's rows are known by, whatever their order; it reads them once."""
+    row = F.xxhash64(*[F.col(quoted(name)) for name in frame.columns])
+    names = ",".join(f"{f.name} {f.dataType.simpleString()}" for f in frame.schema.fields)
+    found = frame.agg(
+        F.count("*"), F.sum(row.cast("decimal(38,0)")), F.bit_xor(row), F.lit(names)
+    ).head()
+    assert found is not None
+    return hashlib.blake2b(repr(tuple(found)).encode(), digest_size=12).hexdigest()
+
+
 def unreadable(definition: StreamDef | RelationDef, error: Exception) -> MillpondError:
     """What Spark says of a source, as an error of ours."""
     if isinstance(error, MillpondError):
         return error
+    hint = "Once the source can be read again, the stream goes on where it was."
+    if any(words in str(error) for words in _UNKNOWN_FORMAT):
+        known = ", ".join((*FILE_FORMATS, "rate"))
+        hint = (
+            f"Formats that are always there are {known}; for others give Spark their package, "
+            "for example by spark.jars.packages."
+        )
+        given = definition.source.format if definition.source is not None else ""
+        if given != "kafka":
+            hint = did_you_mean(given, (*FILE_FORMATS, "rate", "kafka")) or hint
     return MillpondError(
         "DATA-502",
         f'the source of "{definition.name}" cannot be read',
         detail=_reason(error)[:600],
-        hint="Once the source can be read again, the stream goes on where it was.",
+        hint=hint,
     )
 
 
