@@ -200,13 +200,24 @@ def _occurrences(world: World, tree: exp.Expression) -> Iterator[tuple[str, exp.
 
 
 def is_cte(node: exp.Expression, name: str) -> bool:
-    """Whether a WITH around a node gives the name another meaning."""
-    inside: exp.Expr | None = node
-    while inside is not None:
-        ctes = inside.args.get("with_") or inside.args.get("with")
-        if ctes is not None and any(cte.alias.lower() == name for cte in ctes.expressions):
-            return True
-        inside = inside.parent
+    """Whether a WITH around a node gives the name another meaning; a WITH around a view does not.
+
+    An entry of a WITH sees the entries before it, and not itself.
+    """
+    inside: exp.Expr = node
+    entry: exp.Expr | None = None
+    while not inside.meta.get(VIEW) and (outer := inside.parent) is not None:
+        if isinstance(outer, exp.CTE):
+            entry = outer
+        clause = outer.args.get("with_") or outer.args.get("with")
+        if clause is not None and not isinstance(outer, exp.With):
+            visible = list(clause.expressions)
+            if any(entry is one for one in visible):
+                visible = visible[: next(i for i, one in enumerate(visible) if one is entry)]
+            if any(cte.alias.lower() == name for cte in visible):
+                return True
+            entry = None
+        inside = outer
     return False
 
 

@@ -214,6 +214,7 @@ def definition_json(definition: Definition) -> dict[str, Any]:
                 "idle_after_us": definition.idle_after,
                 "retain_us": definition.retain,
                 "retain_rows": definition.retain_rows,
+                "derived": definition.derived is not None,
                 "source": definition.source.format if definition.source else None,
                 "cql": definition.text,
             }
@@ -222,6 +223,7 @@ def definition_json(definition: Definition) -> dict[str, Any]:
                 "columns": definition.schema.to_json(),
                 "primary_key": list(definition.primary_key),
                 "non_retroactive": definition.non_retroactive,
+                "derived": definition.view is not None,
                 "source": definition.source.format if definition.source else None,
                 "cql": definition.text,
             }

@@ -38,6 +38,7 @@ from millpond.planner.resolve import Resolver
 from millpond.planner.scope import Leaf
 from millpond.planner.typecheck import TypeCheck
 from millpond.planner.user_functions import name_functions
+from millpond.planner.views import expand_views
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +78,7 @@ def bind_with_definitions(query: exp.Expr, text: str, catalog: Names) -> Binding
 
 def _bound(query: exp.Expr, text: str, catalog: Names) -> Binding:
     tree = query.copy()
+    views = expand_views(tree, text, catalog)
     called = name_functions(tree, catalog)
     to_stream = None
     body = tree
@@ -102,8 +104,9 @@ def _bound(query: exp.Expr, text: str, catalog: Names) -> Binding:
         tree=tree,
         join=join,
         functions=tuple(sorted(f.name for f in called.values())),
+        views=tuple(sorted(view.name for view in views.values())),
     )
-    return Binding(bound, resolver.used, called)
+    return Binding(bound, {**resolver.used, **views}, called)
 
 
 def _numbered(leaves: list[Leaf], body: exp.Expr) -> list[Leaf]:

@@ -121,6 +121,7 @@ class BoundQuery:
         literals: This query's constants where they differ from the template's.
         join: What links the streams of the outermost FROM clause, if that is a join of streams.
         functions: The names of the user-defined functions it calls.
+        views: The names of the derived relations it is written with; the tree has their queries.
     """
 
     text: str
@@ -134,6 +135,7 @@ class BoundQuery:
     literals: Literals = field(default_factory=lambda: _AS_WRITTEN, repr=False)
     join: JoinShape | None = field(default=None, repr=False)
     functions: tuple[str, ...] = ()
+    views: tuple[str, ...] = ()
 
     @cached_property
     def canonical(self) -> str:

@@ -13,6 +13,7 @@ from millpond.planner.leaves import leaf_of, period_of, sample_of
 from millpond.planner.names import spell
 from millpond.planner.placement import Placement, has_aggregate
 from millpond.planner.scope import Body, Leaf, Scope, Source, Step
+from millpond.planner.views import VIEW
 
 if TYPE_CHECKING:
     from millpond.planner.resolve import Cte, Resolver
@@ -189,7 +190,10 @@ class FromClause:
     def _derived(self, node: exp.Subquery) -> Source:
         alias = node.args.get("alias")
         names = tuple(c.name for c in alias.args.get("columns") or []) if alias else ()
-        body = self.resolver.query(node.this, self.scope, self.known, self.period)
+        if node.meta.get(VIEW):
+            body = self.resolver.query(node.this, None, {}, None)
+        else:
+            body = self.resolver.query(node.this, self.scope, self.known, self.period)
         if (sample := node.args.get(nodes.STREAM_SAMPLE)) is not None:
             self._sample(body, sample)
         body.reads += 1

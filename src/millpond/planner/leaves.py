@@ -54,16 +54,9 @@ def leaf_of(
                 span=name_span(table),
             )
         if window is not None:
-            raise _windowed_relation(definition.name, window, text)
+            raise windowed_relation(definition.name, window, text)
         if sample is not None:
-            raise MillpondError(
-                "CQL-216",
-                f'sample taken of relation "{definition.name}"',
-                detail="SAMPLE thins out a stream's elements; a relation has none.",
-                hint="Remove the SAMPLE clause.",
-                text=text,
-                span=span_of(sample),
-            )
+            raise sampled_relation(definition.name, sample, text)
         return leaf
     if window is not None:
         leaf.window = _window(window, definition.schema, definition.name, text)
@@ -121,7 +114,20 @@ def _find(table: exp.Table, text: str, catalog: Names) -> StreamDef | RelationDe
     )
 
 
-def _windowed_relation(name: str, window: exp.Expr, text: str) -> MillpondError:
+def sampled_relation(name: str, sample: exp.Expr, text: str) -> MillpondError:
+    """CQL-216 for SAMPLE behind a relation."""
+    return MillpondError(
+        "CQL-216",
+        f'sample taken of relation "{name}"',
+        detail="SAMPLE thins out a stream's elements; a relation has none.",
+        hint="Remove the SAMPLE clause.",
+        text=text,
+        span=span_of(sample),
+    )
+
+
+def windowed_relation(name: str, window: exp.Expr, text: str) -> MillpondError:
+    """CQL-204 for a window behind a relation."""
     span = span_of(window)
     clause = text[span.start : span.end] if span else "the window"
     return MillpondError(

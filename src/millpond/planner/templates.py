@@ -254,6 +254,7 @@ def _filled(template: _Template, text: str, values: list[str]) -> BoundQuery | N
         literals=literals,
         join=bound.join,
         functions=bound.functions,
+        views=bound.views,
     )
 
 

@@ -520,6 +520,15 @@ class Pond:
         if not self.bounded:
             self._open_source(definition)
 
+    def create_view(self, name: str, bound: BoundQuery, statement: str) -> RelationDef:
+        """Commit a derived relation: a name for a query."""
+        view = RelationDef(self.log.next_id(), name, bound.output, text=statement, view=bound.text)
+        # What it reads must still be there when it is.
+        with self.registrar.lock:
+            self.registrar.bind(bound.text)
+            self.log.commit(EpochChange(kind="create", add=[view]))
+        return view
+
     def create_relation(self, definition: RelationDef) -> int:
         """Commit a relation and, if it has a source, its rows; their number."""
         file: FileMeta | None = None

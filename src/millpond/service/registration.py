@@ -352,21 +352,24 @@ class Registrar:
                 uses = any(x.stream_id == definition.id for x in version.leaves(query.id))
             else:
                 bound = self.bind(query.text)
-                uses = any(r.relation.lower() == definition.name.lower() for r in bound.relations)
+                uses = definition.name in bound.views or any(
+                    r.relation.lower() == definition.name.lower() for r in bound.relations
+                )
             if uses:
                 users.append(query.name)
         return [*users, *self._deriving_from(version, definition)]
 
     def _deriving_from(self, version: Version, definition: StreamDef | RelationDef) -> list[str]:
-        """The names of the derived streams that read a stream or relation."""
+        """The names of the derived streams and relations that read a stream or relation."""
+        texts = [(s.name, s.derived.text) for s in version.named_streams() if s.derived]
+        texts += [(r.name, r.view) for r in version.relations.values() if r.view]
         name = definition.name.lower()
         users = []
-        for stream in version.named_streams():
-            if stream.derived is not None:
-                bound = self.bind(stream.derived.text)
-                read = [x.stream for x in bound.streams] + [x.relation for x in bound.relations]
-                if any(n.lower().removesuffix("$rejects") == name for n in read):
-                    users.append(stream.name)
+        for user, text in texts:
+            bound = self.bind(text)
+            read = [x.stream for x in bound.streams] + [x.relation for x in bound.relations]
+            if any(n.lower().removesuffix("$rejects") == name for n in [*read, *bound.views]):
+                users.append(user)
         return users
 
 

@@ -15,6 +15,7 @@ from millpond.errors import MillpondError, Span
 from millpond.model.time import format_instant
 from millpond.planner.names import did_you_mean
 from millpond.planner.user_functions import name_functions
+from millpond.planner.views import refuse_stream_valued
 from millpond.service.definitions import (
     derived_stream_query,
     refuse_taken,
@@ -101,13 +102,16 @@ class Executor:
         pond = self._pond
         text = query_text(statement)
         with pond.definitions:
-            if statement.kind == "relation":
-                raise _later(statement, "CREATE RELATION … AS", "Views are not there yet.")
             refuse_taken(pond.log.version, statement)
-            bound = derived_stream_query(pond.registrar.bind(text))
-            pond.derivations.create(statement.name, bound, text, statement.text)
+            bound = pond.registrar.bind(text)
+            if statement.kind == "relation":
+                refuse_stream_valued(bound.to_stream, text, statement.name)
+                pond.create_view(statement.name, bound, statement.text)
+            else:
+                bound = derived_stream_query(bound)
+                pond.derivations.create(statement.name, bound, text, statement.text)
         pond.advancer.wake()
-        return _message("create stream", statement.name, "created")
+        return _message(f"create {statement.kind}", statement.name, "created")
 
     def _fetch(self, statement: statements.Fetch) -> StatementResult:
         pond = self._pond
@@ -192,6 +196,7 @@ class Executor:
             self._pond.stated(number)
             rejected = f", {receipt.rejected} rejected" if receipt.rejected else ""
             return _message("insert", found.name, f"{receipt.accepted} accepted{rejected}")
+        _refuse_view(found, statement, "INSERT into")
         at = self._instant(statement.at)
         count = self._pond.relations_state.insert(found, rows, at)
         return _message("insert", found.name, f"{counted(count, 'row')} inserted")
@@ -242,6 +247,7 @@ class Executor:
                 text=statement.text,
                 span=statement.name_span,
             )
+        _refuse_view(found, statement, f"{word.upper()} of")
         at = self._instant(statement.at)
         where = statement.where
         self._check_scalar(statement, found, where)
@@ -357,7 +363,7 @@ class Executor:
                     (
                         r.name,
                         ", ".join(r.primary_key),
-                        r.source.format if r.source else "statements",
+                        "query" if r.view else r.source.format if r.source else "statements",
                     )
                     for r in version.relations.values()
                 ]
@@ -423,6 +429,19 @@ def query_text(statement: Statement) -> str:
     """The text of a statement's query, as it was written."""
     span = getattr(statement, "query_span", None)
     return statement.text if span is None else statement.text[span.start : span.end]
+
+
+def _refuse_view(relation: RelationDef, statement: Statement, what: str) -> None:
+    if relation.view is None:
+        return
+    raise MillpondError(
+        "CQL-216",
+        f'{what} derived relation "{relation.name}"',
+        detail="It holds what its query's answer is, and nothing else.",
+        hint="Change the relations its query reads.",
+        text=statement.text,
+        span=getattr(statement, "name_span", None),
+    )
 
 
 def _refuse_at(statement: statements.Insert) -> None:
