@@ -13,7 +13,7 @@ NAME ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers sizes pytest slow bench clean
+.PHONY: help demo test lint types layers sizes pytest slow bench peers clean
 
 help:
 	@echo "make demo          replays real flights past 2,200 standing queries (two minutes)"
@@ -22,6 +22,7 @@ help:
 	@echo "make slow          the long tests: kill -9, goldens in many ways, random runs"
 	@echo "make lint          ruff alone; also: make types, layers, sizes, pytest"
 	@echo "make bench         the benchmarks, or one: make bench NAME=matching"
+	@echo "make peers         installs what some benchmarks compare with (Flink, 800 MB)"
 	@echo "make clean         removes what the other targets made"
 
 demo: $(STAMP)
@@ -66,8 +67,16 @@ bench: $(STAMP)
 	@for name in $(or $(NAME),$(basename $(notdir $(wildcard benchmarks/[a-z]*.py)))); do \
 		echo "== $$name"; $(BIN)/millpond bench $$name $(ARGS) || exit 1; done
 
+# PyFlink needs other versions of what Millpond needs, hence an environment of its own.
+peers: .venv-flink/.installed
+.venv-flink/.installed:
+	@python=$$(.ci/needs) && $$python -m venv .venv-flink
+	@echo "Installing Flink into .venv-flink, which takes some minutes …"
+	@.venv-flink/bin/python -m pip install --quiet "apache-flink==2.3.0" setuptools
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-flink build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Everything at the versions of the lock; once, and again when the lock or the package changes.

@@ -2,7 +2,8 @@
 
 Beside it, in the same run: what Spark needs to move the same rows to Python and do nothing (the
 moving limit), Spark's broadcast range join and DuckDB's join with a table of the queries (both
-only count). Everything reads the same Parquet files.
+only count), and Flink SQL's statement set, which throws away what it finds. Everything but Flink,
+whose elements are generated in it, reads the same Parquet files.
 
     python benchmarks/matching.py [--rows 2000000] [--queries 1,100,1000,10000] [--repeats 3]
 """
@@ -22,6 +23,7 @@ from _harness import console, picture, seconds, show
 from _workload import ATTRIBUTES, STREAM, ranges, texts, write_elements
 from millpond.service.composition import open_pond
 from millpond.service.pond import Pond
+from peers import flink
 
 
 def through_millpond(files: Path, rows: int, queries: int) -> tuple[float, float, int]:
@@ -113,6 +115,22 @@ def through_duckdb(files: Path, rows: int, queries: int) -> float:
         return sample / seconds(lambda: connection.sql(sql).fetchall())
 
 
+def through_flink(queries: int) -> float | None:
+    """Elements a second through one statement set of Flink SQL; None where it cannot run."""
+    if not flink.is_installed() or queries > _MOST_FLINK:
+        return None
+    many = {1: 24_000_000, 10: 6_000_000, 100: 400_000}.get(queries, 9_000)
+    try:
+        return flink.rate("flink_matching.py", many // 6, many, queries)
+    except RuntimeError as error:
+        console.print(f"Flink could not run {queries:,} queries: {error}")
+        return None
+
+
+#: Flink makes an operator a query; it takes minutes to begin with more.
+_MOST_FLINK = 1_000
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
@@ -133,6 +151,7 @@ def main() -> None:
             rate = statistics.median(r[0] for r in runs)
             spark = None if options.no_peers else through_spark(files, options.rows, queries)
             duck = None if options.no_peers else through_duckdb(files, options.rows, queries)
+            stream = None if options.no_peers else through_flink(queries)
             rows.append(
                 [
                     queries,
@@ -142,6 +161,8 @@ def main() -> None:
                     spark,
                     rate / spark if spark else None,
                     duck,
+                    stream,
+                    rate / stream if stream else None,
                     runs[0][2] / options.rows,
                 ]
             )
@@ -154,6 +175,8 @@ def main() -> None:
         "Spark join, elements/s",
         "times Spark",
         "DuckDB join, elements/s",
+        "Flink SQL, elements/s",
+        "times Flink",
         "bytes of matches an element",
     ]
     console.print(f"moving limit: {limit:,.0f} elements/s")
@@ -165,6 +188,11 @@ def main() -> None:
     if not options.no_peers:
         lines["Spark broadcast range join"] = (counts, [r[4] for r in rows])
         lines["DuckDB join"] = (counts, [r[6] for r in rows])
+        flinks = [(r[0], r[7]) for r in rows if r[7]]
+        if flinks:
+            lines["Flink SQL"] = ([x for x, _ in flinks], [y for _, y in flinks])
+        elif not flink.is_installed():
+            console.print(flink.MISSING)
     picture("matching", "Elements through standing queries", "queries", "elements/s", lines)
     shutil.rmtree(base, ignore_errors=True)
 
