@@ -9,6 +9,7 @@ process, and the life goes on from the first step that was not acknowledged.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -43,7 +44,12 @@ QUERIES = {
     "bad": "SELECT reason FROM flights$rejects",
     "many": "SELECT count(*) AS n, max(n) AS most FROM clicks WHERE n % 3 <> 1",
     "leaving": "SELECT * FROM flights WHERE delay < 3",
+    "longest": "ISTREAM(SELECT origin, max(delay) AS most FROM long [RANGE 4 MINUTES]"
+    " GROUP BY origin)",
 }
+
+#: The queries a subscriber follows, from the step on after which it finds them.
+FOLLOWED = ("late", "counts", "last", "longest")
 
 
 def steps() -> Iterator[Step]:
@@ -64,9 +70,11 @@ def steps() -> Iterator[Step]:
         yield "flights", rows
         yield "clicks", [{"n": number * 4 + i} for i in range(4)]
         if (found := next(queries, None)) is not None:
-            yield f"CREATE QUERY {found[0]} AS {found[1]};"
+            yield f"CREATE QUERY {found[0]} WITH (changes = 'from beginning') AS {found[1]};"
         at = f"AT TIMESTAMP '2026-01-01 00:{number:02}:30'"
         match number:
+            case 1:
+                yield "CREATE STREAM long AS SELECT * FROM flights WHERE delay > 5;"
             case 2:
                 yield f"INSERT INTO airports VALUES ('JFK', 'New York'), ('LGA', 'Queens') {at};"
             case 4:
@@ -89,9 +97,34 @@ def live(store: Path) -> None:
             if number < done:
                 continue
             take(pond, step, f"step-{number}")
+            follow(pond, store)
             os.write(said, f"{number}\n".encode())
         pond.settle()
+        follow(pond, store)
     os.close(said)
+
+
+def follow(pond: Any, store: Path) -> None:
+    """Read on behind what is recorded of every followed query, and record what comes."""
+    there = {query.name for query in pond.queries()}
+    for name in there.intersection(FOLLOWED):
+        record = received(store, name)
+        lines = record.read_text().splitlines() if record.exists() else []
+        page = pond.query(name).fetch(after=json.loads(lines[-1])[0] if lines else None)
+        if len(page):
+            text = "".join(f"{line_of(row)}\n" for row in page.rows())
+            with record.open("a") as file:
+                file.write(text)
+
+
+def line_of(change: tuple[Any, ...]) -> str:
+    """A change as a subscriber records it: its cursor, and the rest as text."""
+    return json.dumps([change[0], *map(str, change[1:])])
+
+
+def received(store: Path, name: str) -> Path:
+    """What a subscriber has received of a query's changes: a line each."""
+    return Path(f"{store}.{name}")
 
 
 def take(pond: Any, step: Step, key: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from pond_life import NOON, QUERIES, steps, take
+from pond_life import FOLLOWED, NOON, QUERIES, line_of, received, steps, take
 
 from millpond.state.fail_points import FAIL_POINTS
 from millpond.state.store import REFERENCED
@@ -35,20 +35,32 @@ INSTANTS = [None, *(1_767_225_600_000_000 + minutes * 60_000_000 for minutes in 
 
 
 @pytest.fixture(scope="module")
-def meant() -> dict[tuple[str, int | None], list[Any]]:
-    """What the definition says of a life in which nothing was killed."""
+def oracle() -> OraclePond:
+    """A life in which nothing was killed, as the definition has it."""
     oracle = OraclePond(ManualClock(NOON))
     for step in steps():
         if isinstance(step, str):
             oracle.execute(step)
         else:
             oracle.ingest(*step)
-    names = [name for name in QUERIES if name != "leaving"]
+    return oracle
+
+
+@pytest.fixture(scope="module")
+def delivered(oracle: OraclePond) -> dict[str, list[Any]]:
+    """The changes the definition says of the followed queries."""
+    return {name: oracle.query(name).fetch().rows() for name in FOLLOWED}
+
+
+@pytest.fixture(scope="module")
+def meant(oracle: OraclePond) -> dict[tuple[str, int | None], list[Any]]:
+    """What the definition says of the answers of that life."""
+    names = [name for name in QUERIES if name not in ("leaving", "longest")]
     return {(n, at): ordered(oracle.query(n).invoke(at).rows()) for n in names for at in INSTANTS}
 
 
 @pytest.mark.parametrize("name", FAIL_POINTS)
-def test_killed_at(name, meant, tmp_path):
+def test_killed_at(name, meant, delivered, tmp_path):
     settings = [f"{name}:{hit}" for hit in HITS]
     shown = subprocess.run(
         [sys.executable, str(LIFE), str(tmp_path), *settings],
@@ -60,10 +72,15 @@ def test_killed_at(name, meant, tmp_path):
     told = dict(line.split() for line in shown.stdout.splitlines())
     assert told[f"{name}:1"] == "killed", "the life does not come by here"
     for setting in settings:
-        check(tmp_path / setting, meant)
+        check(tmp_path / setting, meant, delivered)
 
 
-def check(store: Path, meant: dict[tuple[str, int | None], list[Any]]) -> None:
+def check(
+    store: Path, meant: dict[tuple[str, int | None], list[Any]], delivered: dict[str, list[Any]]
+) -> None:
+    for name, rows in delivered.items():
+        lines = received(store, name).read_text().splitlines()
+        assert lines == [line_of(row) for row in rows], (store.name, name)
     with open_local(store, clock=ManualClock(NOON)) as pond:
         assert pond.status()["problems"] == []
         names = {query.name for query in pond.queries()}
@@ -76,6 +93,9 @@ def check(store: Path, meant: dict[tuple[str, int | None], list[Any]]) -> None:
         pond.settle()
         for (query, at), rows in meant.items():
             assert ordered(pond.query(query).invoke(at).rows()) == rows, "sent once more"
+        for name, rows in delivered.items():
+            found = pond.query(name).fetch().rows()
+            assert list(map(line_of, found)) == list(map(line_of, rows)), "sent once more"
         found = {f"{kind}/{file.name}" for kind in REFERENCED for file in (store / kind).iterdir()}
         assert found == pond.log.version.paths().keys()
         assert not list((store / "inbox").iterdir())

@@ -99,7 +99,7 @@ class Plan:
                 continue
             if node.is_window:
                 low = node.reach(at)
-                if low is None and not remembered:
+                if low is None and not remembered and not node.remembers:
                     low = at + 1
             elif node.remembers:
                 remembered, low = True, None
