@@ -119,7 +119,7 @@ def through_flink(queries: int) -> float | None:
     """Elements a second through one statement set of Flink SQL; None where it cannot run."""
     if not flink.is_installed() or queries > _MOST_FLINK:
         return None
-    many = {1: 24_000_000, 10: 6_000_000, 100: 400_000}.get(queries, 9_000)
+    many = {1: 24_000_000, 10: 6_000_000, 100: 400_000}.get(queries, 100_000)
     try:
         return flink.rate("flink_matching.py", many // 6, many, queries)
     except RuntimeError as error:
@@ -127,8 +127,8 @@ def through_flink(queries: int) -> float | None:
         return None
 
 
-#: Flink makes an operator a query; it takes minutes to begin with more.
-_MOST_FLINK = 1_000
+#: Flink makes some operators a query; one process cannot begin a job with a thousand of them.
+_MOST_FLINK = 200
 
 
 def main() -> None:
