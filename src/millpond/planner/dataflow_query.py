@@ -6,7 +6,7 @@ own becomes one node that answers it anew at every change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import duckdb
@@ -30,6 +30,7 @@ from millpond.planner.dataflow_frame import (
     frame_of,
     project,
 )
+from millpond.planner.dataflow_groups import grouped, is_grouped
 from millpond.planner.dataflow_joins import (
     anti,
     condition,
@@ -140,19 +141,17 @@ class Compiler:
         if once is not None and once.args.get("on"):
             raise Unsupported("DISTINCT ON")
         frame = self._where(node, self._from(node))
-        if (
-            node.args.get("group")
-            or node.args.get("having")
-            or any(has_aggregate(item) for item in node.expressions)
-        ):
-            raise Unsupported("GROUP BY")
-        found = self._projected(node, frame)
+        items = tuple(node.expressions)
+        if is_grouped(node):
+            groups = grouped(node, frame)
+            frame, items = groups.frame, groups.items
+        found = self._projected(items, frame)
         return Relation(distinct(found.node), found.names) if once is not None else found
 
-    def _projected(self, node: exp.Select, frame: Frame) -> Relation:
+    def _projected(self, items: Sequence[exp.Expr], frame: Frame) -> Relation:
         names: list[str] = []
         columns: list[str | int] = []
-        for item in node.expressions:
+        for item in items:
             inner_item = item.unalias()
             if inner_item.is_star:
                 for name, place in _starred(inner_item, frame):
@@ -166,7 +165,7 @@ class Compiler:
             names.append(item.alias_or_name or inner_item.sql())
             place_or_none = frame.find(inner_item) if isinstance(inner_item, exp.Column) else None
             columns.append(frame.sql(inner_item) if place_or_none is None else place_or_none)
-        text = ", ".join(item.sql() for item in node.expressions)
+        text = ", ".join(item.sql() for item in items)
         return Relation(project(frame.node, columns, text), tuple(names))
 
     # -- FROM and WHERE ----------------------------------------------------------------------------

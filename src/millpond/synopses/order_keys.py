@@ -62,6 +62,18 @@ def order_keys(type_: pa.DataType) -> OrderKeys:
     return LabelKeys(type_)
 
 
+def can_be_ordered(type_: pa.DataType) -> bool:
+    """Whether there are keys for columns of a type."""
+    return bool(
+        pa.types.is_floating(type_)
+        or is_whole(type_)
+        or _is_time(type_)
+        or pa.types.is_string(type_)
+        or pa.types.is_decimal128(type_)
+        or pa.types.is_uint64(type_)
+    )
+
+
 def is_whole(type_: pa.DataType) -> bool:
     """Whether values are whole numbers (or units of a decimal's last digit) of up to 64 bits."""
     if pa.types.is_decimal128(type_):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-
 from millpond.operators.aggregate import Aggregate, Call, Entry, Trace
 from millpond.operators.measures import Batch
 from millpond.operators.ordered import Picked
+from millpond.synopses.order_keys import can_be_ordered
 from millpond.synopses.ordered_multiset import GREATEST, LEAST
 
 
@@ -27,6 +26,6 @@ class Extreme(Aggregate):
 
 def recognize(call: Call) -> Aggregate | None:
     """The aggregate of a call, if it is one of these."""
-    if call.name not in ("min", "max") or call.of is None or pa.types.is_nested(call.of):
+    if call.name not in ("min", "max") or call.of is None or not can_be_ordered(call.of):
         return None
     return Extreme(call.argument, call.gives, call.name == "max")

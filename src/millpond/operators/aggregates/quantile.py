@@ -19,7 +19,7 @@ import pyarrow as pa
 from millpond.operators.aggregate import Aggregate, Call, Entry, Numbers, Trace, TwoWords, steady
 from millpond.operators.measures import Batch
 from millpond.operators.ordered import Picked
-from millpond.synopses.order_keys import doubles, is_whole, whole_numbers
+from millpond.synopses.order_keys import can_be_ordered, doubles, is_whole, whole_numbers
 from millpond.synopses.ordered_multiset import ABOVE, BELOW, DISCRETE
 from millpond.synopses.wide_integers import fused
 
@@ -115,7 +115,7 @@ def duckdb_is_fused() -> bool:
 def recognize(call: Call) -> Aggregate | None:
     """The aggregate of a call, if it is one of these."""
     of, share = call.of, call.share
-    if of is None or pa.types.is_nested(of) or call.argument.distinct or call.descending:
+    if of is None or not can_be_ordered(of) or call.argument.distinct or call.descending:
         return None
     if call.name == "median":
         share = 0.5

@@ -1,4 +1,4 @@
-"""SUM, of whole numbers and decimals exactly, of doubles exactly and rounded once."""
+"""SUM (and COUNT_IF), of whole numbers and decimals exactly, of doubles exactly and rounded once."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ class DoubleTotal(Aggregate):
 
 def recognize(call: Call) -> Aggregate | None:
     """The aggregate of a call, if it is one of these."""
+    if call.name in ("count_if", "countif") and call.of == pa.bool_():
+        # As DuckDB has it: a sum, so a HUGEINT, and NULL where there is nothing to count.
+        return WholeTotal(call.argument, call.gives)
     if call.name != "sum" or call.of is None:
         return None
     if pa.types.is_floating(call.of):
