@@ -8,7 +8,7 @@ list and HAVING are expressions over the group-by's row.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -269,7 +269,7 @@ class _Grouping:
             expression = expression.this
         return self._frame.sql(expression)
 
-    def _types_of(self, columns: list[int | str] | list[str]) -> list[pa.DataType]:
+    def _types_of(self, columns: Sequence[int | str]) -> list[pa.DataType]:
         schema = self._frame.node.schema
         try:
             computed = iter(expression_types([c for c in columns if isinstance(c, str)], schema))

@@ -45,7 +45,7 @@ INCREMENTAL = [
     f"SELECT upper(symbol) u, size % 3 AS m, MAX(price) - MIN(price) FROM {T} GROUP BY u, m",
     f"SELECT symbol, buy, COUNT(*) FROM {T} GROUP BY ALL",
     f"SELECT upper(symbol) || 'x', MAX(fee) FROM {T} GROUP BY symbol",
-    f"SELECT symbol, COUNT(*) FILTER (WHERE buy), SUM(size) FILTER (size > 2) FROM {T} GROUP BY ALL",
+    f"SELECT symbol, COUNT(*) FILTER (WHERE buy), SUM(size) FILTER (size > 2) FROM {T} GROUP BY 1",
     f"SELECT symbol, COUNT(DISTINCT size), SUM(DISTINCT size) FROM {T} GROUP BY symbol",
     f"SELECT symbol, count_if(size > 3), bool_or(buy), bool_and(buy) FROM {T} GROUP BY symbol",
     f"SELECT median(price), quantile_disc(size, 0.25), quantile_cont(fee, 0.5) FROM {T}",

@@ -1,4 +1,4 @@
-"""SUM (and COUNT_IF), of whole numbers and decimals exactly, of doubles exactly and rounded once."""
+"""SUM and COUNT_IF: of whole numbers and decimals exactly, of doubles exactly, rounded once."""
 
 from __future__ import annotations
 
