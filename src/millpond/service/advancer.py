@@ -11,50 +11,42 @@ INV-ADVANCER-1: a derivation's position moves only in the epoch that holds its c
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 import time as clock_time
-import uuid
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from operator import is_not
 from pathlib import Path
 
-from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
+from millpond.model.time import BEGINNING, END
 from millpond.runtime import advance as tasks
 from millpond.runtime.advance import Advanced, AdvanceJob
 from millpond.runtime.protocol import Runtime
 from millpond.runtime.tasks import Built
+from millpond.service.advance_jobs import AdvanceJobs, Due, sources, step_end
 from millpond.service.derivations import Derivation, Derivations
+from millpond.service.expirations import next_moment
+from millpond.service.leaf_views import Files
 from millpond.service.promises import Moment, Promises
 from millpond.service.relations import Relations
 from millpond.service.sequencer import match_ref, segment_ref
 from millpond.service.stems import QueryStems
 from millpond.state.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
-from millpond.state.version import DATA, REJECTS, SegmentRef, StreamClock, Version
+from millpond.state.version import SegmentRef, StreamClock, StreamState, Version
 
 log = logging.getLogger("millpond.advancer")
 
-#: Elements a round feeds a group at most, about: it bounds the memory of a task.
-_STEP_ROWS = 500_000
-#: Derivations of one group: more of them share more, fewer of them use more workers.
-_GROUP = 256
 #: How long changes that come by the clock alone may wait.
 _TICK_SECONDS = 0.2
+#: How often the heartbeat of a derived stream on the clock goes on while nothing happens.
+_HEARTBEAT_SECONDS = 1.0
+_LONGEST_SECONDS = 3600.0
 _RETRY_SECONDS = 15.0
-
-
-@dataclass(frozen=True, eq=False)
-class _Due:
-    """A derivation that is to be advanced, from where to where."""
-
-    derivation: Derivation
-    clock: StreamClock
-    upto: int
 
 
 class Advancer:
@@ -68,25 +60,29 @@ class Advancer:
         relations: Relations,
         promises: Promises,
         stems: QueryStems,
+        files: Files,
         runtime: Runtime,
     ) -> None:
-        self._store = store
+        self._files = files
         self._log = epochs
         self._derivations = derivations
         self._relations = relations
         self._promises = promises
-        self._stems = stems
         self._runtime = runtime
-        self._life = uuid.uuid4().hex
+        self._jobs = AdvanceJobs(store, stems)
         self._wake = threading.Event()
         self._moved = threading.Condition()
         self._asked = 0
         self._done = 0
-        self._stopping = False
+        #: Whether the pond is closed or about to be.
+        self.stopping = False
         #: Why the last round failed, which is nobody's query's fault; it is tried again.
         self._failure: Exception | None = None
         #: Per derivation how far it is known that there is nothing new.
         self._reached: dict[int, int] = {}
+        #: Per derivation the state of its inputs for which its next moment was found, and that.
+        self._moments: dict[int, tuple[int, list[StreamState | None], int]] = {}
+        self._moved_at = 0.0
         #: Derived streams that cannot be advanced, and why. Tried again when the pond is opened.
         self.troubles: dict[int, MillpondError] = {}
         self.on_commit: Callable[[Version, Sequence[Built]], None] = lambda version, built: None
@@ -108,7 +104,7 @@ class Advancer:
         self._wake.set()
 
     def stop(self) -> None:
-        self._stopping = True
+        self.stopping = True
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout=30)
@@ -126,20 +122,22 @@ class Advancer:
             heard()
 
     def _loop(self) -> None:
-        while not self._stopping:
-            self._wake.wait(_RETRY_SECONDS if self._failure else self._patience())
+        while not self.stopping:
+            called = self._wake.wait(_RETRY_SECONDS if self._failure else self._patience())
             self._wake.clear()
             with self._moved:
                 asked = self._asked
-            if self._stopping:
+            if self.stopping:
                 return
             try:
-                while not self._stopping and self.step():
+                # One clock reading for all rounds: each would find a later one, and never end.
+                now = self._promises.capture().now
+                while not self.stopping and self.step(now, called):
                     pass
                 self._failure = None
             except Exception as error:
                 self._failure = error
-                if not self._stopping:
+                if not self.stopping:
                     log.warning("advancing failed and will be tried again: %s", error)
             with self._moved:
                 self._done = max(self._done, asked)
@@ -147,28 +145,50 @@ class Advancer:
 
     def _patience(self) -> float | None:
         """How long nothing can become due if nothing is committed; None for ever."""
-        version = self._log.version
+        moment, version = self._promises.capture(), self._log.version
+        patience: float | None = None
         for stream in self._derivations.all(version):
-            if self._is_on_the_clock(version, stream):
-                return _TICK_SECONDS
-        return None
+            derivation = self._planned(version, stream)
+            if derivation is None or not self._is_on_the_clock(version, derivation):
+                continue
+            due = self._next_moment(version, derivation)
+            ahead = due - self._derivations.target(version, moment, derivation)
+            wait = max(_TICK_SECONDS, ahead / 1e6)
+            if not stream.is_change_log:
+                wait = min(wait, _HEARTBEAT_SECONDS)
+            patience = wait if patience is None else min(patience, wait)
+        return None if patience is None else min(patience, _LONGEST_SECONDS)
 
-    def _is_on_the_clock(self, version: Version, stream: StreamDef) -> bool:
-        """Whether the passing of time may make something final that brings changes."""
-        if self._idles(version, stream) or stream.id in self.troubles:
-            return False
+    def _planned(self, version: Version, stream: StreamDef) -> Derivation | None:
+        """A derivation that is to be advanced; None if it is not, or cannot be."""
+        if self._idles(version, stream):
+            return None
         try:
-            derivation = self._derivations.of(version, stream)
-        except MillpondError:
-            return False
-        named = not stream.is_change_log
-        if not named and not derivation.moves_by_itself:
-            return False
-        sources = [version.streams[i] for i in derivation.streams if i in version.streams]
+            return self._derivations.of(version, stream)
+        except MillpondError as error:
+            self._blame(stream, error)
+            return None
+
+    @staticmethod
+    def _is_on_the_clock(version: Version, derivation: Derivation) -> bool:
+        """Whether what is final for a derivation depends on the clock, directly."""
         return any(
             s.derived is None and (s.timestamp_by is None or s.idle_after is not None)
-            for s in sources
+            for i in derivation.streams
+            if (s := version.streams.get(i)) is not None
         )
+
+    def _next_moment(self, version: Version, derivation: Derivation) -> int:
+        """The first instant after a derivation's position at which it may change by itself."""
+        if not derivation.moves_by_itself:
+            return END
+        position = version.clock(derivation.id).position
+        states = [version.states.get(i) for i in sorted(derivation.streams)]
+        known = self._moments.get(derivation.id)
+        if known is None or known[0] != position or any(map(is_not, known[1], states)):
+            found = next_moment(self._files, version, derivation.bound, position)
+            known = self._moments[derivation.id] = (position, states, found)
+        return known[2]
 
     # -- waiting -------------------------------------------------------------------------------
 
@@ -195,15 +215,15 @@ class Advancer:
         with self._moved:
             asked = self._asked
             left = None if deadline is None else max(0.0, deadline - clock_time.monotonic())
-            heard = self._moved.wait_for(lambda: self._done >= asked or self._stopping, left)
-        if self._failure is not None and not self._stopping:
+            heard = self._moved.wait_for(lambda: self._done >= asked or self.stopping, left)
+        if self._failure is not None and not self.stopping:
             raise self._failure
         return heard
 
     def wait(self, heard: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until `heard` is true, which is asked whenever changes were committed."""
         with self._moved:
-            return self._moved.wait_for(lambda: heard() or self._stopping, timeout)
+            return self._moved.wait_for(lambda: heard() or self.stopping, timeout)
 
     def reached(self, version: Version, stream: StreamDef) -> int:
         """The last instant up to which all of a derivation's changes are known to be there."""
@@ -212,19 +232,28 @@ class Advancer:
 
     # -- a round -------------------------------------------------------------------------------
 
-    def step(self) -> bool:
-        """Do one round; False when nothing was to be done."""
+    def step(self, now: int | None = None, called: bool = True) -> bool:
+        """Do one round; False when nothing was to be done.
+
+        Args:
+            now: The clock reading that counts; None for a new one.
+            called: Whether somebody asked for it. If only time has passed, the heartbeats of
+                derived streams that have nothing new are not published all the time.
+        """
         with self._round:
             moment = self._promises.capture()
+            if now is not None:
+                moment = replace(moment, now=now)
             with self._log.pin() as version:
-                due: list[_Due] = []
+                due: list[Due] = []
                 moved: dict[int, int] = {}
                 for stream in self._derivations.all(version):
-                    if self._stopping:
+                    if self.stopping:
                         return False
                     self._look(version, moment, stream, due, moved)
-                busy = bool(moved)
-                if moved:
+                sparing = clock_time.monotonic() - self._moved_at < _HEARTBEAT_SECONDS
+                busy = bool(moved) and (called or not sparing)
+                if busy:
                     self._move(moved)
                 if due:
                     busy |= self._advance(version, due)
@@ -243,23 +272,19 @@ class Advancer:
         version: Version,
         moment: Moment,
         stream: StreamDef,
-        due: list[_Due],
+        due: list[Due],
         moved: dict[int, int],
     ) -> None:
         """Find out what is to be done for a derivation."""
-        if self._idles(version, stream):
-            return
-        try:
-            derivation = self._derivations.of(version, stream)
-        except MillpondError as error:
-            self._blame(stream, error)
+        derivation = self._planned(version, stream)
+        if derivation is None:
             return
         clock = version.clock(stream.id)
         upto = self._derivations.target(version, moment, derivation)
         if upto <= self.reached(version, stream):
             return
         if self._is_touched(version, derivation, clock, upto):
-            due.append(_Due(derivation, clock, self._step_end(version, derivation, clock, upto)))
+            due.append(Due(derivation, clock, step_end(version, derivation, clock, upto)))
         elif stream.is_change_log:
             self._reached[stream.id] = upto
         else:
@@ -269,7 +294,7 @@ class Advancer:
         self, version: Version, derivation: Derivation, clock: StreamClock, upto: int
     ) -> bool:
         """Whether anything may change in the instants after the position up to `upto`."""
-        if derivation.moves_by_itself:
+        if clock.position < BEGINNING or self._next_moment(version, derivation) <= upto:
             return True
         if self._derivations.is_corrected(version, derivation):
             return True
@@ -279,36 +304,9 @@ class Advancer:
                 return True
         return any(
             segment.max_ts > clock.position and segment.min_ts <= upto
-            for _, segments in self._sources(version, derivation)
+            for _, segments in sources(version, derivation)
             for segment in segments
         )
-
-    def _sources(
-        self, version: Version, derivation: Derivation
-    ) -> Iterable[tuple[str, tuple[SegmentRef, ...]]]:
-        """The streams a derivation reads, by name, with their segments."""
-        for name in derivation.plan.needs:
-            found = version.find(name)
-            if isinstance(found, StreamDef):
-                kind = REJECTS if found.rejects_of else DATA
-                yield name, version.segments(found.id, kind)
-
-    def _step_end(
-        self, version: Version, derivation: Derivation, clock: StreamClock, upto: int
-    ) -> int:
-        """Where this round's step ends: at the target, or earlier if there is much to read."""
-        ahead = sorted(
-            (s.max_ts, s.rows)
-            for _, segments in self._sources(version, derivation)
-            for s in segments
-            if s.max_ts > clock.position and s.min_ts <= upto
-        )
-        rows = 0
-        for max_ts, count in ahead:
-            rows += count
-            if rows >= _STEP_ROWS:
-                return min(upto, max_ts)
-        return upto
 
     def _move(self, moved: dict[int, int]) -> None:
         """Derived streams nothing is new for: their heartbeats go on."""
@@ -322,16 +320,13 @@ class Advancer:
             return EpochChange(kind="heartbeat", clocks=clocks)
 
         self._log.commit(change)
+        self._moved_at = clock_time.monotonic()
 
-    def _advance(self, version: Version, due: list[_Due]) -> bool:
-        groups = self._grouped(due)
+    def _advance(self, version: Version, due: list[Due]) -> bool:
         with ExitStack() as kept:
-            jobs = []
-            for members in groups:
-                sinks = tuple(self._sink(version, item.derivation, kept) for item in members)
-                jobs.append(self._job(version, members, sinks))
-            done = self._runtime.run(tasks.advance, jobs)
-        gained = list(zip(groups, jobs, done, strict=True))
+            groups = self._jobs.of(version, due, kept)
+            done = self._runtime.run(tasks.advance, [job for _, job in groups])
+        gained = [(*group, result) for group, result in zip(groups, done, strict=True)]
         self._commit(gained)
         for members, _, result in gained:
             for item in members:
@@ -339,82 +334,12 @@ class Advancer:
                     self._blame(item.derivation.stream, result.failures[item.derivation.id])
         return True
 
-    def _grouped(self, due: list[_Due]) -> list[list[_Due]]:
-        """Derivations at one position over the same inputs, which one dataflow can advance."""
-        groups: defaultdict[tuple[object, ...], list[_Due]] = defaultdict(list)
-        for item in due:
-            reads = (item.derivation.streams, item.derivation.relations)
-            where = (item.clock.position, item.clock.relations_epoch, item.upto)
-            groups[(*reads, *where)].append(item)
-        return [
-            members[start : start + _GROUP]
-            for members in groups.values()
-            for start in range(0, len(members), _GROUP)
-        ]
-
-    def _sink(self, version: Version, derivation: Derivation, kept: ExitStack) -> tasks.Sink:
-        stream = derivation.stream
-        if stream.is_change_log:
-            return tasks.Sink(stream.id, derivation.plan, None)
-        stem, upto, slots = self._stems.snapshot(version, stream.id)
-        kept.enter_context(self._stems.kept(stem))
-        order = self._stems.order(stream.id)
-        columns = stream.schema.to_arrow()
-        return tasks.Sink(stream.id, derivation.plan, columns, stem, upto, slots, order)
-
-    def _job(
-        self, version: Version, members: list[_Due], sinks: tuple[tasks.Sink, ...]
-    ) -> AdvanceJob:
-        first = members[0]
-        position = first.clock.position
-        since: dict[str, int | None] = {}
-        for item in members:
-            for name, at in item.derivation.plan.reach(position).items():
-                before = since.get(name, at)
-                since[name] = None if at is None or before is None else min(at, before)
-        streams: dict[str, tuple[tasks.SegmentFile, ...]] = {}
-        relations: dict[str, tasks.RelationInput] = {}
-        for item in members:
-            for name, segments in self._sources(version, item.derivation):
-                low = since.get(name, position + 1)
-                streams[name] = tuple(
-                    tasks.SegmentFile(s.path, s.checksum, s.seq_runs, s.min_ts, s.max_ts)
-                    for s in segments
-                    if s.min_ts <= first.upto
-                    and (low is None or s.max_ts >= min(low, position + 1))
-                )
-            for name in item.derivation.plan.relations:
-                found = version.find(name)
-                assert isinstance(found, RelationDef)
-                relations[name] = self._relation(version, found)
-        # The group's name says what it reads, so that who joins it finds the dataflow there.
-        reads = (sorted(first.derivation.streams), sorted(first.derivation.relations))
-        label = hashlib.blake2b(repr((reads, _part(sinks))).encode(), digest_size=8)
-        return AdvanceJob(
-            str(self._store),
-            self._life,
-            label.hexdigest(),
-            position,
-            first.clock.relations_epoch,
-            first.upto,
-            version.epoch,
-            since,
-            streams,
-            relations,
-            sinks,
-        )
-
-    def _relation(self, version: Version, relation: RelationDef) -> tasks.RelationInput:
-        deltas = version.relation_deltas(relation.id)
-        files = tuple(tasks.RelationFile(d.path, d.checksum, d.epoch) for d in deltas)
-        return tasks.RelationInput(relation.schema.to_arrow(), files)
-
     def _blame(self, stream: StreamDef, error: MillpondError) -> None:
         if stream.derived is not None and stream.derived.query_id is None:
             self.troubles[stream.id] = error
         self.on_failure(stream, error)
 
-    def _commit(self, gained: list[tuple[list[_Due], AdvanceJob, Advanced]]) -> None:
+    def _commit(self, gained: list[tuple[list[Due], AdvanceJob, Advanced]]) -> None:
         built = [b for _, _, result in gained for b in result.built]
 
         def change(now: Version) -> EpochChange:
@@ -455,8 +380,3 @@ class Advancer:
             raise
         self.on_commit(after, built)
         self._tell()
-
-
-def _part(sinks: Sequence[tasks.Sink]) -> int:
-    """Which part of a large group this is: groups are cut where numbers of streams are full."""
-    return sinks[0].stream_id if len(sinks) == _GROUP else 0

@@ -111,6 +111,8 @@ class Following:
         Raises:
             MillpondError: as `fetch`.
         """
+        if self._advancer.stopping:
+            raise MillpondError("POND-410", "the pond is closed")
         version = self._log.version
         current = version.definition(followed.id)
         if isinstance(current, QueryDef):

@@ -129,6 +129,7 @@ class Pond:
             self.relations_state,
             self.promises,
             self.stems,
+            self.invoker.files,
             runtime,
         )
         self.reader = ChangeReader(store, self.log)
