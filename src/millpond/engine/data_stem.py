@@ -7,15 +7,19 @@ handed in; others are built when first probed, which is what makes SteMs lazy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.engine.arrangement import Run, build
-from millpond.engine.join_keys import Axis, Coded, Mask, Numbers, coded, combined
+from millpond.engine.join_keys import Coded, Numbers, coded, combined
 from millpond.engine.join_plan import TS, ArrangementKey, Value
 from millpond.engine.scalar import ScalarEvaluator
+
+#: Query sets: a row of words for every element or tuple.
+QuerySets = npt.NDArray[np.uint64]
 
 
 class Part:
@@ -24,23 +28,29 @@ class Part:
     Args:
         table: Their columns; the timestamp under `__ts`.
         offset: The place of the first.
-        visible: Those that take part, or None for all.
-        stored: Gives a run the store has for a key, or None.
+        arrivals: Gives the arrival numbers of some rows, where what came before what matters.
+        is_old: Whether all of them came before everything that is new to the join.
+        sets: Their query sets, as rows of words; None when every element may be in any answer.
+        stored: Gives the runs the store has for a key, one a shard, or None.
     """
 
     def __init__(
         self,
         table: pa.Table,
         offset: int = 0,
-        visible: Mask | None = None,
-        stored: Callable[[ArrangementKey], Run | None] = lambda key: None,
+        arrivals: Callable[[Numbers], Numbers] = lambda rows: rows,
+        is_old: bool = False,
+        sets: QuerySets | None = None,
+        stored: Callable[[Part, ArrangementKey], list[Run] | None] = lambda part, key: None,
     ) -> None:
         self.table = table
         self.offset = offset
-        self.visible = visible
+        self.arrivals = arrivals
+        self.is_old = is_old
+        self.sets = sets
         self._stored = stored
         self._numbers: dict[Value, Coded] = {}
-        self._runs: dict[ArrangementKey, Run] = {}
+        self._runs: dict[ArrangementKey, list[Run]] = {}
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -60,13 +70,13 @@ class Part:
             found = self._numbers[value] = coded(column, value.on)
         return found
 
-    def run(self, key: ArrangementKey) -> Run:
-        """The elements that take part, sorted by the key."""
+    def runs(self, key: ArrangementKey) -> list[Run]:
+        """The elements sorted by the key: one run, or one of each shard."""
         found = self._runs.get(key)
         if found is None:
-            found = self._stored(key) if self.visible is None else None
+            found = self._stored(self, key)
             if found is None:
-                found = self.arrange(key)
+                found = [self.arrange(key)]
             self._runs[key] = found
         return found
 
@@ -76,9 +86,8 @@ class Part:
         if key.values:
             keys, absent = combined([self.numbers(v) for v in key.values])
         order = self.numbers(key.order)
-        for mask in (order.nulls, None if self.visible is None else ~self.visible):
-            if mask is not None:
-                absent = mask if absent is None else absent | mask
+        if order.nulls is not None:
+            absent = order.nulls if absent is None else absent | order.nulls
         return build(keys, np.ascontiguousarray(order.numbers), absent, shard)
 
 
@@ -93,6 +102,35 @@ class DataSteM:
     def count(self) -> int:
         return sum(len(part) for part in self.parts)
 
+    def arrivals(self, places: Numbers) -> Numbers:
+        """The arrival numbers of the elements at some places."""
+        if len(self.parts) == 1:
+            return self.parts[0].arrivals(places - self.parts[0].offset)
+        out = np.zeros(len(places), np.int64)
+        for part, mine in self.by_part(places):
+            out[mine] = part.arrivals(places[mine] - part.offset)
+        return out
+
+    def query_sets(self, places: Numbers) -> QuerySets | None:
+        """The query sets of the elements at some places; None when all are full."""
+        width = next((p.sets.shape[1] for p in self.parts if p.sets is not None), None)
+        if width is None:
+            return None
+        out = np.full((len(places), width), ~np.uint64(0), np.uint64)
+        for part, mine in self.by_part(places):
+            if part.sets is not None:
+                out[mine] = part.sets[places[mine] - part.offset]
+        return out
+
+    def by_part(self, places: Numbers) -> Iterator[tuple[Part, Numbers]]:
+        """The parts some places are in, each with which of the places."""
+        if len(self.parts) == 1:
+            yield self.parts[0], np.arange(len(places))
+            return
+        part_of = np.searchsorted(self._starts, places, side="right") - 1
+        for number in np.unique(part_of):
+            yield self.parts[int(number)], np.flatnonzero(part_of == number)
+
     def gather(self, value: Value, places: Numbers) -> Coded:
         """The value's numbers of the elements at some places."""
         if len(self.parts) == 1:
@@ -101,10 +139,7 @@ class DataSteM:
             return Coded(own.numbers[at], None if own.nulls is None else own.nulls[at])
         numbers = np.zeros(len(places), np.int64)
         nulls = np.zeros(len(places), np.bool_)
-        part_of = np.searchsorted(self._starts, places, side="right") - 1
-        for number in np.unique(part_of):
-            part = self.parts[int(number)]
-            mine = np.flatnonzero(part_of == number)
+        for part, mine in self.by_part(places):
             own = part.numbers(value)
             at = places[mine] - part.offset
             numbers[mine] = own.numbers[at]
@@ -122,6 +157,3 @@ def with_time(table: pa.Table, column: str | None) -> pa.Table:
     else:
         stamps = table[column].cast(pa.int64())
     return table.append_column(TS, stamps)
-
-
-__all__ = ["Axis", "DataSteM", "Part", "with_time"]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from millpond.engine.arrangement import Run, build
-from millpond.engine.data_stem import DataSteM
+from millpond.engine.data_stem import DataSteM, QuerySets
 from millpond.engine.eddy import Eddy, Ledger
 from millpond.engine.join_keys import Coded, Mask, Numbers, combined
 from millpond.engine.join_plan import JoinPlan, Link, Operand, Step
@@ -62,10 +62,12 @@ class Composites:
     Attributes:
         places: For each of the streams, the places of the elements in its Data SteM.
         count: How many tuples.
+        sets: Their query sets, or None when all are full.
     """
 
     places: dict[int, Numbers]
     count: int
+    sets: QuerySets | None = None
 
     def __len__(self) -> int:
         return self.count
@@ -77,7 +79,8 @@ class Composites:
 
     def take(self, chosen: Numbers | Mask) -> Composites:
         places = {leaf: own[chosen] for leaf, own in self.places.items()}
-        return Composites(places, len(next(iter(places.values()))))
+        sets = None if self.sets is None else self.sets[chosen]
+        return Composites(places, len(next(iter(places.values()))), sets)
 
 
 @dataclass(eq=False)
@@ -104,7 +107,9 @@ class SteMProbe:
     budget: Budget
     reach: Reach | None = None
     predicates: int = 1
-    #: Which parts of the SteM may be seen; by the build-before-probe rule not always all.
+    #: Elements from this arrival number on are not seen (build before probe); None: all are.
+    before: int | None = None
+    #: Which parts are probed; None: all.
     parts: Sequence[int] | None = None
     name: str = field(init=False)
 
@@ -125,24 +130,37 @@ class SteMProbe:
         chosen = range(len(stem.parts)) if self.parts is None else self.parts
         for number in chosen if len(batch) else ():
             part = stem.parts[number]
-            run = part.run(step.key)
-            found = probe(batch, low, high, run)
-            if not found.pairs:
-                continue
-            self.budget.spend(found.pairs)
-            left, right = expand(batch, found, run)
-            lefts.append(left)
-            rights.append(right if not part.offset else right + part.offset)
+            for run in part.runs(step.key):
+                found = probe(batch, low, high, run)
+                if not found.pairs:
+                    continue
+                self.budget.spend(found.pairs)
+                left, right = expand(batch, found, run)
+                lefts.append(left)
+                rights.append(right if not part.offset else right + part.offset)
         none = np.zeros(0, np.int64)
         left = np.concatenate([none, *lefts]) if len(lefts) != 1 else lefts[0]
         right = np.concatenate([none, *rights]) if len(rights) != 1 else rights[0]
         joined = morsel.take(left)
-        joined = Composites({**joined.places, self.leaf: right}, len(right))
+        joined = Composites({**joined.places, self.leaf: right}, len(right), joined.sets)
+        if self.before is not None and not all(stem.parts[n].is_old for n in chosen):
+            joined = joined.take(stem.arrivals(joined.places[self.leaf]) < self.before)
+        joined = self._with_sets(joined)
         for link in step.filters:
             joined = joined.take(self._holds(link, joined))
         if self.reach is not None and step.key.order != self.plan.time_of(self.leaf):
             joined = joined.take(self._within(joined))
         return joined
+
+    def _with_sets(self, joined: Composites) -> Composites:
+        """The tuples some query may still want: query sets are ANDed (CACQ, section 3.2)."""
+        own = self.stems[self.leaf].query_sets(joined.places[self.leaf])
+        if own is None:
+            return joined
+        sets = own if joined.sets is None else own & joined.sets
+        joined = Composites(joined.places, joined.count, sets)
+        wanted: Mask = np.asarray(sets.any(axis=1))
+        return joined if wanted.all() else joined.take(wanted)
 
     def _batch(self, morsel: Composites, step: Step) -> tuple[Run, Numbers | None, Numbers | None]:
         """What probes, sorted, with the bounds of each."""

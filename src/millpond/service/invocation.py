@@ -33,6 +33,7 @@ from millpond.service.promises import Moment, Promises
 from millpond.service.relations import Relations
 from millpond.service.results import Answer
 from millpond.service.sequencer import Sequencer
+from millpond.service.stored_join import StoredJoin
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import DATA, REJECTS, Version
 
@@ -49,6 +50,7 @@ class Prepared:
         limits: What an evaluation may use.
         name: The handle's name, or None for a query asked once.
         join: What SteMs serve of the join the query is, if it is one.
+        id: The handle's id, or None for a query asked once.
     """
 
     bound: BoundQuery
@@ -58,6 +60,7 @@ class Prepared:
     limits: Limits
     name: str | None = None
     join: JoinPlan | None = None
+    id: int | None = None
 
 
 def leaf_factors(leaf: StreamLeaf, stream: StreamDef) -> Factors | None:
@@ -127,12 +130,17 @@ class Invoker:
             instant = now if at is None else at
             slices: dict[str, pa.Table] = {}
             since: int = BEGINNING
+            views_of: list[list[LeafView]] = []
             for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
                 missing = self._missing(version, leaf, stream, instant)
                 views = self._views(version, query, number, stream, instant)
                 if missing != BEGINNING and not _is_full(views, leaf.window, instant, missing):
                     since = max(since, missing)
-                slices[leaf.table] = _slice(views, leaf, stream, instant)
+                views_of.append(views)
+            joined = self._joined(version, query, streams, views_of, instant)
+            for leaf, stream, views in zip(query.bound.streams, streams, views_of, strict=True):
+                if joined is None or leaf.table not in joined:
+                    slices[leaf.table] = _slice(views, leaf, stream, instant)
             for occurrence in query.bound.relations:
                 relation = version.find(occurrence.relation)
                 if not isinstance(relation, RelationDef):
@@ -142,7 +150,7 @@ class Invoker:
                 )
             heartbeats = [self._sequencer.heartbeat(version, s, moment) for s in streams]
             epoch = version.epoch
-            table = self._finish(query, slices)
+            table = self._finish(query, slices, joined)
         return Answer(
             table,
             instant,
@@ -165,7 +173,36 @@ class Invoker:
         touched = any(version.clock(s.id).high is not None for s in streams)
         return moment.now if touched else BEGINNING
 
-    def _finish(self, query: Prepared, slices: dict[str, pa.Table]) -> pa.Table:
+    def _joined(
+        self,
+        version: Version,
+        query: Prepared,
+        streams: Sequence[StreamDef],
+        views: Sequence[list[LeafView]],
+        at: int,
+    ) -> dict[str, pa.Table] | None:
+        """The joined slice from what is stored of the join; None: from the windows' slices."""
+        found = version.joins.core_of(query.id) if query.id is not None else None
+        if found is None or query.join is None or query.bound.join is None:
+            return None
+        core, use = found
+        if core.key != query.join.key:  # altered since the query was prepared
+            return None
+        leaves = query.bound.join.leaves
+        stored = StoredJoin(query.join, self.files, version, core, use.number, use.spans)
+        return stored.tables(
+            query.bound,
+            [views[leaf] for leaf in leaves],
+            [streams[leaf].schema.to_arrow() for leaf in leaves],
+            at,
+        )
+
+    def _finish(
+        self,
+        query: Prepared,
+        slices: dict[str, pa.Table],
+        joined: dict[str, pa.Table] | None = None,
+    ) -> pa.Table:
         bound = query.bound
         if bound.projection is not None:
             (table,) = slices.values()
@@ -177,11 +214,10 @@ class Invoker:
                 )
             columns = [table[column] for column, _ in bound.projection]
             return pa.Table.from_arrays(columns, names=[name for _, name in bound.projection])
-        sql, joined = bound.residual_sql, None
-        if query.join is not None:
+        if query.join is not None and joined is None:
             joined = joined_slices(query.join, bound, slices)
-            sql = bound.residual_sql if joined is None else bound.joined_sql
-        answer = self._residual.evaluate(sql, joined or slices, query.limits)
+        sql = bound.residual_sql if joined is None else bound.joined_sql
+        answer = self._residual.evaluate(sql, {**slices, **(joined or {})}, query.limits)
         return plain(answer.rename_columns(list(bound.output.names)))
 
     def _views(

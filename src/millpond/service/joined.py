@@ -16,7 +16,9 @@ from millpond.engine.join import TooManyPairs, join_slices
 from millpond.engine.join_keys import Numbers
 from millpond.engine.join_plan import JoinPlan, plan_join
 from millpond.errors import MillpondError
+from millpond.model.windows import Now, Period, Range, Rows, Window
 from millpond.planner.bound import BoundQuery
+from millpond.state.join_state import JoinUse
 
 #: Pairs beyond which joining is left to DuckDB, which need not hold them all at once.
 MOST_PAIRS = 16_000_000
@@ -29,6 +31,38 @@ def join_of(bound: BoundQuery, streams: Sequence[StreamDef]) -> JoinPlan | None:
     names = [stream.name for stream in streams]
     timed_by = [stream.timestamp_by for stream in streams]
     return plan_join(bound.join, bound.literals, names, timed_by)
+
+
+def span_of(window: Window) -> int | None:
+    """How long an element can be in a window: it leaves at most so many µs after its timestamp.
+
+    None for a window that elements do not leave by time alone, or whose edge stands still.
+    """
+    match window:
+        case Range(size, slide):
+            return size + (slide or 0)
+        case Now():
+            return 1
+        case Period(begin, _) if begin.instant is None:
+            return max(1 - begin.at(0), 1)
+    return None
+
+
+def use_of(
+    query_id: int, core_id: int, bound: BoundQuery, streams: Sequence[StreamDef]
+) -> JoinUse | None:
+    """How a query uses its join's core; None if its tuples cannot be stored.
+
+    What a ROWS window holds follows from later arrivals, and rejects are matched by nobody.
+    """
+    assert bound.join is not None
+    leaves = bound.join.leaves
+    windows = [bound.streams[leaf].window for leaf in leaves]
+    if any(isinstance(window, Rows) for window in windows):
+        return None
+    if any(streams[leaf].rejects_of is not None for leaf in leaves):
+        return None
+    return JoinUse(query_id, core_id, leaves, tuple(span_of(window) for window in windows))
 
 
 def joined_slices(

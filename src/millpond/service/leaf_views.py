@@ -10,15 +10,18 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from millpond.engine.arrangement import Run
 from millpond.engine.factors import Factors
 from millpond.engine.match import match
 from millpond.engine.matches import MatchReader
+from millpond.engine.pairs import PairsReader
 from millpond.engine.query_stem import StemSnapshot
 from millpond.engine.scalar import ScalarEvaluator
 from millpond.engine.user_functions import failed, is_fault
@@ -27,10 +30,12 @@ from millpond.model.sampling import sampled
 from millpond.model.schema import Schema
 from millpond.runtime.tasks import failed_slots
 from millpond.state.arrow_file import global_seq, open_arrow
+from millpond.state.join_state import ArrangementRef, PairsRef
 from millpond.state.version import MatchRef, SegmentRef, Version
 
 _OPEN_SEGMENTS = 4_096
 _OPEN_MATCHES = 16_384
+_OPEN_CACHES = 4_096
 #: Results of PARTITION BY windows a segment keeps; one is as long as it has keys.
 _KEPT = 64
 
@@ -44,7 +49,33 @@ class OpenSegment:
         self.ts: np.ndarray = table["__ts"].to_numpy()
         self.local_seq: np.ndarray = table["__seq"].to_numpy()
         self._kept: OrderedDict[tuple[Any, ...], np.ndarray] = OrderedDict()
+        self._runs: dict[str, Run] = {}
         self._lock = threading.Lock()
+
+    @cached_property
+    def _arrival(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """The arrival numbers ascending, and the rows they are of (None: in order)."""
+        numbers = global_seq(self.local_seq, self.ref.seq_runs)
+        if bool((numbers[1:] > numbers[:-1]).all()):
+            return numbers, None
+        order = np.argsort(numbers, kind="stable")
+        return numbers[order], order
+
+    def locate(self, arrivals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which of these elements are here, by their places in `arrivals`, and their rows."""
+        numbers, rows = self._arrival
+        places = np.flatnonzero((arrivals >= numbers[0]) & (arrivals <= numbers[-1]))
+        at = np.searchsorted(numbers, arrivals[places])
+        here = numbers[at] == arrivals[places]
+        places, at = places[here], at[here]
+        return places, at if rows is None else rows[at]
+
+    def arranged(self, key: str, arrange: Callable[[], Run]) -> Run:
+        """A run the store has not; kept as long as the segment is open."""
+        found = self._runs.get(key)
+        if found is None:
+            found = self._runs[key] = arrange()
+        return found
 
     def kept(self, key: tuple[Any, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
         """What was computed under that key, or is now; the last few are kept."""
@@ -68,6 +99,7 @@ class Files:
         self._store = store
         self._segments: OrderedDict[str, OpenSegment] = OrderedDict()
         self._matches: OrderedDict[str, tuple[MatchReader, frozenset[int]]] = OrderedDict()
+        self._caches: OrderedDict[str, Any] = OrderedDict()
         self._lock = threading.Lock()
 
     def segment(self, ref: SegmentRef) -> OpenSegment:
@@ -92,12 +124,31 @@ class Files:
         reader, failed = found
         return None if slot in failed else reader
 
+    def pairs(self, ref: PairsRef) -> PairsReader | None:
+        """None when the file is corrupt or missing."""
+        return self._cached(ref.path, ref.checksum, PairsReader.of)
+
+    def run(self, ref: ArrangementRef) -> Run | None:
+        """None when the file is corrupt or missing."""
+        return self._cached(ref.path, ref.checksum, Run.of_table)
+
+    def _cached(self, path: str, checksum: str, read: Callable[[pa.Table], Any]) -> Any:
+        found = self._recent(self._caches, path)
+        if found is None:
+            try:
+                found = read(open_arrow(self._store / path, checksum))
+            except MillpondError:
+                return None
+            self._remember(self._caches, path, found, _OPEN_CACHES)
+        return found
+
     def forget(self, paths: Iterable[str]) -> None:
         """Let go of files that were removed, so that the disk gets their space back."""
         with self._lock:
             for path in paths:
                 self._segments.pop(path, None)
                 self._matches.pop(path, None)
+                self._caches.pop(path, None)
 
     def _recent(self, cache: OrderedDict[str, Any], key: str) -> Any:
         with self._lock:
@@ -140,6 +191,27 @@ class LeafView:
         if self._opened is None:
             self._opened = self._files.segment(self._ref)
         return self._opened
+
+    @property
+    def segment_id(self) -> int:
+        return self._ref.id
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of its youngest element."""
+        return self._ref.epoch
+
+    @property
+    def table(self) -> pa.Table:
+        return self._segment.table
+
+    def locate(self, arrivals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """As `OpenSegment.locate`."""
+        return self._segment.locate(arrivals)
+
+    def arranged(self, key: str, arrange: Callable[[], Run]) -> Run:
+        """As `OpenSegment.arranged`."""
+        return self._segment.arranged(key, arrange)
 
     @property
     def ts(self) -> np.ndarray:

@@ -24,6 +24,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import END
 from millpond.runtime import tasks
 from millpond.runtime.protocol import Done, Job, Runtime
+from millpond.service.join_maintenance import JoinMaintenance, JoinSettings
 from millpond.service.registration import Registrar
 from millpond.service.sequencer import match_ref, segment_ref
 from millpond.service.stems import QueryStems
@@ -55,6 +56,7 @@ class Maintenance:
         registrar: Registrar,
         runtime: Runtime,
         parallelism: int = 2,
+        settings: JoinSettings | None = None,
     ) -> None:
         self._store = store
         self._log = epochs
@@ -76,6 +78,10 @@ class Maintenance:
         self._unreadable: set[int] = set()
         #: The timestamp from which derivations still need a stream.
         self.needed_since: Callable[[Version, StreamDef], int] = lambda version, stream: END
+        #: What is about joins.
+        self.joins = JoinMaintenance(
+            store, epochs, self._run, self._unreadable, self._suspend, settings
+        )
         #: Told of the files that were removed.
         self.on_collect: Callable[[list[str]], None] = lambda paths: None
         #: Told of files found corrupt or missing.
@@ -130,7 +136,13 @@ class Maintenance:
         """Do one round; False when there was nothing to do."""
         version = self._log.version
         busy = False
-        for work in (self.backfill, self._expire, self._merge):
+        for stream_id in version.streams:
+            busy |= self._guarded(self.backfill, stream_id)
+        # Before merging, while what is new lies apart from what is old.
+        for core_id in self._log.version.joins.cores:
+            busy |= self._guarded(self.joins.core, core_id)
+        self._guarded(lambda _: self.joins.tidy(), 0)
+        for work in (self._expire, self._merge):
             for stream_id in version.streams:
                 busy |= self._guarded(work, stream_id)
         self.on_collect(self._log.collect())
@@ -266,6 +278,11 @@ class Maintenance:
             shutil.rmtree(files[0].parent, ignore_errors=True)
         for item in done:
             self.suspend_failed(stream_id, item.failed)
+
+    def _suspend(self, query_id: int, reason: str) -> None:
+        query = self._log.version.queries.get(query_id)
+        if query is not None:
+            self._registrar.suspend(query, reason)
 
     def suspend_failed(self, stream_id: int, failed: dict[int, str]) -> None:
         """A predicate that cannot be evaluated suspends its queries, and no others."""

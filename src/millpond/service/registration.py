@@ -24,12 +24,14 @@ from millpond.model.time import BEGINNING
 from millpond.planner.bound import BoundQuery
 from millpond.planner.names import did_you_mean
 from millpond.planner.templates import Binder
+from millpond.runtime.join_tasks import pack_plan
 from millpond.service.invocation import Prepared, default_seed, leaf_factors, stream_of
-from millpond.service.joined import join_of
+from millpond.service.joined import join_of, use_of
 from millpond.service.options import check_options
 from millpond.service.stems import QueryStems, pack_factors, slot_key, unpack_factors
 from millpond.state.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
+from millpond.state.join_state import JoinChange, JoinCore, JoinUse
 from millpond.state.version import DATA, LeafRef, SlotRef, Version
 
 #: Queries kept ready to be invoked; another is bound again first, in about 0.2 ms.
@@ -97,6 +99,7 @@ class Registrar:
                     add=batch.definitions,
                     add_slots=batch.slots,
                     add_leaves=batch.leaves,
+                    joins=JoinChange(cores=batch.cores, uses=batch.uses),
                 )
             )
             self._stems.use(
@@ -158,7 +161,10 @@ class Registrar:
             factors.append(found)
             slots.append(slot)
             batch.leaves.append(LeafRef(definition.id, number, stream.id, DATA, slot))
-        join = join_of(bound, [stream_of(version, leaf) for leaf in bound.streams])
+        streams = [stream_of(version, leaf) for leaf in bound.streams]
+        join = join_of(bound, streams)
+        if join is not None and matched:
+            batch.join(version, definition.id, bound, join, streams)
         return _prepared(definition, bound, factors, slots, join)
 
     def unregister(self, definition: QueryDef) -> None:
@@ -223,6 +229,7 @@ class Registrar:
                     add_slots=batch.slots,
                     drop_slots=self._stems.unused_without(before),
                     add_leaves=batch.leaves,
+                    joins=JoinChange(cores=batch.cores, uses=batch.uses, drop_uses=[altered.id]),
                 )
             )
         except BaseException:
@@ -421,6 +428,32 @@ class _Batch:
         self.prepared: dict[int, Prepared] = {}
         self._fresh: dict[tuple[int, str], int] = {}
         self._next: dict[int, int] = {}
+        self.cores: list[JoinCore] = []
+        self.uses: list[JoinUse] = []
+        self._core_of: dict[str, int] = {}
+
+    def join(
+        self,
+        version: Version,
+        query_id: int,
+        bound: BoundQuery,
+        plan: JoinPlan,
+        streams: Sequence[StreamDef],
+    ) -> None:
+        """The use of the core of this join: that of an equal join, or a new one."""
+        shared = version.joins.core_of_key(plan.key)
+        core_id = shared.id if shared is not None else self._core_of.get(plan.key)
+        fresh = core_id is None
+        if core_id is None:
+            core_id = -1 - len(self.cores)
+        use = use_of(query_id, core_id, bound, streams)
+        if use is None:
+            return
+        self.uses.append(use)
+        if fresh:
+            ids = tuple(streams[leaf].id for leaf in use.leaves)
+            self.cores.append(JoinCore(0, plan.key, pack_plan(plan), ids))
+            self._core_of[plan.key] = core_id
 
     def slot(self, version: Version, stream_id: int, factors: Factors) -> int:
         """The slot of these factors: an equal predicate's, or a new one."""
@@ -453,7 +486,8 @@ def _prepared(
     sampled = any(leaf.sample is not None for leaf in bound.streams)
     if seed is None:
         seed = default_seed(bound) if sampled else 0
-    return Prepared(bound, tuple(factors), tuple(slots), seed, limits, definition.name, join)
+    name, id = definition.name, definition.id
+    return Prepared(bound, tuple(factors), tuple(slots), seed, limits, name, join, id)
 
 
 def _gone(definition: QueryDef) -> MillpondError:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from millpond.catalog.objects import Definition, FunctionDef
+from millpond.state.join_state import JoinChange
 from millpond.state.version import (
     LeafRef,
     MatchRef,
@@ -64,6 +65,7 @@ class EpochChange:
         drop_deltas: Deltas that were folded into another; all must still be there.
         replaced: Ids of segments a new segment takes the place of; all must still be there.
         expired: Ids of segments nobody needs; those not there are passed over.
+        joins: What changes of shared joins.
         inbox_done: Numbers of the inbox whose rows are in the new segments.
     """
 
@@ -86,4 +88,5 @@ class EpochChange:
     drop_deltas: Sequence[RelationDelta] = ()
     replaced: Sequence[int] = ()
     expired: Sequence[int] = ()
+    joins: JoinChange = field(default_factory=JoinChange)
     inbox_done: Sequence[int] = ()

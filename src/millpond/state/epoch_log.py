@@ -31,6 +31,7 @@ from millpond.state import arrow_file
 from millpond.state.database import Database
 from millpond.state.epoch_change import EpochChange, StaleChange
 from millpond.state.fail_points import reach
+from millpond.state.join_state import write_joins
 from millpond.state.recorded_version import read_version
 from millpond.state.schema import definition_row
 from millpond.state.settlement import Settled, settle
@@ -55,6 +56,7 @@ class EpochLog:
         counters = dict(database.read("SELECT name, next FROM counter"))
         self._next_segment: int = counters.get("segment", 1)
         self._next_match: int = counters.get("match", 1)
+        self._next_join: int = counters.get("join", 1)
         self._saved_next_id: int = counters.get("definition", 1)
         self._ids = count(self._saved_next_id)
         self._readers = threading.Lock()
@@ -106,7 +108,7 @@ class EpochLog:
             for source, batch_id in change.batches:
                 if self.committed(source, batch_id):
                     raise StaleChange(f"batch {batch_id} of {source} is committed already")
-            settled = settle(change, before, self._next_segment, self._next_match)
+            settled = settle(change, before, self._next_segment, self._next_match, self._next_join)
             after = succeed(before, settled)
             added = (*settled.add, *settled.add_functions)
             next_id = max([self._saved_next_id, *(d.id + 1 for d in added)])
@@ -129,6 +131,7 @@ class EpochLog:
         self._saved_next_id = next_id
         self._next_segment = max([self._next_segment, *(s.id + 1 for s in settled.segments)])
         self._next_match = max([self._next_match, *(m.id + 1 for m in settled.matches)])
+        self._next_join = max(self._next_join, settled.joins.next_id)
         self._batches.update(sorted(settled.batches))
         with self._readers:
             self._version = after
@@ -238,6 +241,7 @@ class EpochLog:
                 for d in change.add_deltas
             ],
         )
+        write_joins(connection, change.joins)
         many(
             "UPDATE inbox SET done = 1 WHERE number = ?",
             [(number,) for number in change.inbox_done],
@@ -247,6 +251,8 @@ class EpochLog:
             counters.append(("segment", change.segments[-1].id + 1))
         if change.matches:
             counters.append(("match", change.matches[-1].id + 1))
+        if change.joins.next_id > self._next_join:
+            counters.append(("join", change.joins.next_id))
         if next_id > self._saved_next_id:
             counters.append(("definition", next_id))
         many("INSERT OR REPLACE INTO counter VALUES (?, ?)", counters)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.state.bucket_map import BucketMap
 from millpond.state.database import Database
+from millpond.state.join_state import read_joins
 from millpond.state.schema import definition_of
 from millpond.state.version import (
     DATA,
@@ -68,6 +69,7 @@ def read_version(database: Database) -> Version:
                 {id: tuple(own) for id, own in leaves.items()}
             ),
             functions=MappingProxyType(functions),
+            joins=read_joins(database),
         )
 
 

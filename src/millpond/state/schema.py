@@ -68,6 +68,22 @@ CREATE TABLE relation_delta (
   path TEXT PRIMARY KEY, relation_id INTEGER NOT NULL, epoch INTEGER NOT NULL,
   checksum TEXT NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE join_core (          -- what joins share: a cache, like matches
+  id INTEGER PRIMARY KEY, key TEXT NOT NULL, plan BLOB NOT NULL, body TEXT NOT NULL
+);
+CREATE TABLE join_use (
+  query_id INTEGER PRIMARY KEY, core_id INTEGER NOT NULL, leaves TEXT NOT NULL,
+  spans TEXT NOT NULL, number INTEGER NOT NULL
+);
+CREATE TABLE pairs (
+  id INTEGER PRIMARY KEY, core_id INTEGER NOT NULL, low INTEGER NOT NULL, upto INTEGER NOT NULL,
+  level INTEGER NOT NULL, path TEXT NOT NULL, pairs INTEGER NOT NULL, min_oldest INTEGER NOT NULL,
+  max_oldest INTEGER NOT NULL, checksum TEXT NOT NULL, bytes INTEGER NOT NULL
+);
+CREATE TABLE arrangement (
+  segment_id INTEGER NOT NULL, key TEXT NOT NULL, shard INTEGER NOT NULL, shards INTEGER NOT NULL,
+  path TEXT PRIMARY KEY, rows INTEGER NOT NULL, checksum TEXT NOT NULL, bytes INTEGER NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE inbox (              -- a row is an acknowledgement
   number INTEGER PRIMARY KEY, stream_id INTEGER NOT NULL, rows INTEGER NOT NULL, high INTEGER,
   heartbeat INTEGER NOT NULL, arrived_at INTEGER NOT NULL, idempotency_key TEXT, fingerprint TEXT,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.state.epoch_change import EpochChange, StaleChange
+from millpond.state.join_state import SettledJoins, StaleJoin, settle_joins
 from millpond.state.version import (
     LeafRef,
     MatchRef,
@@ -48,13 +49,16 @@ class Settled:
     drop_leaves: frozenset[int]
     add_deltas: tuple[RelationDelta, ...]
     drop_deltas: tuple[RelationDelta, ...]
+    joins: SettledJoins
     inbox_done: tuple[int, ...]
     #: Paths the new version does not refer to: dropped by this epoch, or left out of it.
     unreferenced: tuple[str, ...]
 
 
-def settle(change: EpochChange, version: Version, next_segment: int, next_match: int) -> Settled:
-    """The change as the epoch after `version`, new segments and matches numbered from there on.
+def settle(
+    change: EpochChange, version: Version, next_segment: int, next_match: int, next_join: int = 1
+) -> Settled:
+    """The change as the epoch after `version`; what is new is numbered from there on.
 
     Raises:
         StaleChange: the change no longer fits the version.
@@ -89,6 +93,17 @@ def settle(change: EpochChange, version: Version, next_segment: int, next_match:
         if names.has_relation(delta.relation_id)
     )
     drop_deltas = tuple(_leaving_deltas(change, version, drop))
+    try:
+        joins = settle_joins(
+            change.joins,
+            version.joins,
+            next_join,
+            [d.id for d in drop if isinstance(d, QueryDef)],
+            gone,
+            version.segments_by_id,
+        )
+    except StaleJoin as error:
+        raise StaleChange(str(error)) from error
     return Settled(
         epoch=epoch,
         kind=change.kind,
@@ -109,8 +124,10 @@ def settle(change: EpochChange, version: Version, next_segment: int, next_match:
         drop_leaves=frozenset(change.drop_leaves) | {d.id for d in drop if isinstance(d, QueryDef)},
         add_deltas=deltas,
         drop_deltas=drop_deltas,
+        joins=joins,
         inbox_done=tuple(change.inbox_done),
         unreferenced=(
+            *joins.unreferenced,
             *(s.path for i, s in enumerate(change.segments) if i not in segments),
             *({m.path for m in change.matches} - {m.path for m in matches}),
             *({d.path for d in change.add_deltas} - {d.path for d in deltas}),

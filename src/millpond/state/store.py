@@ -5,6 +5,7 @@
     pond.db       definitions, clocks, the epoch log, the inbox's lines (SQLite)
     segments/     elements          matches/    which element matches which slots
     rejects/      rejected rows     relations/  relation deltas
+    runs/         the SteMs' runs   pairs/      what joins find
     inbox/        pushed rows       stems/      Query SteM snapshots (a cache, emptied on opening)
     checkpoints/  the streaming queries' own; nothing here looks into it
 
@@ -30,7 +31,7 @@ from millpond.state.inbox import Inbox
 _FORMAT = "millpond store 1\n"
 
 #: The directories of files that epochs refer to.
-REFERENCED = ("segments", "matches", "rejects", "relations")
+REFERENCED = ("segments", "matches", "rejects", "relations", "runs", "pairs")
 _DIRECTORIES = (*REFERENCED, "stems", "inbox", "checkpoints")
 
 
@@ -39,7 +40,7 @@ def new_path(directory: str | Path, kind: str) -> Path:
 
     Args:
         directory: The store's.
-        kind: 'segments', 'matches', 'rejects', 'relations' or 'stems'.
+        kind: 'segments', 'matches', 'rejects', 'relations', 'runs', 'pairs' or 'stems'.
     """
     assert kind in _DIRECTORIES, kind
     return Path(directory) / kind / f"{uuid.uuid4().hex}.arrow"

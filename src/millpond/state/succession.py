@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.state.bucket_map import BucketMap
+from millpond.state.join_state import succeed_joins
 from millpond.state.settlement import Settled
 from millpond.state.version import (
     DATA,
@@ -63,6 +64,7 @@ def succeed(version: Version, change: Settled) -> Version:
         deltas=_deltas(version, change),
         leaves_of=version.leaves_of.changed(change.leaves, drop=change.drop_leaves),
         functions=_functions(version, change),
+        joins=succeed_joins(version.joins, change.joins),
     )
 
 

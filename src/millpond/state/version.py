@@ -20,6 +20,7 @@ from types import MappingProxyType
 from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.model.time import BEGINNING
 from millpond.state.bucket_map import BucketMap
+from millpond.state.join_state import Joins
 
 #: The two kinds of segments of a stream: its elements, and the rows it rejected.
 DATA, REJECTS = "data", "rejects"
@@ -182,6 +183,7 @@ class Version:
     leaves_of: BucketMap[int, tuple[LeafRef, ...]] = field(default_factory=BucketMap)
     #: User-defined functions by their names.
     functions: Mapping[str, FunctionDef] = field(default_factory=lambda: MappingProxyType({}))
+    joins: Joins = field(default_factory=Joins)
 
     def definition(self, id: int) -> Definition | None:
         """The stream, relation or query of that id."""
@@ -272,4 +274,5 @@ class Version:
             found.update((match.path, match.bytes) for match in refs)
         for deltas in self.deltas.values():
             found.update((delta.path, delta.bytes) for delta in deltas)
+        found.update(self.joins.paths())
         return found

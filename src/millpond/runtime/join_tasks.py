@@ -1,0 +1,460 @@
+"""What a worker does for joins: arrange segments, probe what is new, fold files of pairs.
+
+As all tasks they are functions of the files they are given, write files nobody sees before the
+driver commits them, and can be run again anywhere.
+
+A probe job is for one shard of one core. For every stream in turn the elements that are new there
+set out as composites of one, and probe the SteMs of the others; of the streams before it in the
+order of FROM they see everything, of those after it only what is not new. So of all tuples with a
+new constituent each is found once, by the last of its streams (CACQ, section 3.3.1: build before
+probe, by sequence number).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.engine.arrangement import Run, shard_range
+from millpond.engine.data_stem import DataSteM, Part, QuerySets
+from millpond.engine.eddy import Eddy, Ledger
+from millpond.engine.join import MORSEL, Budget, Composites, Reach, SteMProbe, TooManyPairs
+from millpond.engine.join_keys import Mask, Numbers, combined
+from millpond.engine.join_plan import ArrangementKey, JoinPlan
+from millpond.engine.matches import MatchReader
+from millpond.engine.pairs import PairsReader, to_table
+from millpond.engine.routing import Account, policy
+from millpond.errors import MillpondError
+from millpond.runtime.tasks import failed_slots
+from millpond.state.arrow_file import FileMeta, global_seq, open_arrow, write_arrow
+from millpond.state.store import new_path
+
+#: Tuples after which a file of pairs is written.
+_FILE_PAIRS = 8_000_000
+#: Uses beyond which tuples are not told apart by their query sets while joining.
+MOST_SETS = 256
+
+
+@dataclass(frozen=True)
+class SegmentPart:
+    """A segment a join reads: its file, how its rows are numbered, and what is stored of it.
+
+    `runs` are (key, shard, shards, path, checksum), `matches` (low, upto, path, checksum).
+    `is_old` says that all its elements came before the core's position.
+    """
+
+    segment_id: int
+    path: str
+    checksum: str
+    seq_runs: tuple[tuple[int, int], ...]
+    min_ts: int
+    max_ts: int
+    is_old: bool = False
+    runs: tuple[tuple[str, int, int, str, str], ...] = ()
+    matches: tuple[tuple[int, int, str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class ProbeJob:
+    """Find the tuples with a new constituent, in one shard.
+
+    Attributes:
+        store: The store's directory.
+        core_id: The core.
+        plan: Its join.
+        shard: Which shard, of `shards`.
+        shards: How many there are.
+        leaves: For each stream its segments.
+        old: For each stream the arrival number from which on elements are new.
+        limit: For each stream the arrival number from which on elements are left out.
+        uses: For each use its number and its slot on each stream (None: everything matches).
+        spans: The reach of the largest windows.
+        most: Pairs the job may find.
+        policy: The routing policy's name.
+        accounts: What is known of the modules.
+    """
+
+    store: str
+    core_id: int
+    plan: JoinPlan
+    shard: int
+    shards: int
+    leaves: tuple[tuple[SegmentPart, ...], ...]
+    old: tuple[int, ...]
+    limit: tuple[int, ...]
+    uses: tuple[tuple[int, tuple[int | None, ...]], ...]
+    spans: tuple[int | None, ...]
+    most: int
+    policy: str = "ticket"
+    accounts: dict[str, Account] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BuiltRun:
+    """A run that was written."""
+
+    segment_id: int
+    key: str
+    shard: int
+    shards: int
+    file: FileMeta
+
+
+@dataclass(frozen=True)
+class BuiltPairs:
+    """A file of pairs that was written."""
+
+    file: FileMeta
+    min_oldest: int
+    max_oldest: int
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What a probe job found.
+
+    Attributes:
+        core_id: The core.
+        pairs: The files.
+        runs: Runs that were lacking.
+        accounts: What the eddy learnt.
+        visits: Tuples × modules visited.
+        routed: Tuples that set out.
+        exploded: The uses whose own join has more pairs than a job may find, and how many at
+            least; then there are no files.
+    """
+
+    core_id: int
+    pairs: tuple[BuiltPairs, ...] = ()
+    runs: tuple[BuiltRun, ...] = ()
+    accounts: dict[str, Account] = field(default_factory=dict)
+    visits: int = 0
+    routed: int = 0
+    exploded: dict[int, int] = field(default_factory=dict)
+
+
+def probe(job: ProbeJob) -> Probed:
+    """Run a probe job."""
+    work = _Work(job)
+    try:
+        written = list(work.files(job.uses))
+    except TooManyPairs as error:
+        return Probed(job.core_id, runs=tuple(work.built), exploded=work.blame(error))
+    return Probed(
+        job.core_id,
+        tuple(written),
+        tuple(work.built),
+        work.ledger.accounts,
+        work.ledger.visits,
+        work.ledger.routed,
+    )
+
+
+class _Work:
+    """One probe job while it runs."""
+
+    def __init__(self, job: ProbeJob) -> None:
+        self.job = job
+        self.plan = job.plan
+        self.built: list[BuiltRun] = []
+        #: With two streams a shard's tuples meet their own shard of the SteMs alone.
+        self.sharded = job.shards > 1 and len(job.leaves) == 2
+        self.ledger = Ledger()
+        for name, account in job.accounts.items():
+            self.ledger.accounts[name] = account
+
+    def files(self, uses: Sequence[tuple[int, tuple[int | None, ...]]]) -> Iterator[BuiltPairs]:
+        """Join and write."""
+        waiting: list[tuple[list[Numbers], Numbers]] = []
+        count = 0
+        for stems, found in self.tuples(uses):
+            places = [found.places[leaf] for leaf in range(len(stems))]
+            arrivals = [s.arrivals(p) for s, p in zip(stems, places, strict=True)]
+            waiting.append((arrivals, _oldest(self.plan, stems, places)))
+            count += len(found)
+            if count >= _FILE_PAIRS:
+                yield self._write(waiting)
+                waiting, count = [], 0
+        if count:
+            yield self._write(waiting)
+
+    def blame(self, error: TooManyPairs) -> dict[int, int]:
+        """The uses that would find too many by themselves; if none would, all of them."""
+        blamed = {}
+        for use in self.job.uses if len(self.job.uses) > 1 else ():
+            try:
+                for _ in self.tuples([use]):
+                    pass
+            except TooManyPairs as own:
+                blamed[use[0]] = own.pairs
+        return blamed or {use[0]: error.pairs for use in self.job.uses}
+
+    def _write(self, waiting: list[tuple[list[Numbers], Numbers]]) -> BuiltPairs:
+        arrivals = [
+            np.concatenate([a[leaf] for a, _ in waiting]) for leaf in range(len(self.job.leaves))
+        ]
+        return write_pairs(self.job.store, arrivals, np.concatenate([o for _, o in waiting]))
+
+    def tuples(
+        self, uses: Sequence[tuple[int, tuple[int | None, ...]]]
+    ) -> Iterator[tuple[list[DataSteM], Composites]]:
+        """The joined tuples, morsel by morsel."""
+        job = self.job
+        stems = [self._stem(leaf, [slots[leaf] for _, slots in uses]) for leaf in self.leaves]
+        budget = Budget(job.most)
+        reach = Reach(job.spans)
+        for start in self.leaves:
+            modules = []
+            for leaf in self.leaves:
+                if leaf != start:
+                    before = job.limit[leaf] if leaf < start else job.old[leaf]
+                    chosen = self._seen(stems[leaf], stems[start], start, leaf)
+                    modules.append(
+                        SteMProbe(self.plan, leaf, stems, budget, reach, len(uses), before, chosen)
+                    )
+            eddy: Eddy[Composites] = Eddy(policy(job.policy, job.shard), self.ledger)
+            for found in eddy.route(self._new(stems, start), modules):
+                yield stems, found
+
+    @property
+    def leaves(self) -> range:
+        return range(len(self.job.leaves))
+
+    def _stem(self, leaf: int, slots: list[int | None]) -> DataSteM:
+        parts: list[Part] = []
+        offset = 0
+        for own in self.job.leaves[leaf]:
+            table = open_arrow(Path(self.job.store) / own.path, own.checksum)
+            sets = query_sets(self.job.store, own, table.num_rows, slots)
+            parts.append(
+                Part(table, offset, _Numbered(table, own), own.is_old, sets, _Stored(self, own))
+            )
+            offset += table.num_rows
+        return DataSteM(parts)
+
+    def _seen(self, stem: DataSteM, starting: DataSteM, start: int, leaf: int) -> list[int]:
+        """The parts that are near enough in time to what sets out."""
+        fresh = [
+            own
+            for part, own in zip(starting.parts, self.job.leaves[start], strict=True)
+            if not part.is_old
+        ]
+        if not fresh:
+            return []
+        # An element is joined with later ones for its own span, with earlier ones for theirs.
+        behind, ahead = self.job.spans[leaf], self.job.spans[start]
+        low = None if behind is None else min(own.min_ts for own in fresh) - behind
+        high = None if ahead is None else max(own.max_ts for own in fresh) + ahead
+        return [
+            number
+            for number, own in enumerate(self.job.leaves[leaf])
+            if (low is None or own.max_ts > low) and (high is None or own.min_ts < high)
+        ]
+
+    def _fresh(self, part: Part, leaf: int) -> Numbers:
+        """The rows of a part that are new and may be in an answer."""
+        if part.is_old:
+            return np.zeros(0, np.int64)
+        arrival = part.arrivals(np.arange(len(part)))
+        fresh: Mask = (arrival >= self.job.old[leaf]) & (arrival < self.job.limit[leaf])
+        if part.sets is not None:
+            fresh &= part.sets.any(axis=1)
+        return np.flatnonzero(fresh)
+
+    def _new(self, stems: list[DataSteM], leaf: int) -> Iterator[Composites]:
+        """What sets out: the new elements of a stream, in this shard."""
+        stem = stems[leaf]
+        for part in stem.parts:
+            rows = self._fresh(part, leaf)
+            if self.job.shards > 1 and len(rows):
+                rows = rows[self._own(part, leaf, rows)]
+            for first in range(0, len(rows), MORSEL):
+                chosen = rows[first : first + MORSEL]
+                sets = None if part.sets is None else part.sets[chosen]
+                yield Composites({leaf: chosen + part.offset}, len(chosen), sets)
+
+    def _own(self, part: Part, leaf: int, rows: Numbers) -> Mask:
+        """Which rows are this shard's: by the key they first probe with, or in turn."""
+        job = self.job
+        steps = [self.plan.step(frozenset([leaf]), other) for other in self.leaves if other != leaf]
+        step = next(s for s in steps if s is not None)
+        if not step.probes:
+            in_turn: Mask = rows % job.shards == job.shard
+            return in_turn
+        keys, _ = combined([part.numbers(o.value) for o in step.probes])
+        low, high = shard_range(job.shard, job.shards)
+        own: Mask = (keys[rows] >= np.uint64(low)) & (keys[rows] <= np.uint64(high))
+        return own
+
+
+class _Numbered:
+    """Gives the arrival numbers of a segment's rows."""
+
+    def __init__(self, table: pa.Table, segment: SegmentPart) -> None:
+        self._table = table
+        self._runs = segment.seq_runs
+
+    def __call__(self, rows: Numbers) -> Numbers:
+        local: Numbers = self._table["__seq"].to_numpy()
+        return global_seq(local[rows], self._runs)
+
+
+class _Stored:
+    """Gives a part's runs: those of the store, or new ones that are written for the next time."""
+
+    def __init__(self, work: _Work, segment: SegmentPart) -> None:
+        self._work = work
+        self._segment = segment
+
+    def __call__(self, part: Part, key: ArrangementKey) -> list[Run]:
+        job = self._work.job
+        shards = job.shards if key.values else 1
+        chosen = [job.shard] if self._work.sharded and key.values else range(shards)
+        return [self._run(part, key, shard, shards) for shard in chosen]
+
+    def _run(self, part: Part, key: ArrangementKey, shard: int, shards: int) -> Run:
+        job = self._work.job
+        for name, number, of, path, checksum in self._segment.runs:
+            if (name, number, of) == (key.text, shard, shards):
+                try:
+                    return Run.of_table(open_arrow(Path(job.store) / path, checksum))
+                except MillpondError:
+                    break  # a cache like all of them: it is made again
+        run = part.arrange(key, (shard, shards))
+        # Of jobs that would all write the same run, one does.
+        if shards > 1 and not self._work.sharded and shard != job.shard:
+            return run
+        if shards == 1 and job.shard != 0:
+            return run
+        file = write_run(job.store, run)
+        self._work.built.append(BuiltRun(self._segment.segment_id, key.text, shard, shards, file))
+        return run
+
+
+def write_run(store: str, run: Run) -> FileMeta:
+    """Write a run; as all caches it need not survive a loss of power."""
+    return write_arrow(new_path(store, "runs"), run.to_table(), sync=False, whole=False)
+
+
+def write_pairs(store: str, arrivals: Sequence[Numbers], oldest: Numbers) -> BuiltPairs:
+    """Write joined tuples."""
+    table = to_table(arrivals, oldest)
+    file = write_arrow(new_path(store, "pairs"), table, sync=False, whole=False)
+    return BuiltPairs(file, int(oldest.min()), int(oldest.max()))
+
+
+def query_sets(
+    store: str, part: SegmentPart, rows: int, slots: Sequence[int | None]
+) -> QuerySets | None:
+    """A bit for each use and element: whether the element matches the use's predicate.
+
+    What is not known passes: query sets only save work here, for every tuple is looked at again
+    when it is read.
+    """
+    if len(slots) > MOST_SETS or None in slots:
+        return None
+    key = (part.path, tuple(slots), part.matches)
+    found = _kept_sets.get(key)
+    if found is None:
+        found = _kept_sets[key] = _query_sets(store, part, rows, slots)
+        while sum(kept.nbytes for kept in _kept_sets.values()) > _KEPT_BYTES:
+            _kept_sets.popitem(last=False)
+    else:
+        _kept_sets.move_to_end(key)
+    return found
+
+
+#: The query sets this process made, the least recently used dropped first. A job runs alone in it.
+_kept_sets: OrderedDict[tuple[Any, ...], QuerySets] = OrderedDict()
+_KEPT_BYTES = 256 << 20
+
+
+def _query_sets(store: str, part: SegmentPart, rows: int, slots: Sequence[int | None]) -> QuerySets:
+    sets = np.zeros((rows, -(-len(slots) // 64)), np.uint64)
+    readers: dict[str, tuple[MatchReader, frozenset[int]] | None] = {}
+    for number, slot in enumerate(slots):
+        assert slot is not None
+        word, bit = number // 64, np.uint64(1) << np.uint64(number % 64)
+        found = _matching(store, part, rows, slot, readers)
+        if found is None:
+            sets[:, word] |= bit
+        else:
+            sets[found, word] |= bit
+    return sets
+
+
+def _matching(
+    store: str,
+    part: SegmentPart,
+    rows: int,
+    slot: int,
+    readers: dict[str, tuple[MatchReader, frozenset[int]] | None],
+) -> Numbers | None:
+    for low, upto, path, checksum in part.matches:
+        if not low <= slot < upto:
+            continue
+        if path not in readers:
+            try:
+                table = open_arrow(Path(store) / path, checksum)
+                readers[path] = MatchReader(table), failed_slots(table)
+            except MillpondError:
+                readers[path] = None
+        reader = readers[path]
+        if reader is not None and slot not in reader[1]:
+            return reader[0].rows(slot, 0, rows)
+    return None
+
+
+def _oldest(plan: JoinPlan, stems: list[DataSteM], places: list[Numbers]) -> Numbers:
+    stamps = [
+        stem.gather(plan.time_of(leaf), own).numbers
+        for leaf, (stem, own) in enumerate(zip(stems, places, strict=True))
+    ]
+    oldest = stamps[0]
+    for own in stamps[1:]:
+        oldest = np.minimum(oldest, own)
+    return oldest
+
+
+@dataclass(frozen=True)
+class FoldPairsJob:
+    """Make one file of some files of pairs `(path, checksum)` of one core."""
+
+    store: str
+    files: tuple[tuple[str, str], ...]
+
+
+def fold_pairs(job: FoldPairsJob) -> BuiltPairs:
+    """Fold files; the zones are laid anew.
+
+    Of a tuple only its old zone is known, so it is laid by the last instant of that: read from an
+    instant on, it is left out only if its oldest constituent certainly is older.
+    """
+    readers = [
+        PairsReader.of(open_arrow(Path(job.store) / path, checksum)) for path, checksum in job.files
+    ]
+    every = [reader.after(int(reader.edges[0])) for reader in readers]
+    arrivals = [np.concatenate(columns) for columns in zip(*every, strict=True)]
+    oldest = np.concatenate(
+        [np.repeat(reader.edges[1:] - 1, np.diff(reader.starts)) for reader in readers]
+    )
+    written = write_pairs(job.store, arrivals, oldest)
+    newest = max(int(reader.edges[-1]) for reader in readers)
+    return BuiltPairs(written.file, written.min_oldest, newest)
+
+
+def pack_plan(plan: JoinPlan) -> bytes:
+    """A plan as the catalog keeps it."""
+    return pickle.dumps((plan.streams, plan.timed_by, plan.links), protocol=5)
+
+
+def unpack_plan(data: bytes) -> JoinPlan:
+    """The inverse of `pack_plan`; the catalog is trusted like the code."""
+    return JoinPlan(*pickle.loads(data))

@@ -1,0 +1,437 @@
+"""Keeping shared joins: SteMs are built and probed behind everyone's back, as epochs come.
+
+A core is brought up to date in rounds: new uses probe what was covered before them (new queries
+probe old data), then everything that arrived since probes and is probed (new data probes old
+data, and what is new of the other streams). Each round is one job a shard and one commit, so a
+reader sees all of it or none, and what is lacking is joined at invocation.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+
+from millpond.engine.eddy import Ledger
+from millpond.engine.join_plan import ArrangementKey, JoinPlan
+from millpond.model.time import BEGINNING
+from millpond.runtime import join_tasks
+from millpond.runtime.join_tasks import Probed, ProbeJob, SegmentPart, unpack_plan
+from millpond.service.sequencer import relative
+from millpond.state.arrow_file import FileMeta
+from millpond.state.epoch_change import EpochChange, StaleChange
+from millpond.state.epoch_log import EpochLog
+from millpond.state.join_state import ArrangementRef, JoinChange, JoinCore, JoinUse, PairsRef
+from millpond.state.version import SegmentRef, Version
+
+log = logging.getLogger("millpond.joins")
+
+#: Files of one level and one range of uses from which on they are folded.
+_MOST_FILES = 8
+#: Pairs beyond which a file is not folded further.
+_LARGE = 16_000_000
+
+
+@dataclass(frozen=True)
+class JoinSettings:
+    """How joins are run; none of it changes an answer.
+
+    Attributes:
+        shards: Tasks a core is probed by; its SteMs' runs are partitioned by the key's hash.
+        routing: The eddy's policy.
+        max_pairs: Pairs one task may find in one batch; a query whose own join finds more is
+            suspended.
+    """
+
+    shards: int = 2
+    routing: str = "ticket"
+    max_pairs: int = 50_000_000
+
+
+@dataclass(frozen=True)
+class _Round:
+    """What is to be looked for: uses in [low, upto), elements from `old` on, up to `limit`."""
+
+    low: int
+    upto: int
+    old: tuple[int, ...]
+    limit: tuple[int, ...]
+    epoch: int
+    since: int
+    spans: tuple[int | None, ...]
+    uses: tuple[JoinUse, ...]
+
+
+class JoinMaintenance:
+    """The part of maintenance that is about joins; for use by its one thread.
+
+    Args:
+        store: The store's directory.
+        epochs: Its epoch log.
+        run: Runs tasks; empty where a segment was to blame.
+        unreadable: Ids of segments found corrupt.
+        suspend: Suspends a query, by its id, with a reason.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        epochs: EpochLog,
+        run: Callable[..., list],
+        unreadable: set[int],
+        suspend: Callable[[int, str], None],
+        settings: JoinSettings | None = None,
+    ) -> None:
+        self._store = store
+        self._log = epochs
+        self._run = run
+        self._unreadable = unreadable
+        self._suspend = suspend
+        self.settings = settings or JoinSettings()
+        #: What the eddies learnt, by core.
+        self.ledgers: dict[int, Ledger] = {}
+        self._plans: dict[int, JoinPlan] = {}
+        self._tidied: object = None
+
+    def plan(self, core: JoinCore) -> JoinPlan:
+        """A core's plan."""
+        found = self._plans.get(core.id)
+        if found is None:
+            found = self._plans[core.id] = unpack_plan(core.plan)
+        return found
+
+    def core(self, core_id: int) -> bool:
+        """Bring one core a round further; False when there was nothing to do."""
+        with self._log.pin() as version:
+            core = version.joins.cores.get(core_id)
+            if core is None:
+                return False
+            streams = [version.segments(id) for id in core.stream_ids]
+            if any(s.id in self._unreadable for segments in streams for s in segments):
+                return False  # what it holds cannot be known, and invocation says so
+            due = self._due(version, core)
+            if due is None:
+                return self._expire(version, core) or self._fold(version, core)
+            probed: list[Probed] = []
+            if due.uses and all(streams):
+                jobs = self._jobs(version, core, due)
+                probed = self._run(join_tasks.probe, jobs, {s for own in streams for s in own})
+                if len(probed) != len(jobs):
+                    return True
+        self._learn(core_id, probed)
+        exploded: dict[int, int] = {}
+        for item in probed:
+            exploded.update(item.exploded)
+        if exploded:
+            self._discard(file.file for item in probed for file in item.pairs)
+            self._explode(due, exploded)
+            return True
+        with suppress(StaleChange):  # queries came or went meanwhile
+            self._commit(core, due, probed)
+        return True
+
+    def _due(self, version: Version, core: JoinCore) -> _Round | None:
+        positions = tuple(version.clock(id).next_seq for id in core.stream_ids)
+        if core.upto < core.next_use:
+            low, upto = core.upto, core.next_use
+            first = not core.upto
+            old = (0,) * len(positions)
+            limit, epoch = (positions, version.epoch) if first else (core.covered, core.epoch)
+        elif positions != core.covered:
+            low, upto, old, limit, epoch = 0, core.upto, core.covered, positions, version.epoch
+        else:
+            return None
+        members = version.joins.users(core.id)
+        uses = tuple(
+            use
+            for number, query_id in members.items()
+            if low <= number < upto and (use := version.joins.uses.get(query_id)) is not None
+        )
+        spans = tuple(
+            None if None in own else max(s for s in own if s is not None)
+            for own in zip(*(use.spans for use in uses), strict=True)
+        )
+        since = min((self._needed(version, core, use) for use in uses), default=BEGINNING)
+        return _Round(low, upto, old, limit, epoch, since, spans, uses)
+
+    def _needed(self, version: Version, core: JoinCore, use: JoinUse) -> int:
+        """From which instant on a use needs pairs to be answered as of now."""
+        instant: int | None = None
+        for stream_id, span in zip(core.stream_ids, use.spans, strict=True):
+            high = version.clock(stream_id).high
+            if span is None or high is None:
+                return BEGINNING
+            instant = high - span if instant is None else min(instant, high - span)
+        return BEGINNING if instant is None else max(instant, BEGINNING)
+
+    def _jobs(self, version: Version, core: JoinCore, due: _Round) -> list[ProbeJob]:
+        uses = tuple((use.number, self._slots(version, core, use)) for use in due.uses)
+        leaves = tuple(
+            tuple(self._part(version, core, s, due) for s in segments)
+            for segments in self._near(version, core, due)
+        )
+        ledger = self.ledgers.get(core.id, Ledger())
+        settings = self.settings
+        return [
+            ProbeJob(
+                str(self._store),
+                core.id,
+                self.plan(core),
+                shard,
+                settings.shards,
+                leaves,
+                due.old,
+                due.limit,
+                uses,
+                due.spans,
+                settings.max_pairs,
+                settings.routing,
+                ledger.accounts,
+            )
+            for shard in range(settings.shards)
+        ]
+
+    def _near(self, version: Version, core: JoinCore, due: _Round) -> list[list[SegmentRef]]:
+        """For each stream the segments that can have a part in what is looked for."""
+        every = [version.segments(id) for id in core.stream_ids]
+        if not any(due.old):
+            return [[s for s in own if s.max_ts >= due.since] for own in every]
+        fresh = [[s for s in own if s.epoch > core.epoch] for own in every]
+        near = []
+        for leaf, own in enumerate(every):
+            kept = []
+            for segment in own:
+                wanted = segment.epoch > core.epoch
+                for start, starting in enumerate(fresh):
+                    if wanted or start == leaf or not starting:
+                        continue
+                    behind, ahead = due.spans[leaf], due.spans[start]
+                    first, last = starting[0].min_ts, max(s.max_ts for s in starting)
+                    wanted = (behind is None or segment.max_ts > first - behind) and (
+                        ahead is None or segment.min_ts < last + ahead
+                    )
+                if wanted or len(every) > 2:
+                    kept.append(segment)
+            near.append(kept)
+        return near
+
+    def _part(
+        self, version: Version, core: JoinCore, segment: SegmentRef, due: _Round
+    ) -> SegmentPart:
+        return SegmentPart(
+            segment.id,
+            segment.path,
+            segment.checksum,
+            segment.seq_runs,
+            segment.min_ts,
+            segment.max_ts,
+            bool(any(due.old)) and segment.epoch <= core.epoch,
+            tuple(
+                (run.key, run.shard, run.shards, run.path, run.checksum)
+                for run in version.joins.runs(segment.id)
+            ),
+            tuple((m.low, m.upto, m.path, m.checksum) for m in version.matches(segment.id)),
+        )
+
+    @staticmethod
+    def _slots(version: Version, core: JoinCore, use: JoinUse) -> tuple[int | None, ...]:
+        slots = [leaf.slot for leaf in version.leaves(use.query_id)]
+        return tuple(slots[leaf] for leaf in use.leaves)
+
+    def _learn(self, core_id: int, probed: Iterable[Probed]) -> None:
+        ledger = self.ledgers.setdefault(core_id, Ledger())
+        for item in probed:
+            for name, account in item.accounts.items():
+                ledger.accounts[name] = account
+            ledger.visits += item.visits
+            ledger.routed += item.routed
+
+    def _explode(self, due: _Round, exploded: dict[int, int]) -> None:
+        for use in due.uses:
+            if use.number in exploded:
+                self._suspend(
+                    use.query_id,
+                    f"Its join found {exploded[use.number]:,} pairs in one batch, and at most "
+                    f"{self.settings.max_pairs:,} are allowed: narrow its windows or its factors.",
+                )
+
+    def _commit(self, core: JoinCore, due: _Round, probed: Sequence[Probed]) -> None:
+        pairs = [
+            PairsRef(
+                0,
+                core.id,
+                due.low,
+                due.upto,
+                0,
+                relative(found.file.path),
+                found.file.rows,
+                found.min_oldest,
+                found.max_oldest,
+                found.file.checksum,
+                found.file.bytes,
+            )
+            for item in probed
+            for found in item.pairs
+        ]
+        runs = {
+            (run.segment_id, run.key, run.shard): ArrangementRef(
+                run.segment_id,
+                run.key,
+                run.shard,
+                run.shards,
+                relative(run.file.path),
+                run.file.rows,
+                run.file.checksum,
+                run.file.bytes,
+            )
+            for item in probed
+            for run in item.runs
+        }
+
+        def change(now: Version) -> EpochChange:
+            current = now.joins.cores.get(core.id)
+            if current is None or replace(current, next_use=core.next_use) != core:
+                raise StaleChange(f"join {core.id} is not what it was")
+            since = core.since
+            if due.upto > core.upto and (not since or since[-1][1] != due.since):
+                since = (*since, (due.low, due.since))
+            after = replace(
+                current,
+                upto=max(core.upto, due.upto),
+                covered=due.limit,
+                epoch=due.epoch,
+                since=since,
+            )
+            return EpochChange(
+                kind="probe",
+                joins=JoinChange(
+                    cores=[after],
+                    pairs=pairs,
+                    arrangements=[r for r in runs.values() if not _has(now, r)],
+                ),
+            )
+
+        try:
+            self._log.commit(change)
+        except BaseException:
+            self._discard(found.file for item in probed for found in item.pairs)
+            self._discard(run.file for item in probed for run in item.runs)
+            raise
+        self._discard(r.file for item in probed for r in item.runs if not self._refers(r))
+
+    def _refers(self, run: join_tasks.BuiltRun) -> bool:
+        name = relative(run.file.path)
+        return any(r.path == name for r in self._log.version.joins.runs(run.segment_id))
+
+    @staticmethod
+    def _discard(files: Iterable[FileMeta]) -> None:
+        for file in files:
+            file.path.unlink(missing_ok=True)
+
+    # -- forgetting ----------------------------------------------------------------------------
+
+    def _expire(self, version: Version, core: JoinCore) -> bool:
+        """Drop files all of whose tuples have a constituent that left every window."""
+        uses = [version.joins.uses[id] for id in version.joins.users(core.id).values()]
+        needed = min((self._needed(version, core, use) for use in uses), default=BEGINNING)
+        gone = [file for file in version.joins.pairs(core.id) if file.max_oldest < needed]
+        if not gone:
+            return False
+
+        def change(now: Version) -> EpochChange:
+            current = now.joins.cores.get(core.id)
+            if current != core:
+                raise StaleChange(f"join {core.id} is not what it was")
+            rising = [(0, max(core.since_of(0), needed))]
+            for use, instant in core.since:
+                if use and max(instant, needed) != rising[-1][1]:
+                    rising.append((use, max(instant, needed)))
+            after = replace(current, since=tuple(rising))
+            return EpochChange(kind="expire", joins=JoinChange(cores=[after], drop_pairs=gone))
+
+        with suppress(StaleChange):
+            self._log.commit(change)
+        return True
+
+    def _fold(self, version: Version, core: JoinCore) -> bool:
+        """Make one file of many small ones that are for the same uses."""
+        alike: dict[tuple[int, int, int], list[PairsRef]] = {}
+        for file in version.joins.pairs(core.id):
+            if file.pairs < _LARGE:
+                alike.setdefault((file.low, file.upto, file.level), []).append(file)
+        chosen = next((files for files in alike.values() if len(files) >= _MOST_FILES), None)
+        if chosen is None:
+            return False
+        job = join_tasks.FoldPairsJob(
+            str(self._store), tuple((file.path, file.checksum) for file in chosen)
+        )
+        (folded,) = self._run(join_tasks.fold_pairs, [job], ()) or (None,)
+        if folded is None:
+            return False
+        first = chosen[0]
+        ref = replace(
+            first,
+            id=0,
+            level=first.level + 1,
+            path=relative(folded.file.path),
+            pairs=folded.file.rows,
+            min_oldest=min(file.min_oldest for file in chosen),
+            max_oldest=max(file.max_oldest for file in chosen),
+            checksum=folded.file.checksum,
+            bytes=folded.file.bytes,
+        )
+
+        def change(now: Version) -> EpochChange:
+            if any(file not in now.joins.pairs(core.id) for file in chosen):
+                raise StaleChange("files of pairs are not there any more")
+            return EpochChange(kind="fold", joins=JoinChange(pairs=[ref], drop_pairs=chosen))
+
+        try:
+            self._log.commit(change)
+        except StaleChange:
+            self._discard([folded.file])
+        return True
+
+    def tidy(self) -> bool:
+        """Drop the runs no core needs: a SteM goes with the last query that needs it."""
+        with self._log.pin() as version:
+            joins = version.joins
+            if joins.cores.keys() == self._tidied:
+                return False
+            needed: dict[int, set[tuple[str, int]]] = {}
+            for core in joins.cores.values():
+                for leaf, key in keys_of(self.plan(core)):
+                    shards = self.settings.shards if key.values else 1
+                    needed.setdefault(core.stream_ids[leaf], set()).add((key.text, shards))
+            gone = []
+            for segment_id, runs in joins.runs_of.items():
+                segment = version.segment(segment_id)
+                own = needed.get(segment.stream_id, set()) if segment is not None else set()
+                gone += [r for r in runs if (r.key, r.shards) not in own]
+            if gone:
+                self._log.commit(EpochChange(kind="tidy", joins=JoinChange(drop_arrangements=gone)))
+            self._tidied = set(joins.cores)
+            for id in self._plans.keys() - joins.cores.keys():
+                del self._plans[id]
+                self.ledgers.pop(id, None)
+            return bool(gone)
+
+
+def keys_of(plan: JoinPlan) -> Iterable[tuple[int, ArrangementKey]]:
+    """(stream, key) of every SteM a plan may probe."""
+    for leaf in range(len(plan.streams)):
+        linked = {link.left.leaf for link in plan.links if link.right.leaf == leaf}
+        linked |= {link.right.leaf for link in plan.links if link.left.leaf == leaf}
+        for size in range(1, len(linked) + 1):
+            for bound in combinations(sorted(linked), size):
+                step = plan.step(frozenset(bound), leaf)
+                if step is not None:
+                    yield leaf, step.key
+
+
+def _has(version: Version, run: ArrangementRef) -> bool:
+    own = (run.key, run.shard, run.shards)
+    return any((r.key, r.shard, r.shards) == own for r in version.joins.runs(run.segment_id))
