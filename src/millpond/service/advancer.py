@@ -22,7 +22,7 @@ from pathlib import Path
 
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
-from millpond.model.time import BEGINNING, END
+from millpond.model.time import BEGINNING, END, LAST
 from millpond.runtime import advance as tasks
 from millpond.runtime.advance import Advanced, AdvanceJob
 from millpond.runtime.protocol import Runtime
@@ -229,6 +229,21 @@ class Advancer:
         """The last instant up to which all of a derivation's changes are known to be there."""
         position = version.clock(stream.id).position
         return max(position, self._reached.get(stream.id, position))
+
+    def lag(self) -> dict[int, float]:
+        """By derivation, how many seconds of what is final it does not have yet."""
+        moment, version = self._promises.capture(), self._log.version
+        behind: dict[int, float] = {}
+        for stream in self._derivations.all(version):
+            derivation = self._planned(version, stream)
+            if derivation is None:
+                continue
+            target = self._derivations.target(version, moment, derivation)
+            reached = self.reached(version, stream)
+            # Before the first element and after the last there is no distance to speak of.
+            known = reached > BEGINNING and target < LAST
+            behind[stream.id] = max(0.0, (target - reached) / 1e6) if known else 0.0
+        return behind
 
     # -- a round -------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
+from millpond.model.time import format_instant
 from millpond.service.advancer import Advancer
 from millpond.service.changes import PAGE, ChangeReader, parse_cursor
 from millpond.service.derivations import Derivations
@@ -100,6 +101,15 @@ class Following:
             or log.id in self._advancer.troubles
             or (isinstance(current, QueryDef) and not current.active)
         )
+
+    def progress(self, query: QueryDef) -> dict[str, int | str] | None:
+        """How far the changes of a query have come; None while nobody has asked for them."""
+        version = self._log.version
+        log = version.change_log(query.id)
+        if log is None:
+            return None
+        upto = format_instant(self._advancer.reached(version, log))
+        return {"newest": version.clock(log.id).next_seq, "up_to": upto}
 
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
         """Have `heard` called, from any thread, when there may be more; gives what ends that."""

@@ -85,6 +85,7 @@ class Handle:
             "suspended": definition.suspended,
             "registered_at": time.format_instant(definition.registered_at),
             "columns": output.to_json(),
+            "changes": self._pond.following.progress(definition),
         }
 
     def __repr__(self) -> str:

@@ -84,6 +84,13 @@ class Metrics:
         yield from self._functions()
         yield segments
         yield slots
+        behind = self._pond.advancer.lag()
+        yield GaugeMetricFamily("millpond_derivations", "Followed queries and streams", len(behind))
+        yield GaugeMetricFamily(
+            "millpond_derivation_lag_seconds",
+            "How far the last of them is behind what is final",
+            max(behind.values(), default=0.0),
+        )
         waiting = len(self._pond.intake.waiting())
         yield GaugeMetricFamily("millpond_inbox_waiting", "Pushes not committed yet", waiting)
 

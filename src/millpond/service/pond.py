@@ -24,7 +24,6 @@ from millpond.errors import MillpondError
 from millpond.model import time
 from millpond.model.schema import Field, Schema, canonical_type
 from millpond.planner.bound import BoundQuery
-from millpond.planner.explain import explain
 from millpond.runtime.protocol import Runtime
 from millpond.runtime.tasks import Built
 from millpond.service import decode
@@ -32,12 +31,13 @@ from millpond.service.advancer import Advancer
 from millpond.service.changes import ChangeReader
 from millpond.service.definitions import stream_definition
 from millpond.service.derivations import Derivations
+from millpond.service.explanations import Explanations
 from millpond.service.following import Following
 from millpond.service.functions import UserFunctions
 from millpond.service.handles import Handle
 from millpond.service.intake import Intake
 from millpond.service.invocation import Invoker
-from millpond.service.maintenance import Maintenance, covered_upto
+from millpond.service.maintenance import Maintenance
 from millpond.service.metrics import Metrics
 from millpond.service.promises import Moment, Promises
 from millpond.service.registration import Registrar, Request, stream_valued
@@ -136,6 +136,7 @@ class Pond:
         self.following = Following(
             self.log, self.registrar, self.derivations, self.advancer, self.reader
         )
+        self._explanations = Explanations(self)
         self._metrics = Metrics(self)
         self.metrics = self._metrics.registry
         #: Files of the store found corrupt or missing, by their names.
@@ -414,6 +415,7 @@ class Pond:
         return {
             "epoch": version.epoch,
             "queries": len(version.queries),
+            "followed": len(version.streams) - len(version.named_streams()),
             "relations": len(version.relations),
             "streams": streams,
             "uptime_s": (moment.now - self.started_at) / 1e6,
@@ -587,35 +589,10 @@ class Pond:
         return table.cast(target.schema.to_arrow())
 
     def explain_query(self, definition: QueryDef, level: str) -> str:
-        version = self.log.version
-        bound = self.registrar.bind(definition.text)
-        facts: dict[str, Any] = {"query": definition.name, "leaves": []}
-        if bound.functions and level == "runtime":
-            facts["functions"] = self.user_functions.costs(bound.functions)
-        for leaf, ref in zip(bound.streams, version.leaves(definition.id), strict=True):
-            segments = version.segments(ref.stream_id)
-            matched = 0
-            if ref.slot is not None:
-                matched = sum(covered_upto(version, s.id) > ref.slot for s in segments)
-            facts["leaves"].append(
-                {
-                    "stream": leaf.stream,
-                    "slot": ref.slot,
-                    "shared by": self.stems.users(ref.stream_id, ref.slot)
-                    if ref.slot is not None
-                    else 0,
-                    "segments": len(segments),
-                    "matched segments": matched,
-                    "filters": {
-                        name: f"{share:.1%} survive"
-                        for name, (share, _) in self.stems.filters(ref.stream_id).items()
-                    },
-                }
-            )
-        return explain(bound, level, **facts)
+        return self._explanations.of_query(definition, level)
 
     def explain_text(self, text: str, level: str) -> str:
-        return explain(self.registrar.bind(text), level)
+        return self._explanations.of_text(text, level)
 
     def stream_row(self, version: Version, stream: StreamDef, moment: Moment) -> tuple[object, ...]:
         """A line of SHOW STREAMS; `moment` was captured before the version was."""
