@@ -101,6 +101,8 @@ class Files:
         self._matches: OrderedDict[str, tuple[MatchReader, frozenset[int]]] = OrderedDict()
         self._caches: OrderedDict[str, Any] = OrderedDict()
         self._lock = threading.Lock()
+        #: Told of matches found corrupt or missing.
+        self.on_torn: Callable[[MatchRef], None] = lambda ref: None
 
     def segment(self, ref: SegmentRef) -> OpenSegment:
         """Raises STORE-602 when the file is corrupt or missing."""
@@ -118,6 +120,7 @@ class Files:
             try:
                 table = open_arrow(self._store / ref.path, ref.checksum)
             except MillpondError:
+                self.on_torn(ref)
                 return None
             found = MatchReader(table), failed_slots(table)
             self._remember(self._matches, ref.path, found, _OPEN_MATCHES)

@@ -76,6 +76,8 @@ class Maintenance:
         self._settled: defaultdict[int, dict[str, StreamState]] = defaultdict(dict)
         #: Segments found corrupt or missing: answers that need them say so, and the rest goes on.
         self._unreadable: set[int] = set()
+        #: Matches found torn or missing, to be made again.
+        self._torn: set[MatchRef] = set()
         #: The timestamp from which derivations still need a stream.
         self.needed_since: Callable[[Version, StreamDef], int] = lambda version, stream: END
         #: What is about joins.
@@ -97,6 +99,12 @@ class Maintenance:
         with self._idle:
             self._asked += 1
         self._wake.set()
+
+    def torn(self, matches: MatchRef) -> None:
+        """Stored matches are of no use: make them again. Until then answers do without them."""
+        with self._idle:
+            self._torn.add(matches)
+        self.wake()
 
     def settle(self, timeout: float | None = None) -> bool:
         """Wait until there is nothing left to do for what was asked so far."""
@@ -135,7 +143,7 @@ class Maintenance:
     def step(self) -> bool:
         """Do one round; False when there was nothing to do."""
         version = self._log.version
-        busy = False
+        busy = self._forget_torn()
         for stream_id in version.streams:
             busy |= self._guarded(self.backfill, stream_id)
         # Before merging, while what is new lies apart from what is old.
@@ -204,6 +212,35 @@ class Maintenance:
             self.on_damage(error)
             return False
         return True
+
+    # -- torn matches ------------------------------------------------------------------------------
+
+    def _forget_torn(self) -> bool:
+        """Forget torn matches, and the later ones of their segments; then they are lacking.
+
+        What a segment has been matched against is said by where its matches end (`covered_upto`),
+        so that none may be missing in between.
+        """
+        with self._idle:
+            torn, self._torn = self._torn, set()
+        version = self._log.version
+        leaving: dict[int, MatchRef] = {}
+        for ref in torn:
+            own = version.matches(ref.segment_id)
+            if ref in own:
+                leaving.update((m.id, m) for m in own if m.low >= ref.low)
+                segment = version.segment(ref.segment_id)
+                if segment is not None:
+                    self._settled.pop(segment.stream_id, None)
+        if leaving:
+            log.warning("matches are made again: %s", ", ".join(m.path for m in leaving.values()))
+            try:
+                self._log.commit(EpochChange(kind="torn", drop_matches=list(leaving.values())))
+            except BaseException:
+                with self._idle:
+                    self._torn |= torn
+                raise
+        return bool(leaving)
 
     # -- backfill ------------------------------------------------------------------------------
 

@@ -141,8 +141,14 @@ class Pond:
         self.metrics = self._metrics.registry
         #: Files of the store found corrupt or missing, by their names.
         self._damage: dict[str, MillpondError] = {}
+        matches = {m.path: m for refs in self.log.version.matches_of.values() for m in refs}
         for problem in self._store.problems:
-            self._damaged(problem)
+            path = problem.primary.split('"')[1]
+            if path in matches:
+                self._maintenance.torn(matches[path])
+            else:
+                self._damaged(problem)
+        self.invoker.files.on_torn = self._maintenance.torn
         self.invoker.on_damage = self._maintenance.on_damage = self._damaged
         self.reader.on_damage = self._damaged
         self.reader.reached = self.advancer.reached
