@@ -81,8 +81,8 @@ _OPTION_DEFAULTS = {
     "seed": "from the query's text",
 }
 _OPTION_REMARKS = {
-    "materialize": "`'auto'` is `'lazy'` for now; `'eager'` is not available yet (CQL-301).",
-    "weight": "It is kept and shown; no resource is shared out by it yet.",
+    "materialize": "See [standing queries](../guide/standing_queries.md).",
+    "weight": "Maintenance looks after the streams of the weightiest queries first, and kept answers are computed ahead in the order of weights.",
     "changes": "It counts when the first change is asked for, and not after.",
     "seed": "Queries with the same text have the same sample, whenever they are registered.",
 }

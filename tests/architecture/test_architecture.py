@@ -20,6 +20,7 @@ LAYERS = (
     ("cql",),
     ("catalog",),
     ("algebra",),
+    ("synopses",),
     ("operators",),
     ("planner",),
     ("engine",),

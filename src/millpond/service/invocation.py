@@ -7,6 +7,7 @@ in time. No Spark job is involved, and everything read belongs to one pinned ver
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from millpond.model.time import BEGINNING, format_instant
 from millpond.model.windows import Rows, Unbounded, Window, interval
 from millpond.planner.bound import BoundQuery, StreamLeaf
 from millpond.service.joined import joined_slices
+from millpond.service.kept_answers import KeptAnswers, inputs_of
 from millpond.service.leaf_views import Files, LeafView
 from millpond.service.promises import Moment, Promises
 from millpond.service.relations import Relations
@@ -51,6 +53,7 @@ class Prepared:
         name: The handle's name, or None for a query asked once.
         join: What SteMs serve of the join the query is, if it is one.
         id: The handle's id, or None for a query asked once.
+        kept: Whether its answers are kept (`eager`, `auto`).
     """
 
     bound: BoundQuery
@@ -61,6 +64,7 @@ class Prepared:
     name: str | None = None
     join: JoinPlan | None = None
     id: int | None = None
+    kept: bool = False
 
 
 def leaf_factors(leaf: StreamLeaf, stream: StreamDef) -> Factors | None:
@@ -105,6 +109,7 @@ class Invoker:
         self._relations = relations
         self._residual = residual
         self.files = Files(store)
+        self.kept = KeptAnswers()
         #: Told of files found corrupt or missing.
         self.on_damage: Callable[[MillpondError], None] = lambda error: None
 
@@ -128,29 +133,12 @@ class Invoker:
             streams = [stream_of(version, leaf) for leaf in query.bound.streams]
             now = self._now(version, streams, moment)
             instant = now if at is None else at
-            slices: dict[str, pa.Table] = {}
-            since: int = BEGINNING
-            views_of: list[list[LeafView]] = []
-            for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
-                missing = self._missing(version, leaf, stream, instant)
-                views = self._views(version, query, number, stream, instant)
-                if missing != BEGINNING and not _is_full(views, leaf.window, instant, missing):
-                    since = max(since, missing)
-                views_of.append(views)
-            joined = self._joined(version, query, streams, views_of, instant)
-            for leaf, stream, views in zip(query.bound.streams, streams, views_of, strict=True):
-                if joined is None or leaf.table not in joined:
-                    slices[leaf.table] = _slice(views, leaf, stream, instant)
-            for occurrence in query.bound.relations:
-                relation = version.find(occurrence.relation)
-                if not isinstance(relation, RelationDef):
-                    raise MillpondError("CQL-201", f'no relation "{occurrence.relation}" any more')
-                slices[occurrence.table] = self._relations.at(
-                    version, relation, instant, occurrence.columns
-                )
+            if query.kept and query.id is not None:
+                table, since = self._kept(query.id, version, query, streams, instant, at is None)
+            else:
+                table, since = self._computed(version, query, streams, instant)
             heartbeats = [self._sequencer.heartbeat(version, s, moment) for s in streams]
             epoch = version.epoch
-            table = self._finish(query, slices, joined)
         return Answer(
             table,
             instant,
@@ -160,6 +148,52 @@ class Invoker:
             query=query.name,
             epoch=epoch,
         )
+
+    def _computed(
+        self, version: Version, query: Prepared, streams: Sequence[StreamDef], instant: int
+    ) -> tuple[pa.Table, int]:
+        """The rows, and the instant from which on all that matters is kept."""
+        slices: dict[str, pa.Table] = {}
+        since: int = BEGINNING
+        views_of: list[list[LeafView]] = []
+        for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
+            missing = self._missing(version, leaf, stream, instant)
+            views = self._views(version, query, number, stream, instant)
+            if missing != BEGINNING and not _is_full(views, leaf.window, instant, missing):
+                since = max(since, missing)
+            views_of.append(views)
+        joined = self._joined(version, query, streams, views_of, instant)
+        for leaf, stream, views in zip(query.bound.streams, streams, views_of, strict=True):
+            if joined is None or leaf.table not in joined:
+                slices[leaf.table] = _slice(views, leaf, stream, instant)
+        for occurrence in query.bound.relations:
+            relation = version.find(occurrence.relation)
+            if not isinstance(relation, RelationDef):
+                raise MillpondError("CQL-201", f'no relation "{occurrence.relation}" any more')
+            slices[occurrence.table] = self._relations.at(
+                version, relation, instant, occurrence.columns
+            )
+        return self._finish(query, slices, joined), since
+
+    def _kept(
+        self,
+        id: int,
+        version: Version,
+        query: Prepared,
+        streams: Sequence[StreamDef],
+        instant: int,
+        current: bool,
+    ) -> tuple[pa.Table, int]:
+        """As `_computed`, from what is kept if it is that; what is current is kept."""
+        kept, inputs = self.kept.of(id), inputs_of(version, query.bound, streams)
+        found = self.kept.find(kept, query, inputs, instant)
+        if found is None:
+            started = time.perf_counter()
+            found = self._computed(version, query, streams, instant)
+            if current:
+                seconds = time.perf_counter() - started
+                self.kept.keep(kept, query, inputs, instant, found, seconds)
+        return found
 
     def present(self) -> int:
         """The pond's present: what a relation update without AT is stamped with."""

@@ -28,6 +28,7 @@ from millpond.service.join_maintenance import JoinMaintenance, JoinSettings
 from millpond.service.registration import Registrar
 from millpond.service.sequencer import match_ref, segment_ref
 from millpond.service.stems import QueryStems
+from millpond.service.weights import StreamWeights
 from millpond.service.window_needs import WindowNeeds
 from millpond.state.arrow_file import forget, open_arrow
 from millpond.state.epoch_change import EpochChange, StaleChange, new_segment_id
@@ -72,6 +73,7 @@ class Maintenance:
         self._stopping = False
         self._failed = False
         self._needs = WindowNeeds(registrar)
+        self._weights = StreamWeights()
         #: Per stream and kind of work, the state in which there was nothing to do.
         self._settled: defaultdict[int, dict[str, StreamState]] = defaultdict(dict)
         #: Segments found corrupt or missing: answers that need them say so, and the rest goes on.
@@ -144,14 +146,15 @@ class Maintenance:
         """Do one round; False when there was nothing to do."""
         version = self._log.version
         busy = self._forget_torn()
-        for stream_id in version.streams:
+        streams = self._weights.ordered(version)
+        for stream_id in streams:
             busy |= self._guarded(self.backfill, stream_id)
         # Before merging, while what is new lies apart from what is old.
         for core_id in self._log.version.joins.cores:
             busy |= self._guarded(self.joins.core, core_id)
         self._guarded(lambda _: self.joins.tidy(), 0)
         for work in (self._expire, self._merge):
-            for stream_id in version.streams:
+            for stream_id in streams:
                 busy |= self._guarded(work, stream_id)
         self.on_collect(self._log.collect())
         lost = self._inbox.lost

@@ -12,7 +12,8 @@ from millpond.planner.names import did_you_mean
 
 #: What each option is for, as the reference shows it.
 OPTIONS: dict[str, str] = {
-    "materialize": "'lazy' (match as data comes), 'none' (match at invocation), 'auto'",
+    "materialize": "'lazy' (match as data comes), 'none' (match at invocation), 'eager' (keep the "
+    "current answer too), 'auto' (keep it if it is often asked for)",
     "active": "true or false: an inactive query keeps its definition and is not matched",
     "weight": "a number > 0: the query's share when resources are short",
     "max_rows": "a whole number > 0: the largest answer",
@@ -22,7 +23,7 @@ OPTIONS: dict[str, str] = {
     "seed": "a whole number: the seed of its samples",
 }
 
-_MODES = ("lazy", "none", "auto")
+_MODES = ("lazy", "none", "eager", "auto")
 _CHANGES = ("from registration", "from beginning")
 _WORDS = ("materialize", "changes")
 
@@ -38,15 +39,6 @@ def check_options(options: Mapping[str, Any], statement: str | None = None) -> d
                 f'no query option "{key}"',
                 detail=f"There are: {', '.join(OPTIONS)}.",
                 hint=did_you_mean(name, OPTIONS) or "Remove it.",
-                text=statement,
-                span=_place(key, statement),
-            )
-        if name == "materialize" and str(value).lower() == "eager":
-            raise MillpondError(
-                "CQL-301",
-                "materialize = 'eager' is not available yet",
-                detail="The current window's answer cannot be kept current yet.",
-                hint="Use 'lazy': windows are applied at invocation to stored matches.",
                 text=statement,
                 span=_place(key, statement),
             )

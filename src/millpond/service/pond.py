@@ -37,6 +37,7 @@ from millpond.service.functions import UserFunctions
 from millpond.service.handles import Handle
 from millpond.service.intake import Intake
 from millpond.service.invocation import Invoker
+from millpond.service.kept_answers import Refresher
 from millpond.service.maintenance import Maintenance
 from millpond.service.metrics import Metrics
 from millpond.service.promises import Moment, Promises
@@ -116,6 +117,7 @@ class Pond:
         self.invoker = Invoker(
             store, self.log, self.sequencer, self.promises, self.relations_state, self.residual
         )
+        self.refresher = Refresher(self.log, self.registrar, self.invoker)
         self._maintenance = Maintenance(
             store, self.log, self._store.inbox, self.stems, self.registrar, runtime
         )
@@ -158,6 +160,8 @@ class Pond:
         self.advancer.on_failure = self._derivation_failed
         self.sequencer.on_commit = self._after_commit
         self.registrar.on_change = self._wake
+        self.log.on_publish = self.refresher.wake
+        self.refresher.on_failure = self._function_failed
         self.registrar.finality = self._finality
         self._maintenance.on_collect = self.invoker.files.forget
         try:
@@ -172,6 +176,7 @@ class Pond:
             raise
         self._maintenance.start()
         self.advancer.start()
+        self.refresher.start()
         self._wake()
         atexit.register(_close, weakref.ref(self))
 
@@ -370,7 +375,7 @@ class Pond:
     def settle(self, timeout: float | None = None) -> None:
         """As `catch_up`, and until every kept element is matched against every query."""
         self.catch_up(timeout)
-        if not self._maintenance.settle(timeout):
+        if not self._maintenance.settle(timeout) or not self.refresher.settle(timeout):
             raise MillpondError("POND-405", "settling took too long")
 
     # -- looking -------------------------------------------------------------------------------
@@ -435,6 +440,7 @@ class Pond:
             return
         self._closed = True
         try:
+            self.refresher.stop()
             self.advancer.stop()
             self._maintenance.stop()
             self.runtime.stop()
@@ -461,9 +467,9 @@ class Pond:
         try:
             answer = self.invoker.invoke(prepared, at)
         except MillpondError as error:
-            if error.code == "POND-411":
-                self.registrar.suspend(definition, f"{error.detail}")
+            self._function_failed(definition, error)
             raise
+        self.refresher.invoked(definition)
         self._metrics.invoked(clock_time.perf_counter() - started)
         return answer
 
@@ -639,6 +645,11 @@ class Pond:
                 self._maintenance.suspend_failed(item.stream_id, item.failed)
         self._metrics.advanced(version, built)
         self._maintenance.wake()
+
+    def _function_failed(self, query: QueryDef, error: MillpondError) -> None:
+        """A user-defined function that fails suspends the query that called it."""
+        if error.code == "POND-411":
+            self.registrar.suspend(query, f"{error.detail}")
 
     def _derivation_failed(self, stream: StreamDef, error: MillpondError) -> None:
         """What cannot be derived suspends its query; a derived stream stops."""

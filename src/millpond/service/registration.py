@@ -487,7 +487,8 @@ def _prepared(
     if seed is None:
         seed = default_seed(bound) if sampled else 0
     name, id = definition.name, definition.id
-    return Prepared(bound, tuple(factors), tuple(slots), seed, limits, name, join, id)
+    kept = options.get("materialize") in ("eager", "auto")
+    return Prepared(bound, tuple(factors), tuple(slots), seed, limits, name, join, id, kept)
 
 
 def _gone(definition: QueryDef) -> MillpondError:

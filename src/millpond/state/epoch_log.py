@@ -62,6 +62,8 @@ class EpochLog:
         self._readers = threading.Lock()
         self._pins: Counter[int] = Counter()
         self._unreferenced: list[tuple[int, str]] = []
+        #: Told after every commit, from the thread that made it.
+        self.on_publish: Callable[[], None] = lambda: None
 
     @staticmethod
     def open(store_dir: str | Path, clock: Callable[[], int] | None = None) -> EpochLog:
@@ -125,6 +127,7 @@ class EpochLog:
             reach("epoch.after_commit")
             self._publish(after, settled, next_id)
         reach("epoch.after_publish")
+        self.on_publish()
         return after
 
     def _publish(self, after: Version, settled: Settled, next_id: int) -> None:

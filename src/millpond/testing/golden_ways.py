@@ -50,7 +50,14 @@ VARIATIONS: tuple[Variation, ...] = (
     AS_WRITTEN,
     Variation(cut=1, order="queries first", decoys=12, options=(("materialize", "lazy"),)),
     Variation(cut=7, order="data first", options=(("materialize", "none"),), reopen_every=2),
-    Variation(cut=1, order="data first", shuffled=True, decoys=3, reopen_every=5),
+    Variation(
+        cut=1,
+        order="data first",
+        shuffled=True,
+        decoys=3,
+        options=(("materialize", "eager"),),
+        reopen_every=5,
+    ),
     Variation(order="queries first", shuffled=True, options=(("materialize", "none"),)),
 )
 
@@ -130,6 +137,6 @@ def variations(every: bool = False) -> tuple[Variation, ...]:
         for cut in (1, 7, None)
         for order in ("written", "queries first", "data first")
         for company in (0, 12)
-        for mode in ("lazy", "none")
+        for mode in ("lazy", "none", "eager")
         for reopened in (None, 1)
     )

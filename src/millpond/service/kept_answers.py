@@ -1,0 +1,267 @@
+"""Answers that are kept: PSoup-C, the current window's answer kept current.
+
+What a query answers NOW is a function of what it reads and of the instant. So an answer is kept
+with both, and served as long as they are the same in the version a reader has pinned: a kept answer
+is never older than what would be computed. A thread computes anew what an epoch has changed, the
+queries of greater weight first; a reader who comes before it computes for himself.
+
+- `eager`: computed anew after every epoch that changes it (PSoup, VLDB 2002, section 5: PSoup-C;
+  there by counting matches in and out, here by evaluation, which serves every query).
+- `auto`: computed anew only while it is asked for about as often as it changes, and only if it is
+  not cheap anyway. Invocations earn credit, computing ahead spends it.
+
+INV-KEPT-1: an answer is served only if every segment, relation delta and clock it was computed
+from is the reader's too, and the instant is the same or cannot matter.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.catalog.objects import QueryDef, StreamDef
+from millpond.errors import MillpondError
+from millpond.model.windows import Rows, Unbounded
+from millpond.planner.bound import BoundQuery
+from millpond.service.weights import weight_of
+from millpond.state.bucket_map import BucketMap
+from millpond.state.epoch_log import EpochLog
+from millpond.state.version import DATA, REJECTS, Version
+
+if TYPE_CHECKING:
+    from millpond.service.invocation import Invoker, Prepared
+    from millpond.service.registration import Registrar
+
+log = logging.getLogger("millpond.kept")
+
+#: A larger answer is not kept.
+_MOST_BYTES = 64 << 20
+#: Seconds below which `auto` computes when asked.
+CHEAP_SECONDS = 0.001
+#: Answers computed ahead that `auto` may still owe to past invocations.
+_MOST_CREDIT = 8
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What an answer was computed from: `parts` by identity, `clocks` by value."""
+
+    parts: tuple[object, ...]
+    clocks: tuple[tuple[int | None, int], ...]
+
+    def same(self, other: Inputs) -> bool:
+        return (
+            self.clocks == other.clocks
+            and len(self.parts) == len(other.parts)
+            and all(one is its for one, its in zip(self.parts, other.parts, strict=True))
+        )
+
+
+def inputs_of(version: Version, bound: BoundQuery, streams: Sequence[StreamDef]) -> Inputs:
+    """What a query reads of a version."""
+    parts: list[object] = []
+    clocks = []
+    for stream in streams:
+        parts.append(version.segments(stream.id, REJECTS if stream.rejects_of else DATA))
+        clock = version.clock(stream.id)
+        clocks.append((clock.high, clock.kept_from))
+    for leaf in bound.relations:
+        relation = version.find(leaf.relation)
+        parts.append(relation)
+        if relation is not None:
+            parts.append(version.relation_deltas(relation.id))
+    return Inputs(tuple(parts), tuple(clocks))
+
+
+@dataclass
+class Kept:
+    """A query's kept answer and what is known of how it is used."""
+
+    query: Prepared | None = None
+    inputs: Inputs | None = None
+    instant: int = 0
+    table: pa.Table | None = None
+    since: int = 0
+    seconds: float = 0.0
+    credit: float = 0.0
+    served: int = 0
+    computed: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class KeptAnswers:
+    """The kept answers of a pond; safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, Kept] = {}
+        self._lock = threading.Lock()
+
+    def of(self, query_id: int) -> Kept:
+        with self._lock:
+            return self._kept.setdefault(query_id, Kept())
+
+    def find(
+        self, kept: Kept, query: Prepared, inputs: Inputs, instant: int
+    ) -> tuple[pa.Table, int] | None:
+        """The rows, and the instant since which all is kept, if they are those of `inputs`."""
+        bound = query.bound
+        with kept.lock:
+            if kept.table is None or kept.inputs is None or not kept.inputs.same(inputs):
+                return None
+            if kept.query is not query:  # it was altered
+                return None
+            if instant != kept.instant and not (
+                is_timeless(bound)
+                and instant >= kept.instant
+                and all(high is None or high <= kept.instant for high, _ in inputs.clocks)
+            ):
+                return None
+            kept.served += 1
+            return kept.table, kept.since
+
+    def keep(
+        self,
+        kept: Kept,
+        query: Prepared,
+        inputs: Inputs,
+        instant: int,
+        found: tuple[pa.Table, int],
+        seconds: float,
+    ) -> None:
+        """Keep what was computed in so many seconds."""
+        with kept.lock:
+            kept.seconds, kept.computed = seconds, kept.computed + 1
+            kept.query, kept.inputs, kept.instant = query, inputs, instant
+            table, kept.since = found
+            kept.table = table if table.nbytes <= _MOST_BYTES else None
+
+    def forget(self, query_ids: set[int]) -> None:
+        """Let go of the answers of queries that are gone."""
+        with self._lock:
+            for id in self._kept.keys() & query_ids:
+                del self._kept[id]
+
+    def ids(self) -> set[int]:
+        return set(self._kept)
+
+
+def is_timeless(bound: BoundQuery) -> bool:
+    """Whether an answer stays the same while time goes on and nothing arrives."""
+    return not bound.relations and all(
+        isinstance(leaf.window, Rows | Unbounded) for leaf in bound.streams
+    )
+
+
+class Refresher:
+    """The thread that computes ahead; its methods may be called from any."""
+
+    def __init__(self, epochs: EpochLog, registrar: Registrar, invoker: Invoker) -> None:
+        self._log = epochs
+        self._registrar = registrar
+        self._invoker = invoker
+        self._queries: BucketMap[int, QueryDef] | None = None
+        self._wanted: list[QueryDef] = []
+        self._wake = threading.Event()
+        self._idle = threading.Condition()
+        self._asked = self._done = 0
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        #: Told of a query whose answer could not be computed.
+        self.on_failure: Callable[[QueryDef, MillpondError], None] = lambda query, error: None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._loop, name="refresher", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Something was committed."""
+        with self._idle:
+            self._asked += 1
+        self._wake.set()
+
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait until what was committed so far has been looked at."""
+        self.wake()
+        with self._idle:
+            asked = self._asked
+            return self._idle.wait_for(lambda: self._done >= asked or self._stopping, timeout)
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout=30)
+        with self._idle:
+            self._idle.notify_all()
+
+    def _loop(self) -> None:
+        while not self._stopping:
+            self._wake.wait()
+            self._wake.clear()
+            with self._idle:
+                asked = self._asked
+            for query in self._due():
+                if self._stopping:
+                    return
+                self._refresh(query)
+            with self._idle:
+                self._done = max(self._done, asked)
+                self._idle.notify_all()
+
+    def _due(self) -> list[QueryDef]:
+        """The queries whose answers are kept, the weightiest first."""
+        queries = self._log.version.queries
+        if self._queries is not queries:
+            wanted = [
+                q
+                for q in queries.values()
+                if q.active and q.options.get("materialize") in ("eager", "auto")
+            ]
+            self._wanted = sorted(wanted, key=weight_of, reverse=True)
+            self._invoker.kept.forget(self._invoker.kept.ids() - {q.id for q in wanted})
+            self._queries = queries
+        return self._wanted
+
+    def _refresh(self, query: QueryDef) -> None:
+        try:
+            prepared = self._registrar.prepared(query)
+            if prepared.bound.to_stream is None and self._may(query, prepared):
+                self._invoker.invoke(prepared)
+        except MillpondError as error:
+            self.on_failure(query, error)
+        except Exception as error:
+            if not self._stopping:
+                log.warning('computing "%s" ahead failed: %s', query.name, error)
+
+    def _may(self, query: QueryDef, prepared: Prepared) -> bool:
+        """Whether an answer is to be computed ahead: it would be of use, and is not there."""
+        version = self._log.version
+        streams = [version.find(leaf.stream) for leaf in prepared.bound.streams]
+        known = [s for s in streams if isinstance(s, StreamDef)]
+        if len(known) < len(streams):
+            return False
+        if not is_timeless(prepared.bound) and not any(s.timestamp_by for s in known):
+            return False  # by the clock: it would be old when it is there
+        kept = self._invoker.kept.of(query.id)
+        with kept.lock:
+            inputs = inputs_of(version, prepared.bound, known)
+            if kept.inputs is not None and kept.inputs.same(inputs):
+                return False
+            if query.options.get("materialize") == "auto":
+                if kept.seconds < CHEAP_SECONDS or kept.credit < 1:
+                    kept.inputs = kept.table = None
+                    return False
+                kept.credit -= 1
+            return True
+
+    def invoked(self, query: QueryDef) -> None:
+        """A client asked for the answer."""
+        if query.options.get("materialize") == "auto":
+            kept = self._invoker.kept.of(query.id)
+            with kept.lock:
+                kept.credit = min(kept.credit + 1, _MOST_CREDIT)
