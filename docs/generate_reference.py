@@ -82,7 +82,7 @@ _OPTION_DEFAULTS = {
 }
 _OPTION_REMARKS = {
     "materialize": "See [standing queries](../guide/standing_queries.md).",
-    "weight": "Maintenance looks after the streams of the weightiest queries first, and kept answers are computed ahead in the order of weights.",
+    "weight": "Whose work is done first: matching, merging and kept answers.",
     "changes": "It counts when the first change is asked for, and not after.",
     "seed": "Queries with the same text have the same sample, whenever they are registered.",
 }
