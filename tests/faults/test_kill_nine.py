@@ -22,6 +22,20 @@ from pathlib import Path
 import httpx
 import pytest
 
+from millpond.api.client import connect
+from millpond.errors import MillpondError
+from millpond.service.results import Change
+
+#: What the followers follow: a stream, one derived from a derived one, and a window that forgets.
+FOLLOWED = """
+CREATE QUERY every AS SELECT id FROM s;
+CREATE STREAM thirds AS SELECT id FROM s WHERE id % 3 = 0;
+CREATE QUERY few AS ISTREAM(SELECT id FROM thirds [RANGE 10 SECONDS]);
+CREATE QUERY recent AS SELECT id FROM s [RANGE 1 SECOND];
+"""
+
+FOLLOWERS = ("every", "few", "recent")
+
 KILLS = int(os.environ.get("MILLPOND_KILLS", "30"))
 SPARK_KILLS = max(1, KILLS * 4 // 15)
 ROWS = 5
@@ -134,6 +148,32 @@ class Client(threading.Thread):
         self.registered += 1
 
 
+class Follower(threading.Thread):
+    """Follows a query over every life of the server, and writes down what it is told."""
+
+    def __init__(self, url: str, name: str) -> None:
+        super().__init__(daemon=True)
+        self.url, self.name = url, name
+        self.told: list[Change] = []
+        self.connections = 0
+        self.trouble: Exception | None = None
+
+    def run(self) -> None:
+        while self.trouble is None:
+            after = self.told[-1].cursor if self.told else None
+            try:
+                with connect(self.url) as remote:
+                    self.connections += 1
+                    for change in remote.query(self.name).subscribe(after, patience=0):
+                        self.told.append(change)
+            except MillpondError as error:
+                if error.code not in ("SERVE-705", "POND-410"):
+                    self.trouble = error
+                time.sleep(0.1)
+            except Exception as error:
+                self.trouble = error
+
+
 def query(number: int) -> tuple[str, str]:
     text = f"SELECT count(*) AS n, sum(id) AS total FROM s WHERE id % 7 = {number % 7}"
     return f"w{number}", f"{text} AND id >= {number}"
@@ -154,8 +194,13 @@ def survive(tmp_path: Path, on_spark: bool, kills: int, seed: int) -> None:
             f"{server.url}/v1/statements", json={"text": "CREATE STREAM s (id BIGINT)"}, timeout=60
         )
         assert made.status_code == 200, made.text
+        followed = httpx.post(f"{server.url}/v1/statements", json={"text": FOLLOWED}, timeout=60)
+        assert followed.status_code == 200, followed.text
         client = Client(server.url)
         client.start()
+        followers = [Follower(server.url, name) for name in FOLLOWERS]
+        for follower in followers:
+            follower.start()
         for life in range(kills):
             if life % 3:  # most lives get somewhere before they end; the others may not
                 client.get_further(chance.randint(1, 6))
@@ -167,6 +212,7 @@ def survive(tmp_path: Path, on_spark: bool, kills: int, seed: int) -> None:
         client.join(60)
         assert client.trouble is None, client.trouble
         check(server, client)
+        check_followers(server, client, followers)
         assert server.left_running() == []
         assert len(server.machines) == (kills if on_spark else 0)
     finally:
@@ -186,13 +232,36 @@ def check(server: Server, client: Client) -> None:
         everything = "SELECT count(*), count(DISTINCT id), min(id), max(id) FROM s"
         whole = [[len(ids), len(ids), 0, len(ids) - 1]]
         wait_until(lambda: ask(everything) == whole, 60, f"{ask(everything)} is not {whole}")
-        names = [row[0] for row in ask("SHOW QUERIES")]
+        names = [row[0] for row in ask("SHOW QUERIES") if row[0] not in FOLLOWERS]
         assert sorted(names) == sorted(query(n)[0] for n in range(client.registered))
         for number in range(client.registered):
             result = http.get(f"/v1/queries/{query(number)[0]}/result").json()
             assert result["rows"] == [expected(number, ids)], (number, result)
     assert client.pushed > 0
     assert client.registered > 0
+
+
+def check_followers(server: Server, client: Client, followers: list[Follower]) -> None:
+    """Each was told every change once and in order, whatever was killed under it."""
+    with connect(server.url) as remote:
+        for follower in followers:
+            handle = remote.query(follower.name)
+            ids = range(client.pushed * ROWS)
+            wanted = len([i for i in ids if i % 3 == 0]) if follower.name == "few" else len(ids)
+
+            def all_told(follower: Follower = follower, wanted: int = wanted) -> bool:
+                came = [c for c in follower.told if c.sign == "+"]
+                return len(came) >= wanted or follower.trouble is not None
+
+            wait_until(all_told, 60, f"{follower.name}: {len(follower.told)} changes, not {wanted}")
+            assert follower.trouble is None, follower.trouble
+            told = list(follower.told)
+            came = sorted(c.row[0] for c in told if c.sign == "+")
+            assert came == [i for i in ids if follower.name != "few" or i % 3 == 0]
+            assert [c.cursor for c in told] == list(range(1, len(told) + 1))
+            assert [c.at for c in told] == sorted(c.at for c in told)
+            kept = list(handle.subscribe(follow=False))
+            assert kept[: len(told)] == told
 
 
 @pytest.mark.slow

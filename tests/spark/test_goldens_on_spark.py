@@ -18,6 +18,10 @@ GOLDENS = Path(__file__).parents[1] / "cql"
 
 #: One of every kind: each crosses another part of the way through Spark.
 SAMPLE = [
+    ("changes/reopened", Variation(cut=1)),
+    ("changes/joins_and_relations", Variation(order="queries first")),
+    ("changes/system_time", Variation()),
+    ("derived/streams_of_streams", Variation(cut=1, order="data first")),
     ("joins/outer_joins", Variation()),
     ("joins/three_way_join", Variation(cut=7, order="data first")),
     ("predicates/comparisons_with_null", Variation(order="queries first", decoys=12)),
