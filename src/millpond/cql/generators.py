@@ -132,6 +132,54 @@ class EngineGenerator(FaithfulGenerator):
     """DuckDB's SQL, with every word quoted that DuckDB would not take as a name."""
 
     RESERVED_KEYWORDS = {*RESERVED, *DuckDBGenerator.RESERVED_KEYWORDS}  # noqa: RUF012
+    AFTER_HAVING_MODIFIER_TRANSFORMS = {  # noqa: RUF012
+        **DuckDBGenerator.AFTER_HAVING_MODIFIER_TRANSFORMS,
+        "ties": lambda self, e: self.unordered_ties(e),
+    }
+
+    def order_sql(self, expression: exp.Order, flat: bool = False) -> str:
+        """ORDER BY; where a LIMIT follows, equal rows are ordered by all that is selected.
+
+        Which rows a LIMIT leaves must depend on the rows alone, and not on the order in which
+        they are found (SEMANTICS, section 3).
+        """
+        text = super().order_sql(expression, flat)
+        query = expression.parent
+        if not isinstance(query, exp.Query) or not _is_cut(query):
+            return text
+        ties = [tie if isinstance(tie, str) else self.sql(tie) for tie in _ties(query)]
+        return ", ".join([text, *ties])
+
+    def unordered_ties(self, expression: exp.Expr) -> str:
+        """What LIMIT without ORDER BY is ordered by."""
+        if expression.args.get("order") or not _is_cut(expression):
+            return ""
+        return f"{self.sep()}ORDER BY ALL"
+
+
+def _is_cut(query: exp.Expr) -> bool:
+    return bool(query.args.get("limit") or query.args.get("offset"))
+
+
+def _ties(query: exp.Expr) -> list[str | exp.Expr]:
+    """What the columns of a query are called in its ORDER BY: numbers, as long as they are known;
+    behind a `*` the `*` itself, and expressions."""
+    inner = query
+    while not isinstance(inner, exp.Select):
+        if not isinstance(inner, exp.Subquery | exp.SetOperation):
+            return []
+        inner = inner.this
+    items = inner.expressions
+    starred = next((i for i, item in enumerate(items) if item.is_star), len(items))
+    ties: list[str | exp.Expr] = [str(place + 1) for place in range(starred)]
+    if inner is not query:
+        return ties if starred == len(items) else ["COLUMNS(*)"]
+    for item in items[starred:]:
+        if item.is_star:
+            ties.append(exp.Anonymous(this="COLUMNS", expressions=[item.copy()]))
+        elif not isinstance(item.unalias(), exp.Literal):
+            ties.append(item.unalias().copy())
+    return ties
 
 
 class CqlGenerator(FaithfulGenerator):

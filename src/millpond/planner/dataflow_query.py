@@ -40,6 +40,7 @@ from millpond.planner.dataflow_joins import (
     outer,
     semi,
 )
+from millpond.planner.dataflow_order import Cut
 from millpond.planner.dataflow_types import answer_columns, answer_types, type_names
 from millpond.planner.from_clause import bare
 from millpond.planner.placement import has_aggregate
@@ -100,7 +101,8 @@ class Compiler:
             for cte in clause.expressions:
                 self._ctes = {**self._ctes, cte.alias.lower(): cte}
         if node.args.get("limit") or node.args.get("offset"):
-            raise Unsupported("LIMIT")
+            cut = Cut(node)
+            return cut.first_of(self._query(cut.uncut))
         match node:
             case exp.Subquery():
                 return self._query(node.this)

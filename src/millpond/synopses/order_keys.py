@@ -3,13 +3,11 @@
 Whole numbers, booleans, times and decimals of up to 18 digits are their own keys; a double's key
 is its bits, turned so that they compare as the double does, with one NaN above everything (as
 DuckDB orders) and one zero. Anything else (strings, wide decimals) gets a **label** when it is
-first seen, between those of its neighbours in order; when there is no room between two, all labels
-are given anew.
+first seen (`ordered_labels`).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -18,15 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.synopses.ordered_labels import OrderedLabels
+
 Ints = npt.NDArray[np.int64]
 
-#: Labels lie between these, and a new greatest one this far above the last.
-_LOWEST, _HIGHEST = -(2**62), 2**62
-_STRIDE = 2**32
 #: So many forgotten values may be kept before the rest is numbered anew.
 _SLACK = 1_024
-#: More new values than this are sorted in together.
-_FEW = 16
 
 
 class OrderKeys(Protocol):
@@ -186,11 +181,16 @@ class LabelKeys:
 
     def __init__(self, type_: pa.DataType) -> None:
         self._type = type_
-        self.on_rekey: Callable[[Ints, Ints], None] = _ignore
-        self._labels: dict[Any, int] = {}
-        self._values: dict[int, Any] = {}
+        self._labels = OrderedLabels()
         self._held: dict[Any, int] = {}
-        self._ordered: list[Any] = []
+
+    @property
+    def on_rekey(self) -> Callable[[Ints, Ints], None]:
+        return self._labels.on_relabel
+
+    @on_rekey.setter
+    def on_rekey(self, told: Callable[[Ints, Ints], None]) -> None:
+        self._labels.on_relabel = told
 
     def encode(self, column: pa.Array, weights: Ints) -> Ints:
         encoded = column.dictionary_encode()
@@ -200,16 +200,17 @@ class LabelKeys:
         taking = weights != 0
         # NULLs take no part, so the entry behind the last stays without a label.
         used = np.bincount(places[taking], minlength=len(distinct) + 1)[: len(distinct)] > 0
-        present = [value for value, is_used in zip(distinct, used.tolist(), strict=True) if is_used]
         if len(self._labels) > 2 * len(self._held) + _SLACK:
-            self._forget()
-        self._insert([value for value in present if value not in self._labels])
+            self._labels.forget(self._held)
+        known = self._labels.labels
+        chosen = np.flatnonzero(used).tolist()
+        self._labels.insert([distinct[i] for i in chosen if distinct[i] not in known])
         net = np.zeros(len(distinct) + 1, np.int64)
         np.add.at(net, places[taking], weights[taking])
         labels = np.zeros(len(distinct) + 1, np.int64)
-        for i in np.flatnonzero(used).tolist():
+        for i in chosen:
             value = distinct[i]
-            labels[i] = self._labels[value]
+            labels[i] = self._labels.labels[value]
             now = self._held.get(value, 0) + int(net[i])
             if now:
                 self._held[value] = now
@@ -219,65 +220,12 @@ class LabelKeys:
 
     def decode(self, keys: Ints, valid: npt.NDArray[np.bool_]) -> pa.Array:
         distinct, places = np.unique(keys, return_inverse=True)
-        dictionary = pa.array([self._values.get(k) for k in distinct.tolist()], self._type)
+        values = [self._labels.values.get(k) for k in distinct.tolist()]
+        dictionary = pa.array(values, self._type)
         return dictionary.take(pa.array(places.ravel(), mask=~valid))
 
     def size(self) -> int:
         return 200 * len(self._labels)
-
-    def _insert(self, new: list[Any]) -> None:
-        """Labels values that have none."""
-        if not new:
-            return
-        new.sort()
-        if len(new) <= _FEW:
-            for value in new:
-                insort(self._ordered, value)
-        else:
-            self._ordered += new
-            self._ordered.sort()
-        i = 0
-        while i < len(new):
-            # A run of new values side by side shares what is between its neighbours.
-            first = bisect_left(self._ordered, new[i])
-            run = 1
-            while i + run < len(new) and self._ordered[first + run] == new[i + run]:
-                run += 1
-            low = self._labels[self._ordered[first - 1]] if first else _LOWEST
-            after = first + run
-            high = self._labels[self._ordered[after]] if after < len(self._ordered) else _HIGHEST
-            step = (
-                min((high - low) // (run + 1), _STRIDE)
-                if high == _HIGHEST
-                else ((high - low) // (run + 1))
-            )
-            if step == 0:
-                self._relabel()
-                return
-            for k in range(run):
-                self._give(new[i + k], low + (k + 1) * step)
-            i += run
-
-    def _give(self, value: Any, label: int) -> None:
-        self._labels[value] = label
-        self._values[label] = value
-
-    def _relabel(self) -> None:
-        """Labels everything anew, evenly."""
-        old = np.array([self._labels.get(v, _HIGHEST) for v in self._ordered], np.int64)
-        step = (_HIGHEST - _LOWEST) // (len(self._ordered) + 1)
-        new = _LOWEST + step * np.arange(1, len(self._ordered) + 1, dtype=np.int64)
-        had_one = old != _HIGHEST
-        self._values = {}
-        for value, label in zip(self._ordered, new.tolist(), strict=True):
-            self._give(value, label)
-        self.on_rekey(old[had_one], new[had_one])
-
-    def _forget(self) -> None:
-        """Drops the labels of values nobody has any more."""
-        self._ordered = [v for v in self._ordered if v in self._held]
-        self._labels = {v: self._labels[v] for v in self._ordered}
-        self._values = {label: v for v, label in self._labels.items()}
 
 
 def decimals(words: npt.NDArray, valid: npt.NDArray[np.bool_], type_: pa.DataType) -> pa.Array:

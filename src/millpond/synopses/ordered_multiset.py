@@ -143,6 +143,56 @@ class OrderedMultisets:
             if done:
                 return out
 
+    def slide(
+        self, at: Ints, weights: Ints, keys: Ints, skip: int, held: Ints
+    ) -> tuple[Ints, Ints, Ints]:
+        """Applies changes to group 0's multiset; how a range of its order changes.
+
+        Args:
+            at: The instant of each change, ascending.
+            weights: How many of the key come or go.
+            keys: The key of each change.
+            skip: How many, copies counted, are before the range.
+            held: int64[entries + 1, 2]: what the range holds, keys and counts in order, and last
+                how many entries are in use and how many copies. As many entries as the range has
+                copies at most. It is brought up to date.
+
+        Returns:
+            Instants, keys, and how many more (or fewer) of each the range holds from then on.
+        """
+        room = max(1024, 4 * len(held))
+        position = np.array([0, -1, 0])
+        parts: list[tuple[Ints, ...]] = []
+        while True:
+            self._make_room()
+            out = tuple(np.empty(room, np.int64) for _ in range(3))
+            position[2] = 0
+            done = _slide(
+                at,
+                weights,
+                keys,
+                skip,
+                held,
+                self._keys,
+                self._counts,
+                self._child,
+                self._sizes,
+                self._free,
+                self._state,
+                self._roots,
+                position,
+                *out,
+            )
+            parts.append(tuple(column[: position[2]] for column in out))
+            if done < 0:
+                raise AssertionError("a negative tuple for a row that is not there")
+            if done:
+                instants, moved, by = (
+                    np.concatenate(column) for column in zip(*parts, strict=True)
+                )
+                return instants, moved, by
+            room *= 2
+
     def renumber(self, moved: Ints, groups: int) -> None:
         """Puts group i's multiset where group moved[i]'s is; those with −1 are empty."""
         fresh = np.zeros((groups, 4), np.int64)
@@ -523,4 +573,137 @@ def _transitions(  # type: ignore[no-untyped-def]
                     if gone == 1:
                         out[j] = -1
             c += 1
+    return 1
+
+
+@njit(inline="never")
+def _range(root, skip, room, keys, counts, child, sizes, path, places, out):  # type: ignore[no-untyped-def]
+    """Lists at most `room` copies from the `skip`-th on: keys and counts; gives both numbers."""
+    found, copies = int64(0), int64(0)
+    if root[0] < 0 or skip >= root[2] or room == 0:
+        return found, copies
+    node = root[0]
+    height = root[1]
+    rank = skip
+    for level in range(height + 1):
+        place = int64(0)
+        while rank >= counts[node, place]:
+            rank -= counts[node, place]
+            place += 1
+        path[level] = node
+        places[level] = place
+        if level < height:
+            node = int64(child[node, place])
+    while copies < room:
+        place = places[height]
+        taken = min(counts[node, place] - rank, room - copies)
+        rank = 0
+        out[found, 0] = keys[node, place]
+        out[found, 1] = taken
+        found += 1
+        copies += taken
+        # On to the next entry: up to where there is one more to the right, and down its left.
+        level = height
+        while level >= 0 and places[level] + 1 >= sizes[path[level]]:
+            level -= 1
+        if level < 0:
+            break
+        places[level] += 1
+        for below in range(level + 1, height + 1):
+            path[below] = int64(child[path[below - 1], places[below - 1]])
+            places[below] = 0
+        node = path[height]
+    return found, copies
+
+
+@compiled(types.int64(READ_I64, READ_I64, READ_I64, types.int64, _KEYS, *_POOL, I64, I64, I64, I64))
+def _slide(  # type: ignore[no-untyped-def]
+    at,
+    weights,
+    values,
+    skip,
+    held,
+    keys,
+    counts,
+    child,
+    sizes,
+    free,
+    state,
+    roots,
+    position,
+    out_at,
+    out_key,
+    out_by,
+):
+    """1 when all is done, 0 when nodes or room run out (call again), −1 when a key is missing.
+
+    `position`: the instant's first change to go on at, the change in it (or −1), rows of output.
+    """
+    path = np.empty(64, np.int64)
+    places = np.empty(64, np.int64)
+    room = len(held) - 1
+    fresh = np.empty((room + 1, 2), np.int64)
+    root = roots[0]
+    n = len(at)
+    low = position[0]
+    while low < n:
+        high = low
+        while high < n and at[high] == at[low]:
+            high += 1
+        if len(out_at) - position[2] < 2 * room:
+            position[0] = low
+            return 0
+        start = position[1] if position[1] >= 0 else low
+        position[1] = -1
+        for j in range(start, high):
+            if weights[j] > 0:
+                if state[0] < _RESERVE:
+                    position[0] = low
+                    position[1] = j
+                    return 0
+                _insert(root, values[j], weights[j], keys, counts, child, sizes, free, state)
+        for j in range(low, high):
+            if weights[j] < 0:
+                key, times = values[j], -weights[j]
+                gone = _remove(
+                    root, key, times, keys, counts, child, sizes, free, state, path, places
+                )
+                if gone < 0:
+                    return -1
+        size = held[room, 0]
+        matters = held[room, 1] < room
+        for j in range(low, high):
+            if matters or values[j] <= held[size - 1, 0]:
+                matters = True
+                break
+        if matters and room > 0:
+            found, copies = _range(
+                root, skip, room, keys, counts, child, sizes, path, places, fresh
+            )
+            i, k, out = int64(0), int64(0), position[2]
+            while i < size or k < found:
+                by = int64(0)
+                if k >= found or (i < size and held[i, 0] < fresh[k, 0]):
+                    key, by = held[i, 0], -held[i, 1]
+                    i += 1
+                elif i >= size or fresh[k, 0] < held[i, 0]:
+                    key, by = fresh[k, 0], fresh[k, 1]
+                    k += 1
+                else:
+                    key, by = fresh[k, 0], fresh[k, 1] - held[i, 1]
+                    i += 1
+                    k += 1
+                if by != 0:
+                    out_at[out] = at[low]
+                    out_key[out] = key
+                    out_by[out] = by
+                    out += 1
+            position[2] = out
+            for k in range(found):
+                held[k, 0] = fresh[k, 0]
+                held[k, 1] = fresh[k, 1]
+            held[room, 0] = found
+            held[room, 1] = copies
+        low = high
+    position[0] = n
     return 1

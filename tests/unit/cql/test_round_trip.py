@@ -56,8 +56,9 @@ def _plain(text: str) -> exp.Expression | None:
     statement = parse_statement(text)
     if not isinstance(statement, Ask) or statement.query.find(StreamWindow, RelationToStream):
         return None
-    ours = (PERIOD, STREAM_SAMPLE, BY_ATTRIBUTES)
-    if any(key in node.args for node in statement.query.walk() for key in ours):
+    # What a LIMIT leaves is made to depend on the rows alone: see below.
+    ours = (PERIOD, STREAM_SAMPLE, BY_ATTRIBUTES, "limit", "offset")
+    if any(node.args.get(key) for node in statement.query.walk() for key in ours):
         return None
     return statement.query
 
@@ -124,3 +125,20 @@ def test_words_that_duckdb_reserves_are_quoted_for_it_alone() -> None:
 def test_scalar_expressions_print_alone() -> None:
     where = parse_query("SELECT a FROM s WHERE a > 1 AND b NOT IN ('x')").args["where"].this
     assert to_duckdb(where) == "a > 1 AND b NOT IN ('x')"
+
+
+@pytest.mark.parametrize(
+    ("text", "ordered"),
+    [
+        ("SELECT a, b FROM s ORDER BY c LIMIT 2", "ORDER BY c, 1, 2 LIMIT 2"),
+        ("SELECT a FROM s LIMIT 2", "ORDER BY ALL LIMIT 2"),
+        ("SELECT a FROM s OFFSET 2", "ORDER BY ALL OFFSET 2"),
+        ("SELECT * FROM s ORDER BY a DESC LIMIT 2", "ORDER BY a DESC, columns(*) LIMIT 2"),
+        ("SELECT a, t.*, 1, b + 1 FROM t ORDER BY c LIMIT 2", "c, 1, columns(t.*), b + 1 LIMIT 2"),
+        ("SELECT a FROM s UNION SELECT a FROM t ORDER BY a LIMIT 1", "ORDER BY a, 1 LIMIT 1"),
+        ("SELECT a FROM s ORDER BY b", "ORDER BY b"),
+    ],
+)
+def test_rows_with_equal_keys_are_ordered_where_a_limit_cuts(text: str, ordered: str) -> None:
+    assert to_duckdb(parse_query(text)).endswith(ordered)
+    assert print_query(parse_query(text)) == text

@@ -1,0 +1,200 @@
+"""ORDER BY … LIMIT k OFFSET m over a bag that changes: k rows, from the m-th on in order.
+
+Every row has a sort key, DuckDB's own: what the query orders by, then all that is selected, so that
+rows with equal keys are equal and which of them are among the k depends on the rows alone. Sort
+keys get labels, whole numbers in the same order, and the labels are kept in a counted tree. A
+change beyond the last of the k costs a look at the tree and no more; one before it, a walk over the
+k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.model.patterns import RULES, Edge
+from millpond.operators.delta import Delta, Ints, positional
+from millpond.operators.keys import Keys
+from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.row_store import RowStore, doubled
+from millpond.synopses.ordered_labels import OrderedLabels
+from millpond.synopses.ordered_multiset import OrderedMultisets
+
+
+@dataclass(frozen=True)
+class SortColumn:
+    """A column that rows are ordered by.
+
+    Attributes:
+        place: The column's place.
+        descending: From the greatest value on.
+        nulls_first: Whether NULLs are before everything.
+    """
+
+    place: int
+    descending: bool = False
+    nulls_first: bool = False
+
+    @property
+    def sql(self) -> str:
+        """It as two arguments of DuckDB's `create_sort_key`."""
+        way = "DESC" if self.descending else "ASC"
+        return f"c{self.place}, '{way} NULLS {'FIRST' if self.nulls_first else 'LAST'}'"
+
+
+@dataclass(frozen=True, eq=False)
+class TopK(Node):
+    """The first rows of its input in order.
+
+    Attributes:
+        input: The rows; those beyond `shown` columns are only ordered by.
+        shown: How many columns it gives.
+        by: What rows are ordered by first; after that it is every column that is given.
+        count: k.
+        skip: m.
+        text: It as the query wrote it, for EXPLAIN.
+    """
+
+    input: Node
+    shown: int
+    by: tuple[SortColumn, ...]
+    count: int
+    skip: int = 0
+    text: str = ""
+
+    takes_expirations = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", (self.input,))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return positional(self.input.schema.types[: self.shown])
+
+    @property
+    def name(self) -> str:
+        return "top"
+
+    @property
+    def detail(self) -> str:
+        return self.text
+
+    @property
+    def state(self) -> str:
+        return "rows in order"
+
+    @property
+    def edge(self) -> Edge:
+        return RULES["limit"]([self.input.edge])
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return (self.shown, tuple(c.sql for c in self.by), self.count, self.skip)
+
+    def operator(self) -> Operator:
+        ordered = {c.place for c in self.by}
+        rest = [SortColumn(place) for place in range(self.shown) if place not in ordered]
+        return TakingTop(self.input.schema, self.shown, (*self.by, *rest), self.count, self.skip)
+
+
+class TakingTop:
+    """`TopK` at work: all rows in order, by label, and which are among the first."""
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        shown: int,
+        by: tuple[SortColumn, ...],
+        count: int,
+        skip: int,
+    ) -> None:
+        self._given = positional(schema.types[:shown])
+        self._skip = skip
+        self._sort_key = f"create_sort_key({', '.join(c.sql for c in by)})"
+        self._used = tuple(dict.fromkeys([*range(shown), *(c.place for c in by)]))
+        self._keys = Keys([schema.field(place).type for place in self._used])
+        self._rows = RowStore(self._given)
+        #: Of each row's number: its copies, its sort key, its label; and the numbers by label.
+        self._copies = np.zeros(0, np.int64)
+        self._alive = 0
+        self._sort_keys: list[bytes] = []
+        self._label_of = np.zeros(0, np.int64)
+        self._number_of: dict[int, int] = {}
+        self._labels = OrderedLabels()
+        self._labels.on_relabel = self._relabelled
+        self._ordered = OrderedMultisets()
+        self._ordered.reserve(1)
+        self._held = np.zeros((count + 1, 2), np.int64)
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        (delta,) = inputs
+        if not len(delta):
+            return Delta.empty(self._given)
+        self._forget()
+        numbers = self._keys.number([delta.rows.column(place) for place in self._used])
+        self._add_new(delta.rows, numbers, scalars)
+        touched = np.unique(numbers)
+        before = int(np.count_nonzero(self._copies[touched]))
+        np.add.at(self._copies, numbers, delta.weight)
+        self._alive += int(np.count_nonzero(self._copies[touched])) - before
+        at, labels, by = self._ordered.slide(
+            np.ascontiguousarray(delta.at),
+            np.ascontiguousarray(delta.weight),
+            self._label_of[numbers],
+            self._skip,
+            self._held,
+        )
+        found = [self._number_of[label] for label in labels.tolist()]
+        return Delta.of(self._rows.pick(np.array(found, np.int64)), at, None, by)
+
+    def _add_new(self, rows: pa.RecordBatch, numbers: Ints, scalars: Scalars) -> None:
+        """Notes rows not seen before: numbers are given in order of appearance."""
+        known, count = len(self._rows), len(self._keys)
+        if count == known:
+            return
+        fresh = np.flatnonzero(numbers >= known)
+        _, places = np.unique(numbers[fresh], return_index=True)
+        new = rows.take(pa.array(fresh[places]))
+        (sort_keys,) = scalars.compute(new, [self._sort_key])
+        values = sort_keys.to_pylist()
+        self._labels.insert(values)
+        self._sort_keys += values
+        labels = np.array([self._labels.labels[value] for value in values], np.int64)
+        self._label_of = doubled(self._label_of, count, 0)
+        self._label_of[known:count] = labels
+        self._number_of.update(zip(labels.tolist(), range(known, count), strict=True))
+        self._copies = doubled(self._copies, count, 0)
+        shown = new.columns[: len(self._given)]
+        self._rows.add(pa.RecordBatch.from_arrays(shown, schema=self._given))
+
+    def _relabelled(self, old: Ints, new: Ints) -> None:
+        self._ordered.rekey(old, new)
+        size = int(self._held[-1, 0])
+        self._held[:size, 0] = new[np.searchsorted(old, self._held[:size, 0])]
+        known = len(self._rows)
+        self._label_of[:known] = new[np.searchsorted(old, self._label_of[:known])]
+        self._number_of = {
+            label: number for number, label in enumerate(self._label_of[:known].tolist())
+        }
+
+    def _forget(self) -> None:
+        """Drops the rows that are gone, when most are."""
+        if not self._keys.is_worth_compacting(self._alive):
+            return
+        known = len(self._keys)
+        alive = self._copies[:known] != 0
+        self._keys.compact(alive)
+        self._rows.keep(alive)
+        pairs = zip(self._sort_keys, alive.tolist(), strict=True)
+        self._sort_keys = [key for key, is_alive in pairs if is_alive]
+        self._labels.forget(set(self._sort_keys))
+        self._label_of = self._label_of[:known][alive]
+        self._copies = self._copies[:known][alive]
+        self._number_of = {label: n for n, label in enumerate(self._label_of.tolist())}
+
+    def size(self) -> int:
+        return len(self._keys)
