@@ -205,11 +205,12 @@ def test_plans(http, late):
         assert asked == {"level": "logical", "plan": body["plan"]}
     shown = http.get("/v1/plan", params={"query": LATE, "level": "rewritten"}).json()
     assert shown["level"] == "rewritten"
-    error_of(http.get("/v1/plan"), 501, "CQL-301")
+    shared = http.get("/v1/plan").json()
+    assert shared["level"] == "shared"
+    assert "stream flights\n  3 elements" in shared["plan"]
     error_of(http.get("/v1/plan", params={"query": "late", "level": "deep"}), 422, "SERVE-703")
 
 
 def test_what_is_not_available_yet(http, late):
-    error_of(http.get("/v1/entities"), 501, "CQL-301")
-    error_of(http.get("/v1/entities/3"), 501, "CQL-301")
+    error_of(http.get("/v1/entities/3"), 404, "CQL-201")
     error_of(http.patch("/v1/entities/3", json={}), 501, "CQL-301")

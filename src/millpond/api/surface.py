@@ -13,6 +13,7 @@ import pyarrow as pa
 from prometheus_client import CollectorRegistry
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.service.entities import Entity
 from millpond.service.results import Answer, Change, Changes, IngestReceipt, StatementResult
 
 #: How the rows of a push may be written.
@@ -106,12 +107,25 @@ class Surface(Protocol):
     def close(self) -> None: ...
 
 
+class ControlTables(Protocol):
+    """Operators, queues and synopses, with their figures."""
+
+    def every(self) -> Sequence[Entity]: ...
+
+    def one(self, id: str) -> Entity: ...
+
+
 class ServedPond(Surface, Protocol):
     """A pond in this process: its results come as they are given, and it has metrics."""
 
     def run(self, text: str) -> Iterable[StatementResult]: ...
 
     def query(self, name_or_id: str | int) -> ServedHandle: ...
+
+    def shared_plan(self) -> str: ...
+
+    @property
+    def entities(self) -> ControlTables: ...
 
     @property
     def metrics(self) -> CollectorRegistry: ...

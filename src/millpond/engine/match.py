@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,7 @@ from millpond.engine.matches import (
     DENSE,
     GAPS,
     LIST,
+    OTHERS,
     Matches,
     MatchReader,
     Passage,
@@ -408,6 +409,9 @@ class _Run:
         An expression waits until all slots that have it have come to it, and is then evaluated
         over the union of the rows left to them. If all wait for one another, none waits.
         """
+        if not self._undecided:
+            return
+        begun, came = time.perf_counter_ns(), self._pairs(self._undecided)
         left = {slot: list(self.stem.others[slot]) for slot in self._undecided}
         decided: dict[int, _Rows] = {}
         while self._undecided:
@@ -426,7 +430,12 @@ class _Run:
                     del self._undecided[slot]
                     if rows is not None:
                         decided[slot] = rows
+        passed = self._pairs(decided)
+        self._count(OTHERS, Passage(came, passed, passed, time.perf_counter_ns() - begun))
         self.matches.batches.extend(encode(decided, self.rows))
+
+    def _pairs(self, of_slots: Mapping[int, _Rows | None]) -> int:
+        return sum(self.rows if rows is None else len(rows) for rows in of_slots.values())
 
     def _evaluate_together(self, wanting: dict[str, list[int]], scalar: ScalarEvaluator) -> None:
         candidates = self._union([slot for slots in wanting.values() for slot in slots])

@@ -40,6 +40,10 @@ SCHEMA = pa.schema(
 )
 
 
+#: What stands for all other factors where an attribute's name does for its grouped filter.
+OTHERS = ""
+
+
 class Passage(NamedTuple):
     """How elements passed one attribute's grouped filters; estimated from a sample.
 
@@ -68,7 +72,7 @@ class Matches:
         batches: Pieces of the table, each of `SCHEMA`; a slot is in one of them, or in none if
             nothing matches.
         failed: Slots whose predicate DuckDB could not evaluate, and why. They have no matches.
-        stats: Per attribute, how elements passed it.
+        stats: Per attribute, how elements passed it; under `OTHERS` how pairs passed those.
     """
 
     rows: int

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millpond.catalog.objects import QueryDef
+from millpond.engine.matches import OTHERS
 from millpond.model.time import format_instant
 from millpond.planner.bound import BoundQuery
 from millpond.planner.dataflow import plan_changes
 from millpond.planner.explain import explain
 from millpond.service.maintenance import covered_upto
-from millpond.state.version import Version
+from millpond.service.results import counted
+from millpond.state.version import LeafRef, Version
 
 if TYPE_CHECKING:
     from millpond.service.pond import Pond
@@ -48,7 +50,9 @@ class Explanations:
         if bound.to_stream is not None:
             lines = [f"{name}: {value}" for name, value in facts.items()]
             return "\n".join([*lines, self._changes(bound)])
-        facts["leaves"] = self._leaves(version, definition, bound)
+        if level == "runtime" and definition.id in pond.invoker.kept.ids():
+            facts["kept answer"] = pond.invoker.kept.of(definition.id).figures()
+        facts["leaves"] = self._leaves(version, definition, bound, level)
         text = explain(bound, level, **facts)
         return text if changes is None else f"{text}\n{self._changes(bound)}"
 
@@ -68,8 +72,73 @@ class Explanations:
         upto = format_instant(self._pond.advancer.reached(version, log))
         return f"{version.clock(log.id).next_seq} up to {upto}"
 
+    def of_all(self) -> str:
+        """What all queries share: per stream its modules and what they have to do."""
+        version = self._pond.log.version
+        lines = []
+        for stream in version.named_streams():
+            clock = version.clock(stream.id)
+            held = version.segments(stream.id)
+            users = {
+                query.id: query
+                for query in version.queries.values()
+                if any(leaf.stream_id == stream.id for leaf in version.leaves(query.id))
+            }
+            lines.append(f"stream {stream.name}")
+            lines.append(
+                f"  {counted(clock.next_seq, 'element')}, {self._rate(stream.id)}, "
+                f"{counted(len(held), 'segment')}"
+            )
+            slots = len(version.slots(stream.id))
+            queries = counted(len(users), "query", "queries")
+            lines.append(f"  query stem: {counted(slots, 'predicate')} of {queries}")
+            for name, passed in self._modules(stream.id).items():
+                lines.append(f"    {name}: {passed}")
+        for entity in self._pond.entities.every():
+            if entity.id.startswith(("derivation:", "function:", "answer:", "relation:")):
+                figures = ", ".join(f"{key} {_plain(v)}" for key, v in entity.figures.items())
+                lines.append(f"{entity.id.replace(':', ' ', 1)}: {figures}")
+        return "\n".join(lines)
+
+    def _rate(self, stream_id: int) -> str:
+        return f"{self._pond.metrics_of.rate(stream_id):,.3g} elements/s"
+
+    def _modules(self, stream_id: int) -> dict[str, str]:
+        """The modules of a stream in the order elements visit them, with what they measured."""
+        measured = self._pond.stems.filters(stream_id)
+        order = [*(self._pond.stems.order(stream_id) or ()), OTHERS]
+        return {
+            f"grouped filter on {name}" if name else "other factors": (
+                f"{measured[name][0]:.1%} survive, {measured[name][1]:.3g} ns an element"
+            )
+            for name in order
+            if name in measured
+        }
+
+    def _measured(self, version: Version, ref: LeafRef) -> dict[str, Any]:
+        """What is known of a leaf by watching it."""
+        return {
+            "rate": self._rate(ref.stream_id),
+            "matches": self._matched(version, ref),
+            "modules": self._modules(ref.stream_id),
+        }
+
+    def _matched(self, version: Version, ref: LeafRef) -> int | None:
+        """How many of the kept elements match a leaf's predicate, where that is stored."""
+        if ref.slot is None:
+            return None
+        total = 0
+        for segment in version.segments(ref.stream_id):
+            for matches in version.matches(segment.id):
+                if matches.low <= ref.slot < matches.upto:
+                    reader = self._pond.invoker.files.matches(matches, ref.slot)
+                    if reader is not None:
+                        total += len(reader.rows(ref.slot, 0, segment.rows))
+                        break
+        return total
+
     def _leaves(
-        self, version: Version, definition: QueryDef, bound: BoundQuery
+        self, version: Version, definition: QueryDef, bound: BoundQuery, level: str
     ) -> list[dict[str, Any]]:
         stems = self._pond.stems
         leaves = []
@@ -87,10 +156,11 @@ class Explanations:
                     else 0,
                     "segments": len(segments),
                     "matched segments": matched,
-                    "filters": {
-                        name: f"{share:.1%} survive"
-                        for name, (share, _) in stems.filters(ref.stream_id).items()
-                    },
+                    **(self._measured(version, ref) if level == "runtime" else {}),
                 }
             )
         return leaves
+
+
+def _plain(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
+from millpond.model.time import format_instant
 from millpond.model.windows import Rows, Unbounded
 from millpond.planner.bound import BoundQuery
 from millpond.service.weights import weight_of
@@ -92,6 +93,19 @@ class Kept:
     served: int = 0
     computed: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def figures(self) -> dict[str, object]:
+        """For people: what is kept, and how often it was of use."""
+        with self.lock:
+            table = self.table
+            return {
+                "as of": None if table is None else format_instant(self.instant),
+                "rows": None if table is None else table.num_rows,
+                "bytes": 0 if table is None else table.nbytes,
+                "computed": self.computed,
+                "served": self.served,
+                "seconds to compute": self.seconds,
+            }
 
 
 class KeptAnswers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from millpond.state.version import DATA, Version
 if TYPE_CHECKING:
     from millpond.service.pond import Pond
 
+#: Microseconds a rate is taken over.
+_RATED = 60_000_000
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
@@ -45,11 +48,28 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        self._freshness = Histogram(
+            "millpond_freshness_seconds",
+            "Time from the last arrival of a batch to its being visible",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._arrived: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)
         self.registry.register(self)
 
     def committed(self, version: Version, built: Sequence[Built]) -> None:
         """A batch became an epoch."""
         self._epochs.inc()
+        now = self._pond.clock()
+        for stream_id in {item.stream_id for item in built}:
+            arrived_at = version.clock(stream_id).arrived_at
+            if arrived_at is not None:
+                self._freshness.observe(max(now - arrived_at, 0) / 1e6)
+        for item in built:
+            if item.kind == DATA:
+                held = self._arrived[item.stream_id]
+                held.append((now, item.file.rows))
+                _trim(held, now)
         for item in built:
             stream = version.streams.get(item.stream_id)
             if stream is not None:
@@ -67,6 +87,14 @@ class Metrics:
                 self._elements.labels(stream.name).inc(item.file.rows)
                 self._matches.labels(stream.name).inc(item.matched)
 
+    def rate(self, stream_id: int) -> float:
+        """Elements a second over the last minute."""
+        now = self._pond.clock()
+        held = self._arrived[stream_id]
+        _trim(held, now)
+        period = min(_RATED, max(now - self._pond.started_at, 1_000_000))
+        return sum(rows for _, rows in list(held)) * 1e6 / period
+
     def invoked(self, seconds: float) -> None:
         """A standing query was answered."""
         self._invocations.observe(seconds)
@@ -82,6 +110,7 @@ class Metrics:
             segments.add_metric([stream.name], len(version.segments(stream.id)))
             slots.add_metric([stream.name], len(version.slots(stream.id)))
         yield from self._functions()
+        yield from self._modules(version)
         yield segments
         yield slots
         behind = self._pond.advancer.lag()
@@ -93,6 +122,33 @@ class Metrics:
         )
         waiting = len(self._pond.intake.waiting())
         yield GaugeMetricFamily("millpond_inbox_waiting", "Pushes not committed yet", waiting)
+
+    def _modules(self, version: Version) -> Iterator[Metric]:
+        """How fast streams come, and what the modules they pass let through."""
+        rate = GaugeMetricFamily(
+            "millpond_stream_rate", "Elements a second, over the last minute", labels=["stream"]
+        )
+        labels = ["stream", "module"]
+        survive = GaugeMetricFamily(
+            "millpond_filter_survival", "Share of elements a module lets through", labels=labels
+        )
+        cost = GaugeMetricFamily(
+            "millpond_filter_cost_seconds", "Time a module spends on an element", labels=labels
+        )
+        for stream in version.named_streams():
+            rate.add_metric([stream.name], self.rate(stream.id))
+            for name, (share, ns) in self._pond.stems.filters(stream.id).items():
+                survive.add_metric([stream.name, name or "other factors"], share)
+                cost.add_metric([stream.name, name or "other factors"], ns / 1e9)
+        yield from (rate, survive, cost)
+        kept = [self._pond.invoker.kept.of(id) for id in self._pond.invoker.kept.ids()]
+        served = "Answers served from what is kept"
+        yield GaugeMetricFamily(
+            "millpond_kept_answers", "Answers kept", sum(k.table is not None for k in kept)
+        )
+        yield CounterMetricFamily(
+            "millpond_kept_answers_served", served, sum(k.served for k in kept)
+        )
 
     def _functions(self) -> Iterator[Metric]:
         """What user-defined functions have cost."""
@@ -111,3 +167,9 @@ class Metrics:
     def describe(self) -> list[Metric]:
         """Names are not known in advance; the registry need not check them."""
         return []
+
+
+def _trim(held: deque[tuple[int, int]], now: int) -> None:
+    """Forget what arrived before the time rates are taken over."""
+    while held and held[0][0] <= now - _RATED:
+        held.popleft()

@@ -31,6 +31,7 @@ from millpond.service.advancer import Advancer
 from millpond.service.changes import ChangeReader
 from millpond.service.definitions import stream_definition
 from millpond.service.derivations import Derivations
+from millpond.service.entities import Entities
 from millpond.service.explanations import Explanations
 from millpond.service.following import Following
 from millpond.service.functions import UserFunctions
@@ -139,8 +140,9 @@ class Pond:
             self.log, self.registrar, self.derivations, self.advancer, self.reader
         )
         self._explanations = Explanations(self)
-        self._metrics = Metrics(self)
-        self.metrics = self._metrics.registry
+        self.metrics_of = Metrics(self)
+        self.metrics = self.metrics_of.registry
+        self.entities = Entities(self)
         #: Files of the store found corrupt or missing, by their names.
         self._damage: dict[str, MillpondError] = {}
         matches = {m.path: m for refs in self.log.version.matches_of.values() for m in refs}
@@ -291,6 +293,10 @@ class Pond:
         if isinstance(found, QueryDef):
             return self.explain_query(found, level)
         return self.explain_text(query, level)
+
+    def shared_plan(self) -> str:
+        """What all queries share: streams, the modules their elements pass, what is kept."""
+        return self._explanations.of_all()
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -470,7 +476,7 @@ class Pond:
             self._function_failed(definition, error)
             raise
         self.refresher.invoked(definition)
-        self._metrics.invoked(clock_time.perf_counter() - started)
+        self.metrics_of.invoked(clock_time.perf_counter() - started)
         return answer
 
     def ask_text(self, text: str) -> Answer:
@@ -631,7 +637,7 @@ class Pond:
             self.stems.observe(item.stream_id, item.stats)
             if item.failed:
                 self._maintenance.suspend_failed(item.stream_id, item.failed)
-        self._metrics.committed(version, built)
+        self.metrics_of.committed(version, built)
         for stream_id in {item.stream_id for item in built}:
             stream = version.streams.get(stream_id)
             if stream is not None:
@@ -643,7 +649,7 @@ class Pond:
             self.stems.observe(item.stream_id, item.stats)
             if item.failed:
                 self._maintenance.suspend_failed(item.stream_id, item.failed)
-        self._metrics.advanced(version, built)
+        self.metrics_of.advanced(version, built)
         self._maintenance.wake()
 
     def _function_failed(self, query: QueryDef, error: MillpondError) -> None:

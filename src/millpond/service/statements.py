@@ -368,6 +368,12 @@ class Executor:
                     for r in version.relations.values()
                 ]
                 return _table(["name", "primary key", "source"], rows)
+            case "entities":
+                every = [
+                    (e.id, e.kind, e.of, ", ".join(f"{k} {v}" for k, v in e.figures.items()))
+                    for e in self._pond.entities.every()
+                ]
+                return _table(["id", "kind", "of", "figures"], every)
             case "functions":
                 functions = [
                     (f["name"], ", ".join(f["arguments"]), f["returns"], f["calls"], f["rows"])

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from millpond.engine.factors import Factors
-from millpond.engine.matches import Passage
+from millpond.engine.matches import OTHERS, Passage
 from millpond.engine.query_stem import QuerySteM, StemSnapshot
 from millpond.engine.value_sets import Cut, ValueSet
 from millpond.state.store import new_path
@@ -171,6 +171,7 @@ class QueryStems:
             rank = {
                 attribute: (1 - leaving / max(into, 1)) / max(ns / max(into, 1), 1e-3)
                 for attribute, (into, leaving, ns) in held.costs.items()
+                if attribute != OTHERS
             }
             return tuple(sorted(rank, key=lambda a: rank[a], reverse=True))
 
@@ -187,11 +188,17 @@ class QueryStems:
                     seen[i] = seen[i] * 0.8 + value
 
     def filters(self, stream_id: int) -> dict[str, tuple[float, float]]:
-        """Per attribute the measured (share of bits surviving, ns per batch), for EXPLAIN."""
+        """Per attribute the measured (share of elements surviving, ns an element), for EXPLAIN.
+
+        Under `OTHERS` the same of pairs of element and predicate that reached the other factors.
+        """
         with self._lock:
             held = self._stems.get(stream_id)
             costs = held.costs if held else {}
-            return {a: (out / max(into, 1), ns) for a, (into, out, ns) in costs.items()}
+            return {
+                attribute: (leaving / max(into, 1), ns / max(into, 1))
+                for attribute, (into, leaving, ns) in costs.items()
+            }
 
 
 def slot_key(factors: Factors) -> str:

@@ -49,19 +49,21 @@ def router(pond: ServedPond) -> APIRouter:
         return Response(encode.dumps({"functions": pond.functions()}), media_type=encode.JSON)
 
     @routes.get("/v1/entities", response_class=Response)
-    async def entities() -> Response:
-        """Control tables of operators, queues and synopses (not available yet)."""
-        raise not_available("control tables are")
+    def entities() -> Response:
+        """The control tables: operators, queues and synopses, with their figures."""
+        every = [entity.to_json() for entity in pond.entities.every()]
+        return Response(encode.dumps({"entities": encode.plain(every)}), media_type=encode.JSON)
 
     @routes.get("/v1/entities/{entity}", response_class=Response)
-    async def entity(entity: str) -> Response:
-        """One row of the control tables (not available yet)."""
-        raise not_available("control tables are")
+    def entity(entity: str) -> Response:
+        """One operator, queue or synopsis, by its id."""
+        found = pond.entities.one(entity).to_json()
+        return Response(encode.dumps(encode.plain(found)), media_type=encode.JSON)
 
     @routes.patch("/v1/entities/{entity}", response_class=Response)
     async def set_entity(entity: str) -> Response:
         """Sets an entity's properties (not available yet)."""
-        raise not_available("control tables are")
+        raise not_available("setting properties of entities is")
 
     return routes
 

@@ -128,9 +128,9 @@ def router(pond: ServedPond) -> APIRouter:
         query: Annotated[str | None, Query(description="a query's text or name")] = None,
         level: Level = "logical",
     ) -> Response:
-        """The plan a query would have, registered or not."""
+        """The plan a query would have, registered or not; without one, what all queries share."""
         if query is None:
-            raise not_available("the plan of all queries together is")
+            return _json({"level": "shared", "plan": pond.shared_plan()})
         return _json({"level": level, "plan": pond.explain(query, level)})
 
     return routes

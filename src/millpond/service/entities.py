@@ -1,0 +1,150 @@
+"""The control tables: what works inside a pond, and how it does (STREAM, CIDR 2003, section 5).
+
+STREAM lists its operators, queues and synopses as relations to be looked at while it runs. An
+entity is one of them, with an id made of its kind and its name, and its figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from millpond.errors import MillpondError
+from millpond.model.time import format_instant
+from millpond.planner.names import did_you_mean
+from millpond.state.version import DATA, REJECTS, Version
+
+if TYPE_CHECKING:
+    from millpond.service.pond import Pond
+
+
+@dataclass(frozen=True)
+class Entity:
+    """An operator, a queue or a synopsis.
+
+    Attributes:
+        id: Its kind and name; stays the same while it lives.
+        kind: 'operator', 'queue' or 'synopsis'.
+        of: What it works for: a stream, a query, a relation.
+        figures: How it does.
+    """
+
+    id: str
+    kind: str
+    of: str
+    figures: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"id": self.id, "kind": self.kind, "of": self.of, "figures": self.figures}
+
+
+class Entities:
+    """The entities of a pond, as of now."""
+
+    def __init__(self, pond: Pond) -> None:
+        self._pond = pond
+
+    def every(self) -> list[Entity]:
+        """All of them: queues, then operators, then synopses, each by name."""
+        version = self._pond.log.version
+        found = [
+            *self._queues(version),
+            *self._filters(version),
+            *self._functions(),
+            *self._derivations(version),
+            *self._segments(version),
+            *self._stems(version),
+            *self._relations(version),
+            *self._answers(version),
+        ]
+        order = ("queue", "operator", "synopsis")
+        return sorted(found, key=lambda e: (order.index(e.kind), e.id))
+
+    def one(self, id: str) -> Entity:
+        """The entity of an id. Raises CQL-201."""
+        every = {entity.id: entity for entity in self.every()}
+        if id in every:
+            return every[id]
+        raise MillpondError(
+            "CQL-201",
+            f'no entity "{id}"',
+            hint=did_you_mean(id, every) or "SHOW ENTITIES lists them.",
+        )
+
+    def _queues(self, version: Version) -> Iterator[Entity]:
+        waiting = len(self._pond.intake.waiting())
+        yield Entity("queue:inbox", "queue", "pushed streams", {"waiting pushes": waiting})
+
+    def _filters(self, version: Version) -> Iterator[Entity]:
+        """Grouped filters, and what evaluates the other factors."""
+        for stream in version.named_streams():
+            for name, (survive, ns) in self._pond.stems.filters(stream.id).items():
+                figures = {"survive": round(survive, 4), "ns per element": round(ns, 1)}
+                id = f"filter:{stream.name}.{name}" if name else f"others:{stream.name}"
+                yield Entity(id, "operator", stream.name, figures)
+
+    def _functions(self) -> Iterator[Entity]:
+        for function in self._pond.functions():
+            figures = {key: function[key] for key in ("calls", "rows", "seconds", "cost")}
+            yield Entity(f"function:{function['name']}", "operator", "queries", figures)
+
+    def _derivations(self, version: Version) -> Iterator[Entity]:
+        lag = self._pond.advancer.lag()
+        for stream in version.streams.values():
+            if stream.derived is None:
+                continue
+            query = version.queries.get(stream.derived.query_id or -1)
+            name = query.name if query is not None else stream.name
+            figures = {
+                "elements": version.clock(stream.id).next_seq,
+                "upto": format_instant(self._pond.advancer.reached(version, stream)),
+                "lag seconds": lag.get(stream.id, 0.0),
+            }
+            yield Entity(f"derivation:{name}", "operator", name, figures)
+
+    def _segments(self, version: Version) -> Iterator[Entity]:
+        """Data SteMs: a stream's kept elements."""
+        for stream in version.named_streams():
+            for kind, name in ((DATA, stream.name), (REJECTS, f"{stream.name}$rejects")):
+                held = version.segments(stream.id, kind)
+                if kind == REJECTS and not held:
+                    continue
+                figures = {
+                    "segments": len(held),
+                    "rows": sum(s.rows for s in held),
+                    "bytes": sum(s.bytes for s in held),
+                    "levels": len({s.level for s in held}),
+                }
+                yield Entity(f"segments:{name}", "synopsis", stream.name, figures)
+
+    def _stems(self, version: Version) -> Iterator[Entity]:
+        """Query SteMs: the predicates a stream's elements meet, and what matched."""
+        for stream in version.named_streams():
+            slots = version.slots(stream.id)
+            if slots:
+                refs = [m for s in version.segments(stream.id) for m in version.matches(s.id)]
+                figures = {
+                    "predicates": len(slots),
+                    "match files": len(refs),
+                    "match bytes": sum(m.bytes for m in refs),
+                }
+                yield Entity(f"query stem:{stream.name}", "synopsis", stream.name, figures)
+
+    def _relations(self, version: Version) -> Iterator[Entity]:
+        for relation in version.relations.values():
+            deltas = version.relation_deltas(relation.id)
+            figures = {
+                "deltas": len(deltas),
+                "rows": sum(d.rows for d in deltas),
+                "bytes": sum(d.bytes for d in deltas),
+            }
+            yield Entity(f"relation:{relation.name}", "synopsis", relation.name, figures)
+
+    def _answers(self, version: Version) -> Iterator[Entity]:
+        kept = self._pond.invoker.kept
+        for id in sorted(kept.ids()):
+            query = version.queries.get(id)
+            if query is not None:
+                figures = kept.of(id).figures()
+                yield Entity(f"answer:{query.name}", "synopsis", query.name, figures)
