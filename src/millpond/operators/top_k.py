@@ -134,7 +134,6 @@ class TakingTop:
         (delta,) = inputs
         if not len(delta):
             return Delta.empty(self._given)
-        self._forget()
         numbers = self._keys.number([delta.rows.column(place) for place in self._used])
         self._add_new(delta.rows, numbers, scalars)
         touched = np.unique(numbers)
@@ -149,7 +148,9 @@ class TakingTop:
             self._held,
         )
         found = [self._number_of[label] for label in labels.tolist()]
-        return Delta.of(self._rows.pick(np.array(found, np.int64)), at, None, by)
+        given = Delta.of(self._rows.pick(np.array(found, np.int64)), at, None, by)
+        self._forget()
+        return given
 
     def _add_new(self, rows: pa.RecordBatch, numbers: Ints, scalars: Scalars) -> None:
         """Notes rows not seen before: numbers are given in order of appearance."""
@@ -182,8 +183,8 @@ class TakingTop:
         }
 
     def _forget(self) -> None:
-        """Drops the rows that are gone, when most are."""
-        if not self._keys.is_worth_compacting(self._alive):
+        """Drops the rows that are gone, when most are or all."""
+        if self._alive and not self._keys.is_worth_compacting(self._alive):
             return
         known = len(self._keys)
         alive = self._copies[:known] != 0

@@ -11,14 +11,19 @@ from hypothesis import strategies as st
 
 from millpond.model.patterns import MONOTONIC
 from millpond.model.windows import Bound, Now, Period, Range, Unbounded
+from millpond.operators.aggregates.count import Count
+from millpond.operators.aggregates.extreme import Extreme
 from millpond.operators.expire import Expire
+from millpond.operators.group_by import GroupBy, Grouping
 from millpond.operators.join import Join
+from millpond.operators.measures import Argument
 from millpond.operators.multiplicity import Multiplicity
 from millpond.operators.node import Node
 from millpond.operators.project import Project
 from millpond.operators.reevaluate import Reevaluate
 from millpond.operators.rows import RowsWindow
 from millpond.operators.select import Select
+from millpond.operators.top_k import SortColumn, TopK
 from millpond.operators.union import Union
 from millpond.operators.window import TimeWindow
 from millpond.testing.check_operator import (
@@ -167,6 +172,59 @@ def test_expire_and_re_evaluation(data: st.DataObject) -> None:
         return Counter(dict.fromkeys(counts.items(), 1))
 
     check_operator(again, drawn, data.draw(cuts()), meaning)
+
+
+@pytest.mark.parametrize("by", [(0,), (1,), (0, "c1 > 1"), ()])
+@CONFORMANCE
+@given(st.data())
+def test_group_by(by: tuple[int | str, ...], data: st.DataObject) -> None:
+    (node,), drawn = inputs(data, "one")
+    kinds = tuple(TYPES[place] if isinstance(place, int) else pa.bool_() for place in by)
+    grouping = Grouping(explicit(node), by, kinds)
+    aggregates = (
+        Count(Argument(), pa.int64()),
+        Count(Argument(0, pa.string(), None, True), pa.int64()),
+        Extreme(Argument(0, pa.string()), pa.string(), True),
+    )
+    shown = tuple(range(len(by)))
+
+    def key(row: tuple) -> tuple:
+        above = None if row[1] is None else row[1] != row[1] or row[1] > 1
+        return tuple(row[place] if isinstance(place, int) else above for place in by)
+
+    def meaning(rows: Rows) -> Rows:
+        groups: dict[tuple, list] = {} if by else {(): []}
+        for row in rows.elements():
+            groups.setdefault(key(row), []).append(row[0])
+        found: Rows = Counter()
+        for of, words in groups.items():
+            some = [w for w in words if w is not None]
+            found[(*of, len(words), len(set(some)), max(some, default=None))] += 1
+        return found
+
+    check_operator(GroupBy(grouping, shown, aggregates), drawn, data.draw(cuts()), meaning)
+    check_operator(grouping, drawn, data.draw(cuts()), lambda rows: rows)
+
+
+@CONFORMANCE
+@given(st.data())
+def test_the_first_rows(data: st.DataObject) -> None:
+    (node,), drawn = inputs(data, "one")
+    count, skip = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 2))
+    top = TopK(explicit(node), 2, (SortColumn(0, True, True),), count, skip)
+
+    def place(row: tuple) -> tuple:
+        word, number = row
+        letters = [-ord(c) for c in word or ""]
+        # Descending, so a word comes before those it begins; NULL comes first of all.
+        first = (0, []) if word is None else (1, [*letters, 1])
+        nan = number is not None and number != number
+        return (first, number is None, nan, 0 if nan or number is None else number)
+
+    def meaning(rows: Rows) -> Rows:
+        return Counter(sorted(rows.elements(), key=place)[skip : skip + count])
+
+    check_operator(top, drawn, data.draw(cuts()), meaning)
 
 
 WINDOWS = {
