@@ -92,6 +92,36 @@ class Ledger:
         return self.visits / self.routed if self.routed else 0.0
 
 
+class Router:
+    """Routing where modules are compiled into one loop: a morsel's whole route is chosen at once.
+
+    The grouped filters of a block are such modules. The route is the policy's; what the loop
+    watched on the way goes into the accounts, so the next morsel (the next block, or the next
+    batch) may take another.
+    """
+
+    def __init__(self, policy: Policy, ledger: Ledger | None = None) -> None:
+        self.policy = policy
+        self.ledger = ledger or Ledger()
+
+    def route(self, predicates: Mapping[str, int]) -> tuple[str, ...]:
+        """The modules in the order in which a morsel is to visit them.
+
+        Args:
+            predicates: How many each of them serves; those nobody has visited yet are tried in
+                the order they come in.
+        """
+        for name, count in predicates.items():
+            self.ledger.serves(name, count)
+        return self.policy.order(list(predicates), self.ledger.accounts)
+
+    def visited(self, name: str, came: int, left: int, ns: float) -> None:
+        """Tuples came to a module and some left."""
+        if came:
+            self.ledger.visits += came
+            self.ledger.visited(name, came, left, ns)
+
+
 class Eddy(Generic[M]):
     """Routes the morsels of one task.
 

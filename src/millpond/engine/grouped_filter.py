@@ -86,6 +86,21 @@ class Block:
         used = np.flatnonzero(self.slots >= 0)
         return 0 if len(used) == 0 else int(used[-1]) // 64 + 1
 
+    @cached_property
+    def served(self) -> tuple[int, ...]:
+        """For each stage how many queries have a factor on its attribute.
+
+        The others have their bit set in every region.
+        """
+        table, present = self.arrays["table"], self.arrays["present"]
+        counts = []
+        for stage, attribute in enumerate(self.arrays["stage_attribute"].tolist()):
+            cuts = self.cuts(attribute)
+            start = int(self.arrays["stage_row"][stage])
+            everywhere = np.bitwise_and.reduce(table[start : start + len(cuts) + 2], axis=0)
+            counts.append(int(np.bitwise_count(present & ~everywhere).sum()))
+        return tuple(counts)
+
     @property
     def nbytes(self) -> int:
         """Private memory: what is mapped from a file is not counted."""

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millpond.engine.eddy import Router
 from millpond.engine.gap_lists import gaps_of_bits
 from millpond.engine.grouped_filter import BLOCK, Block
 from millpond.engine.match_kernels import (
@@ -53,6 +54,7 @@ from millpond.engine.matches import (
 )
 from millpond.engine.query_stem import StemSnapshot
 from millpond.engine.region_codes import Coder, Column, coder_for
+from millpond.engine.safe_expressions import cannot_fail
 from millpond.engine.scalar import ScalarEvaluator, truth
 from millpond.engine.user_functions import fault_of
 from millpond.engine.value_sets import domain_of
@@ -81,6 +83,7 @@ def match(
     stem: StemSnapshot,
     scalar: ScalarEvaluator,
     order: Sequence[str] | None = None,
+    router: Router | None = None,
 ) -> Matches:
     """Finds for each standing query the elements its predicate is TRUE for.
 
@@ -90,10 +93,11 @@ def match(
         scalar: What evaluates the factors no grouped filter serves.
         order: The attributes in the order elements should visit them; those not named come last.
             By default the most selective by their tables first. It changes no match.
+        router: Chooses the order instead, block by block, and learns from each.
     """
     if table.num_rows > _MOST_ROWS:
         raise ValueError("a batch has at most 2**32 - 1 elements")
-    run = _Run(table, stem, order)
+    run = _Run(table, stem, order, router)
     if table.num_rows:
         for start in range(0, len(stem.blocks), GROUP):
             run.match_group(_groups.get(stem.schema, stem.blocks[start : start + GROUP]))
@@ -238,8 +242,15 @@ _groups = _Groups(192 * 2**20)
 class _Run:
     """One call of `match`."""
 
-    def __init__(self, table: pa.Table, stem: StemSnapshot, order: Sequence[str] | None) -> None:
+    def __init__(
+        self,
+        table: pa.Table,
+        stem: StemSnapshot,
+        order: Sequence[str] | None,
+        router: Router | None,
+    ) -> None:
         self.table = table
+        self.router = router
         self.stem = stem
         self.rows = table.num_rows
         self.matches = Matches(self.rows)
@@ -278,10 +289,12 @@ class _Run:
         names = [block.attributes[a] for a in stage_attribute]
         rates = block.arrays["stage_rate"]
         last = len(self._rank)
-        stages = np.array(
-            sorted(range(len(names)), key=lambda s: (self._rank.get(names[s], last), rates[s])),
-            np.int64,
-        )
+        ranked = sorted(range(len(names)), key=lambda s: (self._rank.get(names[s], last), rates[s]))
+        if self.router is not None:
+            place = {names[s]: s for s in ranked}
+            route = self.router.route({names[s]: block.served[s] for s in ranked})
+            ranked = [place[name] for name in route]
+        stages = np.array(ranked, np.int64)
         arguments = program.arguments(stages)
         step = max(1, self.rows // _SAMPLE)
         seen = np.zeros((len(stages) + 1, 3), np.int64)
@@ -294,10 +307,14 @@ class _Run:
             self._match_dense(block, codes, arguments)
         spent = time.perf_counter_ns() - begun
         visits = max(1, int(seen[:, 0].sum()))
+        if self.router is not None:
+            self.router.ledger.routed += self.rows
         for s, stage in enumerate(stages):
             came, left, bits = (int(x) for x in seen[s])
             passage = Passage(came * step, left * step, bits * step, spent * came // visits)
             self._count(names[stage], passage)
+            if self.router is not None:
+                self.router.visited(names[stage], *passage[:2], passage.ns)
 
     def _match_dense(
         self, block: Block, codes: npt.NDArray[np.int32], arguments: tuple[Any, ...]
@@ -412,7 +429,7 @@ class _Run:
         if not self._undecided:
             return
         begun, came = time.perf_counter_ns(), self._pairs(self._undecided)
-        left = {slot: list(self.stem.others[slot]) for slot in self._undecided}
+        left = {slot: self._route(self.stem.others[slot]) for slot in self._undecided}
         decided: dict[int, _Rows] = {}
         while self._undecided:
             wanting: dict[str, list[int]] = {}
@@ -437,9 +454,24 @@ class _Run:
     def _pairs(self, of_slots: Mapping[int, _Rows | None]) -> int:
         return sum(self.rows if rows is None else len(rows) for rows in of_slots.values())
 
+    def _route(self, others: tuple[str, ...]) -> list[str]:
+        """The order in which a slot's other factors are evaluated.
+
+        What cannot fail comes first, as the router likes. What can comes after it as it was
+        written: which rows it sees, and so whether it fails, must not depend on routing.
+        """
+        if len(others) < 2:
+            return list(others)
+        safe = [e for e in others if cannot_fail(e)]
+        if self.router is not None and len(safe) > 1:
+            safe = list(self.router.route(dict.fromkeys(safe, 1)))
+        return safe + [e for e in others if not cannot_fail(e)]
+
     def _evaluate_together(self, wanting: dict[str, list[int]], scalar: ScalarEvaluator) -> None:
         candidates = self._union([slot for slots in wanting.values() for slot in slots])
+        begun = time.perf_counter_ns()
         results = scalar.evaluate(self._select(wanting, candidates), list(wanting))
+        spent = (time.perf_counter_ns() - begun) / len(wanting)
         place: npt.NDArray[np.int64] | None = None
         if candidates is not None:
             place = np.empty(self.rows, np.int64)
@@ -451,6 +483,8 @@ class _Run:
                     self._evaluate_alone(slot, expression, scalar)
                 continue
             true = truth(result)
+            if self.router is not None:
+                self.router.visited(expression, len(true), int(true.sum()), spent)
             for slot in slots:
                 rows = self._undecided[slot]
                 if rows is None:

@@ -22,9 +22,17 @@ import pyarrow as pa
 
 from millpond.engine.dataflow import Dataflow
 from millpond.engine.query_stem import StemSnapshot
+from millpond.engine.routing import Account
 from millpond.errors import MillpondError
 from millpond.planner.dataflow import Plan
-from millpond.runtime.tasks import SEGMENT_BYTES, Built, Run, segment_rows, write_segment
+from millpond.runtime.tasks import (
+    SEGMENT_BYTES,
+    Built,
+    Run,
+    segment_rows,
+    task_router,
+    write_segment,
+)
 from millpond.state.arrow_file import global_seq, open_arrow
 from millpond.state.relation_log import changes_between, fold, held_at
 
@@ -72,7 +80,8 @@ class Sink:
         stem: The snapshot of the stream's Query SteM, or None.
         upto: The slots the snapshot covers.
         slots: How many there are.
-        order: The order of its grouped filters.
+        routing: The policy of its eddy.
+        accounts: What is known of its modules.
     """
 
     stream_id: int
@@ -81,7 +90,8 @@ class Sink:
     stem: str | None = None
     upto: int = 0
     slots: int = 0
-    order: tuple[str, ...] | None = None
+    routing: str = "ticket"
+    accounts: dict[str, Account] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -329,4 +339,5 @@ def _written(store: str, sink: Sink, elements: pa.Table) -> Iterator[Built]:
         numbers = pa.array(np.arange(part.num_rows, dtype=np.int64))
         part = part.append_column("__seq", numbers).combine_chunks()
         runs = [Run(0, (), start)]
-        yield write_segment(store, sink.stream_id, part, stem, sink.upto, sink.order, runs)
+        router = task_router(sink.routing, start, sink.accounts)
+        yield write_segment(store, sink.stream_id, part, stem, sink.upto, router, runs)

@@ -129,6 +129,7 @@ class Probed:
         routed: Tuples that set out.
         exploded: The uses whose own join has more pairs than a job may find, and how many at
             least; then there are no files.
+        failed: Why a factor could not be evaluated; then there are no files either.
     """
 
     core_id: int
@@ -138,6 +139,7 @@ class Probed:
     visits: int = 0
     routed: int = 0
     exploded: dict[int, int] = field(default_factory=dict)
+    failed: str = ""
 
 
 def probe(job: ProbeJob) -> Probed:
@@ -147,6 +149,10 @@ def probe(job: ProbeJob) -> Probed:
         written = list(work.files(job.uses))
     except TooManyPairs as error:
         return Probed(job.core_id, runs=tuple(work.built), exploded=work.blame(error))
+    except MillpondError as error:
+        if error.code not in ("POND-404", "POND-411"):
+            raise
+        return Probed(job.core_id, failed=error.detail or error.primary)
     return Probed(
         job.core_id,
         tuple(written),

@@ -7,7 +7,7 @@ an orphan and changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -19,11 +19,13 @@ import sqlglot
 from sqlglot import exp
 
 from millpond.catalog.objects import REJECTS_SCHEMA
+from millpond.engine.eddy import Ledger, Router
 from millpond.engine.factors import factorize
 from millpond.engine.ingress import Admission, Admitted, admit
 from millpond.engine.match import match
 from millpond.engine.matches import Matches, Passage
 from millpond.engine.query_stem import StemSnapshot
+from millpond.engine.routing import Account, policy
 from millpond.engine.scalar import ScalarEvaluator
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
@@ -57,7 +59,8 @@ class StreamPlan:
     stem: str | None
     upto: int
     slots: int
-    order: tuple[str, ...] | None = None
+    routing: str = "ticket"
+    accounts: dict[str, Account] = field(default_factory=dict)
 
     @property
     def judge(self) -> Admission:
@@ -101,6 +104,9 @@ class Built:
     failed: dict[int, str] = field(default_factory=dict)
     stats: dict[str, Passage] = field(default_factory=dict)
     matched: int = 0
+    visits: int = 0
+    routed: int = 0
+    learnt: dict[str, Account] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -202,7 +208,8 @@ class _Builder:
         self._rows = self._bytes = 0
         plan, store = self._plan, self._store
         stem = StemSnapshot.load(Path(plan.stem)) if plan.stem else None
-        return write_segment(store, plan.stream_id, elements, stem, plan.upto, plan.order, runs)
+        router = task_router(plan.routing, plan.arrival, plan.accounts)
+        return write_segment(store, plan.stream_id, elements, stem, plan.upto, router, runs)
 
     def _write_rejects(self) -> Built:
         table, runs = self._laid(REJECTS)
@@ -231,7 +238,7 @@ def write_segment(
     elements: pa.Table,
     stem: StemSnapshot | None,
     upto: int,
-    order: tuple[str, ...] | None = None,
+    router: Router | None = None,
     runs: Iterable[Run] = (),
     kind: str = DATA,
 ) -> Built:
@@ -240,7 +247,7 @@ def write_segment(
     file = write_arrow(new_path(Path(store), folder), elements)
     matches, found, table = None, None, None
     if stem is not None and len(stem.slots):
-        found = match(elements, stem, ScalarEvaluator.shared(), order=order)
+        found = match(elements, stem, ScalarEvaluator.shared(), router=router)
         table = matches_table(found)
         matches = write_matches(store, table)
     return Built(
@@ -255,7 +262,15 @@ def write_segment(
         found.failed if found else {},
         found.stats if found else {},
         int(pc.sum(table["count"]).as_py() or 0) if table is not None else 0,
+        router.ledger.visits if router else 0,
+        router.ledger.routed if router else 0,
+        router.ledger.accounts if router else {},
     )
+
+
+def task_router(routing: str, seed: int, accounts: Mapping[str, Account]) -> Router:
+    """A task's eddy, which starts with what the driver knows."""
+    return Router(policy(routing, seed), Ledger(dict(accounts)))
 
 
 def matches_table(found: Matches) -> pa.Table:

@@ -118,9 +118,10 @@ class AdvanceJobs:
             return Sink(stream.id, derivation.plan, None)
         stem, upto, slots = self._stems.snapshot(version, stream.id)
         kept.enter_context(self._stems.kept(stem))
-        order = self._stems.order(stream.id)
+        accounts = self._stems.accounts(stream.id)
         columns = stream.schema.to_arrow()
-        return Sink(stream.id, derivation.plan, columns, stem, upto, slots, order)
+        routing = self._stems.routing
+        return Sink(stream.id, derivation.plan, columns, stem, upto, slots, routing, accounts)
 
 
 def _grouped(due: list[Due]) -> list[list[Due]]:

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from millpond.engine.routing import POLICIES
+from millpond.errors import MillpondError
+from millpond.service.join_maintenance import JoinSettings
 from millpond.service.pond import Pond
 
 
@@ -19,6 +22,9 @@ def open_pond(
     bounded: bool = False,
     progress: Callable[[dict[str, Any]], None] | None = None,
     function_seconds: float | None = None,
+    routing: str = "ticket",
+    shards: int | None = None,
+    max_pairs: int | None = None,
 ) -> Pond:
     """Open a pond on Spark.
 
@@ -29,9 +35,16 @@ def open_pond(
         bounded: See `Pond`.
         progress: See `Pond`.
         function_seconds: See `Pond`.
+        routing: The eddies' routing policy: `ticket`, `fixed`, `random` or `worst`. It changes no
+            answer.
+        shards: Into how many tasks the work on a shared join is divided; its SteMs are partitioned
+            by the join key. About as many as there are cores.
+        max_pairs: How many pairs one task may find in one batch; a query whose own join finds more
+            is suspended.
 
     Raises:
-        MillpondError: SERVE-702 without Java, STORE-601 to STORE-604.
+        MillpondError: CQL-214 for an unknown policy, SERVE-702 without Java, STORE-601 to
+            STORE-604.
     """
     from millpond.runtime.spark.runtime import SparkRuntime
 
@@ -51,4 +64,20 @@ def open_pond(
         progress=progress,
         on_close=on_close,
         function_seconds=function_seconds,
+        joins=_join_settings(routing, shards, max_pairs),
+    )
+
+
+def _join_settings(routing: str, shards: int | None, max_pairs: int | None) -> JoinSettings:
+    if routing not in POLICIES:
+        raise MillpondError(
+            "CQL-214",
+            f'no routing policy "{routing}"',
+            detail=f"There are: {', '.join(POLICIES)}.",
+            hint="ticket adapts to what is measured.",
+        )
+    return JoinSettings(
+        shards=max(1, shards or JoinSettings.shards),
+        routing=routing,
+        max_pairs=max_pairs or JoinSettings.max_pairs,
     )

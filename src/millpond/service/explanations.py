@@ -52,6 +52,9 @@ class Explanations:
             return "\n".join([*lines, self._changes(bound)])
         if level == "runtime" and definition.id in pond.invoker.kept.ids():
             facts["kept answer"] = pond.invoker.kept.of(definition.id).figures()
+        join = pond.joins.facts(version, definition.id)
+        if join is not None and level != "rewritten":
+            facts["join"] = join
         facts["leaves"] = self._leaves(version, definition, bound, level)
         text = explain(bound, level, **facts)
         return text if changes is None else f"{text}\n{self._changes(bound)}"
@@ -94,6 +97,11 @@ class Explanations:
             lines.append(f"  query stem: {counted(slots, 'predicate')} of {queries}")
             for name, passed in self._modules(stream.id).items():
                 lines.append(f"    {name}: {passed}")
+            ledger = self._pond.stems.ledger(stream.id)
+            if ledger is not None and ledger.routed:
+                visited = f"{ledger.visited_per_tuple:.2f} modules visited per element"
+                lines.append(f"    eddy: {self._pond.stems.routing}, {visited}")
+        lines += self._pond.joins.lines(version)
         for entity in self._pond.entities.every():
             if entity.id.startswith(("derivation:", "function:", "answer:", "relation:")):
                 figures = ", ".join(f"{key} {_plain(v)}" for key, v in entity.figures.items())
@@ -106,10 +114,13 @@ class Explanations:
     def _modules(self, stream_id: int) -> dict[str, str]:
         """The modules of a stream in the order elements visit them, with what they measured."""
         measured = self._pond.stems.filters(stream_id)
+        ledger = self._pond.stems.ledger(stream_id)
+        accounts = ledger.accounts if ledger is not None else {}
         order = [*(self._pond.stems.order(stream_id) or ()), OTHERS]
         return {
             f"grouped filter on {name}" if name else "other factors": (
                 f"{measured[name][0]:.1%} survive, {measured[name][1]:.3g} ns an element"
+                + (f", {accounts[name].tickets:,.3g} tickets" if name in accounts else "")
             )
             for name in order
             if name in measured

@@ -9,17 +9,19 @@ reader sees all of it or none, and what is lacking is joined at invocation.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from millpond.engine.eddy import Ledger
-from millpond.engine.join_plan import ArrangementKey, JoinPlan
+from millpond.engine.join_plan import ArrangementKey, JoinPlan, Operand
 from millpond.model.time import BEGINNING
 from millpond.runtime import join_tasks
 from millpond.runtime.join_tasks import Probed, ProbeJob, SegmentPart, unpack_plan
+from millpond.service.results import counted
 from millpond.service.sequencer import relative
 from millpond.state.arrow_file import FileMeta
 from millpond.state.epoch_change import EpochChange, StaleChange
@@ -93,6 +95,9 @@ class JoinMaintenance:
         self.settings = settings or JoinSettings()
         #: What the eddies learnt, by core.
         self.ledgers: dict[int, Ledger] = {}
+        #: Cores with a factor that cannot be evaluated over every element, and why: a query that
+        #: guards it with another predicate is joined at invocation.
+        self.failed: dict[int, str] = {}
         self._plans: dict[int, JoinPlan] = {}
         self._tidied: object = None
 
@@ -103,11 +108,77 @@ class JoinMaintenance:
             found = self._plans[core.id] = unpack_plan(core.plan)
         return found
 
+    def facts(self, version: Version, query_id: int) -> dict[str, Any] | None:
+        """What EXPLAIN SHARED says of a query's join; None if it shares none."""
+        found = version.joins.core_of(query_id)
+        if found is None:
+            return None
+        core, use = found
+        plan = self.plan(core)
+        names = [
+            query.name
+            for id in version.joins.users(core.id).values()
+            if (query := version.queries.get(id)) is not None
+        ]
+        stems = []
+        for leaf, key in keys_of(plan):
+            segments = version.segments(core.stream_ids[leaf])
+            runs = [[r for r in version.joins.runs(s.id) if r.key == key.text] for s in segments]
+            stems.append(
+                {
+                    f"SteM on {plan.streams[leaf]}": key.text,
+                    "segments arranged": f"{sum(bool(own) for own in runs)} of {len(segments)}",
+                    "used by joins": self._sharers(version, core.stream_ids[leaf], key.text),
+                }
+            )
+        files = version.joins.pairs(core.id)
+        return {
+            "streams": ", ".join(plan.streams),
+            "shared by": ", ".join(names[:10]) + (" …" if len(names) > 10 else ""),
+            "pairs stored": sum(file.pairs for file in files),
+            "up to date": use.number < core.upto
+            and core.covered == tuple(version.clock(id).next_seq for id in core.stream_ids),
+            "SteMs": stems,
+            "shards": self.settings.shards,
+            **eddy_facts(self.ledgers.get(core.id)),
+            "routing": self.settings.routing,
+            **({"left to invocation": self.failed[core.id]} if core.id in self.failed else {}),
+        }
+
+    def lines(self, version: Version) -> Iterator[str]:
+        """All shared joins and their SteMs, for the plan of all queries together."""
+        stems: dict[tuple[str, str], int] = {}
+        for core in version.joins.cores.values():
+            plan = self.plan(core)
+            pairs = sum(file.pairs for file in version.joins.pairs(core.id))
+            users = counted(len(version.joins.users(core.id)), "query", "queries")
+            yield f"join of {', '.join(plan.streams)}: {users}, {counted(pairs, 'pair')} stored"
+            for link in plan.links:
+                left, right = link.left, link.right
+                yield f"  {_shown(left)} of {plan.streams[left.leaf]} {link.op} " + (
+                    f"{_shown(right)} of {plan.streams[right.leaf]}"
+                )
+            ledger = self.ledgers.get(core.id)
+            for name, text in (eddy_facts(ledger).get("eddy") or {}).items():
+                yield f"  {name}: {text}"
+            for leaf, key in keys_of(plan):
+                name = plan.streams[leaf], key.text
+                stems[name] = stems.get(name, 0) + 1
+        for (stream, key), joins in stems.items():
+            yield f"SteM on {stream} by {key}: {counted(joins, 'join')}"
+
+    def _sharers(self, version: Version, stream_id: int, key: str) -> int:
+        return sum(
+            any(core.stream_ids[leaf] == stream_id and own.text == key for leaf, own in keys)
+            for core in version.joins.cores.values()
+            for keys in [list(keys_of(self.plan(core)))]
+        )
+
     def core(self, core_id: int) -> bool:
         """Bring one core a round further; False when there was nothing to do."""
         with self._log.pin() as version:
             core = version.joins.cores.get(core_id)
-            if core is None:
+            if core is None or core_id in self.failed:
                 return False
             streams = [version.segments(id) for id in core.stream_ids]
             if any(s.id in self._unreadable for segments in streams for s in segments):
@@ -121,6 +192,9 @@ class JoinMaintenance:
                 probed = self._run(join_tasks.probe, jobs, {s for own in streams for s in own})
                 if len(probed) != len(jobs):
                     return True
+                if any(item.failed for item in probed):
+                    self._give_up(core_id, probed)
+                    return True
         self._learn(core_id, probed)
         exploded: dict[int, int] = {}
         for item in probed:
@@ -132,6 +206,12 @@ class JoinMaintenance:
         with suppress(StaleChange):  # queries came or went meanwhile
             self._commit(core, due, probed)
         return True
+
+    def _give_up(self, core_id: int, probed: Sequence[Probed]) -> None:
+        self._discard(file.file for item in probed for file in item.pairs)
+        self._discard(run.file for item in probed for run in item.runs)
+        self.failed[core_id] = next(item.failed for item in probed if item.failed)
+        log.info("a join is left to invocation: %s", self.failed[core_id])
 
     def _due(self, version: Version, core: JoinCore) -> _Round | None:
         positions = tuple(version.clock(id).next_seq for id in core.stream_ids)
@@ -418,6 +498,24 @@ class JoinMaintenance:
                 del self._plans[id]
                 self.ledgers.pop(id, None)
             return bool(gone)
+
+
+def _shown(operand: Operand) -> str:
+    return f"{operand.value.sql}{f' {operand.shift:+}' if operand.shift else ''}"
+
+
+def eddy_facts(ledger: Ledger | None) -> dict[str, Any]:
+    """What EXPLAIN SHARED says of an eddy's modules."""
+    if ledger is None or not ledger.accounts:
+        return {}
+    return {
+        "eddy": {
+            name: f"{account.passed:.1%} come back, {account.predicates} predicates, "
+            f"{account.cost:,.0f} ns a tuple, {account.tickets:,.2f} tickets"
+            for name, account in ledger.accounts.items()
+        },
+        "modules visited per tuple": round(ledger.visited_per_tuple, 2),
+    }
 
 
 def keys_of(plan: JoinPlan) -> Iterable[tuple[int, ArrangementKey]]:

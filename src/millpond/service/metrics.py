@@ -111,6 +111,7 @@ class Metrics:
             slots.add_metric([stream.name], len(version.slots(stream.id)))
         yield from self._functions()
         yield from self._modules(version)
+        yield from self._joins(version)
         yield segments
         yield slots
         behind = self._pond.advancer.lag()
@@ -149,6 +150,33 @@ class Metrics:
         yield CounterMetricFamily(
             "millpond_kept_answers_served", served, sum(k.served for k in kept)
         )
+
+    def _joins(self, version: Version) -> Iterator[Metric]:
+        """Shared joins, their SteMs, and how far tuples have to go."""
+        joins, kept = version.joins, self._pond.joins
+        yield GaugeMetricFamily("millpond_joins", "Joins queries share", len(joins.cores))
+        runs = sum(len(own) for own in joins.runs_of.values())
+        yield GaugeMetricFamily("millpond_stem_runs", "Sorted runs of SteMs", runs)
+        pairs = GaugeMetricFamily("millpond_join_pairs", "Pairs stored", labels=["streams"])
+        for core in joins.cores.values():
+            stored = sum(file.pairs for file in joins.pairs(core.id))
+            pairs.add_metric([", ".join(kept.plan(core).streams)], stored)
+        yield pairs
+        visited = GaugeMetricFamily(
+            "millpond_modules_visited", "Modules a tuple visits, on the average", labels=["stream"]
+        )
+        tickets = GaugeMetricFamily(
+            "millpond_tickets", "A module's tickets", labels=["stream", "module"]
+        )
+        for stream in version.named_streams():
+            ledger = self._pond.stems.ledger(stream.id)
+            if ledger is None or not ledger.routed:
+                continue
+            visited.add_metric([stream.name], ledger.visited_per_tuple)
+            for name, account in list(ledger.accounts.items())[:100]:
+                tickets.add_metric([stream.name, name], account.tickets)
+        yield visited
+        yield tickets
 
     def _functions(self) -> Iterator[Metric]:
         """What user-defined functions have cost."""

@@ -39,6 +39,7 @@ from millpond.service.handles import Handle
 from millpond.service.intake import Intake
 from millpond.service.invocation import Invoker
 from millpond.service.kept_answers import Refresher
+from millpond.service.join_maintenance import JoinMaintenance, JoinSettings
 from millpond.service.maintenance import Maintenance
 from millpond.service.metrics import Metrics
 from millpond.service.promises import Moment, Promises
@@ -77,6 +78,7 @@ class Pond:
         progress: Progress | None = None,
         on_close: Callable[[], None] | None = None,
         function_seconds: float | None = None,
+        joins: JoinSettings | None = None,
     ) -> None:
         """Open the store and start the runtime over it.
 
@@ -90,6 +92,7 @@ class Pond:
             on_close: Called last when the pond is closed.
             function_seconds: How long one call of a user-defined function may take that does not
                 say so itself.
+            joins: The routing policy, the shards of SteMs, and what a join may find.
 
         Raises:
             MillpondError: STORE-601 to STORE-604.
@@ -120,8 +123,15 @@ class Pond:
         )
         self.refresher = Refresher(self.log, self.registrar, self.invoker)
         self._maintenance = Maintenance(
-            store, self.log, self._store.inbox, self.stems, self.registrar, runtime
+            store,
+            self.log,
+            self._store.inbox,
+            self.stems,
+            self.registrar,
+            runtime,
+            settings=joins,
         )
+        self.stems.routing = self.joins.settings.routing
         self.derivations = Derivations(
             self.log, self.registrar, self.sequencer, self.relations_state, self.invoker.present
         )
@@ -606,6 +616,11 @@ class Pond:
             ) from error
         return table.cast(target.schema.to_arrow())
 
+    @property
+    def joins(self) -> JoinMaintenance:
+        """What keeps shared joins."""
+        return self._maintenance.joins
+
     def explain_query(self, definition: QueryDef, level: str) -> str:
         return self._explanations.of_query(definition, level)
 
@@ -634,7 +649,7 @@ class Pond:
 
     def _after_commit(self, version: Version, built: Sequence[Built]) -> None:
         for item in built:
-            self.stems.observe(item.stream_id, item.stats)
+            self.stems.observe(item.stream_id, item)
             if item.failed:
                 self._maintenance.suspend_failed(item.stream_id, item.failed)
         self.metrics_of.committed(version, built)
@@ -646,7 +661,7 @@ class Pond:
 
     def _after_advance(self, version: Version, built: Sequence[Built]) -> None:
         for item in built:
-            self.stems.observe(item.stream_id, item.stats)
+            self.stems.observe(item.stream_id, item)
             if item.failed:
                 self._maintenance.suspend_failed(item.stream_id, item.failed)
         self.metrics_of.advanced(version, built)

@@ -103,9 +103,18 @@ class Sequencer:
     def _plan_of(self, version: Version, stream_id: int, floor: int, arrival: int) -> StreamPlan:
         stream = version.streams[stream_id]
         stem, upto, slots = self._stems.snapshot(version, stream_id)
-        order = self._stems.order(stream_id)
+        accounts = self._stems.accounts(stream_id)
         return StreamPlan(
-            stream_id, stream.schema, stream.timestamp_by, floor, arrival, stem, upto, slots, order
+            stream_id,
+            stream.schema,
+            stream.timestamp_by,
+            floor,
+            arrival,
+            stem,
+            upto,
+            slots,
+            self._stems.routing,
+            accounts,
         )
 
     def commit(

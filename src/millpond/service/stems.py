@@ -13,14 +13,17 @@ import shutil
 import threading
 import uuid
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from millpond.engine.eddy import Ledger
 from millpond.engine.factors import Factors
-from millpond.engine.matches import OTHERS, Passage
+from millpond.engine.matches import OTHERS
 from millpond.engine.query_stem import QuerySteM, StemSnapshot
+from millpond.engine.routing import Account
 from millpond.engine.value_sets import Cut, ValueSet
+from millpond.runtime.tasks import Built
 from millpond.state.store import new_path
 from millpond.state.version import SlotRef, Version
 
@@ -38,6 +41,7 @@ class _Stem:
         self.upto = 0
         self.file: Path | None = None
         self.files: deque[list[Path]] = deque()
+        self.ledger = Ledger()
         self.costs: dict[str, list[float]] = {}
 
 
@@ -46,6 +50,8 @@ class QueryStems:
 
     def __init__(self, store: Path) -> None:
         self._store = store
+        #: The routing policy of the tasks' eddies.
+        self.routing = "ticket"
         self._stems: dict[int, _Stem] = {}
         self._users: Counter[tuple[int, int]] = Counter()
         self._kept: Counter[Path] = Counter()
@@ -160,28 +166,37 @@ class QueryStems:
         folder.mkdir()
         return folder / "part", upto, part.save(folder / "part")
 
-    # -- the order of grouped filters ----------------------------------------------------------
+    # -- routing -------------------------------------------------------------------------------
+
+    def accounts(self, stream_id: int) -> dict[str, Account]:
+        """What is known of a stream's modules, for the eddies of the next batch."""
+        with self._lock:
+            held = self._stems.get(stream_id)
+            return dict(held.ledger.accounts) if held else {}
 
     def order(self, stream_id: int) -> tuple[str, ...] | None:
-        """Attributes, the one that kills most per nanosecond first; None before any measurement."""
+        """Attributes, those with the most tickets first; None before any measurement."""
         with self._lock:
             held = self._stems.get(stream_id)
             if held is None or not held.costs:
                 return None
-            rank = {
-                attribute: (1 - leaving / max(into, 1)) / max(ns / max(into, 1), 1e-3)
-                for attribute, (into, leaving, ns) in held.costs.items()
-                if attribute != OTHERS
-            }
-            return tuple(sorted(rank, key=lambda a: rank[a], reverse=True))
+            accounts = held.ledger.accounts
+            known = [a for a in held.costs if a != OTHERS and a in accounts]
+            return tuple(sorted(known, key=lambda a: accounts[a].tickets, reverse=True))
 
-    def observe(self, stream_id: int, stats: Mapping[str, Passage]) -> None:
-        """Fold in how a task's elements passed each attribute; older measurements fade."""
+    def observe(self, stream_id: int, built: Built) -> None:
+        """Fold in what a task's eddy learnt.
+
+        It started with what was known, and let that fade, so what it knows takes the place of it.
+        """
         with self._lock:
             held = self._stems.get(stream_id)
             if held is None:
                 return
-            for attribute, passage in stats.items():
+            held.ledger.accounts.update(built.learnt)
+            held.ledger.visits += built.visits
+            held.ledger.routed += built.routed
+            for attribute, passage in built.stats.items():
                 seen = held.costs.setdefault(attribute, [0.0, 0.0, 0.0])
                 measured = (passage.tuples_in, passage.tuples_out, passage.ns)
                 for i, value in enumerate(measured):
@@ -199,6 +214,12 @@ class QueryStems:
                 attribute: (leaving / max(into, 1), ns / max(into, 1))
                 for attribute, (into, leaving, ns) in costs.items()
             }
+
+    def ledger(self, stream_id: int) -> Ledger | None:
+        """A stream's accounts, for EXPLAIN and metrics."""
+        with self._lock:
+            held = self._stems.get(stream_id)
+            return held.ledger if held else None
 
 
 def slot_key(factors: Factors) -> str:
