@@ -164,8 +164,8 @@ class JoinMaintenance:
             for leaf, key in keys_of(plan):
                 name = plan.streams[leaf], key.text
                 stems[name] = stems.get(name, 0) + 1
-        for (stream, key), joins in stems.items():
-            yield f"SteM on {stream} by {key}: {counted(joins, 'join')}"
+        for (stream, by), joins in stems.items():
+            yield f"SteM on {stream} by {by}: {counted(joins, 'join')}"
 
     def _sharers(self, version: Version, stream_id: int, key: str) -> int:
         return sum(
@@ -511,7 +511,7 @@ def eddy_facts(ledger: Ledger | None) -> dict[str, Any]:
     return {
         "eddy": {
             name: f"{account.passed:.1%} come back, {account.predicates} predicates, "
-            f"{account.cost:,.0f} ns a tuple, {account.tickets:,.2f} tickets"
+            f"{account.cost:,.0f} ns a tuple, {account.tickets:,.3g} tickets"
             for name, account in ledger.accounts.items()
         },
         "modules visited per tuple": round(ledger.visited_per_tuple, 2),

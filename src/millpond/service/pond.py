@@ -38,8 +38,8 @@ from millpond.service.functions import UserFunctions
 from millpond.service.handles import Handle
 from millpond.service.intake import Intake
 from millpond.service.invocation import Invoker
-from millpond.service.kept_answers import Refresher
 from millpond.service.join_maintenance import JoinMaintenance, JoinSettings
+from millpond.service.kept_answers import Refresher
 from millpond.service.maintenance import Maintenance
 from millpond.service.metrics import Metrics
 from millpond.service.promises import Moment, Promises
