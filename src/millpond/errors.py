@@ -48,6 +48,7 @@ CODES: dict[str, str] = {
     "CQL-220": "a user-defined function does not take these arguments",
     "CQL-221": "a function cannot be defined like this",
     "CQL-222": "a derived stream needs a stream-valued query",
+    "CQL-223": "a relation that is fed by changes needs a primary key",
     "CQL-301": "a clause is not available yet",
     "POND-401": "the object is in use",
     "POND-402": "the query is inactive or suspended",

@@ -102,13 +102,8 @@ class DefinitionParser(QueryParser):
         while not self.at_end():
             if self._timestamp_by(clauses):
                 clauses["timestamp_span"] = self.behind()
-            elif self.sees("DELAY"):
-                self._once(clauses, "delay", needs="timestamp_by")
-                clauses["delay"] = self.duration("DELAY", zero=True)
-            elif self.sees("IDLE"):
-                self._once(clauses, "idle_after", needs="timestamp_by")
-                self.expect("AFTER", hint="Write IDLE AFTER INTERVAL 30 SECONDS.")
-                clauses["idle_after"] = self.duration("IDLE AFTER")
+            elif self._lateness(clauses):
+                continue
             elif self.sees("RETAIN"):
                 self._once(clauses, "retain")
                 self._retain(clauses)
@@ -125,6 +120,19 @@ class DefinitionParser(QueryParser):
         self.expect("BY", hint="Write TIMESTAMP BY column.")
         clauses["timestamp_by"], _ = self.name("the timestamp column")
         return True
+
+    def _lateness(self, clauses: dict[str, Any]) -> bool:
+        """Read DELAY or IDLE AFTER, which are about timestamps in a column."""
+        if self.sees("DELAY"):
+            self._once(clauses, "delay", needs="timestamp_by")
+            clauses["delay"] = self.duration("DELAY", zero=True)
+            return True
+        if self.sees("IDLE"):
+            self._once(clauses, "idle_after", needs="timestamp_by")
+            self.expect("AFTER", hint="Write IDLE AFTER INTERVAL 30 SECONDS.")
+            clauses["idle_after"] = self.duration("IDLE AFTER")
+            return True
+        return False
 
     def _retain(self, clauses: dict[str, Any]) -> None:
         if self._curr.token_type is TokenType.NUMBER and self._next.text.upper() in ("ROWS", "ROW"):
@@ -165,14 +173,17 @@ class DefinitionParser(QueryParser):
         columns, keys = self._columns("relation")
         clauses: dict[str, Any] = {}
         while not self.at_end():
-            if self._timestamp_by(clauses) or self._using(clauses):
+            if self._timestamp_by(clauses):
+                clauses["timestamp_span"] = self.behind()
+            elif self._lateness(clauses) or self._using(clauses):
                 continue
-            if self.sees("RETAIN") or self.sees("DELAY") or self.sees("IDLE"):
+            elif self.sees("RETAIN"):
                 raise self.fault(
-                    f"{self._curr.text.upper()} is a clause of streams",
+                    "RETAIN is a clause of streams",
                     hint="Drop it, or declare a STREAM.",
                 )
-            self.expected("TIMESTAMP BY, USING or the end of the statement")
+            else:
+                self.expected("TIMESTAMP BY, DELAY, IDLE AFTER, USING or the end of the statement")
         return CreateRelation(
             columns=columns,
             primary_key=keys[0] if keys else (),

@@ -120,6 +120,10 @@ def _(statement: CreateRelation) -> str:
     text = f"CREATE {retroactive}RELATION {print_name(statement.name)} ({columns})"
     if statement.timestamp_by is not None:
         text += f" TIMESTAMP BY {print_name(statement.timestamp_by)}"
+    if statement.delay:
+        text += f" DELAY INTERVAL {duration_text(statement.delay)}"
+    if statement.idle_after is not None:
+        text += f" IDLE AFTER INTERVAL {duration_text(statement.idle_after)}"
     return text + _source(statement.source)
 
 

@@ -66,6 +66,9 @@ class CreateRelation(Statement):
     primary_key: tuple[str, ...] = ()
     non_retroactive: bool = False
     timestamp_by: str | None = None
+    timestamp_span: Span | None = None
+    delay: int = 0
+    idle_after: int | None = None
     source: SourceClause | None = None
     name_span: Span | None = None
 

@@ -25,28 +25,7 @@ def stream_definition(statement: CreateStream, id: int, version: Version) -> Str
     """The stream a statement declares. Raises CQL-208 to CQL-211."""
     refuse_taken(version, statement)
     schema = _schema(statement.columns, statement.text)
-    timestamp_by = None
-    if statement.timestamp_by is not None:
-        field = schema.find(statement.timestamp_by)
-        if field is None:
-            raise MillpondError(
-                "CQL-202",
-                f'no column "{statement.timestamp_by}" to take timestamps from',
-                detail=f"The columns are {', '.join(schema.names)}.",
-                hint=did_you_mean(statement.timestamp_by, schema.names) or "Declare the column.",
-                text=statement.text,
-                span=statement.timestamp_span,
-            )
-        if field.type not in ("TIMESTAMP", "DATE"):
-            raise MillpondError(
-                "CQL-211",
-                f'the timestamp column "{field.name}" has the type {field.type}',
-                detail="TIMESTAMP BY needs a column of type TIMESTAMP or DATE.",
-                hint=f'Declare "{field.name}" as TIMESTAMP.',
-                text=statement.text,
-                span=statement.timestamp_span,
-            )
-        timestamp_by = field.name
+    timestamp_by = timestamp_column(statement, schema)
     return StreamDef(
         id,
         statement.name,
@@ -61,16 +40,42 @@ def stream_definition(statement: CreateStream, id: int, version: Version) -> Str
     )
 
 
+def timestamp_column(statement: CreateStream | CreateRelation, schema: Schema) -> str | None:
+    """The column of TIMESTAMP BY as declared. Raises CQL-202, CQL-211."""
+    if statement.timestamp_by is None:
+        return None
+    field = schema.find(statement.timestamp_by)
+    if field is None:
+        raise MillpondError(
+            "CQL-202",
+            f'no column "{statement.timestamp_by}" to take timestamps from',
+            detail=f"The columns are {', '.join(schema.names)}.",
+            hint=did_you_mean(statement.timestamp_by, schema.names) or "Declare the column.",
+            text=statement.text,
+            span=statement.timestamp_span,
+        )
+    if field.type not in ("TIMESTAMP", "DATE"):
+        raise MillpondError(
+            "CQL-211",
+            f'the timestamp column "{field.name}" has the type {field.type}',
+            detail="TIMESTAMP BY needs a column of type TIMESTAMP or DATE.",
+            hint=f'Declare "{field.name}" as TIMESTAMP.',
+            text=statement.text,
+            span=statement.timestamp_span,
+        )
+    return field.name
+
+
 def relation_definition(statement: CreateRelation, id: int, version: Version) -> RelationDef:
     """The relation a statement declares. Raises CQL-202, CQL-208 to CQL-210, CQL-301."""
     refuse_taken(version, statement)
-    if statement.non_retroactive or statement.timestamp_by is not None:
-        clause = "NON RETROACTIVE" if statement.non_retroactive else "TIMESTAMP BY"
+    if statement.non_retroactive:
+        clause = "NON RETROACTIVE"
         start = statement.text.upper().find(clause.split()[0])
         raise MillpondError(
             "CQL-301",
             f"{clause} relations are not available yet",
-            detail="Relations take their updates from statements, stamped by AT TIMESTAMP.",
+            detail="The updates of a relation are joined with the elements that came before, too.",
             hint=f"Leave out {clause}.",
             text=statement.text,
             span=Span(start, start + len(clause)) if start >= 0 else None,

@@ -28,6 +28,7 @@ from millpond.runtime.protocol import Runtime
 from millpond.runtime.tasks import Built
 from millpond.service import decode
 from millpond.service.advancer import Advancer
+from millpond.service.change_sources import changes_name
 from millpond.service.changes import ChangeReader
 from millpond.service.definitions import stream_definition
 from millpond.service.derivations import Derivations
@@ -560,6 +561,14 @@ class Pond:
             self.log.commit(EpochChange(kind="create", add=[view]))
         return view
 
+    def create_fed(self, changes: StreamDef, relation: RelationDef) -> None:
+        """Commit a relation that is fed by changes, with the stream of its change records."""
+        if changes.source is not None:
+            self.runtime.check_source(changes)
+        self.log.commit(EpochChange(kind="create", add=[changes, relation]))
+        if not self.bounded:
+            self._open_source(changes)
+
     def create_relation(self, definition: RelationDef) -> int:
         """Commit a relation and, if it has a source, its rows; their number."""
         file: FileMeta | None = None
@@ -575,10 +584,21 @@ class Pond:
         finally:
             file.path.unlink(missing_ok=True)
 
+    def records_of(self, definition: StreamDef | RelationDef) -> StreamDef | None:
+        """The stream of the change records a relation is fed by; None if it is fed by none."""
+        if isinstance(definition, StreamDef) or definition.view is None:
+            return None
+        found = self.log.version.find(changes_name(definition.name))
+        fed = isinstance(found, StreamDef) and found.text == definition.text
+        return found if fed and isinstance(found, StreamDef) else None
+
     def drop(self, definition: StreamDef | RelationDef) -> None:
-        if isinstance(definition, StreamDef) and definition.source is not None:
-            self.runtime.close_source(definition.id)
-        self.log.commit(EpochChange(kind="drop", drop=[definition.id]))
+        records = self.records_of(definition)
+        dropped = [definition] if records is None else [definition, records]
+        for stream in dropped:
+            if isinstance(stream, StreamDef) and stream.source is not None:
+                self.runtime.close_source(stream.id)
+        self.log.commit(EpochChange(kind="drop", drop=[d.id for d in dropped]))
         self._wake()
 
     def evaluate_rows(

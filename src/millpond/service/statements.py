@@ -16,11 +16,13 @@ from millpond.model.time import format_instant
 from millpond.planner.names import did_you_mean
 from millpond.planner.user_functions import name_functions
 from millpond.planner.views import refuse_stream_valued
+from millpond.service.change_sources import change_source, is_change_source
 from millpond.service.definitions import (
     derived_stream_query,
     refuse_taken,
     relation_definition,
     stream_definition,
+    timestamp_column,
 )
 from millpond.service.intake import check_heartbeat
 from millpond.service.registration import Request
@@ -94,6 +96,10 @@ class Executor:
         pond = self._pond
         with pond.definitions:
             definition = relation_definition(statement, pond.log.next_id(), pond.log.version)
+            if is_change_source(statement):
+                by = timestamp_column(statement, definition.schema)
+                pond.create_fed(*change_source(statement, definition, pond.log.next_id(), by))
+                return _message("create relation", definition.name, "created")
             rows = pond.create_relation(definition)
         loaded = f", {counted(rows, 'row')} read" if definition.source else ""
         return _message("create relation", definition.name, f"created{loaded}")
@@ -162,6 +168,9 @@ class Executor:
                     span=statement.name_span,
                 )
             users = pond.registrar.users_of(found)
+            if records := pond.records_of(found):
+                readers = pond.registrar.users_of(records)
+                users += [u for u in readers if u not in (*users, found.name)]
             if users:
                 shown = ", ".join(users[:5]) + (" …" if len(users) > 5 else "")
                 raise MillpondError(

@@ -189,6 +189,8 @@ class _Performance:
         named = [(c.name, canonical_type(c.type) or "VARCHAR") for c in statement.columns]
         key = statement.name.lower()
         self.columns[key] = named
+        if isinstance(statement, CreateRelation) and statement.timestamp_by is not None:
+            self._fed(statement, named)
         if isinstance(statement, CreateStream):
             self.delay[key] = statement.delay
             self.stamps[key] = (statement.timestamp_by or "").lower()
@@ -196,6 +198,14 @@ class _Performance:
             return  # a decoy would be one more query that has the stream in use
         for name, cql in decoys(statement, named, self.variation.decoys):
             self.pond.execute(f"CREATE QUERY {name} AS {cql}")
+
+    def _fed(self, statement: CreateRelation, named: list[tuple[str, str]]) -> None:
+        """A relation fed by changes: its feed is the stream of its change records."""
+        operation = statement.source.options.get("op_column") if statement.source else None
+        key = f"{statement.name.lower()}$changes"
+        self.columns[key] = [*named, (operation, "VARCHAR")] if operation else named
+        self.delay[key] = statement.delay
+        self.stamps[key] = (statement.timestamp_by or "").lower()
 
     def _fail(self, step: Run | Expect) -> None:
         expected = step.failure

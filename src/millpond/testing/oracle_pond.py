@@ -266,6 +266,9 @@ class OraclePond:
     def _create_relation(self, statement: statements.CreateRelation) -> None:
         schema = _schema(statement.columns)
         key = [schema.find(name) for name in statement.primary_key]
+        if statement.timestamp_by is not None:
+            self._fed(statement, schema)
+            return
         self.world.relations[statement.name.lower()] = RelationHistory(
             RelationDef(
                 id=len(self.world.relations),
@@ -274,6 +277,32 @@ class OraclePond:
                 primary_key=tuple(f.name for f in key if f is not None),
                 non_retroactive=statement.non_retroactive,
             )
+        )
+
+    def _fed(self, statement: statements.CreateRelation, schema: Schema) -> None:
+        """A relation fed by changes: of each key, what the last record says."""
+        name = f"{statement.name}$changes"
+        options = statement.source.options if statement.source else {}
+        operation = options.get("op_column")
+        fields = schema.fields
+        if operation is not None and schema.find(operation) is None:
+            fields = (*fields, Field(operation, "VARCHAR"))
+        self.world.streams[name.lower()] = StreamHistory(
+            StreamDef(
+                id=len(self.world.streams),
+                name=name,
+                schema=Schema(fields),
+                timestamp_by=statement.timestamp_by,
+                delay=statement.delay,
+                idle_after=statement.idle_after,
+            )
+        )
+        keys = ", ".join(statement.primary_key)
+        columns = ", ".join(schema.names)
+        gone = f"WHERE {operation} IS NULL OR lower(trim({operation})) NOT IN ('d', 'delete', '-')"
+        text = f"SELECT {columns} FROM {name} [PARTITION BY {keys} ROWS 1]"
+        self.views[statement.name.lower()] = parse_query(
+            text if operation is None else f"{text} {gone}"
         )
 
     def _insert(self, statement: statements.Insert) -> None:
