@@ -2,15 +2,16 @@
 
 Every query groups 1,000 keys over a sliding window of minutes and takes back its row of a group
 and gives the new one at every arrival and every expiration. The hundred differ in window, filter,
-aggregates and HAVING. Beside it: DuckDB answering the queries anew once for each batch (which
-says nothing of the instants between), and, if PyFlink can be imported (`pip install apache-flink`
-into an environment of its own; it is no dependency), Flink SQL with an OVER window.
+aggregates and HAVING. Beside it: DuckDB answering the queries anew, once for each batch (which
+says nothing of the instants between) and, by the same measurement, at every arrival; and, where it is installed (`make peers`), Flink SQL with
+an OVER window for each query, which tells of arrivals and not of expirations.
+
+    python benchmarks/sliding_aggregates.py [--elements 400000] [--queries 1 100] [--no-peers]
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import time
 from collections.abc import Sequence
 
@@ -24,6 +25,7 @@ from millpond.engine.dataflow import Dataflow
 from millpond.planner.dataflow import Plan
 from millpond.testing.changes_play import planned
 from millpond.testing.oracle_pond import OraclePond
+from peers import flink
 
 KEYS = 1_000
 #: Elements a second of the stream's own time: a window of ten minutes holds 120,000.
@@ -123,6 +125,7 @@ def main() -> None:
     parser.add_argument("--elements", type=int, default=400_000)
     parser.add_argument("--batch", type=int, default=20_000)
     parser.add_argument("--queries", type=int, nargs="*", default=[1, 100])
+    parser.add_argument("--no-peers", action="store_true")
     options = parser.parse_args()
     catalog = world()
     rows: list[list[object]] = []
@@ -135,9 +138,15 @@ def main() -> None:
         spent, changes = follow(plans, table, options.batch)
         rows.append(["Millpond, every change", count, elements / spent, changes / spent])
         seconds = anew(texts, table, options.batch)
+        rounds = -(-elements // options.batch)
         rows.append(["DuckDB anew, once a batch", count, elements / seconds, None])
-    if importlib.util.find_spec("pyflink") is None:
-        console.print("PyFlink is not there: no figures of Flink")
+        rows.append(["DuckDB anew, at every arrival", count, rounds / seconds, None])
+        if flink.is_installed() and not options.no_peers:
+            few, many = (50_000, 450_000) if count == 1 else (4_000, 24_000)
+            rate = flink.rate("flink_sliding.py", few, many, count)
+            rows.append(["Flink SQL, every arrival", count, rate, rate * count])
+    if not flink.is_installed():
+        console.print(flink.MISSING)
     show("sliding aggregates", ["", "queries", "elements/s", "changes/s"], rows)
 
 
