@@ -147,7 +147,8 @@ class _Grouping:
             if named is None:
                 continue
             if self._frame.find(column) is None:
-                column.replace(exp.Paren(this=named.copy()))
+                is_one = isinstance(named, exp.Column | exp.Func | exp.Filter | exp.WithinGroup)
+                column.replace(named.copy() if is_one else exp.Paren(this=named.copy()))
             elif self._sql(named) != self._sql(column):
                 raise Unsupported("a name of a column and of something in the SELECT list")
         return holder.this
