@@ -12,17 +12,16 @@ Before the beginning of time there is nothing: R is empty there, whatever the qu
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from sqlglot import exp
 
 from millpond.algebra.contents import Element, contents
 from millpond.algebra.denotation import Occurrence, World, denote, heartbeat, occurrences
+from millpond.algebra.rows import canonical, normal
 from millpond.cql.nodes import RelationToStream
 from millpond.model.time import BEGINNING, END
 from millpond.model.windows import Now, Period, Range, Window
@@ -81,50 +80,6 @@ def _bag(world: World, query: exp.Expression, at: int) -> Counter[Row]:
     table = denote(world, query, at).table
     columns = [column.to_pylist() for column in table.columns]
     return Counter(tuple(map(normal, row)) for row in zip(*columns, strict=True))
-
-
-class _NotANumber(float):
-    """NaN as SQL has it: equal to itself."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, float) and math.isnan(other)
-
-    def __hash__(self) -> int:
-        return 0
-
-
-def normal(value: Any) -> Any:
-    """A value that is equal to those SQL finds equal: one NaN, one zero."""
-    if isinstance(value, float):
-        return _NotANumber("nan") if math.isnan(value) else value + 0.0
-    if isinstance(value, list):
-        return tuple(map(normal, value))
-    if isinstance(value, dict):
-        return tuple((key, normal(inner)) for key, inner in value.items())
-    return value
-
-
-def canonical(row: Row) -> tuple[Any, ...]:
-    """What rows are ordered by: each value in turn, NULLs last, NaNs before them.
-
-    >>> sorted([(None,), (float("nan"),), (2.0,), (1.0,)], key=canonical)[:2]
-    [(1.0,), (2.0,)]
-    """
-    return tuple(map(_ordered, row))
-
-
-def _ordered(value: Any) -> tuple[int, Any]:
-    if value is None:
-        return (2, 0)
-    if isinstance(value, float) and math.isnan(value):
-        return (1, 0)
-    if isinstance(value, str):
-        return (0, value.encode())
-    if isinstance(value, datetime):
-        return (0, value.replace(tzinfo=None))
-    if isinstance(value, tuple):
-        return (0, repr(value))
-    return (0, value)
 
 
 # -- instants --------------------------------------------------------------------------------------

@@ -21,14 +21,15 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.algebra.attached import attach, with_instants
 from millpond.algebra.contents import Element, contents
 from millpond.algebra.history import StreamHistory
+from millpond.algebra.negation import ages, without_negations
 from millpond.algebra.relations import RelationHistory, Version
 from millpond.algebra.session import Function, load, session
 from millpond.catalog.objects import REJECTS_SCHEMA
 from millpond.cql import to_duckdb
 from millpond.cql.nodes import (
-    BY_ATTRIBUTES,
     PERIOD,
     STREAM_SAMPLE,
     WINDOW,
@@ -128,6 +129,7 @@ def denote(
     """
     tree = query.copy()
     occurrences = list(_occurrences(world, tree))
+    attached, aged = attach(world, tree), ages(world, tree)
     streams = [name for name, _ in occurrences if name not in world.relations]
     instant = Instant(at) if at is not None else _now(world, streams)
     final = all(instant < heartbeat(world, name) for name in streams)
@@ -136,9 +138,11 @@ def denote(
         for number, (name, table) in enumerate(occurrences):
             if name in world.relations:
                 relation = world.relations[name]
-                if relation.definition.non_retroactive:
-                    raise OutsideTheOracle("non-retroactive relations")
                 rows, schema = relation.at(instant), relation.definition.schema
+                if id(table) in attached:
+                    begin, end = attached[id(table)]
+                    rows = [{**v.row, begin: v.begin, end: v.end} for v in relation.versions]
+                    schema = with_instants(schema, begin, end)
             else:
                 elements, schema = _stream(world, name)
                 window, before = _window(table, schema)
@@ -146,12 +150,17 @@ def denote(
                     elements = [e for e in elements if e.at >= kept_since]
                 if before is not None:
                     elements = _satisfying(connection, schema, elements, before, table)
-                rows = [e.row for e in contents(window, elements, instant)]
+                inside = contents(window, elements, instant)
+                rows = [e.row for e in inside]
+                for stamp in (*attached.get(id(table), ()), *aged.get(id(table), ())):
+                    rows = [{**row, stamp: e.at} for row, e in zip(rows, inside, strict=True)]
+                    schema = with_instants(schema, stamp)
                 _widen(reach, name, interval(window, instant)[0])
             load(connection, f"leaf_{number}", schema.to_arrow(), rows)
             _point(table, f"leaf_{number}")
         for select in tree.find_all(exp.Select):
             select.args.pop(PERIOD, None)
+        tree = without_negations(connection, tree)
         answer = connection.sql(to_duckdb(tree)).to_arrow_table()
         answer = answer.rename_columns(_distinct(answer.column_names))
     return Denotation(answer, instant, final, reach)
@@ -186,8 +195,8 @@ def _occurrences(world: World, tree: exp.Expression) -> Iterator[tuple[str, exp.
     for node in list(tree.walk()):
         if node.args.get(STREAM_SAMPLE):
             raise OutsideTheOracle("SAMPLE")
-        if node.args.get(BY_ATTRIBUTES) or isinstance(node, RelationToStream):
-            raise OutsideTheOracle("negation by attributes, and relations to streams")
+        if isinstance(node, RelationToStream):
+            raise OutsideTheOracle("relations to streams")
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             continue
         name = node.name.lower()

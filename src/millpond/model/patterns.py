@@ -39,6 +39,8 @@ class Edge:
 MONOTONIC = Edge(Pattern.MONOTONIC)
 WEAK = Edge(Pattern.WEAK)
 STRICT = Edge(Pattern.STRICT)
+#: A non-retroactive relation beside streams: its rows come and go with the elements they join.
+ATTACHED = Edge(Pattern.MONOTONIC, frozenset(["attached"]))
 
 
 def window_edge(window: Window) -> Edge:
@@ -77,6 +79,10 @@ def _union(inputs: Sequence[Edge]) -> Edge:
 
 
 def _join(inputs: Sequence[Edge]) -> Edge:
+    moving = [e for e in inputs if e != ATTACHED]
+    if len(moving) < len(inputs):
+        # What is attached to a row comes and goes with it.
+        return _join(moving) if len(moving) > 1 else (moving or inputs)[0]
     patterns = {e.pattern for e in inputs}
     if Pattern.STRICT in patterns:
         return STRICT

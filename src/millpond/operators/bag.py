@@ -63,6 +63,14 @@ class Bag:
         alive = (self._at <= instant) & (instant < self._until)
         return self._rows if alive.all() else self._rows.filter(pa.array(alive))
 
+    def rows(self) -> pa.RecordBatch:
+        """All rows kept, in the order they came."""
+        return self._rows
+
+    def lives(self) -> tuple[Ints, Ints]:
+        """From when, and until before when each row is in the bag."""
+        return self._at, self._until
+
     def forget(self, upto: int) -> None:
         """Drops the rows that have left."""
         self._keep(self._until > upto)

@@ -54,6 +54,10 @@ class Expire(Node):
         return False
 
     @property
+    def announces(self) -> bool:
+        return True
+
+    @property
     def identity(self) -> tuple[Any, ...]:
         return ()
 

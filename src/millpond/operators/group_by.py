@@ -226,6 +226,10 @@ class GroupBy(Node):
         return RULES["group-by"]([self.input.edge])
 
     @property
+    def announces(self) -> bool:
+        return True
+
+    @property
     def identity(self) -> tuple[Any, ...]:
         return (self.shown, tuple(repr(a) for a in self.aggregates))
 

@@ -66,6 +66,10 @@ class Multiplicity(Node):
         return RULES[_EDGES.get(self.rule, self.rule)]([i.edge for i in self.over])
 
     @property
+    def announces(self) -> bool:
+        return True
+
+    @property
     def identity(self) -> tuple[Any, ...]:
         return (self.rule,)
 

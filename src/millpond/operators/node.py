@@ -113,6 +113,11 @@ class Node(ABC):
         return self.takes_expirations and any(i.carries_expirations for i in self.inputs)
 
     @property
+    def announces(self) -> bool:
+        """Whether rows may leave by negative tuples: its readers have to be ready for them."""
+        return any(i.announces for i in self.inputs)
+
+    @property
     @abstractmethod
     def identity(self) -> tuple[Any, ...]:
         """What distinguishes it among nodes of its class with the same inputs: plain values."""

@@ -67,6 +67,10 @@ class Reevaluate(Node):
         return False
 
     @property
+    def announces(self) -> bool:
+        return True
+
+    @property
     def identity(self) -> tuple[Any, ...]:
         return (self.tables, self.sql)
 

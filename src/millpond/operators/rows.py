@@ -71,6 +71,10 @@ class RowsWindow(Node):
         return True
 
     @property
+    def announces(self) -> bool:
+        return True
+
+    @property
     def identity(self) -> tuple[Any, ...]:
         return (self.count, self.by)
 

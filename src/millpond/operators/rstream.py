@@ -46,6 +46,10 @@ class Instants(Node):
         return at + 1
 
     @property
+    def announces(self) -> bool:
+        return False
+
+    @property
     def carries_expirations(self) -> bool:
         return False
 
@@ -86,6 +90,10 @@ class Boundaries(Node):
     @property
     def edge(self) -> Edge:
         return MONOTONIC
+
+    @property
+    def announces(self) -> bool:
+        return False
 
     @property
     def carries_expirations(self) -> bool:
@@ -149,6 +157,10 @@ class RStream(Node):
     @property
     def edge(self) -> Edge:
         return MONOTONIC
+
+    @property
+    def announces(self) -> bool:
+        return False
 
     @property
     def carries_expirations(self) -> bool:

@@ -86,6 +86,10 @@ class RelationSource(Node):
         return RELATION
 
     @property
+    def announces(self) -> bool:
+        return True
+
+    @property
     def identity(self) -> tuple[Any, ...]:
         return (self.relation, self.columns)
 

@@ -92,6 +92,10 @@ class TopK(Node):
         return RULES["limit"]([self.input.edge])
 
     @property
+    def announces(self) -> bool:
+        return True
+
+    @property
     def identity(self) -> tuple[Any, ...]:
         return (self.shown, tuple(c.sql for c in self.by), self.count, self.skip)
 

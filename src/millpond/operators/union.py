@@ -47,6 +47,10 @@ class Union(Node):
         return False
 
     @property
+    def announces(self) -> bool:
+        return bool(self.minus) or any(i.announces for i in self.inputs)
+
+    @property
     def identity(self) -> tuple[Any, ...]:
         return (len(self.minus),)
 

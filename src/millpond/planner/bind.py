@@ -21,6 +21,7 @@ from millpond.cql.stack import with_room
 from millpond.errors import MillpondError
 from millpond.model.function_names import as_written
 from millpond.model.schema import Field, Schema
+from millpond.planner.attached import attach
 from millpond.planner.blame import Prober
 from millpond.planner.bound import BoundQuery, RelationLeaf, StreamLeaf
 from millpond.planner.checks import (
@@ -32,6 +33,7 @@ from millpond.planner.checks import (
 from millpond.planner.constants import check_constants
 from millpond.planner.joins import JoinShape, find_join
 from millpond.planner.names import Names
+from millpond.planner.negation import name_columns, prepare
 from millpond.planner.pushdown import is_pushed_whole, push_down
 from millpond.planner.residual import LEAF, residual_text
 from millpond.planner.resolve import Resolver
@@ -88,10 +90,14 @@ def _bound(query: exp.Expr, text: str, catalog: Names) -> Binding:
     resolver.query(body, None, {})
     leaves = _numbered(resolver.leaves, body)
     push_down(resolver.scopes)
+    attach(resolver.scopes, leaves, text)
+    prepare(body, resolver.scopes, text)
     output, join = _typed(tree, body, text, resolver, leaves, called)
     streams = tuple(_stream_leaf(f) for f in leaves if f.is_stream)
     relations = tuple(
-        RelationLeaf(f.table, f.definition.name, f.columns()) for f in leaves if not f.is_stream
+        RelationLeaf(f.table, f.definition.name, f.columns(), f.hidden)
+        for f in leaves
+        if not f.is_stream
     )
     bound = BoundQuery(
         text=text,
@@ -144,6 +150,7 @@ def _stream_leaf(leaf: Leaf) -> StreamLeaf:
         columns=leaf.columns(),
         before_shape=leaf.before,
         pushed_shape=pushed if pushed is not None else next(iter(leaf.pushed), None),
+        hidden=leaf.hidden,
     )
 
 
@@ -203,9 +210,13 @@ def _typed(
     Raises:
         MillpondError: CQL-205, 206, 210, 212, 213, 219 or 220.
     """
-    sql = residual_text(tree, {})
     with TypeCheck(leaves, called) as check:
         prober = Prober(check)
+        try:
+            name_columns(body, lambda left: _names(check.columns(residual_text(left, {}))))
+        except duckdb.Error as error:
+            raise explained(str(error), text, resolver.scopes, prober) from None
+        sql = residual_text(tree, {})
         check_functions(check, sql, tree, text, leaves, resolver.catalog)
         for leaf in leaves:
             check_bracketed(leaf, check, tree, text)
@@ -217,6 +228,10 @@ def _typed(
         check_constants(resolver.scopes, check, text)
         join = find_join(body, resolver.scopes, [f for f in leaves if f.is_stream], check)
     return Schema(tuple(_distinct(columns))), join
+
+
+def _names(columns: list[tuple[str, str]]) -> list[str]:
+    return [field.name for field in _distinct(columns)]
 
 
 def _distinct(columns: list[tuple[str, str]]) -> Iterator[Field]:

@@ -40,6 +40,8 @@ class StreamLeaf:
         before_shape: The tree of `before`, with the template's constants.
         pushed_shape: The tree of `pushed`, with the template's constants.
         literals: This query's constants where they differ from the template's.
+        hidden: The name of one more column, each element's timestamp as a BIGINT, where a
+            non-retroactive relation is joined.
     """
 
     table: str
@@ -50,6 +52,7 @@ class StreamLeaf:
     before_shape: exp.Expr | None = None
     pushed_shape: exp.Expr | None = None
     literals: Literals = field(default_factory=lambda: _AS_WRITTEN)
+    hidden: tuple[str, ...] = ()
 
     def with_literals(self, literals: Literals) -> StreamLeaf:
         """The same occurrence in a query with other constants."""
@@ -64,6 +67,7 @@ class StreamLeaf:
             self.before_shape,
             self.pushed_shape,
             literals,
+            self.hidden,
         )
 
     @cached_property
@@ -95,11 +99,16 @@ class StreamLeaf:
 
 @dataclass(frozen=True)
 class RelationLeaf:
-    """One occurrence of a relation; `table` and `columns` as for `StreamLeaf`."""
+    """One occurrence of a relation; `table` and `columns` as for `StreamLeaf`.
+
+    A non-retroactive relation has two `hidden` columns: its slice has all rows it ever held, with
+    the instants (BIGINT) from which on and before which each is one.
+    """
 
     table: str
     relation: str
     columns: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

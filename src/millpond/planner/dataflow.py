@@ -21,7 +21,7 @@ from millpond.operators.rstream import Boundaries, Instants, RStream
 from millpond.operators.source import SEQUENCE, TIMESTAMP, StreamSource
 from millpond.planner.bound import BoundQuery
 from millpond.planner.dataflow_joins import explicit
-from millpond.planner.dataflow_leaves import relation_node, stream_node
+from millpond.planner.dataflow_leaves import relation_node, stream_node, versions_node
 from millpond.planner.dataflow_query import Compiler
 from millpond.planner.names import Names
 
@@ -152,13 +152,16 @@ def plan_changes(bound: BoundQuery, catalog: Names, *, seed: int = 0) -> Plan:
     for number, leaf in enumerate(bound.streams):
         definition = catalog.find(leaf.stream)
         assert isinstance(definition, StreamDef)
-        leaves[leaf.table] = stream_node(leaf, definition, seed + number)
+        leaves[leaf.table] = stream_node(
+            leaf, definition, seed + number, with_timestamp=bool(leaf.hidden)
+        )
     for relation in bound.relations:
         declared = catalog.find(relation.relation)
         assert isinstance(declared, RelationDef)
-        leaves[relation.table] = relation_node(relation, declared)
-    columns = {f.table: f.columns for f in bound.streams}
-    columns.update({f.table: f.columns for f in bound.relations})
+        make = versions_node if relation.hidden else relation_node
+        leaves[relation.table] = make(relation, declared)
+    columns = {f.table: (*f.columns, *f.hidden) for f in bound.streams}
+    columns.update({f.table: (*f.columns, *f.hidden) for f in bound.relations})
     compiler = Compiler(bound, leaves, columns)
     root = compiler.compiled().node
     reason = "; ".join(dict.fromkeys(compiler.reasons)) or None

@@ -32,13 +32,20 @@ class Relation:
 class Item:
     """One item of a FROM clause: what qualifies its columns, their names, where they start.
 
-    `known` are the predicates its rows are known to satisfy, as SQL over bare columns.
+    `known` are the predicates its rows are known to satisfy, as SQL over bare columns; the last
+    `hidden` columns are none of those `*` stands for.
     """
 
     name: str
     names: tuple[str, ...]
     start: int
     known: frozenset[str] = frozenset()
+    hidden: int = 0
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The names `*` stands for."""
+        return self.names[: len(self.names) - self.hidden]
 
     def place(self, column: str) -> int | None:
         lower = column.lower()
@@ -94,7 +101,7 @@ class Frame:
         """The columns `*` stands for: names and places; those of USING once."""
         seen: set[str] = set()
         for item in self.items:
-            for number, name in enumerate(item.names):
+            for number, name in enumerate(item.shown):
                 if name.lower() in self.merged and name.lower() in seen:
                     continue
                 seen.add(name.lower())

@@ -1,29 +1,27 @@
-"""Joins of every kind from three operators: join, duplicate elimination and difference.
+"""Joins of every kind from two operators and duplicate elimination.
 
-    L SEMI R on θ   =  L ⋈ δ(π_keys R)                 where θ is equality of keys
-                    =  L ⋈ δ(π_L (δL ⋈θ R))            else, on equality of all of L's columns
-    L ANTI R on θ   =  L − (L SEMI R on θ)
+    L SEMI R on θ   =  L ⋈ δ(π_keys R)            where θ is equality of keys
     L LEFT R on θ   =  (L ⋈θ R) + (L ANTI R on θ) × NULLs
 
-The differences are of bags one of which is part of the other, so that they are sums of deltas and
-need no state. Written this way, EXISTS, IN and outer joins over the same inputs share what they
-have in common.
+So EXISTS, IN and outer joins over the same inputs share what they have in common.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from sqlglot import exp
 
 from millpond.cql.dialect import to_duckdb
+from millpond.operators.delta_star import DeltaStar
 from millpond.operators.expire import Expire
 from millpond.operators.join import Join
+from millpond.operators.matching import Matching
 from millpond.operators.multiplicity import Multiplicity
 from millpond.operators.node import Node
 from millpond.operators.union import Union
-from millpond.planner.dataflow_frame import Frame, Item, Unsupported, columns_of, project
+from millpond.planner.dataflow_frame import Frame, Unsupported, columns_of, project
 from millpond.planner.dataflow_types import answer_types, expression_types, type_names
 
 
@@ -89,7 +87,7 @@ def condition(left: Frame, right: Frame, conjuncts: list[exp.Expr]) -> Condition
         node,
         (
             *left.items,
-            *(Item(i.name, i.names, i.start + len(node.schema), i.known) for i in right.items),
+            *(replace(i, start=i.start + len(node.schema)) for i in right.items),
         ),
     )
     predicates = tuple(_pair_sql(shifted, left, right, len(node.schema), p) for p in rest)
@@ -123,32 +121,36 @@ def semi(on: Condition) -> Node:
     """The left rows that have a partner."""
     columns = on.only_left
     if not on.predicates:
-        keys = distinct(project(on.right, list(on.right_keys) or [0]))
-        if not on.right_keys:
-            # Any row at all: whatever its value, it is one.
-            keys = distinct(project(on.right, ["true"]))
+        keys = distinct(_key_columns(on))
         places = tuple(range(len(on.right_keys)))
         return Join(
             on.left, keys, on.left_keys, places, (), columns, label="semijoin", text=on.text
         )
-    pairs = Join(
-        distinct(on.left),
-        on.right,
+    return Matching(
+        on.left,
+        explicit(on.right),
         on.left_keys,
         on.right_keys,
         on.predicates,
-        tuple(range(len(on.left.schema))),
-        text=on.text,
-    )
-    every = tuple(range(len(on.left.schema)))
-    return Join(
-        on.left, distinct(pairs), every, every, (), columns, nulls_match=True, label="semijoin"
+        False,
+        columns,
+        on.text,
     )
 
 
 def anti(on: Condition) -> Node:
     """The left rows that have no partner."""
-    return Union((project(on.left, list(on.only_left)),), (semi(on),))
+    right, places = explicit(on.right), on.right_keys
+    if not on.predicates:
+        right, places = explicit(distinct(_key_columns(on))), tuple(range(len(on.right_keys)))
+    return Matching(
+        on.left, right, on.left_keys, places, on.predicates, True, on.only_left, on.text
+    )
+
+
+def _key_columns(on: Condition) -> Node:
+    """The right's keys; without any, one column that is the same for every row."""
+    return project(on.right, list(on.right_keys) or ["true"])
 
 
 def outer(on: Condition, flipped: Condition, side: str) -> Node:
@@ -167,6 +169,8 @@ def outer(on: Condition, flipped: Condition, side: str) -> Node:
 
 def distinct(node: Node) -> Node:
     """The node's rows, each once."""
+    if not node.announces:
+        return DeltaStar(node)
     return Multiplicity((explicit(node),), "distinct")
 
 

@@ -22,6 +22,7 @@ from millpond.operators.rows import RowsWindow
 from millpond.operators.sample import Sample
 from millpond.operators.select import Select
 from millpond.operators.source import SEQUENCE, TIMESTAMP, RelationSource, StreamSource
+from millpond.operators.versions import Versions
 from millpond.operators.window import TimeWindow
 from millpond.planner.bound import RelationLeaf, StreamLeaf
 from millpond.planner.operators import window_text
@@ -73,6 +74,11 @@ def stream_node(
         node = TimeWindow(node, leaf.window, window_text(leaf.window))
     shown = [*leaf.columns, *([TIMESTAMP] if with_timestamp else [])]
     return chosen(node, [places[name.lower()] for name in shown], shown)
+
+
+def versions_node(leaf: RelationLeaf, definition: RelationDef) -> Node:
+    """All rows a relation ever held, each with the interval in which it was one."""
+    return Versions(relation_node(leaf, definition))
 
 
 def relation_node(leaf: RelationLeaf, definition: RelationDef) -> Node:

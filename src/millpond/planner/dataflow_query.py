@@ -14,12 +14,15 @@ from sqlglot import exp
 
 from millpond.cql import nodes
 from millpond.cql.dialect import to_duckdb
+from millpond.model.windows import Now, Period, Range, Unbounded, Window
+from millpond.operators.attach import Attach
 from millpond.operators.multiplicity import Multiplicity
 from millpond.operators.node import Node
 from millpond.operators.one_row import OneRow
 from millpond.operators.reevaluate import Reevaluate
 from millpond.operators.union import Union
-from millpond.planner.bound import BoundQuery
+from millpond.planner.attached import HIDDEN
+from millpond.planner.bound import BoundQuery, RelationLeaf, StreamLeaf
 from millpond.planner.dataflow_frame import (
     Frame,
     Item,
@@ -65,6 +68,8 @@ class Compiler:
             for leaf in bound.streams
             if leaf.pushed is not None
         }
+        self._found: dict[str, StreamLeaf | RelationLeaf] = {f.table: f for f in bound.streams}
+        self._found.update({f.table: f for f in bound.relations})
         self._ctes: dict[str, exp.CTE] = {}
         self._tree = bound.tree
         if bound.literals:
@@ -179,6 +184,8 @@ class Compiler:
             return Frame(OneRow())
         joins = node.args.get("joins") or []
         waiting = self._plain_conjuncts(node)
+        if node.meta.get(HIDDEN):
+            return self._attached(node, waiting)
         # Below a RIGHT or FULL join a row that is removed would be replaced by NULLs.
         early = not any(j.side in ("RIGHT", "FULL") for j in joins)
         frame = self._item(clause.this)
@@ -189,6 +196,62 @@ class Compiler:
             if early:
                 frame = self._filtered(frame, waiting)
         return frame
+
+    def _attached(self, node: exp.Select, waiting: list[exp.Expr]) -> Frame:
+        """A FROM clause with non-retroactive relations: streams first, then what is attached.
+
+        The streams' rows come at the timestamp of their youngest element if no window delays them,
+        and are never taken back if none counts rows.
+        """
+        entries = [
+            (node.args["from_"].this, exp.Join()),
+            *((j.this, j) for j in node.args["joins"]),
+        ]
+        streams: list[tuple[int, Frame]] = []
+        relations: list[tuple[int, Frame, list[exp.Expr] | None]] = []
+        for place, (table, join) in enumerate(entries):
+            leaf = self._found.get(table.meta.get(LEAF, ""))
+            on = list(conjuncts(join.args.get("on")))
+            inside = join.kind in ("", "INNER", "CROSS") and not join.method
+            if leaf is None or not inside or join.args.get("using"):
+                raise Unsupported(_ATTACHED)
+            item = self._item(table)
+            if isinstance(leaf, RelationLeaf):
+                optional = on if join.side == "LEFT" else None
+                if not leaf.hidden:
+                    raise Unsupported(_ATTACHED)
+                item = replace(item, node=item.node.inputs[0])
+                relations.append((place, _without_hidden(item), optional))
+            elif join.side or not _is_prompt(leaf.window) or any(o for _, _, o in relations if o):
+                raise Unsupported(_ATTACHED)
+            else:
+                streams.append((place, _without_hidden(item)))
+            if join.side != "LEFT":
+                waiting += on
+        frame, order = self._filtered(streams[0][1], waiting), [streams[0][0]]
+        for place, item in streams[1:]:
+            frame = self._filtered(self._joined(exp.Join(), frame, item, waiting), waiting)
+            order.append(place)
+        for place, item, optional in relations:
+            both = _beside(frame, item)
+            on = optional if optional is not None else [c for c in waiting if both.covers(c)]
+            if optional is None:
+                waiting[:] = [c for c in waiting if c not in on]
+            found = condition(frame, item, on)
+            attached = Attach(
+                found.left,
+                found.right,
+                found.left_keys,
+                found.right_keys,
+                found.predicates,
+                optional is not None,
+                found.text,
+            )
+            frame = replace(both, node=project(attached, list(found.both)))
+            frame = self._filtered(frame, waiting)
+            order.append(place)
+        ranked = sorted(zip(order, frame.items, strict=True), key=lambda pair: pair[0])
+        return replace(frame, items=tuple(item for _, item in ranked))
 
     def _where(self, node: exp.Select, frame: Frame) -> Frame:
         """What `_from` left of WHERE."""
@@ -237,7 +300,12 @@ class Compiler:
         else:
             raise Unsupported(type(node).__name__)
         names = given + found.names[len(given) :]
-        return frame_of(Relation(found.node, names), name, known)
+        frame = frame_of(Relation(found.node, names), name, known)
+        leaf = self._found.get(node.meta.get(LEAF, "")) if isinstance(node, exp.Table) else None
+        if leaf is not None and leaf.hidden:
+            (item,) = frame.items
+            return replace(frame, items=(replace(item, hidden=len(leaf.hidden)),))
+        return frame
 
     def _cte(self, cte: exp.CTE) -> Relation:
         # A WITH entry sees those before it, and not itself.
@@ -327,10 +395,12 @@ class Compiler:
         nulls = given.selected([exp.Is(this=column.copy(), expression=exp.Null())])
         frame = replace(frame, node=anti(condition(frame, nulls, outside)))
         missing = exp.Is(this=inside.this.copy(), expression=exp.Null())
-        known = frame.selected([exp.Not(this=missing.copy())])
-        unknown = frame.selected([missing])
-        alone = anti(condition(unknown, given, outside))
-        return replace(frame, node=Union((known.node, alone)))
+        wanted, known_as = _placed(missing, frame)
+        every = Frame(project(right.node, [*range(len(right.node.schema)), "true"]), right.items)
+        always = Item("__member", ("__value",), len(every.node.schema) - 1)
+        every = replace(every, items=(*every.items, always))
+        equal = exp.EQ(this=exp.Paren(this=wanted), expression=column.copy())
+        return replace(frame, node=anti(condition(known_as, every, [*outside, equal])))
 
     def _inside(self, query: exp.Expr, around: Frame) -> tuple[Frame, list[exp.Expr]]:
         """The rows of a subquery's FROM and WHERE, and the conjuncts that read the query around."""
@@ -400,9 +470,9 @@ class Compiler:
         used = dict.fromkeys(
             t.meta[LEAF] for t in copied.find_all(exp.Table) if t.meta.get(LEAF) is not None
         )
-        to_slices(copied)
         if isinstance(copied, exp.Subquery):
             copied.args.pop("alias", None)
+        copied = to_slices(copied)
         sql = to_duckdb(copied)
         tables = tuple((name, self._columns[name]) for name in used)
         over = tuple(self._leaves[name] for name in used)
@@ -414,6 +484,28 @@ class Compiler:
             Reevaluate(over, tables, sql, tuple(t for _, t in columns), reason),
             tuple(n for n, _ in columns),
         )
+
+
+_ATTACHED = "a join with a non-retroactive relation of rows that come late or may be taken back"
+
+
+def _is_prompt(window: Window) -> bool:
+    """Whether an element comes into a window at its timestamp, and leaves at a known time."""
+    match window:
+        case Unbounded() | Now():
+            return True
+        case Range(_, slide):
+            return slide is None
+        case Period(_, end):
+            return end.offset is None or end.offset >= 0
+    return False
+
+
+def _without_hidden(frame: Frame) -> Frame:
+    """A frame of one item without the item's hidden columns."""
+    (item,) = frame.items
+    node = project(frame.node, list(range(len(item.shown))))
+    return Frame(node, (replace(item, names=item.shown, hidden=0),))
 
 
 def _defines(node: exp.Expr, name: str) -> bool:
@@ -429,14 +521,14 @@ def _starred(item: exp.Expr, frame: Frame) -> list[tuple[str, int]]:
     wanted = item.args["table"].name.lower()
     for i in frame.items:
         if i.name.lower() == wanted:
-            return [(name, i.start + n) for n, name in enumerate(i.names)]
+            return [(name, i.start + n) for n, name in enumerate(i.shown)]
     raise Unsupported("* of a query further out")
 
 
 def _beside(left: Frame, right: Frame) -> Frame:
     """A frame of both frames' items; its node is the left one's."""
     offset = len(left.node.schema)
-    shifted = tuple(Item(i.name, i.names, i.start + offset, i.known) for i in right.items)
+    shifted = tuple(replace(i, start=i.start + offset) for i in right.items)
     return replace(left, items=(*left.items, *shifted))
 
 

@@ -80,6 +80,8 @@ def find_join(
         check: What knows types.
     """
     scope = next((s for s in scopes if s.select is body), None)
+    if any(leaf.hidden for leaf in streams):
+        return None
     if scope is None or not isinstance(body, exp.Select) or not _is_plain(body, scope):
         return None
     place = {id(leaf): number for number, leaf in enumerate(streams)}

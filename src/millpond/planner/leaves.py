@@ -37,22 +37,13 @@ def leaf_of(
             contradicts it, while in a subquery its own window is the nearer one and wins.
 
     Raises:
-        MillpondError: CQL-201, CQL-204, CQL-216, CQL-218 or CQL-301.
+        MillpondError: CQL-201, CQL-204, CQL-216 or CQL-218.
     """
     definition = _find(table, text, catalog)
     leaf = Leaf(table, definition)
     window = table.args.get(nodes.WINDOW)
     sample = table.args.get(nodes.STREAM_SAMPLE)
     if isinstance(definition, RelationDef):
-        if definition.non_retroactive:
-            raise MillpondError(
-                "CQL-301",
-                f'a join with the non-retroactive relation "{definition.name}" '
-                "is not available yet",
-                hint="Declare the relation without NON RETROACTIVE, if updates may act backwards.",
-                text=text,
-                span=name_span(table),
-            )
         if window is not None:
             raise windowed_relation(definition.name, window, text)
         if sample is not None:

@@ -9,7 +9,7 @@ from sqlglot import exp
 from millpond.cql import nodes
 from millpond.cql.dialect import print_query
 from millpond.cql.durations import duration_text
-from millpond.model.patterns import MONOTONIC, RELATION, RULES, Edge, Pattern, window_edge
+from millpond.model.patterns import ATTACHED, MONOTONIC, RELATION, RULES, Edge, Pattern, window_edge
 from millpond.model.time import format_instant
 from millpond.model.windows import Bound, Now, Period, Range, Rows, Unbounded, Window
 from millpond.planner.bound import BoundQuery, RelationLeaf, StreamLeaf
@@ -165,6 +165,8 @@ class _Plan:
         return plan
 
     def _leaf(self, leaf: StreamLeaf | RelationLeaf) -> Operator:
+        if isinstance(leaf, RelationLeaf) and leaf.hidden:
+            return Operator("non-retroactive relation", leaf.relation, ATTACHED)
         if isinstance(leaf, RelationLeaf):
             return Operator("relation", leaf.relation, RELATION)
         plan = Operator("stream", leaf.stream, MONOTONIC)

@@ -8,6 +8,8 @@ from sqlglot import exp
 
 from millpond.cql import nodes
 from millpond.cql.dialect import print_query, to_duckdb
+from millpond.planner.attached import apply
+from millpond.planner.negation import spelled_out
 
 #: Key of a table's `meta` under which the name of its slice stands.
 LEAF = "leaf"
@@ -83,12 +85,14 @@ def residual_tree(tree: exp.Expr, literals: Mapping[int, str]) -> exp.Expr:
     copied = query.copy()
     if literals:
         replace_literals(copied, literals)
-    to_slices(copied)
-    return copied
+    return to_slices(copied)
 
 
-def to_slices(tree: exp.Expr) -> None:
-    """Puts slices in the place of streams and relations, and drops windows, in place."""
+def to_slices(tree: exp.Expr) -> exp.Expr:
+    """The tree with slices in the place of streams and relations, and without windows.
+
+    It is changed in place.
+    """
     for node in list(tree.walk()):
         if isinstance(node, exp.Table):
             _to_slice(node)
@@ -96,6 +100,8 @@ def to_slices(tree: exp.Expr) -> None:
             node.args.pop(nodes.STREAM_SAMPLE, None)
         elif isinstance(node, exp.Select):
             node.args.pop(nodes.PERIOD, None)
+            apply(node)
+    return spelled_out(tree)
 
 
 def _to_slice(table: exp.Table) -> None:

@@ -21,6 +21,7 @@ from millpond.planner.columns import resolve_column
 from millpond.planner.from_clause import FromClause
 from millpond.planner.marks import mark
 from millpond.planner.names import Names, spell
+from millpond.planner.negation import check_attributes
 from millpond.planner.placement import Placement, check_placement
 from millpond.planner.scope import Body, Leaf, Resolution, Scope, Source
 
@@ -195,17 +196,11 @@ class Resolver:
         known: dict[str, Cte],
         period: Period | None,
     ) -> Body:
-        if by := node.args.get(nodes.BY_ATTRIBUTES):
-            raise self.error(
-                "CQL-301",
-                "EXCEPT ALL … BY is not available yet",
-                by[0] if isinstance(by, list) else by,
-                detail="The clause BY (…) names the attributes of the negation.",
-                hint="EXCEPT ALL without BY is SQL's, and available.",
-            )
         left = self.query(node.left, parent, known, period)
         right = self.query(node.right, parent, known, period)
-        if left.is_exact and right.is_exact and len(left.columns) != len(right.columns):
+        if node.args.get(nodes.BY_ATTRIBUTES):
+            check_attributes(node, (left, right), self.text)
+        elif left.is_exact and right.is_exact and len(left.columns) != len(right.columns):
             raise self.error(
                 "CQL-219",
                 f"{node.key.upper()} of {len(left.columns)} and {len(right.columns)} columns",

@@ -27,6 +27,7 @@ class Leaf:
         positional: Whether the residual names columns by place (`flights AS f(a, b)`), so that
             none may be left out.
         table: The name of its slice.
+        hidden: Columns of the slice (BIGINT) that no text can name (`attached.py`).
     """
 
     node: exp.Table
@@ -38,6 +39,7 @@ class Leaf:
     needed: set[str] = field(default_factory=set)
     positional: bool = False
     table: str = ""
+    hidden: tuple[str, ...] = ()
 
     @property
     def is_stream(self) -> bool:

@@ -15,6 +15,7 @@ from functools import cache
 import duckdb
 
 from millpond.catalog.objects import FunctionDef
+from millpond.model.schema import Field
 from millpond.planner.functions import syntax_tree
 from millpond.planner.scope import Leaf
 from millpond.planner.user_functions import create_in
@@ -39,7 +40,8 @@ class TypeCheck:
             _declare(function)
         for leaf in leaves:
             schema = leaf.definition.schema
-            self._create(leaf.table, [(c, schema.find(c)) for c in leaf.columns()])
+            hidden = [(name, Field(name, "BIGINT")) for name in leaf.hidden]
+            self._create(leaf.table, [*((c, schema.find(c)) for c in leaf.columns()), *hidden])
             if leaf.before is not None:
                 self._create(f"{leaf.table}_stream", [(f.name, f) for f in schema.fields])
 

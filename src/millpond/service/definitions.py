@@ -69,16 +69,15 @@ def timestamp_column(statement: CreateStream | CreateRelation, schema: Schema) -
 def relation_definition(statement: CreateRelation, id: int, version: Version) -> RelationDef:
     """The relation a statement declares. Raises CQL-202, CQL-208 to CQL-210, CQL-301."""
     refuse_taken(version, statement)
-    if statement.non_retroactive:
-        clause = "NON RETROACTIVE"
-        start = statement.text.upper().find(clause.split()[0])
+    if statement.non_retroactive and statement.timestamp_by is not None:
+        start = statement.text.upper().find("NON")
         raise MillpondError(
             "CQL-301",
-            f"{clause} relations are not available yet",
-            detail="The updates of a relation are joined with the elements that came before, too.",
-            hint=f"Leave out {clause}.",
+            "NON RETROACTIVE relations fed by a log of changes are not available yet",
+            detail="A relation with TIMESTAMP BY is what the last record of each key says.",
+            hint="Leave out NON RETROACTIVE, or make the updates with statements.",
             text=statement.text,
-            span=Span(start, start + len(clause)) if start >= 0 else None,
+            span=Span(start, start + len("NON RETROACTIVE")) if start >= 0 else None,
         )
     schema = _schema(statement.columns, statement.text)
     key = []
@@ -95,7 +94,15 @@ def relation_definition(statement: CreateRelation, id: int, version: Version) ->
             )
         key.append(field.name)
     source = _source(statement.source)
-    return RelationDef(id, statement.name, schema, tuple(key), False, source, statement.text)
+    return RelationDef(
+        id,
+        statement.name,
+        schema,
+        tuple(key),
+        statement.non_retroactive,
+        source,
+        statement.text,
+    )
 
 
 def derived_stream_query(bound: BoundQuery) -> BoundQuery:

@@ -170,6 +170,11 @@ class Invoker:
             relation = version.find(occurrence.relation)
             if not isinstance(relation, RelationDef):
                 raise MillpondError("CQL-201", f'no relation "{occurrence.relation}" any more')
+            if occurrence.hidden:
+                slices[occurrence.table] = self._relations.versions(
+                    version, relation, occurrence.columns, occurrence.hidden
+                )
+                continue
             slices[occurrence.table] = self._relations.at(
                 version, relation, instant, occurrence.columns
             )
@@ -311,11 +316,15 @@ class Invoker:
 def _slice(views: Sequence[LeafView], leaf: StreamLeaf, stream: StreamDef, at: int) -> pa.Table:
     """The rows of a leaf's window, with the columns the query asks of it."""
     columns = leaf.columns or stream.schema.names[:1]
-    parts = take_slice(views, leaf.window, at, columns)
+    stamps = ("__ts",) * len(leaf.hidden)
+    parts = take_slice(views, leaf.window, at, (*columns, *stamps))
     if parts:
-        return pa.concat_tables(parts)
+        return pa.concat_tables(parts).rename_columns([*columns, *leaf.hidden])
     schema = pa.schema([f for f in stream.schema.to_arrow() if f.name in columns])
-    return schema.empty_table().select(list(columns))
+    empty = schema.empty_table().select(list(columns))
+    for name in leaf.hidden:
+        empty = empty.append_column(name, pa.array([], pa.int64()))
+    return empty
 
 
 def _is_full(views: Sequence[LeafView], window: Window, at: int, kept_from: int) -> bool:

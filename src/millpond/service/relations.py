@@ -59,6 +59,11 @@ class Held:
         chosen = self.table.select(list(columns))
         return chosen if alive.all() else chosen.filter(pa.array(alive))
 
+    def versions(self, columns: tuple[str, ...], interval: tuple[str, ...]) -> pa.Table:
+        """All rows it ever held, with when each was one under the two names of `interval`."""
+        chosen = self.table.select([*columns, "__from", "__to"])
+        return chosen.rename_columns([*columns, *interval])
+
 
 class Relations:
     """Reads and changes relations; safe to use from any thread."""
@@ -94,6 +99,16 @@ class Relations:
     ) -> pa.Table:
         """R(τ) as of a version."""
         return self.held(version, relation).at(instant, columns)
+
+    def versions(
+        self,
+        version: Version,
+        relation: RelationDef,
+        columns: tuple[str, ...],
+        interval: tuple[str, ...],
+    ) -> pa.Table:
+        """All rows a relation ever held, as of a version (`Held.versions`)."""
+        return self.held(version, relation).versions(columns, interval)
 
     def insert(self, relation: RelationDef, rows: pa.Table, at: int) -> int:
         """Add rows holding from `at` on; the number of rows.

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from millpond.algebra.changes import normal
+from millpond.algebra.rows import normal
 from millpond.engine.dataflow_scalars import DuckDBScalars
 from millpond.model.patterns import MONOTONIC, STRICT, WEAK, Edge, Pattern
 from millpond.model.time import BEGINNING, END
@@ -63,6 +63,10 @@ class Given(Node):
     @property
     def carries_expirations(self) -> bool:
         return self.leaves.pattern is not Pattern.MONOTONIC
+
+    @property
+    def announces(self) -> bool:
+        return self.leaves.pattern is Pattern.STRICT
 
     @property
     def identity(self) -> tuple[Any, ...]:
@@ -208,13 +212,12 @@ def _check_delta(node: Node, delta: Delta, after: int, upto: int) -> None:
 def check_pattern(node: Node, deltas: Sequence[Delta]) -> None:
     """Law 6: nothing leaves in a way the pattern rules out.
 
-    Of an edge whose rows carry expirations, negative tuples are STRICT's alone; where they do not,
-    what leaves on balance is looked at.
+    Where expirations are carried and nothing is announced, negative tuples are STRICT's alone.
     """
     pattern = node.pattern
     ends: list[int] = []
     for delta in deltas:
-        if node.carries_expirations and pattern is not Pattern.STRICT:
+        if pattern is not Pattern.STRICT and not node.announces:
             assert (delta.weight > 0).all(), f"{node.name} is {pattern.name}: a negative tuple"
         if pattern is Pattern.WEAKEST and node.carries_expirations:
             ends += delta.until.tolist()

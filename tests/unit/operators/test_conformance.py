@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millpond.model.patterns import MONOTONIC
+from millpond.algebra.rows import normal
+from millpond.model.patterns import MONOTONIC, STRICT
+from millpond.model.time import END
 from millpond.model.windows import Bound, Now, Period, Range, Unbounded
 from millpond.operators.aggregates.count import Count
 from millpond.operators.aggregates.extreme import Extreme
+from millpond.operators.attach import Attach
+from millpond.operators.delta_star import DeltaStar
 from millpond.operators.expire import Expire
 from millpond.operators.group_by import GroupBy, Grouping
 from millpond.operators.join import Join
+from millpond.operators.matching import Matching
 from millpond.operators.measures import Argument
 from millpond.operators.multiplicity import Multiplicity
 from millpond.operators.node import Node
@@ -26,13 +32,18 @@ from millpond.operators.select import Select
 from millpond.operators.top_k import SortColumn, TopK
 from millpond.operators.union import Union
 from millpond.operators.window import TimeWindow
+from millpond.testing import check_operator as checking
 from millpond.testing.check_operator import (
     EDGES,
+    LATE,
     Given,
+    Life,
     Rows,
+    alive,
     check_operator,
     cuts,
     explicit,
+    held,
     histories,
 )
 
@@ -82,6 +93,22 @@ def test_multiplicities(rule: str, data: st.DataObject) -> None:
     check_operator(node, drawn, data.draw(cuts()), RULES[rule])
 
 
+@CONFORMANCE
+@given(st.data())
+def test_delta_star(data: st.DataObject) -> None:
+    edge = data.draw(st.sampled_from(EDGES[:3]))
+    node = DeltaStar(Given("one", TYPES, edge))
+    drawn = {"one": data.draw(histories(ROWS, edge))}
+    check_operator(node, drawn, data.draw(cuts()), RULES["distinct"])
+
+
+def test_delta_star_keeps_at_most_twice_its_output() -> None:
+    node = DeltaStar(Given("one", TYPES, EDGES[2]))
+    lives = [Life(("a", float(n % 3)), n, n + 50) for n in range(300)]
+    run = checking.run(node, {"one": lives}, [250])
+    assert run.left <= 2 * len(alive(run.deltas, 250)) == 6
+
+
 def pairs(equal, theta=lambda one, other: True):  # type: ignore[no-untyped-def]
     def meaning(left: Rows, right: Rows) -> Rows:
         found: Rows = Counter()
@@ -122,6 +149,56 @@ def _less(one: tuple, other: tuple) -> bool:
     if a is None or b is None or a != a:
         return False
     return a == a and (b != b or a < b) if not isinstance(b, type(None)) else False
+
+
+@pytest.mark.parametrize("anti", [False, True])
+@CONFORMANCE
+@given(st.data())
+def test_semijoins_and_antijoins(anti: bool, data: st.DataObject) -> None:
+    (left, right), drawn = inputs(data, "left", "right")
+    by_count = not anti or data.draw(st.booleans())
+    if by_count:
+        partners: Node = explicit(right)
+        predicates, theta = ("c1 < c3",), _less
+    else:
+        keys = Project(right, (0,), (pa.string(),))
+        partners = Multiplicity((explicit(keys),), "distinct")
+        predicates, theta = (), lambda one, other: True
+    node = Matching(left, partners, (0,), (0,), predicates, anti, (0, 1))
+
+    def meaning(ours: Rows, theirs: Rows) -> Rows:
+        def has_partner(one: tuple) -> bool:
+            return any(known(one) and one[0] == o[0] and theta(one, o) for o in theirs)
+
+        return Counter({one: n for one, n in ours.items() if has_partner(one) != anti})
+
+    check_operator(node, drawn, data.draw(cuts()), meaning)
+
+
+@CONFORMANCE
+@given(st.data())
+def test_attaching(data: st.DataObject) -> None:
+    edge = data.draw(st.sampled_from(EDGES[:3]))
+    left, right = Given("left", TYPES, edge), Given("right", TYPES, STRICT)
+    drawn = {
+        "left": data.draw(histories(ROWS, edge)),
+        "right": [replace(life, until=END) for life in data.draw(histories(ROWS, STRICT))],
+    }
+    optional = data.draw(st.booleans())
+    node = Attach(left, right, (0,), (0,), (), optional)
+    for at_once in ([LATE], [*data.draw(cuts()), LATE]):
+        run = checking.run(node, drawn, at_once)
+        for now in range(-1, 40):
+            expected: Rows = Counter()
+            for life in drawn["left"]:
+                if not life.at <= now < life.until:
+                    continue
+                one = tuple(map(normal, life.row))
+                found = [o for o, n in held(drawn["right"], life.at).items() for _ in range(n)]
+                pairs = [one + o for o in found if known(one) and one[0] == o[0]]
+                expected.update(pairs or ([(*one, None, None)] if optional else []))
+            assert alive(run.deltas, now) == expected, now
+        checking.check_pattern(node, run.deltas)
 
 
 @CONFORMANCE
@@ -275,13 +352,10 @@ def elements() -> Given:
 
 def check_window(node: Node, data: st.DataObject, rows) -> None:  # type: ignore[no-untyped-def]
     """A window's meaning is a function of the feed and the instant, not of a bag."""
-    from millpond.algebra.changes import normal
-    from millpond.testing import check_operator as checking
-
     feed = data.draw(histories(ROWS, MONOTONIC))
     for at_once in ([40], [*data.draw(cuts()), 40]):
         run = checking.run(node, {"stream": feed}, at_once)
         for now in range(-1, 35):
             expected = Counter(tuple(map(normal, row)) for row in rows(feed, now))
-            assert checking.alive(run.deltas, now) == expected, now
+            assert alive(run.deltas, now) == expected, now
         checking.check_pattern(node, run.deltas)

@@ -19,7 +19,7 @@ REFUSED = [
     ("SELECT dest FROM flights UNION SELECT origin FROM «weathr»", "CQL-201", "weather"),
     ("SELECT * FROM «nothing$rejects»", "CQL-201", None),
     ("SELECT * FROM «late»", "CQL-216", "INVOKE late"),
-    ("SELECT * FROM flights JOIN «fares» USING (carrier)", "CQL-301", "NON RETROACTIVE"),
+    ("SELECT * FROM flights RIGHT JOIN «fares» USING (carrier)", "CQL-301", "NON RETROACTIVE"),
     # windows and samples
     ("SELECT * FROM planes «[ROWS 10]»", "CQL-204", "Remove [ROWS 10]"),
     (
@@ -124,7 +124,7 @@ REFUSED = [
     ),
     # later
     (
-        "SELECT dest FROM flights EXCEPT ALL SELECT dest FROM flights BY («dest»)",
+        "«SELECT DISTINCT dest FROM flights» EXCEPT ALL SELECT dest FROM flights BY (dest)",
         "CQL-301",
         "EXCEPT ALL",
     ),

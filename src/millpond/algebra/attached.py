@@ -1,0 +1,69 @@
+"""Joins with non-retroactive relations, as SEMANTICS section 3 has them, for DuckDB to compute.
+
+A row of the join is made of stream elements and rows of the relation. The rows of the relation must
+be its rows at the greatest timestamp of the elements: so every version of a row the relation ever
+had is offered, with the interval in which it was one, and the join asks that the greatest
+timestamp lies in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from millpond.model.schema import Field, Schema
+
+if TYPE_CHECKING:
+    from millpond.algebra.denotation import World
+
+
+def attach(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:
+    """Writes the conditions into a tree; gives the columns each occurrence needs for them.
+
+    By the id of the occurrence: for a stream the column of its elements' timestamps, for a
+    non-retroactive relation those of each row's interval.
+    """
+    needed: dict[int, tuple[str, ...]] = {}
+    for number, select in enumerate(tree.find_all(exp.Select)):
+        clause = select.args.get("from_")
+        joins = select.args.get("joins") or []
+        tables = [clause.this, *(join.this for join in joins)] if clause is not None else []
+        names = [t.name.lower() if isinstance(t, exp.Table) else "" for t in tables]
+        for place, name in enumerate(names):
+            relation = world.relations.get(name)
+            if relation is None or not relation.definition.non_retroactive:
+                continue
+            join = joins[place - 1] if place else None
+            optional = join is not None and join.side == "LEFT"
+            stamps = []
+            for other, beside in enumerate(names[:place] if optional else names):
+                if beside.removesuffix("$rejects") in world.streams:
+                    stamps.append(f"at_{number}_{other}")
+                    needed[id(tables[other])] = (stamps[-1],)
+            if not stamps:
+                if any(o.name.lower() in world.streams for o in tree.find_all(exp.Table)):
+                    raise ValueError("a non-retroactive relation without a stream beside it")
+                continue
+            begin, end = f"begin_{number}_{place}", f"end_{number}_{place}"
+            needed[id(tables[place])] = (begin, end)
+            moment = f"greatest({', '.join(stamps)})"
+            condition = f"{begin} <= {moment} AND {moment} < {end}"
+            if optional and join is not None:
+                join.on(condition, copy=False, dialect="duckdb")
+            else:
+                select.where(condition, copy=False, dialect="duckdb")
+        extra = {t.alias_or_name: needed.get(id(t), ()) for t in tables}
+        for star in [s for item in select.expressions for s in item.find_all(exp.Star)]:
+            if isinstance(star.parent, exp.Count):
+                continue
+            of = star.parent.table if isinstance(star.parent, exp.Column) else None
+            hidden = [c for name, own in extra.items() if of in (None, name) for c in own]
+            if hidden:
+                star.set("except_", [exp.to_identifier(c) for c in hidden])
+    return needed
+
+
+def with_instants(schema: Schema, *names: str) -> Schema:
+    """A schema with columns of instants behind its own."""
+    return Schema((*schema.fields, *(Field(name, "BIGINT") for name in names)))

@@ -1,0 +1,109 @@
+"""`R1 EXCEPT ALL R2 BY (a, …)`, counted out: SEMANTICS section 3, last paragraph.
+
+For each value of the attributes, with v1 rows in R1 and v2 in R2, the youngest max(v1 − v2, 0) of
+R1's rows stay. A row is as old as the youngest element it is made of; of rows of one age those that
+come later in canonical order are the younger.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.algebra.rows import canonical, normal
+from millpond.cql import to_duckdb
+from millpond.cql.nodes import BY_ATTRIBUTES
+
+if TYPE_CHECKING:
+    from millpond.algebra.denotation import World
+
+
+def _negations(tree: exp.Expression) -> list[exp.SetOperation]:
+    """Inner ones first."""
+    return [n for n in tree.find_all(exp.SetOperation) if n.args.get(BY_ATTRIBUTES)][::-1]
+
+
+def ages(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:
+    """The column of timestamps each stream on a negation's left needs, by the occurrence's id.
+
+    Writes the row's age into the left SELECT, as its last column.
+    """
+    needed: dict[int, tuple[str, ...]] = {}
+    for number, node in enumerate(_negations(tree)):
+        select = node.left.unnest()
+        assert isinstance(select, exp.Select)
+        joins = select.args.get("joins") or []
+        stamps = []
+        for place, table in enumerate([select.args["from_"].this, *(j.this for j in joins)]):
+            if table.name.lower().removesuffix("$rejects") in world.streams:
+                stamps.append(f"age_{number}_{place}")
+                needed[id(table)] = (stamps[-1],)
+        for star in [s for item in select.expressions for s in item.find_all(exp.Star)]:
+            if not isinstance(star.parent, exp.Count):
+                of = star.parent.table if isinstance(star.parent, exp.Column) else None
+                tables = [select.args["from_"].this, *(j.this for j in joins)]
+                hidden = [
+                    c
+                    for t in tables
+                    if of in (None, t.alias_or_name)
+                    for c in needed.get(id(t), ())
+                ]
+                star.set("except_", [exp.to_identifier(c) for c in hidden])
+        select.select(f"greatest({', '.join(stamps)}) AS __age", copy=False, dialect="duckdb")
+    return needed
+
+
+def without_negations(
+    connection: duckdb.DuckDBPyConnection, tree: exp.Expression
+) -> exp.Expression:
+    """The tree over loaded tables, with a table of its rows in the place of each negation."""
+    for number, node in enumerate(_negations(tree)):
+        by = [a.name.lower() for a in node.args[BY_ATTRIBUTES]]
+        left = connection.sql(to_duckdb(node.left.unnest())).to_arrow_table()
+        right = connection.sql(to_duckdb(node.right.unnest())).to_arrow_table()
+        name = f"negation_{number}"
+        connection.register(
+            "__arrow",
+            left.take(pa.array(_youngest(left, right, by), pa.int64())).drop_columns("__age"),
+        )
+        connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM __arrow")
+        connection.unregister("__arrow")
+        plain = exp.select("*").from_(name)
+        for clause in ("with_", "order", "limit", "offset"):
+            if node.args.get(clause):
+                plain.set(clause, node.args[clause])
+        if node is tree:
+            return plain
+        node.replace(
+            exp.Subquery(this=plain) if isinstance(node.parent, exp.SetOperation) else plain
+        )
+    return tree
+
+
+def _youngest(left: pa.Table, right: pa.Table, by: list[str]) -> list[int]:
+    """The places of the left rows that stay."""
+    fewer = Counter(_keys(right, by))
+    groups: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for place, key in enumerate(_keys(left, by)):
+        groups[key].append(place)
+    stamps = left["__age"].to_pylist()
+    rows = [
+        tuple(map(normal, row))
+        for row in zip(*(c.to_pylist() for c in left.drop_columns("__age").columns), strict=True)
+    ]
+    kept: list[int] = []
+    for key, places in groups.items():
+        places.sort(key=lambda place: (stamps[place], canonical(rows[place])))
+        kept += places[fewer[key] :]
+    return sorted(kept)
+
+
+def _keys(table: pa.Table, by: list[str]) -> list[tuple[Any, ...]]:
+    """Each row's values of the attributes."""
+    names = [n.lower() for n in table.column_names]
+    columns = [table.column(names.index(attribute)).to_pylist() for attribute in by]
+    return [tuple(map(normal, key)) for key in zip(*columns, strict=True)]

@@ -1,0 +1,53 @@
+"""Rows as the oracle compares and orders them: equal where SQL finds them equal, in one order."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import Any
+
+Row = tuple[Any, ...]
+
+
+class _NotANumber(float):
+    """NaN as SQL has it: equal to itself."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float) and math.isnan(other)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def normal(value: Any) -> Any:
+    """A value that is equal to those SQL finds equal: one NaN, one zero."""
+    if isinstance(value, float):
+        return _NotANumber("nan") if math.isnan(value) else value + 0.0
+    if isinstance(value, list):
+        return tuple(map(normal, value))
+    if isinstance(value, dict):
+        return tuple((key, normal(inner)) for key, inner in value.items())
+    return value
+
+
+def canonical(row: Row) -> tuple[Any, ...]:
+    """What rows are ordered by: each value in turn, NULLs last, NaNs before them.
+
+    >>> sorted([(None,), (float("nan"),), (2.0,), (1.0,)], key=canonical)[:2]
+    [(1.0,), (2.0,)]
+    """
+    return tuple(map(_ordered, row))
+
+
+def _ordered(value: Any) -> tuple[int, Any]:
+    if value is None:
+        return (2, 0)
+    if isinstance(value, float) and math.isnan(value):
+        return (1, 0)
+    if isinstance(value, str):
+        return (0, value.encode())
+    if isinstance(value, datetime):
+        return (0, value.replace(tzinfo=None))
+    if isinstance(value, tuple):
+        return (0, repr(value))
+    return (0, value)

@@ -1,0 +1,104 @@
+"""A relation's rows past and present, each with the interval in which it is one.
+
+What a join with a non-retroactive relation is answered from where its rows cannot be attached as
+elements come: the row of a version stays, and what changes is where its interval ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.model.patterns import STRICT, Edge
+from millpond.model.time import END
+from millpond.operators.bag import Bag
+from millpond.operators.delta import Delta, positional
+from millpond.operators.node import Node, Operator, Scalars
+
+
+@dataclass(frozen=True, eq=False)
+class Versions(Node):
+    """The rows of a relation's every instant, with two more columns: from when, until before
+    when."""
+
+    input: Node
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", (self.input,))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return positional([*self.input.schema.types, pa.int64(), pa.int64()])
+
+    @property
+    def name(self) -> str:
+        return "versions"
+
+    @property
+    def state(self) -> str:
+        return "the relation's rows"
+
+    @property
+    def edge(self) -> Edge:
+        return STRICT
+
+    @property
+    def carries_expirations(self) -> bool:
+        return False
+
+    @property
+    def announces(self) -> bool:
+        return True
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return ()
+
+    def operator(self) -> Operator:
+        return _Versions(self.input.schema, self.schema)
+
+
+class _Versions:
+    def __init__(self, rows: pa.Schema, schema: pa.Schema) -> None:
+        self._bag = Bag(rows)
+        self._schema = schema
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        (delta,) = inputs
+        if not len(delta):
+            return Delta.empty(self._schema)
+        known = self._bag.size()
+        self._bag.take_in(delta, upto)
+        rows, at, until = self._bag.rows(), *self._bag.lives()
+        new = np.arange(len(at)) >= known
+        ended = np.flatnonzero(until < END)
+        begun = np.flatnonzero(new)
+        # A version that ends was open until then, and is closed from then on.
+        parts = [
+            self._lines(rows, begun, at, at[begun], np.full(len(begun), END), 1),
+            self._lines(rows, ended, at, until[ended], np.full(len(ended), END), -1),
+            self._lines(rows, ended, at, until[ended], until[ended], 1),
+        ]
+        self._bag.forget(upto)
+        return Delta.together(parts)
+
+    def _lines(
+        self,
+        rows: pa.RecordBatch,
+        places: np.ndarray,
+        begin: np.ndarray,
+        at: np.ndarray,
+        end: np.ndarray,
+        weight: int,
+    ) -> Delta:
+        picked = rows.take(pa.array(places)).columns
+        columns = [*picked, pa.array(begin[places]), pa.array(end.astype(np.int64))]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return Delta.of(batch, at, None, np.full(len(at), weight, np.int64)).in_order()
+
+    def size(self) -> int:
+        return self._bag.size()
