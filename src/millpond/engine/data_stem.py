@@ -8,15 +8,19 @@ handed in; others are built when first probed, which is what makes SteMs lazy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from numba import int64, types
 
 from millpond.engine.arrangement import Run, build
 from millpond.engine.join_keys import Coded, Numbers, coded, combined
 from millpond.engine.join_plan import TS, ArrangementKey, Value
 from millpond.engine.scalar import ScalarEvaluator
+from millpond.model.compiled import I64, READ_I64, compiled
 
 #: Query sets: a row of words for every element or tuple.
 QuerySets = npt.NDArray[np.uint64]
@@ -28,7 +32,8 @@ class Part:
     Args:
         table: Their columns; the timestamp under `__ts`.
         offset: The place of the first.
-        arrivals: Gives the arrival numbers of some rows, where what came before what matters.
+        arrivals: Gives the arrival numbers of some rows, or of a slice of them, where what came
+            before what matters.
         is_old: Whether all of them came before everything that is new to the join.
         sets: Their query sets, as rows of words; None when every element may be in any answer.
         stored: Gives the runs the store has for a key, one a shard, or None.
@@ -38,7 +43,7 @@ class Part:
         self,
         table: pa.Table,
         offset: int = 0,
-        arrivals: Callable[[Numbers], Numbers] = lambda rows: rows,
+        arrivals: Callable[[Any], Numbers] = lambda rows: rows,
         is_old: bool = False,
         sets: QuerySets | None = None,
         stored: Callable[[Part, ArrangementKey], list[Run] | None] = lambda part, key: None,
@@ -69,6 +74,18 @@ class Part:
                 column = ScalarEvaluator.shared().values(self.table, value.sql)
             found = self._numbers[value] = coded(column, value.on)
         return found
+
+    @cached_property
+    def every_arrival(self) -> Numbers:
+        """The arrival numbers of all its elements."""
+        return self.arrivals(slice(None))
+
+    @cached_property
+    def arrived(self) -> tuple[int, int]:
+        """The least and the greatest of them; of old ones nobody asks more exactly."""
+        if self.is_old or not len(self):
+            return -1, -1
+        return int(self.every_arrival.min()), int(self.every_arrival.max())
 
     def runs(self, key: ArrangementKey) -> list[Run]:
         """The elements sorted by the key: one run, or one of each shard."""
@@ -127,9 +144,11 @@ class DataSteM:
         if len(self.parts) == 1:
             yield self.parts[0], np.arange(len(places))
             return
-        part_of = np.searchsorted(self._starts, places, side="right") - 1
-        for number in np.unique(part_of):
-            yield self.parts[int(number)], np.flatnonzero(part_of == number)
+        ends = np.zeros(len(self.parts) + 1, np.int64)
+        order = np.empty(len(places), np.int64)
+        _by_part(np.ascontiguousarray(places), self._starts, ends, order)
+        for number in np.flatnonzero(np.diff(ends)).tolist():
+            yield self.parts[number], order[ends[number] : ends[number + 1]]
 
     def gather(self, value: Value, places: Numbers) -> Coded:
         """The value's numbers of the elements at some places."""
@@ -146,6 +165,28 @@ class DataSteM:
             if own.nulls is not None:
                 nulls[mine] = own.nulls[at]
         return Coded(numbers, nulls if nulls.any() else None)
+
+
+@compiled(types.void(READ_I64, READ_I64, I64, I64))
+def _by_part(
+    places: Any, starts: Any, ends: Any, order: Any
+) -> None:  # pragma: no cover - compiled
+    """Sorts the indices of `places` by part, those of a part in order."""
+    own = np.empty(len(places), np.int32)
+    part = int64(0)
+    for i in range(len(places)):
+        place = places[i]
+        # Neighbours are mostly of one part.
+        if place < starts[part] or (part + 1 < len(starts) and place >= starts[part + 1]):
+            part = int64(np.searchsorted(starts, place, side="right")) - 1
+        own[i] = part
+        ends[part + 1] += 1
+    for k in range(len(ends) - 1):
+        ends[k + 1] += ends[k]
+    cursor = ends[:-1].copy()
+    for i in range(len(places)):
+        order[cursor[own[i]]] = i
+        cursor[own[i]] += 1
 
 
 def with_time(table: pa.Table, column: str | None) -> pa.Table:

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from millpond.engine.arrangement import Run, build
-from millpond.engine.data_stem import DataSteM, QuerySets
+from millpond.engine.data_stem import DataSteM, Part, QuerySets
 from millpond.engine.eddy import Eddy, Ledger
 from millpond.engine.join_keys import Coded, Mask, Numbers, combined
 from millpond.engine.join_plan import JoinPlan, Link, Operand, Step
-from millpond.engine.probe import GREATEST, LEAST, expand, probe
+from millpond.engine.probe import GREATEST, LEAST, Stretches, expand, probe
 from millpond.engine.routing import Policy
 from millpond.engine.routing.fixed import Fixed
 
@@ -119,6 +119,26 @@ class SteMProbe:
     def is_ready(self, morsel: Composites) -> bool:
         source = morsel.source
         return self.leaf not in source and self.plan.step(source, self.leaf) is not None
+
+    def stretched(self, morsel: Composites) -> Iterator[tuple[Part, Run, Run, Stretches]]:
+        """Of a morsel that needs nothing but this probe: (part, run, what probed, what it found).
+
+        Only for steps without filters over SteMs without query sets, and for parts all of which
+        may be seen; then the pairs of the stretches are those `process` would give.
+        """
+        step = self.plan.step(morsel.source, self.leaf)
+        assert step is not None
+        assert not step.filters
+        batch, low, high = self._batch(morsel, step)
+        stem = self.stems[self.leaf]
+        chosen = range(len(stem.parts)) if self.parts is None else self.parts
+        for number in chosen if len(batch) else ():
+            part = stem.parts[number]
+            for run in part.runs(step.key):
+                found = probe(batch, low, high, run)
+                if found.pairs:
+                    self.budget.spend(found.pairs)
+                    yield part, run, batch, found
 
     def process(self, morsel: Composites) -> Composites:
         step = self.plan.step(morsel.source, self.leaf)

@@ -38,10 +38,10 @@ def to_table(arrivals: Sequence[Numbers], oldest: Numbers) -> pa.Table:
     count = len(oldest)
     low = int(oldest.min()) if count else 0
     high = int(oldest.max()) if count else 0
-    width = (high - low) // ZONES + 1
+    shift = zone_shift(low, high)
     zone_of = np.empty(count, np.uint8)
     starts = np.zeros(ZONES + 1, np.int64)
-    _zones(oldest, low, width, zone_of, starts)
+    _zones(oldest, low, shift, zone_of, starts)
     columns, bases = [], []
     for own in arrivals:
         base = int(own.min()) if count else 0
@@ -50,13 +50,33 @@ def to_table(arrivals: Sequence[Numbers], oldest: Numbers) -> pa.Table:
         laid = np.empty(count, np.int64)
         _lay(own, zone_of, starts[:-1].copy(), bases[-1], laid)
         columns.append(pa.array(laid.astype(np.uint32) if narrow else laid))
-    edges = np.array([min(low + width * zone, 2**63 - 1) for zone in range(ZONES + 1)], np.int64)
+    return laid_table(columns, bases, starts, low, shift)
+
+
+def zone_shift(low: int, high: int) -> int:
+    """A zone's width is two to the power of this: the least with which the zones reach so far."""
+    return max(0, (high - low).bit_length() - ZONES.bit_length() + 1)
+
+
+def laid_table(
+    columns: Sequence[pa.Array], bases: Sequence[int], starts: Numbers, low: int, shift: int
+) -> pa.Table:
+    """Columns whose tuples lie in the order of their zones, as they are stored.
+
+    Args:
+        columns: For each stream the arrival numbers, less the base.
+        bases: For each stream the base.
+        starts: Where each zone begins; the last entry is the number of tuples.
+        low: Where the first zone begins.
+        shift: See `zone_shift`.
+    """
+    edges = [min(low + (zone << shift), 2**63 - 1) for zone in range(ZONES + 1)]
     table = pa.table({f"a{i}": column for i, column in enumerate(columns)})
     return table.replace_schema_metadata(
         {
             _BASES: np.array(bases, np.int64).tobytes(),
             _STARTS: starts.tobytes(),
-            _EDGES: edges.tobytes(),
+            _EDGES: np.array(edges, np.int64).tobytes(),
         }
     )
 
@@ -111,11 +131,11 @@ class PairsReader:
 
 @compiled(types.void(READ_I64, int64, int64, _U8, I64))
 def _zones(
-    oldest: Any, low: Any, width: Any, zone_of: Any, starts: Any
+    oldest: Any, low: Any, shift: Any, zone_of: Any, starts: Any
 ) -> None:  # pragma: no cover - compiled
     for i in range(len(oldest)):
         # Unsigned, so that a span of more than 2**63 is right too.
-        zone = int64((uint64(oldest[i]) - uint64(low)) // uint64(width))
+        zone = int64((uint64(oldest[i]) - uint64(low)) >> uint64(shift))
         zone_of[i] = zone
         starts[zone + 1] += 1
     for zone in range(len(starts) - 1):

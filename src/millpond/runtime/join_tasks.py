@@ -13,8 +13,9 @@ probe, by sequence number).
 from __future__ import annotations
 
 import pickle
+import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from millpond.engine.join_plan import ArrangementKey, JoinPlan
 from millpond.engine.matches import MatchReader
 from millpond.engine.pairs import PairsReader, to_table
 from millpond.engine.routing import Account, policy
+from millpond.engine.stretched_pairs import StretchedPairs, stretched_table
 from millpond.errors import MillpondError
 from millpond.runtime.tasks import failed_slots
 from millpond.state.arrow_file import FileMeta, global_seq, open_arrow, write_arrow
@@ -178,9 +180,75 @@ class _Work:
 
     def files(self, uses: Sequence[tuple[int, tuple[int | None, ...]]]) -> Iterator[BuiltPairs]:
         """Join and write."""
+        stems = [self._stem(leaf, [slots[leaf] for _, slots in uses]) for leaf in self.leaves]
+        budget = Budget(self.job.most)
+        for start in self.leaves:
+            module = self._only(stems, start, budget, len(uses))
+            if module is None:
+                yield from self._joined(self._tuples(stems, start, budget, len(uses)))
+            else:
+                yield from self._stretched(stems, start, module)
+
+    def _only(
+        self, stems: list[DataSteM], start: int, budget: Budget, uses: int
+    ) -> SteMProbe | None:
+        """The module of a join of two streams whose pairs can be written as stretches."""
+        if len(stems) != 2 or max(self.job.limit) >= 2**32:
+            return None
+        leaf = 1 - start
+        step = self.plan.step(frozenset([start]), leaf)
+        if step is None or step.filters or step.key.order != self.plan.time_of(leaf):
+            return None
+        if any(part.sets is not None for part in stems[leaf].parts):
+            return None
+        before = self._before(start, leaf)
+        chosen = []
+        for number in self._seen(stems[leaf], stems[start], start, leaf):
+            first, last = stems[leaf].parts[number].arrived
+            if first >= before:
+                continue
+            if last >= before:
+                return None
+            chosen.append(number)
+        return SteMProbe(self.plan, leaf, stems, budget, Reach(self.job.spans), uses, None, chosen)
+
+    def _stretched(
+        self, stems: list[DataSteM], start: int, module: SteMProbe
+    ) -> Iterator[BuiltPairs]:
+        """Join two streams and write the pairs of the stretches."""
+        waiting: list[StretchedPairs] = []
+        count = 0
+        time_of = self.plan.time_of(start)
+        for morsel in self._new(stems, start):
+            begun = time.perf_counter_ns()
+            places, came = morsel.places[start], count
+            arrivals = stems[start].arrivals(places)
+            stamps = stems[start].gather(time_of, places).numbers
+            for part, run, batch, found in module.stretched(morsel):
+                own, when = arrivals[batch.place], stamps[batch.place]
+                waiting.append(StretchedPairs.of(found, own, when, run, part.every_arrival))
+                count += found.pairs
+            spent = time.perf_counter_ns() - begun
+            self.ledger.routed += len(morsel)
+            self.ledger.visits += len(morsel)
+            self.ledger.serves(module.name, module.predicates)
+            self.ledger.visited(module.name, len(morsel), count - came, spent)
+            if count >= _FILE_PAIRS:
+                yield self._write_stretched(waiting, start)
+                waiting, count = [], 0
+        if count:
+            yield self._write_stretched(waiting, start)
+
+    def _write_stretched(self, waiting: list[StretchedPairs], start: int) -> BuiltPairs:
+        table, low, high = stretched_table(waiting, start)
+        path = new_path(self.job.store, "pairs")
+        return BuiltPairs(write_arrow(path, table, sync=False, whole=False), low, high)
+
+    def _joined(self, tuples: Iterable[tuple[list[DataSteM], Composites]]) -> Iterator[BuiltPairs]:
+        """Write what an eddy gives."""
         waiting: list[tuple[list[Numbers], Numbers]] = []
         count = 0
-        for stems, found in self.tuples(uses):
+        for stems, found in tuples:
             places = [found.places[leaf] for leaf in range(len(stems))]
             arrivals = [s.arrivals(p) for s, p in zip(stems, places, strict=True)]
             waiting.append((arrivals, _oldest(self.plan, stems, places)))
@@ -212,22 +280,30 @@ class _Work:
         self, uses: Sequence[tuple[int, tuple[int | None, ...]]]
     ) -> Iterator[tuple[list[DataSteM], Composites]]:
         """The joined tuples, morsel by morsel."""
-        job = self.job
         stems = [self._stem(leaf, [slots[leaf] for _, slots in uses]) for leaf in self.leaves]
-        budget = Budget(job.most)
-        reach = Reach(job.spans)
+        budget = Budget(self.job.most)
         for start in self.leaves:
-            modules = []
-            for leaf in self.leaves:
-                if leaf != start:
-                    before = job.limit[leaf] if leaf < start else job.old[leaf]
-                    chosen = self._seen(stems[leaf], stems[start], start, leaf)
-                    modules.append(
-                        SteMProbe(self.plan, leaf, stems, budget, reach, len(uses), before, chosen)
-                    )
-            eddy: Eddy[Composites] = Eddy(policy(job.policy, job.shard), self.ledger)
-            for found in eddy.route(self._new(stems, start), modules):
-                yield stems, found
+            yield from self._tuples(stems, start, budget, len(uses))
+
+    def _before(self, start: int, leaf: int) -> int:
+        """From which arrival number on elements of one stream are hidden from another's."""
+        return self.job.limit[leaf] if leaf < start else self.job.old[leaf]
+
+    def _tuples(
+        self, stems: list[DataSteM], start: int, budget: Budget, uses: int
+    ) -> Iterator[tuple[list[DataSteM], Composites]]:
+        reach = Reach(self.job.spans)
+        modules = []
+        for leaf in self.leaves:
+            if leaf != start:
+                before = self._before(start, leaf)
+                chosen = self._seen(stems[leaf], stems[start], start, leaf)
+                modules.append(
+                    SteMProbe(self.plan, leaf, stems, budget, reach, uses, before, chosen)
+                )
+        eddy: Eddy[Composites] = Eddy(policy(self.job.policy, self.job.shard), self.ledger)
+        for found in eddy.route(self._new(stems, start), modules):
+            yield stems, found
 
     @property
     def leaves(self) -> range:
@@ -268,7 +344,7 @@ class _Work:
         """The rows of a part that are new and may be in an answer."""
         if part.is_old:
             return np.zeros(0, np.int64)
-        arrival = part.arrivals(np.arange(len(part)))
+        arrival = part.every_arrival
         fresh: Mask = (arrival >= self.job.old[leaf]) & (arrival < self.job.limit[leaf])
         if part.sets is not None:
             fresh &= part.sets.any(axis=1)
@@ -307,7 +383,7 @@ class _Numbered:
         self._table = table
         self._runs = segment.seq_runs
 
-    def __call__(self, rows: Numbers) -> Numbers:
+    def __call__(self, rows: Any) -> Numbers:
         local: Numbers = self._table["__seq"].to_numpy()
         return global_seq(local[rows], self._runs)
 
