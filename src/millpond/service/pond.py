@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef
-from millpond.cql import parse_script, parse_statement, statements, to_duckdb
+from millpond.cql import parse_script, parse_statement, statements
 from millpond.engine.residual import Residual
 from millpond.errors import MillpondError
 from millpond.model import time
@@ -600,41 +600,6 @@ class Pond:
                 self.runtime.close_source(stream.id)
         self.log.commit(EpochChange(kind="drop", drop=[d.id for d in dropped]))
         self._wake()
-
-    def evaluate_rows(
-        self, statement: statements.Insert, columns: Sequence[str], target: StreamDef | RelationDef
-    ) -> pa.Table:
-        """The rows of VALUES cast to the target's columns, by DuckDB.
-
-        Every value is cast where it stands: DuckDB would first look for one type for all rows.
-        """
-        fields = [target.schema.find(name) for name in columns]
-        types = [field.type for field in fields if field is not None]
-        rows = ", ".join(
-            "("
-            + ", ".join(f"CAST({to_duckdb(v)} AS {t})" for v, t in zip(row, types, strict=True))
-            + ")"
-            for row in statement.rows
-        )
-        given = {name.lower(): f"v{i}" for i, name in enumerate(columns)}
-        items = []
-        for field in target.schema.fields:
-            source = given.get(field.name.lower(), f"CAST(NULL AS {field.type})")
-            items.append(f"{source} AS {quoted(field.name)}")
-        names = ", ".join(f"v{i}" for i in range(len(columns)))
-        sql = f"SELECT {', '.join(items)} FROM (VALUES {rows}) t({names})"
-        try:
-            table = self.residual.evaluate(sql, {})
-        except MillpondError as error:
-            raise MillpondError(
-                "CQL-205",
-                f'a value does not fit its column in "{target.name}"',
-                detail=error.detail,
-                hint="DESCRIBE shows the columns' types.",
-                text=statement.text,
-                span=statement.name_span,
-            ) from error
-        return table.cast(target.schema.to_arrow())
 
     @property
     def joins(self) -> JoinMaintenance:

@@ -29,6 +29,7 @@ from millpond.service.registration import Request
 from millpond.service.relations import quoted
 from millpond.service.results import StatementResult, counted
 from millpond.service.sequencer import progress_of, source_key
+from millpond.service.values import values_of
 from millpond.state.version import Version
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ class Executor:
                     text=statement.text,
                     span=statement.name_span,
                 )
-        return self._pond.evaluate_rows(statement, given, target)
+        return values_of(statement, given, target, self._pond.residual)
 
     def _change(self, statement: statements.Update | statements.Delete) -> StatementResult:
         word = "update" if isinstance(statement, statements.Update) else "delete"
