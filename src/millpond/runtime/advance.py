@@ -33,8 +33,10 @@ from millpond.runtime.tasks import (
     task_router,
     write_segment,
 )
-from millpond.state.arrow_file import global_seq, open_arrow
+from millpond.state.arrow_file import global_seq, open_arrow, write_together
 from millpond.state.relation_log import changes_between, fold, held_at
+from millpond.state.store import new_path
+from millpond.state.version import DATA
 
 #: Dataflows a worker keeps, the least recently used go first.
 _FLOWS = 64
@@ -154,16 +156,22 @@ def advance(job: AdvanceJob) -> Advanced:
         return Advanced(failures={sink.stream_id: _explained(error) for sink in job.sinks})
     built: list[Built] = []
     failures: dict[int, MillpondError] = {}
+    logged: list[tuple[Sink, pa.Table]] = []
     for sink in job.sinks:
-        if sink.plan.key in deltas:
-            try:
-                elements = _elements_of(sink, deltas[sink.plan.key])
-            except pa.ArrowException as error:
-                failures[sink.stream_id] = _explained(error)
-            else:
-                built += _written(job.store, sink, elements)
-        else:
+        if sink.plan.key not in deltas:
             failures[sink.stream_id] = held.flow.failed[sink.plan.key]
+            continue
+        try:
+            elements = _elements_of(sink, deltas[sink.plan.key])
+        except pa.ArrowException as error:
+            failures[sink.stream_id] = _explained(error)
+            continue
+        parts = _parts(sink, elements)
+        if sink.columns is None:
+            logged += [(sink, part) for part in parts]
+        else:
+            built += _segments(job.store, sink, parts)
+    built += _logs(job.store, logged)
     _flows.put(job, held)
     return Advanced(tuple(built), failures, rebuilt)
 
@@ -327,17 +335,32 @@ def _elements_of(sink: Sink, delta: pa.Table) -> pa.Table:
     return elements.append_column("__ts", stamps)
 
 
-def _written(store: str, sink: Sink, elements: pa.Table) -> Iterator[Built]:
-    """Elements as segments of their stream, in canonical order."""
+def _parts(sink: Sink, elements: pa.Table) -> list[pa.Table]:
+    """Elements in canonical order, numbered, in parts that make a segment each."""
     rows = elements.num_rows
-    if not rows:
-        return
-    stem = StemSnapshot.load(Path(sink.stem)) if sink.stem else None
     step = max(1, min(segment_rows(sink.slots), SEGMENT_BYTES * rows // max(elements.nbytes, 1)))
+    parts = []
     for start in range(0, rows, step):
         part = elements.slice(start, step)
         numbers = pa.array(np.arange(part.num_rows, dtype=np.int64))
-        part = part.append_column("__seq", numbers).combine_chunks()
-        runs = [Run(0, (), start)]
-        router = task_router(sink.routing, start, sink.accounts)
+        parts.append(part.append_column("__seq", numbers).combine_chunks())
+    return parts
+
+
+def _segments(store: str, sink: Sink, parts: list[pa.Table]) -> Iterator[Built]:
+    """A derived stream's segments, matched against its own standing queries."""
+    stem = StemSnapshot.load(Path(sink.stem)) if sink.stem else None
+    for number, part in enumerate(parts):
+        router = task_router(sink.routing, number, sink.accounts)
+        runs = [Run(0, (), number)]
         yield write_segment(store, sink.stream_id, part, stem, sink.upto, router, runs)
+
+
+def _logs(store: str, logged: list[tuple[Sink, pa.Table]]) -> Iterator[Built]:
+    """The segments of change logs, which no query is matched against: all written together."""
+    paths = [new_path(store, "segments") for _ in logged]
+    files = write_together([(path, part) for path, (_, part) in zip(paths, logged, strict=True)])
+    for (sink, part), file in zip(logged, files, strict=True):
+        at = part["__ts"]
+        first, last = int(at[0].as_py()), int(at[-1].as_py())
+        yield Built(sink.stream_id, DATA, file, first, last, (Run(0, (), 0),))

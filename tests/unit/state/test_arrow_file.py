@@ -10,7 +10,13 @@ import xxhash
 
 from millpond.errors import MillpondError
 from millpond.state import arrow_file
-from millpond.state.arrow_file import forget, global_seq, open_arrow, write_arrow
+from millpond.state.arrow_file import (
+    forget,
+    global_seq,
+    open_arrow,
+    write_arrow,
+    write_together,
+)
 
 TABLE = pa.table(
     {
@@ -141,3 +147,17 @@ def test_arrival_numbers_of_several_runs():
     assert global_seq(local, runs).tolist() == [7, 100, 40, 101, 41]
     assert global_seq(local, ((0, 0),)) is local
     assert global_seq(local, ((0, 9),)).tolist() == [14, 9, 11, 10, 12]
+
+
+def test_files_written_together_are_all_there_or_none(tmp_path: Path) -> None:
+    tables = [pa.table({"v": [n, n + 1]}) for n in range(20)]
+    files = [(tmp_path / f"{n}.arrow", table) for n, table in enumerate(tables)]
+    metas = write_together(files)
+    assert [open_arrow(m.path, m.checksum) for m in metas] == tables
+    assert sorted(tmp_path.iterdir()) == sorted(path for path, _ in files)
+    again = [(tmp_path / f"again-{n}.arrow", table) for n, table in enumerate(tables)]
+    again[7] = (tmp_path / "nowhere" / "7.arrow", tables[7])
+    with pytest.raises(OSError, match="nowhere"):
+        write_together(again)
+    assert sorted(tmp_path.iterdir()) == sorted(path for path, _ in files)
+    assert write_together([]) == []
