@@ -2,6 +2,7 @@
 
 import errno
 import os
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
