@@ -5,15 +5,7 @@ the group holds, while keys come and go in any order. A window's expirations tak
 but a group-by's input may lose anything, and a quantile needs the whole order anyway; where only
 the extremes of a first-in-first-out window are asked for, a monotonic queue would do.
 
-All groups' trees share one pool of nodes. A node has up to 16 entries: in a leaf a key and its
-count; above, a child, a lower bound of its keys, and the count of everything in it. The first
-entry's bound is not looked at (it stands for minus infinity), so a new least key changes nothing
-above its leaf. Full nodes are split on the way down; on the way back a node of less than a
-quarter is laid together with a neighbour if both fit in three quarters, so that a tree that
-empties gives its nodes back.
-
-INV-TREE-1: every count is positive, and the count of an entry above a leaf is the sum of its
-child's. INV-TREE-2: keys of a child are at least its bound and less than the next one's.
+All groups' trees (`counted_tree`) share one pool of nodes.
 """
 
 from __future__ import annotations
@@ -25,17 +17,18 @@ import numpy.typing as npt
 from numba import int64, njit, types
 
 from millpond.model.compiled import I64, READ_F64, READ_I64, compiled
+from millpond.synopses.counted_tree import (
+    RESERVE,
+    WIDTH,
+    entries,
+    extreme,
+    insert,
+    remove,
+    select,
+)
 
 Ints = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
-
-#: Entries of a node.
-WIDTH = 16
-#: Nodes that must be free before a key is put in: more than any path is long.
-_RESERVE = 40
-#: Below this many entries a node looks for a neighbour to be laid together with.
-_THIN = WIDTH // 4
-_TOGETHER = 3 * WIDTH // 4
 
 _KEYS = types.Array(types.int64, 2, "C")
 _CHILD = types.Array(types.int32, 2, "C")
@@ -53,9 +46,10 @@ class OrderedMultisets:
         self._counts = np.zeros((0, WIDTH), np.int64)
         self._child = np.zeros((0, WIDTH), np.int32)
         self._sizes = np.zeros(0, np.int64)
-        # Numbers of free nodes, a stack; its height, and of how many keys nodes are in use.
+        # Numbers of free nodes, a stack, and how high it is.
         self._free = np.zeros(0, np.int64)
         self._state = np.zeros(1, np.int64)
+        # By group: the top node (−1: empty), the height, keys with copies, distinct keys.
         self._roots = np.zeros((0, 4), np.int64)
 
     def reserve(self, groups: int) -> None:
@@ -223,10 +217,10 @@ class OrderedMultisets:
         return len(self._sizes) - int(self._state[0])
 
     def _make_room(self) -> None:
-        if self._state[0] >= 4 * _RESERVE:
+        if self._state[0] >= 4 * RESERVE:
             return
         held = len(self._sizes)
-        size = max(8 * _RESERVE, 2 * held)
+        size = max(8 * RESERVE, 2 * held)
         for name in ("_keys", "_counts", "_child", "_sizes", "_free"):
             array = getattr(self, name)
             grown = np.zeros((size, *array.shape[1:]), array.dtype)
@@ -241,194 +235,6 @@ _POOL = (_KEYS, _KEYS, _CHILD, I64, I64, I64, types.Array(types.int64, 2, "C"))
 
 
 @njit(inline="never")
-def _split(node, parent, place, keys, counts, child, sizes, free, state):  # type: ignore[no-untyped-def]
-    """Moves the upper half of a full node into a new one, the parent's entry behind its own."""
-    state[0] -= 1
-    fresh = free[state[0]]
-    half = WIDTH // 2
-    moved = int64(0)
-    for i in range(WIDTH - half):
-        keys[fresh, i] = keys[node, half + i]
-        counts[fresh, i] = counts[node, half + i]
-        child[fresh, i] = child[node, half + i]
-        moved += counts[node, half + i]
-    sizes[fresh] = WIDTH - half
-    sizes[node] = half
-    for i in range(sizes[parent], place + 1, -1):
-        keys[parent, i] = keys[parent, i - 1]
-        counts[parent, i] = counts[parent, i - 1]
-        child[parent, i] = child[parent, i - 1]
-    keys[parent, place + 1] = keys[fresh, 0]
-    counts[parent, place + 1] = moved
-    counts[parent, place] -= moved
-    child[parent, place + 1] = fresh
-    sizes[parent] += 1
-
-
-@njit(inline="never")
-def _insert(root, key, weight, keys, counts, child, sizes, free, state):  # type: ignore[no-untyped-def]
-    """Adds a key; gives whether it was not there. `root`: node, height, count, distinct keys."""
-    if root[0] < 0:
-        state[0] -= 1
-        root[0] = free[state[0]]
-        root[1] = 0
-        sizes[root[0]] = 0
-    if sizes[root[0]] == WIDTH:
-        state[0] -= 1
-        top = free[state[0]]
-        keys[top, 0] = keys[root[0], 0]
-        counts[top, 0] = root[2]
-        child[top, 0] = root[0]
-        sizes[top] = 1
-        _split(root[0], top, 0, keys, counts, child, sizes, free, state)
-        root[0] = top
-        root[1] += 1
-    node = root[0]
-    for _ in range(root[1]):
-        place = sizes[node] - 1
-        while place > 0 and keys[node, place] > key:
-            place -= 1
-        if sizes[child[node, place]] == WIDTH:
-            _split(child[node, place], node, place, keys, counts, child, sizes, free, state)
-            if keys[node, place + 1] <= key:
-                place += 1
-        counts[node, place] += weight
-        node = int64(child[node, place])
-    root[2] += weight
-    size = sizes[node]
-    place = int64(0)
-    while place < size and keys[node, place] < key:
-        place += 1
-    if place < size and keys[node, place] == key:
-        counts[node, place] += weight
-        return False
-    for i in range(size, place, -1):
-        keys[node, i] = keys[node, i - 1]
-        counts[node, i] = counts[node, i - 1]
-    keys[node, place] = key
-    counts[node, place] = weight
-    sizes[node] = size + 1
-    root[3] += 1
-    return True
-
-
-@njit(inline="never")
-def _drop_entry(node, place, keys, counts, child, sizes):  # type: ignore[no-untyped-def]
-    for i in range(place, sizes[node] - 1):
-        keys[node, i] = keys[node, i + 1]
-        counts[node, i] = counts[node, i + 1]
-        child[node, i] = child[node, i + 1]
-    sizes[node] -= 1
-
-
-@njit(inline="never")
-def _mend(parent, place, leaf, keys, counts, child, sizes, free, state):  # type: ignore[no-untyped-def]
-    """Drops a child that is empty, or lays a thin one together with a neighbour."""
-    node = int64(child[parent, place])
-    if sizes[node] == 0:
-        free[state[0]] = node
-        state[0] += 1
-        _drop_entry(parent, place, keys, counts, child, sizes)
-        return
-    left = place
-    if place + 1 >= sizes[parent] or sizes[node] + sizes[child[parent, place + 1]] > _TOGETHER:
-        left = place - 1
-    if left < 0:
-        return
-    first, second = int64(child[parent, left]), int64(child[parent, left + 1])
-    if sizes[first] + sizes[second] > _TOGETHER:
-        return
-    at = sizes[first]
-    for i in range(sizes[second]):
-        keys[first, at + i] = keys[second, i]
-        counts[first, at + i] = counts[second, i]
-        child[first, at + i] = child[second, i]
-    if not leaf:
-        # Nobody looked at the bound of a first entry, and it may be wrong: its node's is right.
-        keys[first, at] = keys[parent, left + 1]
-    sizes[first] += sizes[second]
-    counts[parent, left] += counts[parent, left + 1]
-    free[state[0]] = second
-    state[0] += 1
-    _drop_entry(parent, left + 1, keys, counts, child, sizes)
-
-
-@njit(inline="never")
-def _remove(root, key, weight, keys, counts, child, sizes, free, state, path, places):  # type: ignore[no-untyped-def]
-    """Takes out a key `weight` times: 1 if that was the last of it, 0 if not, −1 if it fails."""
-    if root[0] < 0:
-        return int64(-1)
-    node = root[0]
-    height = root[1]
-    for level in range(height):
-        place = sizes[node] - 1
-        while place > 0 and keys[node, place] > key:
-            place -= 1
-        path[level] = node
-        places[level] = place
-        node = int64(child[node, place])
-    size = sizes[node]
-    place = int64(0)
-    while place < size and keys[node, place] < key:
-        place += 1
-    if place == size or keys[node, place] != key or counts[node, place] < weight:
-        return int64(-1)
-    for level in range(height):
-        counts[path[level], places[level]] -= weight
-    root[2] -= weight
-    counts[node, place] -= weight
-    if counts[node, place] > 0:
-        return int64(0)
-    _drop_entry(node, place, keys, counts, child, sizes)
-    root[3] -= 1
-    level = height - 1
-    while level >= 0 and sizes[node] < _THIN:
-        leaf = level == height - 1
-        _mend(path[level], places[level], leaf, keys, counts, child, sizes, free, state)
-        node = path[level]
-        level -= 1
-    node = root[0]
-    while root[1] > 0 and sizes[node] == 1:
-        free[state[0]] = node
-        state[0] += 1
-        node = int64(child[node, 0])
-        root[0] = node
-        root[1] -= 1
-    if sizes[node] == 0:
-        free[state[0]] = node
-        state[0] += 1
-        root[0] = -1
-        root[1] = 0
-    return int64(1)
-
-
-@njit(inline="never")
-def _select(root, rank, keys, counts, child, sizes):  # type: ignore[no-untyped-def]
-    """The key with `rank` keys before it in order, copies counted."""
-    node = root[0]
-    for _ in range(root[1]):
-        place = int64(0)
-        while rank >= counts[node, place]:
-            rank -= counts[node, place]
-            place += 1
-        node = int64(child[node, place])
-    place = int64(0)
-    while rank >= counts[node, place]:
-        rank -= counts[node, place]
-        place += 1
-    return keys[node, place]
-
-
-@njit(inline="never")
-def _end(root, greatest, keys, child, sizes):  # type: ignore[no-untyped-def]
-    """The least or the greatest key."""
-    node = root[0]
-    for _ in range(root[1]):
-        node = int64(child[node, sizes[node] - 1 if greatest else 0])
-    return keys[node, sizes[node] - 1 if greatest else 0]
-
-
-@njit(inline="never")
 def _pick(root, picks, shares, keys, counts, child, sizes, out):  # type: ignore[no-untyped-def]
     total = root[2]
     out[len(picks)] = total
@@ -439,9 +245,9 @@ def _pick(root, picks, shares, keys, counts, child, sizes, out):  # type: ignore
     for i in range(len(picks)):
         kind = picks[i]
         if kind == 0:
-            out[i] = _end(root, False, keys, child, sizes)
+            out[i] = extreme(root, False, keys, child, sizes)
         elif kind == 1:
-            out[i] = _end(root, True, keys, child, sizes)
+            out[i] = extreme(root, True, keys, child, sizes)
         elif kind == 2:
             out[i] = root[3]
         else:
@@ -452,7 +258,7 @@ def _pick(root, picks, shares, keys, counts, child, sizes, out):  # type: ignore
             else:
                 exact = (total - 1) * share
                 rank = int64(np.floor(exact) if kind == 4 else np.ceil(exact))
-            out[i] = _select(root, rank, keys, counts, child, sizes)
+            out[i] = select(root, rank, keys, counts, child, sizes)
 
 
 @compiled(
@@ -498,19 +304,19 @@ def _walk(  # type: ignore[no-untyped-def]
             # What comes before what goes: then nothing goes that is not there, whatever the order.
             for j in range(bounds[c] if resumed < 0 else resumed, bounds[c + 1]):
                 if weights[j] > 0:
-                    if state[0] < _RESERVE:
+                    if state[0] < RESERVE:
                         position[0] = t
                         position[1] = c
                         position[2] = j
                         return 0
                     key = values[order[j]]
-                    _insert(root, key, weights[j], keys, counts, child, sizes, free, state)
+                    insert(root, key, weights[j], keys, counts, child, sizes, free, state)
             resumed = -1
             for j in range(bounds[c], bounds[c + 1]):
                 if weights[j] < 0:
                     key, times = values[order[j]], -weights[j]
                     if (
-                        _remove(
+                        remove(
                             root, key, times, keys, counts, child, sizes, free, state, path, places
                         )
                         < 0
@@ -553,19 +359,19 @@ def _transitions(  # type: ignore[no-untyped-def]
         while c < starts[t + 1]:
             for j in range(bounds[c] if resumed < 0 else resumed, bounds[c + 1]):
                 if weights[j] > 0:
-                    if state[0] < _RESERVE:
+                    if state[0] < RESERVE:
                         position[0] = t
                         position[1] = c
                         position[2] = j
                         return 0
                     key = values[order[j]]
-                    if _insert(root, key, weights[j], keys, counts, child, sizes, free, state):
+                    if insert(root, key, weights[j], keys, counts, child, sizes, free, state):
                         out[j] = 1
             resumed = -1
             for j in range(bounds[c], bounds[c + 1]):
                 if weights[j] < 0:
                     key, times = values[order[j]], -weights[j]
-                    gone = _remove(
+                    gone = remove(
                         root, key, times, keys, counts, child, sizes, free, state, path, places
                     )
                     if gone < 0:
@@ -574,46 +380,6 @@ def _transitions(  # type: ignore[no-untyped-def]
                         out[j] = -1
             c += 1
     return 1
-
-
-@njit(inline="never")
-def _range(root, skip, room, keys, counts, child, sizes, path, places, out):  # type: ignore[no-untyped-def]
-    """Lists at most `room` copies from the `skip`-th on: keys and counts; gives both numbers."""
-    found, copies = int64(0), int64(0)
-    if root[0] < 0 or skip >= root[2] or room == 0:
-        return found, copies
-    node = root[0]
-    height = root[1]
-    rank = skip
-    for level in range(height + 1):
-        place = int64(0)
-        while rank >= counts[node, place]:
-            rank -= counts[node, place]
-            place += 1
-        path[level] = node
-        places[level] = place
-        if level < height:
-            node = int64(child[node, place])
-    while copies < room:
-        place = places[height]
-        taken = min(counts[node, place] - rank, room - copies)
-        rank = 0
-        out[found, 0] = keys[node, place]
-        out[found, 1] = taken
-        found += 1
-        copies += taken
-        # On to the next entry: up to where there is one more to the right, and down its left.
-        level = height
-        while level >= 0 and places[level] + 1 >= sizes[path[level]]:
-            level -= 1
-        if level < 0:
-            break
-        places[level] += 1
-        for below in range(level + 1, height + 1):
-            path[below] = int64(child[path[below - 1], places[below - 1]])
-            places[below] = 0
-        node = path[height]
-    return found, copies
 
 
 @compiled(types.int64(READ_I64, READ_I64, READ_I64, types.int64, _KEYS, *_POOL, I64, I64, I64, I64))
@@ -657,15 +423,15 @@ def _slide(  # type: ignore[no-untyped-def]
         position[1] = -1
         for j in range(start, high):
             if weights[j] > 0:
-                if state[0] < _RESERVE:
+                if state[0] < RESERVE:
                     position[0] = low
                     position[1] = j
                     return 0
-                _insert(root, values[j], weights[j], keys, counts, child, sizes, free, state)
+                insert(root, values[j], weights[j], keys, counts, child, sizes, free, state)
         for j in range(low, high):
             if weights[j] < 0:
                 key, times = values[j], -weights[j]
-                gone = _remove(
+                gone = remove(
                     root, key, times, keys, counts, child, sizes, free, state, path, places
                 )
                 if gone < 0:
@@ -677,7 +443,7 @@ def _slide(  # type: ignore[no-untyped-def]
                 matters = True
                 break
         if matters and room > 0:
-            found, copies = _range(
+            found, copies = entries(
                 root, skip, room, keys, counts, child, sizes, path, places, fresh
             )
             i, k, out = int64(0), int64(0), position[2]

@@ -1,0 +1,259 @@
+"""A counted B+ tree for compiled functions: what `ordered_multiset` keeps each group in.
+
+All trees share one pool of nodes. A node has up to 16 entries: in a leaf a key and its count;
+above, a child, a lower bound of its keys, and the count of everything in it. The first entry's
+bound is not looked at (it stands for minus infinity), so a new least key changes nothing above its
+leaf. Full nodes are split on the way down; on the way back a node of less than a quarter is laid
+together with a neighbour if both fit in three quarters, so that a tree that empties gives its
+nodes back.
+
+INV-TREE-1: every count is positive, and the count of an entry above a leaf is the sum of its
+child's. INV-TREE-2: keys of a child are at least its bound and less than the next one's.
+
+The arguments of every function: `keys`, `counts`, `child` by node and entry, `sizes` by node (how
+many entries), `free` the numbers of free nodes, `state[0]` how many these are; `root` is one tree:
+its top node (−1: empty), its height, how many keys it holds, copies counted, and how many distinct.
+
+When something here changes, change `ordered_multiset.py` as well: what was compiled is kept by the
+time of that file alone.
+"""
+
+from __future__ import annotations
+
+from numba import int64, njit
+
+#: Entries of a node.
+WIDTH = 16
+#: Nodes that must be free before a key is put in: more than any path is long.
+RESERVE = 40
+#: Below this many entries a node looks for a neighbour to be laid together with.
+_THIN = WIDTH // 4
+_TOGETHER = 3 * WIDTH // 4
+
+
+@njit(inline="never")
+def _split(node, parent, place, keys, counts, child, sizes, free, state):  # type: ignore[no-untyped-def]
+    """Moves the upper half of a full node into a new one, the parent's entry behind its own."""
+    state[0] -= 1
+    fresh = free[state[0]]
+    half = WIDTH // 2
+    moved = int64(0)
+    for i in range(WIDTH - half):
+        keys[fresh, i] = keys[node, half + i]
+        counts[fresh, i] = counts[node, half + i]
+        child[fresh, i] = child[node, half + i]
+        moved += counts[node, half + i]
+    sizes[fresh] = WIDTH - half
+    sizes[node] = half
+    for i in range(sizes[parent], place + 1, -1):
+        keys[parent, i] = keys[parent, i - 1]
+        counts[parent, i] = counts[parent, i - 1]
+        child[parent, i] = child[parent, i - 1]
+    keys[parent, place + 1] = keys[fresh, 0]
+    counts[parent, place + 1] = moved
+    counts[parent, place] -= moved
+    child[parent, place + 1] = fresh
+    sizes[parent] += 1
+
+
+@njit(inline="never")
+def insert(root, key, weight, keys, counts, child, sizes, free, state):  # type: ignore[no-untyped-def]
+    """Adds a key; gives whether it was not there. `root`: node, height, count, distinct keys."""
+    if root[0] < 0:
+        state[0] -= 1
+        root[0] = free[state[0]]
+        root[1] = 0
+        sizes[root[0]] = 0
+    if sizes[root[0]] == WIDTH:
+        state[0] -= 1
+        top = free[state[0]]
+        keys[top, 0] = keys[root[0], 0]
+        counts[top, 0] = root[2]
+        child[top, 0] = root[0]
+        sizes[top] = 1
+        _split(root[0], top, 0, keys, counts, child, sizes, free, state)
+        root[0] = top
+        root[1] += 1
+    node = root[0]
+    for _ in range(root[1]):
+        place = sizes[node] - 1
+        while place > 0 and keys[node, place] > key:
+            place -= 1
+        if sizes[child[node, place]] == WIDTH:
+            _split(child[node, place], node, place, keys, counts, child, sizes, free, state)
+            if keys[node, place + 1] <= key:
+                place += 1
+        counts[node, place] += weight
+        node = int64(child[node, place])
+    root[2] += weight
+    size = sizes[node]
+    place = int64(0)
+    while place < size and keys[node, place] < key:
+        place += 1
+    if place < size and keys[node, place] == key:
+        counts[node, place] += weight
+        return False
+    for i in range(size, place, -1):
+        keys[node, i] = keys[node, i - 1]
+        counts[node, i] = counts[node, i - 1]
+    keys[node, place] = key
+    counts[node, place] = weight
+    sizes[node] = size + 1
+    root[3] += 1
+    return True
+
+
+@njit(inline="never")
+def _drop_entry(node, place, keys, counts, child, sizes):  # type: ignore[no-untyped-def]
+    for i in range(place, sizes[node] - 1):
+        keys[node, i] = keys[node, i + 1]
+        counts[node, i] = counts[node, i + 1]
+        child[node, i] = child[node, i + 1]
+    sizes[node] -= 1
+
+
+@njit(inline="never")
+def _mend(parent, place, leaf, keys, counts, child, sizes, free, state):  # type: ignore[no-untyped-def]
+    """Drops a child that is empty, or lays a thin one together with a neighbour."""
+    node = int64(child[parent, place])
+    if sizes[node] == 0:
+        free[state[0]] = node
+        state[0] += 1
+        _drop_entry(parent, place, keys, counts, child, sizes)
+        return
+    left = place
+    if place + 1 >= sizes[parent] or sizes[node] + sizes[child[parent, place + 1]] > _TOGETHER:
+        left = place - 1
+    if left < 0:
+        return
+    first, second = int64(child[parent, left]), int64(child[parent, left + 1])
+    if sizes[first] + sizes[second] > _TOGETHER:
+        return
+    at = sizes[first]
+    for i in range(sizes[second]):
+        keys[first, at + i] = keys[second, i]
+        counts[first, at + i] = counts[second, i]
+        child[first, at + i] = child[second, i]
+    if not leaf:
+        # Nobody looked at the bound of a first entry, and it may be wrong: its node's is right.
+        keys[first, at] = keys[parent, left + 1]
+    sizes[first] += sizes[second]
+    counts[parent, left] += counts[parent, left + 1]
+    free[state[0]] = second
+    state[0] += 1
+    _drop_entry(parent, left + 1, keys, counts, child, sizes)
+
+
+@njit(inline="never")
+def remove(root, key, weight, keys, counts, child, sizes, free, state, path, places):  # type: ignore[no-untyped-def]
+    """Takes out a key `weight` times: 1 if that was the last of it, 0 if not, −1 if it fails."""
+    if root[0] < 0:
+        return int64(-1)
+    node = root[0]
+    height = root[1]
+    for level in range(height):
+        place = sizes[node] - 1
+        while place > 0 and keys[node, place] > key:
+            place -= 1
+        path[level] = node
+        places[level] = place
+        node = int64(child[node, place])
+    size = sizes[node]
+    place = int64(0)
+    while place < size and keys[node, place] < key:
+        place += 1
+    if place == size or keys[node, place] != key or counts[node, place] < weight:
+        return int64(-1)
+    for level in range(height):
+        counts[path[level], places[level]] -= weight
+    root[2] -= weight
+    counts[node, place] -= weight
+    if counts[node, place] > 0:
+        return int64(0)
+    _drop_entry(node, place, keys, counts, child, sizes)
+    root[3] -= 1
+    level = height - 1
+    while level >= 0 and sizes[node] < _THIN:
+        leaf = level == height - 1
+        _mend(path[level], places[level], leaf, keys, counts, child, sizes, free, state)
+        node = path[level]
+        level -= 1
+    node = root[0]
+    while root[1] > 0 and sizes[node] == 1:
+        free[state[0]] = node
+        state[0] += 1
+        node = int64(child[node, 0])
+        root[0] = node
+        root[1] -= 1
+    if sizes[node] == 0:
+        free[state[0]] = node
+        state[0] += 1
+        root[0] = -1
+        root[1] = 0
+    return int64(1)
+
+
+@njit(inline="never")
+def select(root, rank, keys, counts, child, sizes):  # type: ignore[no-untyped-def]
+    """The key with `rank` keys before it in order, copies counted."""
+    node = root[0]
+    for _ in range(root[1]):
+        place = int64(0)
+        while rank >= counts[node, place]:
+            rank -= counts[node, place]
+            place += 1
+        node = int64(child[node, place])
+    place = int64(0)
+    while rank >= counts[node, place]:
+        rank -= counts[node, place]
+        place += 1
+    return keys[node, place]
+
+
+@njit(inline="never")
+def extreme(root, greatest, keys, child, sizes):  # type: ignore[no-untyped-def]
+    """The least or the greatest key."""
+    node = root[0]
+    for _ in range(root[1]):
+        node = int64(child[node, sizes[node] - 1 if greatest else 0])
+    return keys[node, sizes[node] - 1 if greatest else 0]
+
+
+@njit(inline="never")
+def entries(root, skip, room, keys, counts, child, sizes, path, places, out):  # type: ignore[no-untyped-def]
+    """Lists at most `room` copies from the `skip`-th on: keys and counts; gives both numbers."""
+    found, copies = int64(0), int64(0)
+    if root[0] < 0 or skip >= root[2] or room == 0:
+        return found, copies
+    node = root[0]
+    height = root[1]
+    rank = skip
+    for level in range(height + 1):
+        place = int64(0)
+        while rank >= counts[node, place]:
+            rank -= counts[node, place]
+            place += 1
+        path[level] = node
+        places[level] = place
+        if level < height:
+            node = int64(child[node, place])
+    while copies < room:
+        place = places[height]
+        taken = min(counts[node, place] - rank, room - copies)
+        rank = 0
+        out[found, 0] = keys[node, place]
+        out[found, 1] = taken
+        found += 1
+        copies += taken
+        # On to the next entry: up to where there is one more to the right, and down its left.
+        level = height
+        while level >= 0 and places[level] + 1 >= sizes[path[level]]:
+            level -= 1
+        if level < 0:
+            break
+        places[level] += 1
+        for below in range(level + 1, height + 1):
+            path[below] = int64(child[path[below - 1], places[below - 1]])
+            places[below] = 0
+        node = path[height]
+    return found, copies
