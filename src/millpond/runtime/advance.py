@@ -136,26 +136,25 @@ class Advanced:
         failures: Per stream whose changes could not be computed, why. A failure is a value and not
             an exception, because it is one derivation's and those beside it have succeeded.
         rebuilt: Whether the dataflow had to be made.
+        unwritten: Why nothing could be written, if so: STORE-603. It is nobody's query's fault,
+            and what was written before it is an orphan.
     """
 
     built: tuple[Built, ...] = ()
     failures: Mapping[int, MillpondError] = field(default_factory=dict)
     rebuilt: bool = False
+    unwritten: MillpondError | None = None
 
 
 def advance(job: AdvanceJob) -> Advanced:
-    """Advance a job's derivations and write what they gained.
-
-    Raises:
-        MillpondError: STORE-603, it cannot be written.
-    """
+    """Advance a job's derivations and write what they gained."""
     try:
         held, rebuilt = _at_position(job)
         deltas = held.advanced(job, job.upto, job.now)
     except Exception as error:
         return Advanced(failures={sink.stream_id: _explained(error) for sink in job.sinks})
-    built: list[Built] = []
     failures: dict[int, MillpondError] = {}
+    derived: list[tuple[Sink, list[pa.Table]]] = []
     logged: list[tuple[Sink, pa.Table]] = []
     for sink in job.sinks:
         if sink.plan.key not in deltas:
@@ -170,8 +169,14 @@ def advance(job: AdvanceJob) -> Advanced:
         if sink.columns is None:
             logged += [(sink, part) for part in parts]
         else:
+            derived.append((sink, parts))
+    try:
+        built = [*_logs(job.store, logged)]
+        for sink, parts in derived:
             built += _segments(job.store, sink, parts)
-    built += _logs(job.store, logged)
+    except MillpondError as error:
+        # The dataflow is past what could not be written: it is made anew the next time.
+        return Advanced(unwritten=error)
     _flows.put(job, held)
     return Advanced(tuple(built), failures, rebuilt)
 

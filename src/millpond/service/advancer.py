@@ -216,8 +216,14 @@ class Advancer:
             asked = self._asked
             left = None if deadline is None else max(0.0, deadline - clock_time.monotonic())
             heard = self._moved.wait_for(lambda: self._done >= asked or self.stopping, left)
-        if self._failure is not None and not self.stopping:
-            raise self._failure
+        failure = self._failure
+        if failure is not None and not self.stopping:
+            if isinstance(failure, MillpondError):
+                raise failure
+            detail = f"{type(failure).__name__}: {str(failure).split(chr(10), 1)[0]}"
+            raise MillpondError(
+                "INTERNAL-901", "changes could not be made; it is tried again", detail=detail
+            ) from failure
         return heard
 
     def wait(self, heard: Callable[[], bool], timeout: float | None = None) -> bool:
@@ -341,12 +347,14 @@ class Advancer:
         with ExitStack() as kept:
             groups = self._jobs.of(version, due, kept)
             done = self._runtime.run(tasks.advance, [job for _, job in groups])
-        gained = [(*group, result) for group, result in zip(groups, done, strict=True)]
-        self._commit(gained)
-        for members, _, result in gained:
+        results = [(*group, result) for group, result in zip(groups, done, strict=True)]
+        self._commit([item for item in results if item[-1].unwritten is None])
+        for members, _, result in results:
             for item in members:
                 if item.derivation.id in result.failures:
                     self._blame(item.derivation.stream, result.failures[item.derivation.id])
+            if result.unwritten is not None:
+                raise result.unwritten
         return True
 
     def _blame(self, stream: StreamDef, error: MillpondError) -> None:
@@ -355,6 +363,8 @@ class Advancer:
         self.on_failure(stream, error)
 
     def _commit(self, gained: list[tuple[list[Due], AdvanceJob, Advanced]]) -> None:
+        if not gained:
+            return
         built = [b for _, _, result in gained for b in result.built]
 
         def change(now: Version) -> EpochChange:

@@ -315,3 +315,28 @@ def test_tasks_are_the_same_wherever_they_run(pond: Pond, monkeypatch: pytest.Mo
     assert turns["now"] > 10
     again = pond.register(query, "again", changes="from beginning")
     assert handle.fetch().rows() == again.fetch().rows()
+
+
+def test_a_full_disk_delays_changes_and_loses_none(
+    pond: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from millpond.runtime import advance
+
+    handle = pond.register("SELECT v FROM s", "q")
+    pond.execute("CREATE STREAM t AS SELECT v FROM s WHERE v > 1")
+    push(pond, (1, "a", 1), (2, "a", 2))
+    assert len(handle.fetch()) == 1
+
+    def full(files: Any) -> Any:
+        raise MillpondError("STORE-603", "the file cannot be written")
+
+    with monkeypatch.context() as context:
+        context.setattr(advance, "write_together", full)
+        with pytest.raises(MillpondError, match="STORE-603"):
+            push(pond, (3, "a", 3), (4, "a", 4))
+        with pytest.raises(MillpondError, match="STORE-603"):
+            handle.fetch()
+        assert handle.definition.suspended is None
+    assert [c.row[0] for c in handle.fetch()] == [1, 2, 3]
+    (result,) = pond.execute("FETCH t")
+    assert [row[3] for row in result.changes.rows()] == [2, 3]
