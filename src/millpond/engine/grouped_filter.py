@@ -87,19 +87,24 @@ class Block:
         return 0 if len(used) == 0 else int(used[-1]) // 64 + 1
 
     @cached_property
-    def served(self) -> tuple[int, ...]:
-        """For each stage how many queries have a factor on its attribute.
+    def having(self) -> npt.NDArray[np.uint64]:
+        """For each stage the queries that have a factor on its attribute, as a row of words.
 
         The others have their bit set in every region.
         """
         table, present = self.arrays["table"], self.arrays["present"]
-        counts = []
+        sets = [np.zeros((0, WORDS), np.uint64)]
         for stage, attribute in enumerate(self.arrays["stage_attribute"].tolist()):
             cuts = self.cuts(attribute)
             start = int(self.arrays["stage_row"][stage])
             everywhere = np.bitwise_and.reduce(table[start : start + len(cuts) + 2], axis=0)
-            counts.append(int(np.bitwise_count(present & ~everywhere).sum()))
-        return tuple(counts)
+            sets.append((present & ~everywhere)[None, :])
+        return np.concatenate(sets)
+
+    @cached_property
+    def served(self) -> tuple[int, ...]:
+        """How many they are."""
+        return tuple(np.bitwise_count(self.having).sum(axis=1).tolist())
 
     @property
     def nbytes(self) -> int:

@@ -127,6 +127,7 @@ class _Program:
             self.code[stage],
             self._shifts(stage),
             arrays["stage_row"][stages],
+            _pending(self.block.having[stages]),
             arrays["layer_pass"],
             arrays["layer_start"],
             self.code[part],
@@ -151,6 +152,13 @@ class _Group:
     def nbytes(self) -> int:
         """About what it holds besides the blocks: a coder's index costs some 20 bytes a cut."""
         return sum(p.translation.nbytes for p in self.programs) + 20 * sum(self.of_null)
+
+
+def _pending(having: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """For each stage, and for what comes after the last, the queries with a factor yet to come."""
+    after = np.zeros((len(having) + 1, having.shape[1]), np.uint64)
+    after[:-1] = np.bitwise_or.accumulate(having[::-1], axis=0)[::-1]
+    return after
 
 
 def _prepare(schema: Schema, blocks: Sequence[Block]) -> _Group:

@@ -5,6 +5,9 @@ A **program** is what a block of queries does to an element, flattened for the c
 - `stage_*`: one per attribute of the value sets: the element's code of attribute `stage_code` is
   translated by `translation[stage_shift + code]` to the block's own region, whose query set is
   eight words of `table` from row `stage_row + region`. All stages are AND-ed.
+- `pending[s]`: the queries with a factor in stage s or a later one; none after the last. An
+  element none of whose queries is among them visits no further stage: those left have seen all
+  their factors, and are output (CACQ, section 3.2.3: the completion mask).
 - `layer_*`: layer j holds every query's j-th clause: the query sets of its parts are OR-ed, with
   `layer_pass` for the queries that have no such clause, and the whole is AND-ed.
 
@@ -37,7 +40,7 @@ _I32_2D = types.Array(types.int32, 2, "C")
 _U16 = types.Array(types.uint16, 1, "C")
 _U64_2D = types.Array(types.uint64, 2, "C")
 
-_PROGRAM = (_U16, _U64_2D, U64, I64, I64, I64, _U64_2D, I64, I64, I64, I64)
+_PROGRAM = (_U16, _U64_2D, U64, I64, I64, I64, _U64_2D, _U64_2D, I64, I64, I64, I64)
 
 
 @njit(inline="always")
@@ -67,6 +70,7 @@ def match_dense(
     stage_code: Any,
     stage_shift: Any,
     stage_row: Any,
+    pending: Any,
     layer_pass: Any,
     layer_start: Any,
     part_code: Any,
@@ -158,6 +162,7 @@ def match_sparse(
     stage_code: Any,
     stage_shift: Any,
     stage_row: Any,
+    pending: Any,
     layer_pass: Any,
     layer_start: Any,
     part_code: Any,
@@ -183,18 +188,19 @@ def match_sparse(
             return found, t
         for w in range(8):
             acc[w] = present[w]
-        alive = True
         for s in range(stages):
             code = uint64(codes[stage_code[s], t])
             at = uint64(stage_row[s]) + uint64(translation[uint64(stage_shift[s]) + code])
             rest = uint64(0)
             for w in range(8):
                 acc[w] &= table[at, uint64(w)]
-                rest |= acc[w]
+                rest |= acc[w] & pending[s + 1, w]
             if rest == uint64(0):
-                alive = False
                 break
-        if not alive:
+        rest = uint64(0)
+        for w in range(8):
+            rest |= acc[w]
+        if rest == uint64(0):
             continue
         for layer in range(len(layer_pass)):
             for w in range(8):
@@ -247,6 +253,7 @@ def observe(
     stage_code: Any,
     stage_shift: Any,
     stage_row: Any,
+    pending: Any,
     layer_pass: Any,
     layer_start: Any,
     part_code: Any,
@@ -258,8 +265,8 @@ def observe(
     """Watches every `step`-th element pass the stages, for the choice of loop and of order.
 
     Args:
-        seen: Row s counts, for stage s: elements that came with a query left, elements that
-            left with one, and the queries left after it. The last row is for the layers.
+        seen: Row s counts, for stage s: elements that came with a query undecided, elements that
+            left with one of these, and the queries left after it. The last row is for the layers.
     """
     acc = np.empty(8, np.uint64)
     either = np.empty(8, np.uint64)
@@ -267,21 +274,27 @@ def observe(
     for t in range(0, codes.shape[1], step):
         for w in range(8):
             acc[w] = present[w]
-        alive = True
         for s in range(stages):
+            rest = uint64(0)
+            for w in range(8):
+                rest |= acc[w] & pending[s, w]
+            if rest == uint64(0):
+                break
             code = uint64(codes[stage_code[s], t])
             at = uint64(stage_row[s]) + uint64(translation[uint64(stage_shift[s]) + code])
             left = uint64(0)
+            rest = uint64(0)
             for w in range(8):
                 acc[w] &= table[at, uint64(w)]
                 left += popcount(acc[w])
+                rest |= acc[w] & pending[s, w]
             seen[s, 0] += 1
+            seen[s, 1] += int64(rest != uint64(0))
             seen[s, 2] += int64(left)
-            if left == uint64(0):
-                alive = False
-                break
-            seen[s, 1] += 1
-        if not alive:
+        left = uint64(0)
+        for w in range(8):
+            left += popcount(acc[w])
+        if left == uint64(0):
             continue
         for layer in range(len(layer_pass)):
             for w in range(8):
