@@ -15,12 +15,13 @@ import sysconfig
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 
-from millpond.catalog.objects import FunctionDef, QueryDef
+from millpond.catalog.objects import FunctionDef
 from millpond.engine.user_functions import Usage, functions, save
 from millpond.errors import MillpondError
 from millpond.model.function_names import name_inside
@@ -37,6 +38,16 @@ from millpond.state.version import Version
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 #: How long a call may take where neither the function nor the pond says so.
 CALL_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class User:
+    """What calls a function: a standing query, or a derived stream or relation."""
+
+    name: str
+    kind: str
+    text: str
+    active: bool = True
 
 
 class UserFunctions:
@@ -114,17 +125,34 @@ class UserFunctions:
                     hint=did_you_mean(name, self._log.version.functions)
                     or "SHOW FUNCTIONS lists them.",
                 )
-            users = [query.name for query in self.users(definition)]
+            users = self.users(definition)
             if users:
                 raise _in_use(definition, users, "DROP them first.")
             self._log.commit(EpochChange(kind="function", drop_functions=[definition]))
 
-    def users(self, definition: FunctionDef) -> list[QueryDef]:
-        """The standing queries that call a function, active or not."""
-        queries = list(self._log.version.queries.values())
-        # Most queries do not even speak of it, and need not be bound.
-        speaking = [q for q in queries if definition.name in q.text.lower()]
-        return [q for q in speaking if definition.name in self._registrar.bind(q.text).functions]
+    def users(self, definition: FunctionDef) -> list[User]:
+        """What calls a function: standing queries, active or not, and what is derived."""
+        version = self._log.version
+        every = [User(q.name, "query", q.text, q.active) for q in version.queries.values()]
+        every += [
+            User(s.name, "stream", s.derived.text)
+            for s in version.named_streams()
+            if s.derived is not None
+        ]
+        every += [User(r.name, "relation", r.view) for r in version.relations.values() if r.view]
+        # Most of them do not even speak of it, and need not be bound; views may speak for them.
+        spoken = [u for u in every if definition.name in u.text.lower()]
+        views = {u.name.lower() for u in spoken if u.kind == "relation"}
+        found = []
+        for user in every:
+            text = user.text.lower()
+            if definition.name in text or any(view in text for view in views):
+                bound = self._registrar.bind(user.text)
+                if definition.name in bound.functions:
+                    found.append(user)
+                    if user.kind == "relation":
+                        views.add(user.name.lower())
+        return found
 
     def usage(self, definition: FunctionDef) -> Usage:
         """What its calls have cost since the pond was opened."""
@@ -157,17 +185,17 @@ class UserFunctions:
     def _check_replaceable(self, found: FunctionDef, definition: FunctionDef) -> None:
         """A function may be mended while the queries that use it do not run."""
         users = self.users(found)
-        if active := [query.name for query in users if query.active]:
+        if active := [user for user in users if user.active]:
             raise _in_use(found, active, "DROP or deactivate them first, or use another name.")
         anew = Binder(_With(self._log, definition))
-        for query in users:
+        for user in users:
             try:
-                anew.bind(query.text)
+                anew.bind(user.text)
             except MillpondError as error:
                 raise MillpondError(
                     "POND-401",
                     f'function "{found.name}" is in use with another signature',
-                    detail=f'Query "{query.name}" calls {found.signature}: {error.primary}.',
+                    detail=f'Query "{user.name}" calls {found.signature}: {error.primary}.',
                     hint="Keep its signature, or drop the query first.",
                 ) from error
 
@@ -290,13 +318,18 @@ def _is_installed(module: types.ModuleType) -> bool:
     return any(Path(file).is_relative_to(place) for place in places)
 
 
-def _in_use(definition: FunctionDef, users: list[str], hint: str) -> MillpondError:
-    shown = ", ".join(users[:5]) + (" …" if len(users) > 5 else "")
+def _in_use(definition: FunctionDef, users: list[User], hint: str) -> MillpondError:
+    names = [user.name for user in users]
+    shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
     call = "calls" if len(users) == 1 else "call"
+    kinds = {user.kind for user in users}
+    who = counted(len(users), "standing query", "standing queries")
+    if kinds != {"query"}:
+        who = counted(len(users), "query or derived name", "queries and derived names")
     return MillpondError(
         "POND-401",
         f'function "{definition.name}" is in use',
-        detail=f"{counted(len(users), 'standing query', 'standing queries')} {call} it: {shown}.",
+        detail=f"{who} {call} it: {shown}.",
         hint=hint,
     )
 

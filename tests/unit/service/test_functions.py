@@ -151,6 +151,40 @@ def test_dropping(pond: Pond) -> None:
     assert error_of(lambda: pond.ask("SELECT twice(v) FROM s")).code == "CQL-212"
 
 
+def test_what_is_derived_uses_them_too(pond: Pond) -> None:
+    for name in ("f", "g"):
+        pond.function(name, twice, arguments=["DOUBLE"], returns="DOUBLE")
+    pond.execute(
+        "CREATE STREAM d AS ISTREAM(SELECT f(v) AS w FROM s WHERE f(v) > 3);"
+        "CREATE RELATION r AS SELECT g(v) AS w FROM s WHERE g(v) > 3"
+    )
+    query = pond.register("SELECT max(w) AS m FROM r")
+    pond.ingest("s", rows(1, 2, 3, 4))
+    pond.settle()
+    assert values(pond.ask("SELECT w FROM d")) == [4]
+    assert query.invoke().rows() == [(6,)]
+    for name in ("f", "g"):
+        assert error_of(lambda name=name: pond.drop_function(name)).code == "POND-401"
+    query.unregister()
+    pond.execute("DROP RELATION r; DROP STREAM d")
+    pond.drop_function("f")
+    pond.drop_function("g")
+
+
+def test_changes_are_computed_with_them(pond: Pond) -> None:
+    pond.function("f", twice, arguments=["DOUBLE"], returns="DOUBLE")
+    pond.register("SELECT f(v) AS w FROM s [RANGE 2 SECONDS] WHERE f(v) > 1", "q")
+    pond.ingest("s", rows(1, 2, 3, 9))
+    pond.settle()
+    (fetched,) = pond.execute("FETCH q")
+    assert [(sign, w) for _, _, sign, w in fetched.changes.rows()] == [
+        ("+", 2),
+        ("+", 4),
+        ("-", 2),
+        ("-", 4),
+    ]
+
+
 def test_defining_anew(pond: Pond) -> None:
     pond.function("f", twice, arguments=["DOUBLE"], returns="DOUBLE")
     text = "SELECT f(v) AS v FROM s WHERE f(v) > 3"
