@@ -601,6 +601,12 @@ class Pond:
         self.log.commit(EpochChange(kind="drop", drop=[d.id for d in dropped]))
         self._wake()
 
+    def route(self, settings: JoinSettings) -> None:
+        """Route tuples, and divide joins, otherwise from now on; no answer changes."""
+        self.joins.settings = settings
+        self.stems.routing = settings.routing
+        self._maintenance.wake()
+
     @property
     def joins(self) -> JoinMaintenance:
         """What keeps shared joins."""

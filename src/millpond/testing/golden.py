@@ -34,6 +34,8 @@ from millpond.cql.statements import (
 from millpond.errors import MillpondError
 from millpond.model import time
 from millpond.model.schema import canonical_type
+from millpond.service.join_maintenance import JoinSettings
+from millpond.service.pond import Pond
 from millpond.testing import golden_table as cells
 from millpond.testing.decoys import decoys
 from millpond.testing.golden_file import (
@@ -100,7 +102,7 @@ class _Performance:
         self.steps = 0
 
     def run(self) -> None:
-        self.pond = self.make_pond(self.clock)
+        self.pond = self._open()
         if isinstance(self.pond, OraclePond):
             self.oracle = self.pond
         try:
@@ -131,11 +133,25 @@ class _Performance:
             case Reopen():
                 self._reopen()
             case Expect():
+                self._settle()
                 self._invoke(step)
 
     def _reopen(self) -> None:
         self.pond.close()
-        self.pond = self.make_pond(self.clock)
+        self.pond = self._open()
+
+    def _open(self) -> PondUnderTest:
+        pond = self.make_pond(self.clock)
+        if isinstance(pond, Pond):
+            policy, shards = self.variation.routing
+            pond.route(JoinSettings(shards=shards, routing=policy))
+        return pond
+
+    def _settle(self) -> None:
+        if self.variation.settled and isinstance(self.pond, Pond):
+            self.pond.settle()
+        else:
+            self.pond.catch_up()
 
     # ── statements ──────────────────────────────────────────────────────────
 

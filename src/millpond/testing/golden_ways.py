@@ -25,6 +25,8 @@ class Variation:
         decoys: How many other queries there are.
         options: Options every query is created with.
         reopen_every: The pond is closed and opened after every so many steps.
+        routing: The eddies' policy, and into how many shards joins are divided.
+        settled: Whether everything is matched, joined and stored before it is asked for.
     """
 
     cut: int | None = None
@@ -33,6 +35,8 @@ class Variation:
     decoys: int = 0
     options: tuple[tuple[str, str], ...] = ()
     reopen_every: int | None = None
+    routing: tuple[str, int] = ("ticket", 2)
+    settled: bool = False
 
     def __str__(self) -> str:
         parts = [f"cut {self.cut}" if self.cut else "whole", self.order]
@@ -40,6 +44,8 @@ class Variation:
         parts += [f"{self.decoys} decoys"] * bool(self.decoys)
         parts += [value for _, value in self.options]
         parts += [f"reopened each {self.reopen_every}"] * bool(self.reopen_every)
+        parts += [f"{self.routing[0]} in {self.routing[1]}"] * (self.routing != ("ticket", 2))
+        parts += ["settled"] * self.settled
         return ", ".join(parts)
 
 
@@ -48,8 +54,21 @@ AS_WRITTEN = Variation()
 #: Few runs in which every two ways of running meet at least once.
 VARIATIONS: tuple[Variation, ...] = (
     AS_WRITTEN,
-    Variation(cut=1, order="queries first", decoys=12, options=(("materialize", "lazy"),)),
-    Variation(cut=7, order="data first", options=(("materialize", "none"),), reopen_every=2),
+    Variation(
+        cut=1,
+        order="queries first",
+        decoys=12,
+        options=(("materialize", "lazy"),),
+        routing=("worst", 3),
+        settled=True,
+    ),
+    Variation(
+        cut=7,
+        order="data first",
+        options=(("materialize", "none"),),
+        reopen_every=2,
+        routing=("fixed", 2),
+    ),
     Variation(
         cut=1,
         order="data first",
@@ -57,6 +76,8 @@ VARIATIONS: tuple[Variation, ...] = (
         decoys=3,
         options=(("materialize", "eager"),),
         reopen_every=5,
+        routing=("random", 1),
+        settled=True,
     ),
     Variation(order="queries first", shuffled=True, options=(("materialize", "none"),)),
 )
@@ -133,6 +154,8 @@ def variations(every: bool = False) -> tuple[Variation, ...]:
             decoys=company,
             options=(("materialize", mode),),
             reopen_every=reopened,
+            routing=(("random", 2), ("worst", 3))[reopened is None],
+            settled=company == 0,
         )
         for cut in (1, 7, None)
         for order in ("written", "queries first", "data first")
