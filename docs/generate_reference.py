@@ -78,12 +78,14 @@ _OPTION_DEFAULTS = {
     "max_seconds": f"`{Limits.seconds:g}`",
     "changes": "`'from registration'`",
     "keep_changes": f"`{KEPT_CHANGES}`",
+    "strategy": "`'aware'`",
     "seed": "from the query's text",
 }
 _OPTION_REMARKS = {
     "materialize": "See [standing queries](../guide/standing_queries.md).",
     "weight": "Whose work is done first: matching, merging and kept answers.",
     "changes": "It counts when the first change is asked for, and not after.",
+    "strategy": "Of its changes: the answers and changes are the same by any.",
     "seed": "Queries with the same text have the same sample, whenever they are registered.",
 }
 

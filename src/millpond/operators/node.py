@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -147,6 +148,18 @@ class Node(ABC):
         None: there is none.
         """
         return None
+
+    def over_inputs(self, inputs: Sequence[Node]) -> Node:
+        """The same node over other inputs, one for each it has."""
+        given = iter(inputs)
+        changed: dict[str, Any] = {}
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if isinstance(value, Node):
+                changed[field.name] = next(given)
+            elif isinstance(value, tuple) and value and isinstance(value[0], Node):
+                changed[field.name] = tuple(next(given) for _ in value)
+        return replace(self, **changed)  # type: ignore[type-var]
 
     def choosing(self, places: tuple[int, ...]) -> Node | None:
         """The node with only these of its columns, if it can leave out the others itself."""

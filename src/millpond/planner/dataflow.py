@@ -16,6 +16,7 @@ import pyarrow as pa
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.model.schema import Schema
 from millpond.model.windows import Range
+from millpond.operators.expiry import PARTITIONS
 from millpond.operators.node import Node
 from millpond.operators.rstream import Boundaries, Instants, RStream
 from millpond.operators.source import SEQUENCE, TIMESTAMP, StreamSource
@@ -24,6 +25,8 @@ from millpond.planner.dataflow_joins import explicit
 from millpond.planner.dataflow_leaves import relation_node, stream_node, versions_node
 from millpond.planner.dataflow_query import Compiler
 from millpond.planner.names import Names
+from millpond.planner.rules import RULES, Rule, rewritten
+from millpond.planner.strategies import applied
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +38,7 @@ class Plan:
         output: The answer's columns.
         to_stream: None for the changes of a relation-valued query; else 'istream', 'dstream' or
             'rstream', whose elements are given with the sign +.
+        strategy: How readers learn that rows have left.
         fallback: Why a part of it is answered anew at every change; None if none is.
     """
 
@@ -42,6 +46,7 @@ class Plan:
     output: Schema
     to_stream: str | None = None
     fallback: str | None = None
+    strategy: str = "aware"
 
     @cached_property
     def key(self) -> str:
@@ -109,19 +114,24 @@ class Plan:
     @property
     def explained(self) -> str:
         """The plan as indented text: operators, patterns of their edges, structures of state."""
-        return "\n".join(_explained(self.root, 0))
+        return "\n".join(_explained(self.root, 0, set()))
 
     def nodes(self) -> Iterator[Node]:
         """Every node once, inputs before those that read them."""
         yield from in_order([self.root])
 
 
-def _explained(node: Node, depth: int) -> Iterator[str]:
+def _explained(node: Node, depth: int, shown: set[str]) -> Iterator[str]:
+    """A node and what is below it; what was shown before is not shown again."""
     detail = f" {node.detail}" if node.detail else ""
+    if node.key in shown and node.inputs:
+        yield f"{'  ' * depth}{node.name}{detail}  (as above)"
+        return
+    shown.add(node.key)
     state = f", state: {node.state}" if node.state else ""
     yield f"{'  ' * depth}{node.name}{detail}  ({node.pattern.name}{state})"
     for below in node.inputs:
-        yield from _explained(below, depth + 1)
+        yield from _explained(below, depth + 1, shown)
 
 
 def in_order(roots: list[Node]) -> Iterator[Node]:
@@ -140,13 +150,28 @@ def in_order(roots: list[Node]) -> Iterator[Node]:
             stack += [(i, False) for i in reversed(node.inputs)]
 
 
-def plan_changes(bound: BoundQuery, catalog: Names, *, seed: int = 0) -> Plan:
+def plan_changes(
+    bound: BoundQuery,
+    catalog: Names,
+    *,
+    seed: int = 0,
+    strategy: str = "aware",
+    premature: float = 0.0,
+    partitions: int = PARTITIONS,
+    rules: tuple[Rule, ...] = RULES,
+) -> Plan:
     """Plans the changes of a bound query.
 
     Args:
         bound: The query.
         catalog: What it was bound with.
         seed: Of its samples; the n-th leaf's is seed + n.
+        strategy: One of `strategies.STRATEGIES`; the changes are the same by any.
+        premature, partitions: As of `strategies.applied`.
+        rules: The rewritings.
+
+    Raises:
+        MillpondError: CQL-214, the strategy is not one for this query.
     """
     leaves: dict[str, Node] = {}
     for number, leaf in enumerate(bound.streams):
@@ -160,15 +185,17 @@ def plan_changes(bound: BoundQuery, catalog: Names, *, seed: int = 0) -> Plan:
         assert isinstance(declared, RelationDef)
         make = versions_node if relation.hidden else relation_node
         leaves[relation.table] = make(relation, declared)
+    if strategy == "negative":
+        leaves = {table: explicit(node) for table, node in leaves.items()}
     columns = {f.table: (*f.columns, *f.hidden) for f in bound.streams}
     columns.update({f.table: (*f.columns, *f.hidden) for f in bound.relations})
     compiler = Compiler(bound, leaves, columns)
-    root = compiler.compiled().node
+    root = rewritten(compiler.compiled().node, rules)
     reason = "; ".join(dict.fromkeys(compiler.reasons)) or None
-    root = explicit(root)
+    root = applied(explicit(root), strategy, premature, partitions)
     if bound.to_stream == "rstream":
         root = RStream(root, _ticks(bound, catalog))
-    return Plan(root, bound.output, bound.to_stream, reason)
+    return Plan(root, bound.output, bound.to_stream, reason, strategy)
 
 
 def _ticks(bound: BoundQuery, catalog: Names) -> tuple[Node, ...]:

@@ -108,9 +108,13 @@ class Derivations:
             return self._known.setdefault(stream.id, derivation)
 
     def _plan(self, bound: BoundQuery, query: QueryDef | None) -> Plan:
-        seed = query.options.get("seed") if query is not None else None
+        options = query.options if query is not None else {}
+        seed = options.get("seed")
         return plan_changes(
-            bound, self._registrar.names, seed=default_seed(bound) if seed is None else int(seed)
+            bound,
+            self._registrar.names,
+            seed=default_seed(bound) if seed is None else int(seed),
+            strategy=options.get("strategy", "aware"),
         )
 
     def all(self, version: Version) -> list[StreamDef]:

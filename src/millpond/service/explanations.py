@@ -40,6 +40,7 @@ class Explanations:
         version = pond.log.version
         bound = pond.registrar.bind(definition.text)
         facts: dict[str, Any] = {"query": definition.name}
+        strategy = definition.options.get("strategy", "aware")
         if bound.functions and level == "runtime":
             facts["functions"] = pond.user_functions.costs(bound.functions)
         if level not in _COMPUTED:
@@ -49,7 +50,7 @@ class Explanations:
             facts["changes"] = changes
         if bound.to_stream is not None:
             lines = [f"{name}: {value}" for name, value in facts.items()]
-            return "\n".join([*lines, self._changes(bound)])
+            return "\n".join([*lines, self._changes(bound, strategy)])
         if level == "runtime" and definition.id in pond.invoker.kept.ids():
             facts["kept answer"] = pond.invoker.kept.of(definition.id).figures()
         join = pond.joins.facts(version, definition.id)
@@ -57,13 +58,13 @@ class Explanations:
             facts["join"] = join
         facts["leaves"] = self._leaves(version, definition, bound, level)
         text = explain(bound, level, **facts)
-        return text if changes is None else f"{text}\n{self._changes(bound)}"
+        return text if changes is None else f"{text}\n{self._changes(bound, strategy)}"
 
-    def _changes(self, bound: BoundQuery) -> str:
+    def _changes(self, bound: BoundQuery, strategy: str = "aware") -> str:
         """What computes a query's changes as its streams' heartbeats go on."""
-        plan = plan_changes(bound, self._pond.registrar.names)
+        plan = plan_changes(bound, self._pond.registrar.names, strategy=strategy)
         head = bound.to_stream or "changes"
-        lines = [f"{head} (incremental, at every heartbeat)"]
+        lines = [f"{head} (incremental, at every heartbeat, strategy {plan.strategy})"]
         if plan.fallback:
             lines.append(f"  answered anew at every change: {plan.fallback}")
         return "\n".join([*lines, *(f"  {line}" for line in plan.explained.split("\n"))])

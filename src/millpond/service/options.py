@@ -9,6 +9,7 @@ from typing import Any
 
 from millpond.errors import MillpondError, Span
 from millpond.planner.names import did_you_mean
+from millpond.planner.strategies import STRATEGIES
 
 #: What each option is for, as the reference shows it.
 OPTIONS: dict[str, str] = {
@@ -20,12 +21,13 @@ OPTIONS: dict[str, str] = {
     "max_seconds": "a number > 0: the longest evaluation of an answer",
     "changes": "'from registration' or 'from beginning': which changes FETCH begins with",
     "keep_changes": "a whole number > 0: how many changes are kept to be read again",
+    "strategy": "'aware', 'direct' or 'negative': how operators learn that rows have left",
     "seed": "a whole number: the seed of its samples",
 }
 
 _MODES = ("lazy", "none", "eager", "auto")
 _CHANGES = ("from registration", "from beginning")
-_WORDS = ("materialize", "changes")
+_WORDS = ("materialize", "changes", "strategy")
 
 
 def check_options(options: Mapping[str, Any], statement: str | None = None) -> dict[str, Any]:
@@ -63,6 +65,8 @@ def _fits(name: str, value: Any) -> bool:
             return isinstance(value, str) and value.lower() in _MODES
         case "changes":
             return isinstance(value, str) and value.lower() in _CHANGES
+        case "strategy":
+            return isinstance(value, str) and value.lower() in STRATEGIES
         case "active":
             return isinstance(value, bool)
         case "seed":

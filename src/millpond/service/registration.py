@@ -22,6 +22,7 @@ from millpond.engine.residual import Limits
 from millpond.errors import MillpondError, Span
 from millpond.model.time import BEGINNING
 from millpond.planner.bound import BoundQuery
+from millpond.planner.dataflow import plan_changes
 from millpond.planner.names import did_you_mean
 from millpond.planner.templates import Binder
 from millpond.runtime.join_tasks import pack_plan
@@ -120,6 +121,7 @@ class Registrar:
     ) -> None:
         options = check_options(request.options or {}, request.statement)
         bound = self.bind(request.text)
+        self._check_strategy(bound, options)
         version = self._log.version
 
         def is_taken(name: str) -> bool:
@@ -200,11 +202,18 @@ class Registrar:
         checked = check_options(options, statement)
         with self.lock:
             current = self._current(definition)
+            if "strategy" in checked:
+                self._check_strategy(self.bind(current.text), checked)
             suspended = None if checked.get("active") else current.suspended
             altered = replace(current, options={**current.options, **checked}, suspended=suspended)
             self._replace(altered)
         self.on_change()
         return altered
+
+    def _check_strategy(self, bound: BoundQuery, options: Mapping[str, Any]) -> None:
+        """Raises CQL-214 where a query's changes cannot be computed as its options say."""
+        if options.get("strategy") == "direct":
+            plan_changes(bound, self.names, strategy="direct")
 
     def suspend(self, definition: QueryDef, reason: str) -> None:
         """Take a query out of the matching; its handle says why until it is activated again."""
