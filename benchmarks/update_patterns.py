@@ -45,7 +45,7 @@ QUERIES = {
     "2 distinct sources (fig. 11, 13)": "SELECT DISTINCT src FROM link1 {w}",
     "2 distinct pairs (fig. 12, 14)": "SELECT DISTINCT src, dst FROM link1 {w}",
     "3 negation (fig. 15)": (
-        "SELECT src FROM link1 {w} EXCEPT ALL SELECT src FROM link2 {w} BY (src)"
+        "SELECT src FROM link1 {w} EXCEPT ALL SELECT src FROM link2 {w}"
     ),
     "4 distinct, then join (fig. 16)": (
         "SELECT a.src FROM (SELECT DISTINCT src FROM link1 {w}) a, "
@@ -53,7 +53,7 @@ QUERIES = {
     ),
     "5 negation, then join (fig. 17)": (
         "SELECT n.src, c.payload FROM "
-        "(SELECT src FROM link1 {w} EXCEPT ALL SELECT src FROM link2 {w} BY (src)) n, "
+        "(SELECT src FROM link1 {w} EXCEPT ALL SELECT src FROM link2 {w}) n, "
         "link3 {w} c WHERE n.src = c.src AND c.protocol = 'ftp'"
     ),
 }
