@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from millpond.errors import MillpondError
-from millpond.state.schema import DDL, MIGRATIONS, SCHEMA_VERSION
+from millpond.state.schema import DDL, SCHEMA_VERSION
 
 
 class Database:
@@ -49,12 +49,6 @@ class Database:
                 f"BEGIN IMMEDIATE; {DDL} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
             )
             return SCHEMA_VERSION
-        while version in MIGRATIONS:
-            connection.executescript(
-                f"BEGIN IMMEDIATE; {MIGRATIONS[version]}"
-                f" PRAGMA user_version = {version + 1}; COMMIT;"
-            )
-            version += 1
         return version
 
     @contextmanager

@@ -19,32 +19,7 @@ from millpond.catalog.objects import (
 from millpond.model.schema import Schema
 
 #: Raised when the tables change in a way an older Millpond cannot read.
-SCHEMA_VERSION = 2
-
-#: The tables that came with version 2.
-_JOIN_TABLES = """
-CREATE TABLE join_core (          -- what joins share: a cache, like matches
-  id INTEGER PRIMARY KEY, key TEXT NOT NULL, plan BLOB NOT NULL, body TEXT NOT NULL
-);
-CREATE TABLE join_use (
-  query_id INTEGER PRIMARY KEY, core_id INTEGER NOT NULL, leaves TEXT NOT NULL,
-  spans TEXT NOT NULL, number INTEGER NOT NULL
-);
-CREATE TABLE pairs (
-  id INTEGER PRIMARY KEY, core_id INTEGER NOT NULL, low INTEGER NOT NULL, upto INTEGER NOT NULL,
-  level INTEGER NOT NULL, path TEXT NOT NULL, pairs INTEGER NOT NULL, min_oldest INTEGER NOT NULL,
-  max_oldest INTEGER NOT NULL, checksum TEXT NOT NULL, bytes INTEGER NOT NULL
-);
-CREATE TABLE arrangement (
-  segment_id INTEGER NOT NULL, key TEXT NOT NULL, shard INTEGER NOT NULL, shards INTEGER NOT NULL,
-  path TEXT PRIMARY KEY, rows INTEGER NOT NULL, checksum TEXT NOT NULL, bytes INTEGER NOT NULL
-) WITHOUT ROWID;
-"""
-
-#: What makes the tables of a version those of the next; version 1 is that of the first stores.
-MIGRATIONS = {
-    1: "ALTER TABLE clock ADD COLUMN relations_epoch INTEGER NOT NULL DEFAULT 0;" + _JOIN_TABLES,
-}
+SCHEMA_VERSION = 1
 
 DDL = """
 CREATE TABLE counter (            -- numbers never used again, across drops and restarts
@@ -88,6 +63,22 @@ CREATE TABLE relation_delta (
   path TEXT PRIMARY KEY, relation_id INTEGER NOT NULL, epoch INTEGER NOT NULL,
   checksum TEXT NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE join_core (          -- what joins share: a cache, like matches
+  id INTEGER PRIMARY KEY, key TEXT NOT NULL, plan BLOB NOT NULL, body TEXT NOT NULL
+);
+CREATE TABLE join_use (
+  query_id INTEGER PRIMARY KEY, core_id INTEGER NOT NULL, leaves TEXT NOT NULL,
+  spans TEXT NOT NULL, number INTEGER NOT NULL
+);
+CREATE TABLE pairs (
+  id INTEGER PRIMARY KEY, core_id INTEGER NOT NULL, low INTEGER NOT NULL, upto INTEGER NOT NULL,
+  level INTEGER NOT NULL, path TEXT NOT NULL, pairs INTEGER NOT NULL, min_oldest INTEGER NOT NULL,
+  max_oldest INTEGER NOT NULL, checksum TEXT NOT NULL, bytes INTEGER NOT NULL
+);
+CREATE TABLE arrangement (
+  segment_id INTEGER NOT NULL, key TEXT NOT NULL, shard INTEGER NOT NULL, shards INTEGER NOT NULL,
+  path TEXT PRIMARY KEY, rows INTEGER NOT NULL, checksum TEXT NOT NULL, bytes INTEGER NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE inbox (              -- a row is an acknowledgement
   number INTEGER PRIMARY KEY, stream_id INTEGER NOT NULL, rows INTEGER NOT NULL, high INTEGER,
   heartbeat INTEGER NOT NULL, arrived_at INTEGER NOT NULL, idempotency_key TEXT, fingerprint TEXT,
@@ -99,7 +90,6 @@ CREATE INDEX inbox_open ON inbox (stream_id, number) WHERE done = 0;
 CREATE INDEX inbox_uncollected ON inbox (number) WHERE done = 1 AND collected = 0;
 CREATE INDEX inbox_remembered ON inbox (accepted_at) WHERE collected = 1;
 """
-DDL += _JOIN_TABLES
 
 
 def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]:

@@ -1,11 +1,8 @@
 """The store's directory: one process at a time, nothing left over, nothing missing in silence."""
 
 import os
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +10,7 @@ from millpond.errors import MillpondError
 from millpond.state.arrow_file import open_arrow, write_arrow
 from millpond.state.epoch_change import EpochChange
 from millpond.state.store import Store, new_path
-from millpond.state.version import MatchRef, StreamClock
+from millpond.state.version import MatchRef
 
 
 def with_segment(store, a):
@@ -167,24 +164,3 @@ def test_paths_are_new(store):
     assert len(paths) == 100
     assert all(path.parent == store.directory / "segments" for path in paths)
     assert store.resolve(store.relative(path := paths.pop())) == path
-
-
-def test_a_store_of_the_first_version_is_brought_up(tmp_path: Path) -> None:
-    with Store.open(tmp_path) as store:
-        store.log.commit(EpochChange(kind="clock", clocks={}))
-    path = tmp_path / "pond.db"
-
-    def tables() -> set[str]:
-        with closing(sqlite3.connect(path)) as connection:
-            return {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
-
-    whole = tables()
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("ALTER TABLE clock DROP COLUMN relations_epoch")
-        for name in ("join_core", "join_use", "pairs", "arrangement"):
-            connection.execute(f"DROP TABLE {name}")
-        connection.execute("INSERT INTO clock VALUES (7, 5, 6, NULL, 2, 0, 0, 1)")
-        connection.execute("PRAGMA user_version = 1")
-    with Store.open(tmp_path) as store:
-        assert store.log.version.clock(7) == StreamClock(5, 6, None, 2, 0, False, 1)
-    assert tables() == whole
