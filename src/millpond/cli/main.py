@@ -69,6 +69,14 @@ Store = Annotated[
 Master = Annotated[
     str | None, typer.Option("--master", metavar="URL", help="Spark's master; local if absent.")
 ]
+Routing = Annotated[
+    str,
+    typer.Option("--routing", help="The eddies' policy: ticket, fixed, random or worst."),
+]
+Shards = Annotated[
+    int | None,
+    typer.Option("--shards", min=1, help="Tasks a join is divided into; as many as cores, say."),
+]
 Token = Annotated[
     str | None,
     typer.Option("--token", envvar="MILLPOND_TOKEN", help="What clients must bear."),
@@ -96,11 +104,13 @@ def run(
         Format.TABLE
     ),
     master: Master = None,
+    routing: Routing = "ticket",
+    shards: Shards = None,
 ) -> None:
     """Runs a script's statements in order and prints what they answer."""
     from millpond.cli.running import run_script
 
-    run_script(file, store, format, master)
+    run_script(file, store, format, master, routing, shards)
 
 
 @app.command()
@@ -111,6 +121,8 @@ def serve(
     master: Master = None,
     token: Token = None,
     max_body_mb: Annotated[int, typer.Option(min=1, help="The largest request body, MB.")] = 64,
+    routing: Routing = "ticket",
+    shards: Shards = None,
 ) -> None:
     """Serves a pond: the HTTP API, the console and the metrics."""
     from millpond.api import server
@@ -125,7 +137,7 @@ def serve(
 
     from millpond.service.composition import open_pond
 
-    pond = open_pond(store, master=master)
+    pond = open_pond(store, master=master, routing=routing, shards=shards)
     try:
         ended_by = server.serve(
             pond, token=token, listener=listener, max_body=max_body_mb * 1024 * 1024

@@ -14,7 +14,14 @@ from millpond.cql import parse_script
 from millpond.errors import MillpondError
 
 
-def run_script(file: str, store: Path | None, format: Format, master: str | None) -> None:
+def run_script(
+    file: str,
+    store: Path | None,
+    format: Format,
+    master: str | None,
+    routing: str = "ticket",
+    shards: int | None = None,
+) -> None:
     """Runs a script, printing each answer as it is given.
 
     The grammar of the whole script is checked before Spark is started.
@@ -32,7 +39,9 @@ def run_script(file: str, store: Path | None, format: Format, master: str | None
         from millpond.service.composition import open_pond
 
         progress = ReadingProgress()
-        pond = open_pond(store, master=master, bounded=True, progress=progress)
+        pond = open_pond(
+            store, master=master, bounded=True, progress=progress, routing=routing, shards=shards
+        )
         try:
             out = writer(format)
             for result in pond.run(text):

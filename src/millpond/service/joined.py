@@ -26,7 +26,7 @@ MOST_PAIRS = 16_000_000
 
 def join_of(bound: BoundQuery, streams: Sequence[StreamDef]) -> JoinPlan | None:
     """The join a query is, if SteMs serve it; `streams` are those of its leaves."""
-    if bound.join is None:
+    if bound.join is None or any(leaf.hidden for leaf in bound.streams):
         return None
     names = [stream.name for stream in streams]
     timed_by = [stream.timestamp_by for stream in streams]

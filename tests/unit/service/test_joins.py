@@ -12,7 +12,7 @@ import pytest
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
 from millpond.runtime import join_tasks
-from millpond.service import join_maintenance, stored_join
+from millpond.service import composition, join_maintenance, stored_join
 from millpond.service.join_maintenance import JoinSettings
 from millpond.service.pond import Pond
 from millpond.state.arrow_file import forget
@@ -238,6 +238,52 @@ def test_one_task_a_shard_finds_the_same(tmp_path: Path, clock: ManualClock) -> 
         pond.close()
     assert answers[0].equals(answers[1])
     assert sizes == [{1}, {3}]
+
+
+def test_what_shared_joins_are_is_shown(joined: Pond) -> None:
+    joined.register(QUERIES[1], "other")
+    joined.settle()
+    shown = joined.explain("other", "shared")
+    assert "shared by: q, other" in shown
+    assert 'SteM on a: "k" (integer) | "ts" (timestamp)' in shown
+    assert "up to date: True" in shown
+    together = "\n".join(joined.joins.lines(joined.log.version))
+    assert together.startswith("join of a, b: 2 queries, ")
+    assert '"k" of a = "k" of b' in together
+    assert 'SteM on b by "k" (integer) | "ts" (timestamp): 1 join' in together
+    figures = {sample.name: sample.value for m in joined.metrics.collect() for sample in m.samples}
+    assert figures["millpond_joins"] == 1
+    assert figures["millpond_stem_runs"] > 0
+    assert figures["millpond_join_pairs"] > 0
+
+
+def test_a_factor_that_cannot_be_evaluated_everywhere_is_left_to_invocation(pond: Pond) -> None:
+    create(pond)
+    guarded = "SELECT a.v, b.v FROM a, b WHERE CAST(a.s AS INTEGER) = b.v AND a.s NOT IN ('x', '')"
+    pond.register(guarded, "q")
+    at = to_datetime(20 * SECOND)
+    pond.ingest("a", [{"ts": at, "v": 1, "s": "7"}, {"ts": at, "v": 2, "s": "x"}])
+    pond.ingest("b", [{"ts": at, "v": 7}])
+    pond.settle()
+    assert "left to invocation" in pond.explain("q", "shared")
+    assert pond.query("q").invoke().rows() == [(1, 7)]
+
+
+def test_policies_and_shards_are_changed_while_running(joined: Pond) -> None:
+    before = joined.query("q").invoke().table
+    joined.route(JoinSettings(shards=1, routing="fixed"))
+    chance = random.Random(1)
+    joined.ingest("a", rows(chance, 15, 2))
+    joined.settle()
+    assert joined.stems.routing == "fixed"
+    assert {r.shards for refs in joined.log.version.joins.runs_of.values() for r in refs} >= {1}
+    assert before.num_rows > 0
+
+
+def test_there_is_no_other_policy() -> None:
+    with pytest.raises(MillpondError) as caught:
+        composition.open_pond(routing="best")
+    assert caught.value.code == "CQL-214"
 
 
 def test_query_sets_are_kept_within_bounds(joined: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
