@@ -110,6 +110,13 @@ def plans(draw: st.DrawFn, operators: int) -> str:
         case "outer":
             side = draw(st.sampled_from(("LEFT", "RIGHT", "FULL")))
             return f"SELECT p.k, q.v FROM {one} AS p {side} JOIN {other} AS q ON p.k = q.k"
+        case "scalar":
+            aggregate = draw(st.sampled_from(("max(q.v)", "count(*) + 1", "min(q.v)")))
+            on = draw(st.sampled_from(("", " WHERE q.k = p.k", " WHERE p.v = q.v AND q.k > 'a'")))
+            value = f"(SELECT {aggregate} FROM {other} AS q{on})"
+            if draw(st.booleans()):
+                return f"SELECT k, {value}::INTEGER AS v FROM {one} AS p"
+            return f"SELECT k, v FROM {one} AS p WHERE v <= {value}"
         case "exists":
             no = draw(st.sampled_from(("", "NOT ")))
             on = draw(st.sampled_from(("q.k = p.k", "q.v = p.v AND q.k <> p.k", "q.v > p.v")))
@@ -123,7 +130,7 @@ def plans(draw: st.DrawFn, operators: int) -> str:
 _KV = (("k", "VARCHAR"), ("v", "INTEGER"))
 _SHAPES = (
     *("select", "project", "distinct", "group", "set", "set", "join", "join", "outer"),
-    *("exists", "in"),
+    *("exists", "in", "scalar"),
 )
 
 

@@ -102,10 +102,13 @@ class Delta:
         return Delta(rows, self.at, self.until, self.weight)
 
     def in_order(self) -> Delta:
-        """The rows in ascending order of `at`, and of `until` within an instant; else as they were.
+        """The rows in ascending order of `at`; those of one instant stay in their order."""
+        if len(self) < 2 or bool((self.at[1:] >= self.at[:-1]).all()):
+            return self
+        return self.take(np.argsort(self.at, kind="stable"))
 
-        So the sum of two first-in-first-out edges whose rows live equally long is one too.
-        """
+    def in_order_of_leaving(self) -> Delta:
+        """As `in_order`, and those of one instant in ascending order of `until`."""
         later, same = self.at[1:] > self.at[:-1], self.at[1:] == self.at[:-1]
         if bool((later | (same & (self.until[1:] >= self.until[:-1]))).all()):
             return self

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.model.patterns import RULES, STRICT, Edge
+from millpond.model.patterns import RULES, STRICT, Edge, Pattern
 from millpond.operators.delta import Delta
 from millpond.operators.node import Node, Operator, Scalars
 
@@ -55,24 +55,27 @@ class Union(Node):
         return (len(self.minus),)
 
     def operator(self) -> Operator:
-        return Uniting(len(self.over))
+        return Uniting(len(self.over), self.pattern is Pattern.WEAKEST)
 
 
 class Uniting:
     """`Union` at work."""
 
-    def __init__(self, positive: int) -> None:
+    def __init__(self, positive: int, in_turn: bool) -> None:
         self._positive = positive
+        self._in_turn = in_turn
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         signed = [d if i < self._positive else d.negated() for i, d in enumerate(inputs)]
         schema = signed[0].rows.schema
-        return Delta.together(
+        united = Delta.together(
             [
                 d if d.rows.schema.equals(schema) else d.with_rows(d.rows.cast(schema))
                 for d in signed
             ]
         )
+        # Two that leave first in, first out, and live equally long, do so together.
+        return united.in_order_of_leaving() if self._in_turn else united
 
     def size(self) -> int:
         return 0

@@ -44,6 +44,7 @@ from millpond.planner.dataflow_joins import (
     semi,
 )
 from millpond.planner.dataflow_order import Cut
+from millpond.planner.dataflow_scalar import without_scalars
 from millpond.planner.dataflow_types import answer_columns, answer_types, type_names
 from millpond.planner.from_clause import bare
 from millpond.planner.placement import has_aggregate
@@ -166,7 +167,7 @@ class Compiler:
                     columns.append(place)
                 continue
             if inner_item.find(exp.Query) is not None:
-                raise Unsupported("a subquery in the SELECT list")
+                inner_item, frame = without_scalars(inner_item, frame, self.relation, self._knows)
             if any(c.name.lower() == "unnest" for c in item.find_all(exp.Anonymous)):
                 raise Unsupported("unnest")
             names.append(item.alias_or_name or inner_item.sql())
@@ -375,7 +376,10 @@ class Compiler:
             on = condition(frame, right, outside)
             return replace(frame, node=(anti if negated else semi)(on))
         query = inside.args.get("query") if isinstance(inside, exp.In) else None
-        if query is None or inside.this.find(exp.Query) is not None:
+        if query is None:
+            plain, frame = without_scalars(conjunct, frame, self.relation, self._knows)
+            return frame.selected([plain])
+        if inside.this.find(exp.Query) is not None:
             raise Unsupported("a subquery in a condition")
         if isinstance(inside.this, exp.Tuple):
             raise Unsupported("IN of several columns")
@@ -401,6 +405,10 @@ class Compiler:
         every = replace(every, items=(*every.items, always))
         equal = exp.EQ(this=exp.Paren(this=wanted), expression=column.copy())
         return replace(frame, node=anti(condition(known_as, every, [*outside, equal])))
+
+    def _knows(self, select: exp.Select, expression: exp.Expr) -> bool:
+        """Whether a SELECT's own FROM clause has all columns of an expression."""
+        return self._from_without_where(select).covers(expression)
 
     def _inside(self, query: exp.Expr, around: Frame) -> tuple[Frame, list[exp.Expr]]:
         """The rows of a subquery's FROM and WHERE, and the conjuncts that read the query around."""
