@@ -3,8 +3,9 @@
 Every query groups 1,000 keys over a sliding window of minutes and takes back its row of a group
 and gives the new one at every arrival and every expiration. The hundred differ in window, filter,
 aggregates and HAVING. Beside it: DuckDB answering the queries anew, once for each batch (which
-says nothing of the instants between) and, by the same measurement, at every arrival; and, where it is installed (`make peers`), Flink SQL with
-an OVER window for each query, which tells of arrivals and not of expirations.
+says nothing of the instants between) and, by the same measurement, at every arrival; and, where it
+is installed (`make peers`), Flink SQL with an OVER window for each query, which tells of arrivals
+and not of expirations.
 
     python benchmarks/sliding_aggregates.py [--elements 400000] [--queries 1 100] [--no-peers]
 """

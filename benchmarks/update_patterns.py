@@ -44,9 +44,7 @@ QUERIES = {
     ),
     "2 distinct sources (fig. 11, 13)": "SELECT DISTINCT src FROM link1 {w}",
     "2 distinct pairs (fig. 12, 14)": "SELECT DISTINCT src, dst FROM link1 {w}",
-    "3 negation (fig. 15)": (
-        "SELECT src FROM link1 {w} EXCEPT ALL SELECT src FROM link2 {w}"
-    ),
+    "3 negation (fig. 15)": ("SELECT src FROM link1 {w} EXCEPT ALL SELECT src FROM link2 {w}"),
     "4 distinct, then join (fig. 16)": (
         "SELECT a.src FROM (SELECT DISTINCT src FROM link1 {w}) a, "
         "(SELECT DISTINCT src FROM link2 {w}) b WHERE a.src = b.src"
