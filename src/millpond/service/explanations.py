@@ -10,6 +10,7 @@ from millpond.model.time import format_instant
 from millpond.planner.bound import BoundQuery
 from millpond.planner.dataflow import plan_changes
 from millpond.planner.explain import explain
+from millpond.service.join_facts import JoinFacts
 from millpond.service.maintenance import covered_upto
 from millpond.service.results import counted
 from millpond.state.version import LeafRef, Version
@@ -53,7 +54,7 @@ class Explanations:
             return "\n".join([*lines, self._changes(bound, strategy)])
         if level == "runtime" and definition.id in pond.invoker.kept.ids():
             facts["kept answer"] = pond.invoker.kept.of(definition.id).figures()
-        join = pond.joins.facts(version, definition.id)
+        join = JoinFacts(pond.joins).of_query(version, definition.id)
         if join is not None and level != "rewritten":
             facts["join"] = join
         facts["leaves"] = self._leaves(version, definition, bound, level)
@@ -102,7 +103,7 @@ class Explanations:
             if ledger is not None and ledger.routed:
                 visited = f"{ledger.visited_per_tuple:.2f} modules visited per element"
                 lines.append(f"    eddy: {self._pond.stems.routing}, {visited}")
-        lines += self._pond.joins.lines(version)
+        lines += JoinFacts(self._pond.joins).of_all(version)
         for entity in self._pond.entities.every():
             if entity.id.startswith(("derivation:", "function:", "answer:", "relation:")):
                 figures = ", ".join(f"{key} {_plain(v)}" for key, v in entity.figures.items())

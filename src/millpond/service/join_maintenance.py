@@ -9,19 +9,17 @@ reader sees all of it or none, and what is lacking is joined at invocation.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 from millpond.engine.eddy import Ledger
-from millpond.engine.join_plan import ArrangementKey, JoinPlan, Operand
+from millpond.engine.join_plan import ArrangementKey, JoinPlan
 from millpond.model.time import BEGINNING
 from millpond.runtime import join_tasks
 from millpond.runtime.join_tasks import Probed, ProbeJob, SegmentPart, unpack_plan
-from millpond.service.results import counted
 from millpond.service.sequencer import relative
 from millpond.state.arrow_file import FileMeta
 from millpond.state.epoch_change import EpochChange, StaleChange
@@ -46,11 +44,14 @@ class JoinSettings:
         routing: The eddy's policy.
         max_pairs: Pairs one task may find in one batch; a query whose own join finds more is
             suspended.
+        max_cores: Joins that are kept up to date; of more, those with the most queries. The others
+            are joined at invocation.
     """
 
     shards: int = 2
     routing: str = "ticket"
     max_pairs: int = 50_000_000
+    max_cores: int = 64
 
 
 @dataclass(frozen=True)
@@ -108,104 +109,60 @@ class JoinMaintenance:
             found = self._plans[core.id] = unpack_plan(core.plan)
         return found
 
-    def facts(self, version: Version, query_id: int) -> dict[str, Any] | None:
-        """What EXPLAIN SHARED says of a query's join; None if it shares none."""
-        found = version.joins.core_of(query_id)
-        if found is None:
-            return None
-        core, use = found
-        plan = self.plan(core)
-        names = [
-            query.name
-            for id in version.joins.users(core.id).values()
-            if (query := version.queries.get(id)) is not None
-        ]
-        stems = []
-        for leaf, key in keys_of(plan):
-            segments = version.segments(core.stream_ids[leaf])
-            runs = [[r for r in version.joins.runs(s.id) if r.key == key.text] for s in segments]
-            stems.append(
-                {
-                    f"SteM on {plan.streams[leaf]}": key.text,
-                    "segments arranged": f"{sum(bool(own) for own in runs)} of {len(segments)}",
-                    "used by joins": self._sharers(version, core.stream_ids[leaf], key.text),
-                }
-            )
-        files = version.joins.pairs(core.id)
-        return {
-            "streams": ", ".join(plan.streams),
-            "shared by": ", ".join(names[:10]) + (" …" if len(names) > 10 else ""),
-            "pairs stored": sum(file.pairs for file in files),
-            "up to date": use.number < core.upto
-            and core.covered == tuple(version.clock(id).next_seq for id in core.stream_ids),
-            "SteMs": stems,
-            "shards": self.settings.shards,
-            **eddy_facts(self.ledgers.get(core.id)),
-            "routing": self.settings.routing,
-            **({"left to invocation": self.failed[core.id]} if core.id in self.failed else {}),
-        }
-
-    def lines(self, version: Version) -> Iterator[str]:
-        """All shared joins and their SteMs, for the plan of all queries together."""
-        stems: dict[tuple[str, str], int] = {}
-        for core in version.joins.cores.values():
-            plan = self.plan(core)
-            pairs = sum(file.pairs for file in version.joins.pairs(core.id))
-            users = counted(len(version.joins.users(core.id)), "query", "queries")
-            yield f"join of {', '.join(plan.streams)}: {users}, {counted(pairs, 'pair')} stored"
-            for link in plan.links:
-                left, right = link.left, link.right
-                yield f"  {_shown(left)} of {plan.streams[left.leaf]} {link.op} " + (
-                    f"{_shown(right)} of {plan.streams[right.leaf]}"
-                )
-            ledger = self.ledgers.get(core.id)
-            for name, text in (eddy_facts(ledger).get("eddy") or {}).items():
-                yield f"  {name}: {text}"
-            for leaf, key in keys_of(plan):
-                name = plan.streams[leaf], key.text
-                stems[name] = stems.get(name, 0) + 1
-        for (stream, by), joins in stems.items():
-            yield f"SteM on {stream} by {by}: {counted(joins, 'join')}"
-
-    def _sharers(self, version: Version, stream_id: int, key: str) -> int:
-        return sum(
-            any(core.stream_ids[leaf] == stream_id and own.text == key for leaf, own in keys)
-            for core in version.joins.cores.values()
-            for keys in [list(keys_of(self.plan(core)))]
-        )
-
-    def core(self, core_id: int) -> bool:
-        """Bring one core a round further; False when there was nothing to do."""
+    def round(self) -> bool:
+        """Bring every core a round further, in one job; False when there was nothing to do."""
         with self._log.pin() as version:
-            core = version.joins.cores.get(core_id)
-            if core is None or core_id in self.failed:
-                return False
-            streams = [version.segments(id) for id in core.stream_ids]
-            if any(s.id in self._unreadable for segments in streams for s in segments):
-                return False  # what it holds cannot be known, and invocation says so
-            due = self._due(version, core)
-            if due is None:
-                return self._expire(version, core) or self._fold(version, core)
-            probed: list[Probed] = []
-            if due.uses and all(streams):
-                jobs = self._jobs(version, core, due)
-                probed = self._run(join_tasks.probe, jobs, {s for own in streams for s in own})
-                if len(probed) != len(jobs):
-                    return True
-                if any(item.failed for item in probed):
-                    self._give_up(core_id, probed)
-                    return True
-        self._learn(core_id, probed)
+            cores = self._kept(version)
+            due = [(core, found) for core in cores if (found := self._due(version, core))]
+            jobs = [self._jobs(version, core, found) for core, found in due]
+            touched = {s for core, _ in due for id in core.stream_ids for s in version.segments(id)}
+            every = [job for own in jobs for job in own]
+            probed: list[Probed] = self._run(join_tasks.probe, every, touched) if every else []
+            if len(probed) != len(every):
+                return True
+            at_work = {core.id for core, _ in due}
+            idle = [core for core in version.joins.cores.values() if core.id not in at_work]
+            busy = [self._expire(version, core) or self._fold(version, core) for core in idle]
+        rest = iter(probed)
+        for (core, found), own in zip(due, jobs, strict=True):
+            self._finish(core, found, [next(rest) for _ in own])
+        return bool(due) or any(busy)
+
+    def _kept(self, version: Version) -> list[JoinCore]:
+        """The cores that are kept up to date: of too many, those that most queries use."""
+        cores = [
+            core
+            for core in version.joins.cores.values()
+            if core.id not in self.failed
+            # What a corrupt segment held cannot be known, and invocation says so.
+            and not any(
+                s.id in self._unreadable for id in core.stream_ids for s in version.segments(id)
+            )
+        ]
+        if len(cores) > self.settings.max_cores:
+            cores.sort(key=lambda core: (-len(version.joins.users(core.id)), core.id))
+        return cores[: self.settings.max_cores]
+
+    def _finish(self, core: JoinCore, due: _Round, probed: list[Probed]) -> None:
+        """Commit what the jobs of a core found, or do what their trouble asks for."""
+        if any(item.failed for item in probed):
+            self._give_up(core.id, probed)
+            return
+        self._learn(core.id, probed)
         exploded: dict[int, int] = {}
         for item in probed:
             exploded.update(item.exploded)
         if exploded:
             self._discard(file.file for item in probed for file in item.pairs)
+            self._discard(run.file for item in probed for run in item.runs)
             self._explode(due, exploded)
-            return True
+            return
         with suppress(StaleChange):  # queries came or went meanwhile
             self._commit(core, due, probed)
-        return True
+
+    def keys(self, core: JoinCore) -> list[tuple[int, ArrangementKey]]:
+        """(stream, key) of every SteM a core may probe."""
+        return list(keys_of(self.plan(core)))
 
     def _give_up(self, core_id: int, probed: Sequence[Probed]) -> None:
         self._discard(file.file for item in probed for file in item.pairs)
@@ -248,6 +205,8 @@ class JoinMaintenance:
         return BEGINNING if instant is None else max(instant, BEGINNING)
 
     def _jobs(self, version: Version, core: JoinCore, due: _Round) -> list[ProbeJob]:
+        if not due.uses or not all(version.segments(id) for id in core.stream_ids):
+            return []
         uses = tuple((use.number, self._slots(version, core, use)) for use in due.uses)
         leaves = tuple(
             tuple(self._part(version, core, s, due) for s in segments)
@@ -498,24 +457,6 @@ class JoinMaintenance:
                 del self._plans[id]
                 self.ledgers.pop(id, None)
             return bool(gone)
-
-
-def _shown(operand: Operand) -> str:
-    return f"{operand.value.sql}{f' {operand.shift:+}' if operand.shift else ''}"
-
-
-def eddy_facts(ledger: Ledger | None) -> dict[str, Any]:
-    """What EXPLAIN SHARED says of an eddy's modules."""
-    if ledger is None or not ledger.accounts:
-        return {}
-    return {
-        "eddy": {
-            name: f"{account.passed:.1%} come back, {account.predicates} predicates, "
-            f"{account.cost:,.0f} ns a tuple, {account.tickets:,.3g} tickets"
-            for name, account in ledger.accounts.items()
-        },
-        "modules visited per tuple": round(ledger.visited_per_tuple, 2),
-    }
 
 
 def keys_of(plan: JoinPlan) -> Iterable[tuple[int, ArrangementKey]]:

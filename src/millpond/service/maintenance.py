@@ -150,8 +150,7 @@ class Maintenance:
         for stream_id in streams:
             busy |= self._guarded(self.backfill, stream_id)
         # Before merging, while what is new lies apart from what is old.
-        for core_id in self._log.version.joins.cores:
-            busy |= self._guarded(self.joins.core, core_id)
+        busy |= self._guarded(lambda _: self.joins.round(), 0)
         self._guarded(lambda _: self.joins.tidy(), 0)
         for work in (self._expire, self._merge):
             for stream_id in streams:

@@ -13,6 +13,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
 from millpond.runtime import join_tasks
 from millpond.service import composition, join_maintenance, stored_join
+from millpond.service.join_facts import JoinFacts
 from millpond.service.join_maintenance import JoinSettings
 from millpond.service.pond import Pond
 from millpond.state.arrow_file import forget
@@ -247,7 +248,7 @@ def test_what_shared_joins_are_is_shown(joined: Pond) -> None:
     assert "shared by: q, other" in shown
     assert 'SteM on a: "k" (integer) | "ts" (timestamp)' in shown
     assert "up to date: True" in shown
-    together = "\n".join(joined.joins.lines(joined.log.version))
+    together = "\n".join(JoinFacts(joined.joins).of_all(joined.log.version))
     assert together.startswith("join of a, b: 2 queries, ")
     assert '"k" of a = "k" of b' in together
     assert 'SteM on b by "k" (integer) | "ts" (timestamp): 1 join' in together
@@ -267,6 +268,26 @@ def test_a_factor_that_cannot_be_evaluated_everywhere_is_left_to_invocation(pond
     pond.settle()
     assert "left to invocation" in pond.explain("q", "shared")
     assert pond.query("q").invoke().rows() == [(1, 7)]
+
+
+def test_of_too_many_joins_those_are_kept_that_most_queries_share(pond: Pond) -> None:
+    pond.route(JoinSettings(max_cores=1))
+    create(pond)
+    lone, shared = "a.s = b.s", "a.k = b.k"
+    for number, factor in enumerate((lone, shared, shared)):
+        text = f"SELECT a.v, b.v FROM a, b WHERE {factor} AND a.v > {number}"
+        pond.register(text, f"q{number}")
+        pond.register(text, f"n{number}", materialize="none")
+    chance = random.Random(2)
+    for stream in "ab":
+        pond.ingest(stream, rows(chance, 12, 9))
+    pond.settle()
+    covered = {c.next_use: c.covered for c in pond.log.version.joins.cores.values()}
+    assert covered[2] == (9, 9)
+    assert covered[1] != (9, 9)
+    for number in range(3):
+        stored, plain = (pond.query(f"{n}{number}").invoke().table for n in "qn")
+        assert stored.equals(plain)
 
 
 def test_policies_and_shards_are_changed_while_running(joined: Pond) -> None:
