@@ -17,11 +17,11 @@ from millpond.cql.dialect import to_duckdb
 from millpond.model.windows import Now, Period, Range, Unbounded, Window
 from millpond.operators.attach import Attach
 from millpond.operators.multiplicity import Multiplicity
+from millpond.operators.negation import Negation
 from millpond.operators.node import Node
 from millpond.operators.one_row import OneRow
 from millpond.operators.reevaluate import Reevaluate
 from millpond.operators.union import Union
-from millpond.planner.attached import HIDDEN
 from millpond.planner.bound import BoundQuery, RelationLeaf, StreamLeaf
 from millpond.planner.dataflow_frame import (
     Frame,
@@ -47,6 +47,7 @@ from millpond.planner.dataflow_order import Cut
 from millpond.planner.dataflow_scalar import without_scalars
 from millpond.planner.dataflow_types import answer_columns, answer_types, type_names
 from millpond.planner.from_clause import bare
+from millpond.planner.negation import STAMPS
 from millpond.planner.placement import has_aggregate
 from millpond.planner.pushdown import conjuncts
 from millpond.planner.residual import LEAF, replace_literals, to_slices
@@ -120,7 +121,7 @@ class Compiler:
 
     def _set_operation(self, node: exp.SetOperation) -> Relation:
         if node.args.get(nodes.BY_ATTRIBUTES):
-            raise Unsupported("EXCEPT ALL … BY")
+            return self._negation(node)
         left, right = self.relation(node.left), self.relation(node.right)
         once = bool(node.args.get("distinct"))
         tables = [("one", left.node.schema.names), ("other", right.node.schema.names)]
@@ -138,6 +139,30 @@ class Compiler:
                 united = Union(tuple(both))
                 return Relation(distinct(united) if once else united, left.names)
         return Relation(Multiplicity(tuple(map(explicit, both)), rule), left.names)
+
+    def _negation(self, node: exp.SetOperation) -> Relation:
+        """EXCEPT ALL … BY: the left's rows with their age, the greatest of their timestamps."""
+        aged = node.left.unnest().copy()
+        assert isinstance(aged, exp.Select)
+        stamps = [exp.column(name) for name in node.meta[STAMPS]]
+        age: exp.Expr = exp.Greatest(this=stamps[0], expressions=stamps[1:])
+        aged.append("expressions", exp.alias_(age if stamps[1:] else stamps[0], "__age"))
+        left, right = self._query(aged), self.relation(node.right)
+        places = []
+        for side in (left, right):
+            lower = [name.lower() for name in side.names]
+            places.append(
+                tuple(lower.index(a.name.lower()) for a in node.args[nodes.BY_ATTRIBUTES])
+            )
+        types = [
+            [side.node.schema.field(p).type for p in by]
+            for side, by in zip((left, right), places, strict=True)
+        ]
+        if types[0] != types[1]:
+            raise Unsupported("EXCEPT ALL … BY attributes of different types")
+        by = ", ".join(a.name for a in node.args[nodes.BY_ATTRIBUTES])
+        found = Negation(explicit(left.node), explicit(right.node), places[0], places[1], by)
+        return Relation(found, left.names[:-1])
 
     def _select(self, node: exp.Select) -> Relation:
         for clause in ("qualify", "windows", "laterals"):
@@ -185,7 +210,7 @@ class Compiler:
             return Frame(OneRow())
         joins = node.args.get("joins") or []
         waiting = self._plain_conjuncts(node)
-        if node.meta.get(HIDDEN):
+        if self._has_attached(node):
             return self._attached(node, waiting)
         # Below a RIGHT or FULL join a row that is removed would be replaced by NULLs.
         early = not any(j.side in ("RIGHT", "FULL") for j in joins)
@@ -197,6 +222,12 @@ class Compiler:
             if early:
                 frame = self._filtered(frame, waiting)
         return frame
+
+    def _has_attached(self, node: exp.Select) -> bool:
+        """Whether a FROM clause has non-retroactive relations."""
+        tables = [node.args["from_"].this, *(j.this for j in node.args.get("joins") or [])]
+        leaves = [self._found.get(t.meta.get(LEAF, "")) for t in tables]
+        return any(isinstance(f, RelationLeaf) and f.hidden for f in leaves)
 
     def _attached(self, node: exp.Select, waiting: list[exp.Expr]) -> Frame:
         """A FROM clause with non-retroactive relations: streams first, then what is attached.

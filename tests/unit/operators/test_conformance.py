@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millpond.algebra.rows import normal
+from millpond.algebra.rows import canonical, normal
 from millpond.model.patterns import MONOTONIC, STRICT
 from millpond.model.time import END
 from millpond.model.windows import Bound, Now, Period, Range, Unbounded
@@ -24,6 +24,7 @@ from millpond.operators.join import Join
 from millpond.operators.matching import Matching
 from millpond.operators.measures import Argument
 from millpond.operators.multiplicity import Multiplicity
+from millpond.operators.negation import Negation
 from millpond.operators.node import Node
 from millpond.operators.project import Project
 from millpond.operators.reevaluate import Reevaluate
@@ -199,6 +200,31 @@ def test_attaching(data: st.DataObject) -> None:
                 expected.update(pairs or ([(*one, None, None)] if optional else []))
             assert alive(run.deltas, now) == expected, now
         checking.check_pattern(node, run.deltas)
+
+
+@CONFORMANCE
+@given(st.data())
+def test_negation_by_attributes(data: st.DataObject) -> None:
+    types = (*TYPES, pa.int64())
+    aged = st.tuples(*(st.sampled_from(v) for v in ((None, "a"), VALUES, (1, 2, 3))))
+    edges = [data.draw(st.sampled_from(EDGES)) for _ in range(2)]
+    left, right = Given("left", types, edges[0]), Given("right", TYPES, edges[1])
+    drawn = {
+        "left": data.draw(histories(aged, edges[0])),
+        "right": data.draw(histories(ROWS, edges[1])),
+    }
+    node = Negation(explicit(left), explicit(right), (0,), (0,))
+
+    def meaning(ours: Rows, theirs: Rows) -> Rows:
+        fewer = Counter(row[0] for row in theirs.elements())
+        kept: Rows = Counter()
+        for key in {row[0] for row in ours}:
+            rows = [row for row in ours.elements() if row[0] == key]
+            rows.sort(key=lambda row: (row[2], canonical(row[:2])))
+            kept.update(row[:2] for row in rows[fewer[key] :])
+        return kept
+
+    check_operator(node, drawn, data.draw(cuts()), meaning)
 
 
 @CONFORMANCE
