@@ -117,6 +117,10 @@ def plans(draw: st.DrawFn, operators: int) -> str:
             if draw(st.booleans()):
                 return f"SELECT k, {value}::INTEGER AS v FROM {one} AS p"
             return f"SELECT k, v FROM {one} AS p WHERE v <= {value}"
+        case "quantified":
+            no = draw(st.sampled_from(("", "NOT ")))
+            words = draw(st.sampled_from(("> ALL", "<> ALL", "= ANY", "<= ANY", "< ALL")))
+            return f"SELECT k, v FROM {one} AS p WHERE {no}v {words} (SELECT v FROM {other} AS q)"
         case "exists":
             no = draw(st.sampled_from(("", "NOT ")))
             on = draw(st.sampled_from(("q.k = p.k", "q.v = p.v AND q.k <> p.k", "q.v > p.v")))
@@ -130,7 +134,7 @@ def plans(draw: st.DrawFn, operators: int) -> str:
 _KV = (("k", "VARCHAR"), ("v", "INTEGER"))
 _SHAPES = (
     *("select", "project", "distinct", "group", "set", "set", "join", "join", "outer"),
-    *("exists", "in", "scalar"),
+    *("exists", "in", "scalar", "quantified"),
 )
 
 

@@ -406,6 +406,8 @@ class Compiler:
             right, outside = self._inside(inside.this, frame)
             on = condition(frame, right, outside)
             return replace(frame, node=(anti if negated else semi)(on))
+        if isinstance(inside.args.get("expression"), exp.Any | exp.All):
+            return self._quantified(inside, negated, frame)
         query = inside.args.get("query") if isinstance(inside, exp.In) else None
         if query is None:
             plain, frame = without_scalars(conjunct, frame, self.relation, self._knows)
@@ -436,6 +438,33 @@ class Compiler:
         every = replace(every, items=(*every.items, always))
         equal = exp.EQ(this=exp.Paren(this=wanted), expression=column.copy())
         return replace(frame, node=anti(condition(known_as, every, [*outside, equal])))
+
+    def _quantified(self, node: exp.Expr, negated: bool, frame: Frame) -> Frame:
+        """`x op ANY (…)` and `x op ALL (…)`: is there a value for which it is true, or is not?
+
+        NOT turns what is asked for: whether the comparison is false of one, or not false of any.
+        """
+        word = node.args["expression"]
+        if node.this.find(exp.Query) is not None:
+            raise Unsupported("a subquery in a condition")
+        right, outside = self._inside(word.this, frame)
+        (value,) = self._values(word.this, right)
+        wanted, known_as = _placed(node.this, frame)
+        given = Frame(project(right.node, [*range(len(right.node.schema)), value]), right.items)
+        member = Item("__member", ("__value",), len(given.node.schema) - 1)
+        given = replace(given, items=(*given.items, member))
+        compared: exp.Expr = type(node)(
+            this=wanted, expression=exp.column("__value", table="__member")
+        )
+        exists = isinstance(word, exp.Any) != negated
+        if negated or not exists:
+            # NULL is neither true nor false: ALL wants no value of which it is not true, NOT ANY
+            # none of which it is not false, and NOT ALL one of which it is.
+            least = exp.Boolean(this=not negated)
+            compare = exp.NullSafeEQ if exists else exp.NullSafeNEQ
+            compared = compare(this=exp.Paren(this=compared), expression=least)
+        matched = condition(known_as, given, [*outside, compared])
+        return replace(frame, node=(semi if exists else anti)(matched))
 
     def _knows(self, select: exp.Select, expression: exp.Expr) -> bool:
         """Whether a SELECT's own FROM clause has all columns of an expression."""
