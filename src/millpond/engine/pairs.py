@@ -3,7 +3,7 @@
 PSoup (VLDB 2002, section 4.3) keeps with a result tuple the ids and timestamps of its base tuples
 and orders results by the oldest timestamp, because that is what a window's moving edge cuts. Here
 a file holds the arrival numbers of the constituents, 4 bytes each, which find the elements and
-their timestamps wherever merging has put them; its tuples are laid in 256 *zones* of the oldest
+their timestamps wherever merging has put them; its tuples are laid in 64 *zones* of the oldest
 timestamp, so that an invocation reads from the first zone its windows reach. Inside a zone there is
 no order: it costs a third of what sorting would, and an invocation looks at each tuple's windows
 anyway.
@@ -23,7 +23,8 @@ from numba import int64, types, uint64
 from millpond.engine.join_keys import Numbers
 from millpond.model.compiled import I64, READ_I64, compiled
 
-ZONES = 256
+#: Few enough that writing into all of them at once stays within the caches.
+ZONES = 64
 _BASES, _STARTS, _EDGES = b"millpond.bases", b"millpond.starts", b"millpond.edges"
 _U8 = types.Array(types.uint8, 1, "C")
 

@@ -35,7 +35,9 @@ class StretchedPairs:
         stop: Where it ends; never empty.
         order: The run's timestamps.
         place: The run's rows.
-        numbers: The arrival number of each row of what was arranged.
+        numbers: The arrival number of each row of what was arranged, or none if they are in order:
+            then a row's is its place + `base`.
+        base: See `numbers`.
         pairs: How many pairs.
     """
 
@@ -45,12 +47,17 @@ class StretchedPairs:
     stop: Numbers
     order: Numbers
     place: Places
-    numbers: Numbers
+    numbers: Places
+    base: int
     pairs: int
 
     @staticmethod
     def of(
-        found: Stretches, arrivals: Numbers, stamps: Numbers, run: Run, numbers: Numbers
+        found: Stretches,
+        arrivals: Numbers,
+        stamps: Numbers,
+        run: Run,
+        numbers: tuple[Places, int],
     ) -> StretchedPairs:
         """The pairs of a probe; `arrivals` and `stamps` are in the order of the batch."""
         some = np.flatnonzero(found.stop > found.start)
@@ -61,7 +68,7 @@ class StretchedPairs:
             found.stop[some],
             run.order,
             run.place,
-            numbers,
+            *numbers,
             found.pairs,
         )
 
@@ -70,6 +77,21 @@ class StretchedPairs:
         first = np.minimum(self.stamps, self.order[self.start])
         last = np.minimum(self.stamps, self.order[self.stop - 1])
         return int(first.min()), int(last.max())
+
+
+def numbered(arrivals: Numbers) -> tuple[Places, int]:
+    """Arrival numbers of rows as `StretchedPairs` takes them: (numbers, base)."""
+    if len(arrivals) and _ascend_by_one(np.ascontiguousarray(arrivals)):
+        return np.zeros(0, np.uint32), int(arrivals[0])
+    return arrivals.astype(np.uint32), 0
+
+
+@compiled(types.boolean(READ_I64))
+def _ascend_by_one(numbers: Any) -> Any:  # pragma: no cover - compiled
+    i = 1
+    while i < len(numbers) and numbers[i] == numbers[i - 1] + 1:
+        i += 1
+    return i >= len(numbers)
 
 
 def stretched_table(groups: Sequence[StretchedPairs], probing: int) -> tuple[pa.Table, int, int]:
@@ -97,7 +119,8 @@ def stretched_table(groups: Sequence[StretchedPairs], probing: int) -> tuple[pa.
             g.stop,
             g.order,
             g.place,
-            np.ascontiguousarray(g.numbers),
+            g.numbers,
+            g.base,
             low,
             shift,
             cursor,
@@ -137,7 +160,8 @@ def _count(
         READ_I64,
         READ_I64,
         READ_U32,
-        READ_I64,
+        READ_U32,
+        int64,
         int64,
         int64,
         I64,
@@ -153,12 +177,14 @@ def _write(
     order: Any,
     place: Any,
     numbers: Any,
+    base: Any,
     low: Any,
     shift: Any,
     cursor: Any,
     own: Any,
     other: Any,
 ) -> None:  # pragma: no cover - compiled
+    in_order = len(numbers) == 0
     for i in range(len(stamps)):
         stamp = stamps[i]
         arrival = uint32(arrivals[i])
@@ -167,4 +193,7 @@ def _write(
             at = cursor[zone]
             cursor[zone] = at + 1
             own[at] = arrival
-            other[at] = uint32(numbers[place[j]])
+            if in_order:
+                other[at] = uint32(int64(place[j]) + base)
+            else:
+                other[at] = numbers[place[j]]

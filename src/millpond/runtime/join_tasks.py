@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millpond.engine.arrangement import Run, shard_range
+from millpond.engine.arrangement import Places, Run, shard_range
 from millpond.engine.data_stem import DataSteM, Part, QuerySets
 from millpond.engine.eddy import Eddy, Ledger
 from millpond.engine.join import MORSEL, Budget, Composites, Reach, SteMProbe, TooManyPairs
@@ -32,7 +32,7 @@ from millpond.engine.join_plan import ArrangementKey, JoinPlan
 from millpond.engine.matches import MatchReader
 from millpond.engine.pairs import PairsReader, to_table
 from millpond.engine.routing import Account, policy
-from millpond.engine.stretched_pairs import StretchedPairs, stretched_table
+from millpond.engine.stretched_pairs import StretchedPairs, numbered, stretched_table
 from millpond.errors import MillpondError
 from millpond.runtime.tasks import failed_slots
 from millpond.state.arrow_file import FileMeta, global_seq, open_arrow, write_arrow
@@ -217,6 +217,7 @@ class _Work:
     ) -> Iterator[BuiltPairs]:
         """Join two streams and write the pairs of the stretches."""
         waiting: list[StretchedPairs] = []
+        known: dict[Part, tuple[Places, int]] = {}
         count = 0
         time_of = self.plan.time_of(start)
         for morsel in self._new(stems, start):
@@ -226,7 +227,9 @@ class _Work:
             stamps = stems[start].gather(time_of, places).numbers
             for part, run, batch, found in module.stretched(morsel):
                 own, when = arrivals[batch.place], stamps[batch.place]
-                waiting.append(StretchedPairs.of(found, own, when, run, part.every_arrival))
+                if part not in known:
+                    known[part] = numbered(part.every_arrival)
+                waiting.append(StretchedPairs.of(found, own, when, run, known[part]))
                 count += found.pairs
             spent = time.perf_counter_ns() - begun
             self.ledger.routed += len(morsel)
