@@ -180,10 +180,12 @@ def test_a_log_of_the_database_that_lost_its_end(tmp_path, kept):
     (copy / "pond.db-wal").write_bytes(wal[: int(len(wal) * kept)])
     with open_local(copy) as again:
         again.settle(timeout=60)
-        if again.status()["problems"]:
+        problems = [problem["message"] for problem in again.status()["problems"]]
+        if any("/segments/" in message for message in problems):
             # What was merged or absorbed after that moment is missed, and said to be.
             assert refused(again.query("q").invoke).code == "STORE-602"
         elif again.streams():
+            # A push that was absorbed after that moment is missed too, and what came before is not.
             numbers = [n for (n,) in again.query("q").invoke().rows()]
             assert numbers == list(range(len(numbers)))
         again.execute("CREATE STREAM fresh (n BIGINT); INSERT INTO fresh VALUES (1)")

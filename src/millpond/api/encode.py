@@ -43,7 +43,7 @@ _TYPE_NAMES = {str(arrow): name for name, arrow in ARROW_TYPES.items()}
 def instant_text(at: int | None) -> str | None:
     """An instant as JSON has it.
 
-    >>> instant_text(1_500_000), instant_text(END), instant_text(None)
+    >>> instant_text(1_500_000), instant_text(2**63 - 1), instant_text(None)
     ('1970-01-01T00:00:01.500000', 'end of time', None)
     """
     if at is None:

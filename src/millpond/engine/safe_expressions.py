@@ -43,7 +43,7 @@ def cannot_fail(sql: str) -> bool:
     A comparison of different types casts one side, row by row, which can fail. Only with a text
     constant it is certain that the constant is what is cast, and once.
 
-    >>> cannot_fail("\"s\" LIKE 'a%'"), cannot_fail("CAST(\"s\" AS INTEGER) > 3")
+    >>> cannot_fail("s LIKE 'a%'"), cannot_fail("CAST(s AS INTEGER) > 3")
     (True, False)
     """
     try:

@@ -69,7 +69,6 @@ def test_names_of_with_hide_streams_only_where_they_are_seen(world: World) -> No
     [
         "SELECT v FROM nowhere",
         "SELECT v FROM s SAMPLE(10)",
-        "SELECT s.v FROM s, n",
         "ISTREAM(SELECT v FROM s)",
     ],
 )

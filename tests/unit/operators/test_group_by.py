@@ -77,8 +77,12 @@ def run(node: GroupBy, changes, types, cuts) -> list[tuple[int, int, tuple]]:
     return given
 
 
+#: What stands for a NaN where rows are counted: NaNs are not equal to themselves.
+_NAN = object()
+
+
 def key(row) -> tuple:
-    return tuple("nan" if isinstance(v, float) and math.isnan(v) else v for v in row)
+    return tuple(_NAN if isinstance(v, float) and math.isnan(v) else v for v in row)
 
 
 def same(left, right) -> bool:
@@ -108,7 +112,7 @@ def check(types, by, aggregates, sqls, changes, cuts) -> None:
                 if at <= instant:
                     bag[key(row)] += weight
             rows = [row for row, n in bag.items() for _ in range(n)]
-            rows = [tuple(math.nan if v == "nan" else v for v in row) for row in rows]
+            rows = [tuple(math.nan if v is _NAN else v for v in row) for row in rows]
             table = pa.table(
                 [pa.array([r[i] for r in rows], t) for i, t in enumerate(types)], names=names
             )
@@ -120,7 +124,7 @@ def check(types, by, aggregates, sqls, changes, cuts) -> None:
             wanted = sorted(zip(*[c.to_pylist() for c in answer.columns], strict=True), key=repr)
             has = [row for row, n in held.items() for _ in range(n)]
             assert all(n >= 0 for n in held.values())
-            has = [tuple(math.nan if v == "nan" else v for v in row) for row in has]
+            has = [tuple(math.nan if v is _NAN else v for v in row) for row in has]
             width = len(by)
             has.sort(key=lambda r: repr(r[:width]))
             wanted.sort(key=lambda r: repr(r[:width]))
