@@ -180,8 +180,7 @@ def test_a_log_of_the_database_that_lost_its_end(tmp_path, kept):
     (copy / "pond.db-wal").write_bytes(wal[: int(len(wal) * kept)])
     with open_local(copy) as again:
         again.settle(timeout=60)
-        problems = [problem["message"] for problem in again.status()["problems"]]
-        if any("/segments/" in message for message in problems):
+        if "segments/" in str(again.status()["problems"]):
             # What was merged or absorbed after that moment is missed, and said to be.
             assert refused(again.query("q").invoke).code == "STORE-602"
         elif again.streams():
