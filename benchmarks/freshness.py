@@ -46,7 +46,7 @@ def watch(pond: Pond, rate: int, lasting: float) -> tuple[list[float], bool]:
             while at < len(pushed) and count >= pushed[at][0]:
                 seen.append(now - pushed[at][1])
                 at += 1
-            time.sleep(0.002)
+            time.sleep(0.01)
 
     looking = threading.Thread(target=look)
     looking.start()

@@ -7,7 +7,7 @@ The service decides *what* happens to a batch (`Pipeline`); a runtime decides *w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -51,8 +51,8 @@ class Pipeline(Protocol):
         """The batch is over, committed or not. Harmless when called twice."""
         ...
 
-    def waiting_pushes(self) -> frozenset[int]:
-        """The numbers of the pushes that are acknowledged and part of no epoch yet."""
+    def waiting_pushes(self) -> Mapping[int, int]:
+        """The pushes that are acknowledged and part of no epoch yet: number -> how many rows."""
         ...
 
     def stopped(self, stream_id: int, reason: Exception) -> None:

@@ -164,8 +164,8 @@ class Intake:
 
     # -- for the pipeline ----------------------------------------------------------------------
 
-    def acknowledged(self) -> frozenset[int]:
-        """The pushes that wait for their epoch.
+    def acknowledged(self) -> dict[int, int]:
+        """The pushes that wait for their epoch, and how many rows each has.
 
         A push's file is visible a moment before the push has returned, so one that is not known
         here yet is waited for, never passed over. One whose thread was interrupted in that moment
@@ -177,7 +177,7 @@ class Intake:
                 with self._stream_lock(row.stream_id):  # held until a push has returned
                     if not self._is_known(row.number):
                         self._adopt(row)
-        return frozenset(row.number for row in rows)
+        return {row.number: row.rows for row in rows}
 
     def _is_known(self, number: int) -> bool:
         with self._lock:

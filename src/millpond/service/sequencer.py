@@ -147,7 +147,7 @@ class Sequencer:
         if plan.token is not None:
             self._promises.release(plan.token)
 
-    def waiting_pushes(self) -> frozenset[int]:
+    def waiting_pushes(self) -> dict[int, int]:
         return self._intake.acknowledged()
 
     def stopped(self, stream_id: int, reason: Exception) -> None:

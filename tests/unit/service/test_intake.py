@@ -35,7 +35,7 @@ def commit(pond: Pond, numbers: Sequence[int]) -> None:
     """One epoch of these pushes alone, as when a listing of the inbox missed others."""
     folder = pond._store.directory / "inbox"
     waiting = pond.sequencer.waiting_pushes()
-    assert set(numbers) <= waiting
+    assert set(numbers) <= waiting.keys()
     plan = pond.sequencer.plan(INBOX, None)
     chunks = []
     for number in numbers:

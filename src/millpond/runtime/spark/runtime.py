@@ -45,6 +45,8 @@ log = logging.getLogger("millpond.spark")
 #: Pushes a streaming query handles before it is begun anew: Spark keeps a line for each for ever.
 _INBOX_BATCHES = 2_000
 _MAX_PUSHES = 4_096
+#: Pushed rows one task builds in less time than two take to begin and to be merged afterwards.
+_ROWS_A_TASK = 20_000
 
 
 class SparkRuntime:
@@ -304,8 +306,10 @@ class SparkRuntime:
         plan = pipeline.plan(INBOX, None)
         try:
             # A task costs more than the files Spark would give it: few tasks, few segments.
-            packed = frame.coalesce(self.spark.sparkContext.defaultParallelism)
-            built, numbers = build_inbox(packed, plan, waiting)
+            several = self.spark.sparkContext.defaultParallelism
+            is_little = sum(waiting.values()) < _ROWS_A_TASK
+            packed = frame.coalesce(1 if is_little else several)
+            built, numbers = build_inbox(packed, plan, frozenset(waiting))
             if numbers:
                 pipeline.commit(INBOX, batch_id, plan, built, numbers)
         finally:
