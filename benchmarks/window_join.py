@@ -5,7 +5,9 @@ the other stream with its key that are at most 100 seconds away, so that each fi
 among those before it. Read from Parquet files through Spark, answered from what is stored. Beside
 it, in the same run: Spark's stream-stream join over the same files and DuckDB's join of the whole
 files (both only count), and Flink's interval join, whose elements are generated in it and whose
-results are thrown away. Then: what joining one batch costs as more and more elements are kept.
+results are thrown away. Then the same join by 100 queries that select differently, beside one
+statement set of Flink's and DuckDB query by query (Spark would run a hundred jobs). Then: what
+joining one batch costs as more and more elements are kept.
 
     python benchmarks/window_join.py [--rows 1000000] [--repeats 3]
 """
@@ -47,6 +49,16 @@ NEAR = f"r.ts BETWEEN l.ts - INTERVAL {SECONDS} SECONDS AND l.ts + INTERVAL {SEC
 ON = f"l.k = r.k AND {NEAR}"
 #: Bounded, so that every invocation is of a window and the pairs of all of them are stored.
 QUERY = f"SELECT l.id AS a, r.id AS b FROM l, r WHERE {ON}"
+
+
+#: Of 100 queries each selects a twentieth of one stream's keys.
+SELECTED = KEYS // 20
+
+
+def selecting(number: int) -> str:
+    """The n-th query's own factor."""
+    low = number * 997 % (KEYS - SELECTED)
+    return f" AND l.k BETWEEN {low} AND {low + SELECTED - 1}"
 
 
 def elements(first: int, count: int, chance: np.random.Generator) -> pa.Table:
@@ -94,6 +106,32 @@ def through_millpond(base: Path, rows: int) -> tuple[float, float, int]:
         shutil.rmtree(store, ignore_errors=True)
 
 
+def through_millpond_selecting(base: Path, rows: int, queries: int) -> float:
+    """Elements a second through one join that many queries share, each with its selection."""
+    from pyspark.sql import SparkSession
+
+    store = Path(tempfile.mkdtemp(prefix="millpond-bench-"))
+    try:
+        with open_pond(store, bounded=True, spark=SparkSession.getActiveSession()) as pond:
+            for name in "lr":
+                pond.execute(STREAM.format(name=name, path=base / name))
+            pond.register_many([(QUERY + selecting(n), f"q{n}", {}) for n in range(queries)])
+
+            def work() -> None:
+                pond.read_sources()
+                pond.settle()
+
+            took = seconds(work)
+            tables = f"'{base}/l/*.parquet' l, '{base}/r/*.parquet' r"
+            for number in (0, queries - 1):
+                sql = f"SELECT count(*) FROM {tables} WHERE {ON}{selecting(number)}"
+                answer = pond.query(f"q{number}").invoke().table.num_rows
+                assert [(answer,)] == duckdb.sql(sql).fetchall()
+            return 2 * rows / took
+    finally:
+        shutil.rmtree(store, ignore_errors=True)
+
+
 def stored(pond: Pond) -> int:
     joins = pond.log.version.joins
     (core,) = joins.cores.values()
@@ -110,9 +148,10 @@ def check(pond: Pond, base: Path, pairs: int) -> None:
     assert answer == duckdb.sql(sql).fetchall()
 
 
-def through_duckdb(base: Path, rows: int) -> float:
+def through_duckdb(base: Path, rows: int, factor: str = "") -> float:
     """Elements a second through one join of the whole files."""
-    sql = f"SELECT count(*) FROM '{base}/l/*.parquet' l, '{base}/r/*.parquet' r WHERE {ON}"
+    sql = f"SELECT count(*) FROM '{base}/l/*.parquet' l, '{base}/r/*.parquet' r"
+    sql += f" WHERE {ON}{factor}"
     return 2 * rows / seconds(lambda: duckdb.sql(sql).fetchall())
 
 
@@ -144,13 +183,14 @@ def through_spark(base: Path, rows: int) -> float:
         shutil.rmtree(checkpoint, ignore_errors=True)
 
 
-def through_flink() -> float | None:
-    """Elements a second through Flink SQL's interval join; None where it cannot run."""
+def through_flink(queries: int = 1) -> float | None:
+    """Elements a second through Flink SQL's interval joins; None where it cannot run."""
     if not flink.is_installed():
         console.print(flink.MISSING)
         return None
     try:
-        return 2 * flink.rate("flink_window_join.py", 200_000, 600_000, KEYS, SECONDS)
+        few, many = (200_000, 600_000) if queries == 1 else (2_000, 20_000)
+        return 2 * flink.rate("flink_window_join.py", few, many, KEYS, SECONDS, queries)
     except RuntimeError as error:
         console.print(f"Flink could not run: {error}")
         return None
@@ -231,6 +271,7 @@ def main() -> None:
     parser.add_argument("--spark-rows", type=int, default=200_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--most-kept", type=int, default=10_000_000)
+    parser.add_argument("--selections", type=int, default=100)
     parser.add_argument("--no-peers", action="store_true")
     options = parser.parse_args()
     base = Path(tempfile.mkdtemp(prefix="millpond-bench-"))
@@ -247,6 +288,11 @@ def main() -> None:
             spark = through_spark(base / "some", options.spark_rows)
             duck = through_duckdb(base / "all", options.rows)
             stream = through_flink()
+        shared = through_millpond_selecting(base / "all", options.rows, options.selections)
+        apart = streams = None
+        if not options.no_peers:
+            apart = through_duckdb(base / "all", options.rows, selecting(0)) / options.selections
+            streams = through_flink(options.selections)
     show(
         "Two-stream window join",
         [
@@ -271,6 +317,19 @@ def main() -> None:
                 rate / stream if stream else None,
                 duck,
                 runs[0][2] / (2 * options.rows),
+            ]
+        ],
+    )
+    show(
+        f"Two-stream window join, {options.selections} selections",
+        ["elements", "Millpond, elements/s", "Flink, elements/s", "times", "DuckDB, elements/s"],
+        [
+            [
+                2 * options.rows,
+                shared,
+                streams,
+                shared / streams if streams else None,
+                apart,
             ]
         ],
     )

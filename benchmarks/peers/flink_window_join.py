@@ -1,6 +1,8 @@
 """Elements of two streams through Flink SQL's interval join, results thrown away.
 
-python flink_window_join.py ELEMENTS KEYS SECONDS
+python flink_window_join.py ELEMENTS KEYS SECONDS QUERIES
+
+Several queries are one statement set, each with a selection of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import time
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
 
-def main(elements: int, keys: int, seconds: int) -> None:
+def main(elements: int, keys: int, seconds: int, queries: int) -> None:
     tables = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
     tables.get_config().set("parallelism.default", "2")
     for name in "lr":
@@ -24,14 +26,22 @@ def main(elements: int, keys: int, seconds: int) -> None:
             f" 'fields.id.end' = '{elements - 1}', 'fields.k.min' = '0',"
             f" 'fields.k.max' = '{keys - 1}')"
         )
-    tables.execute_sql("CREATE TABLE found (a BIGINT, b BIGINT) WITH ('connector' = 'blackhole')")
+    together = tables.create_statement_set()
+    for number in range(queries):
+        tables.execute_sql(
+            f"CREATE TABLE found{number} (a BIGINT, b BIGINT) WITH ('connector' = 'blackhole')"
+        )
+        low = number * 997 % (keys - keys // 20)
+        own = f" AND l.k BETWEEN {low} AND {low + keys // 20 - 1}" if queries > 1 else ""
+        together.add_insert_sql(
+            f"INSERT INTO found{number} SELECT l.id, r.id FROM l, r WHERE l.k = r.k"
+            " AND r.ts BETWEEN"
+            f" l.ts - INTERVAL '{seconds}' SECOND(3) AND l.ts + INTERVAL '{seconds}' SECOND(3){own}"
+        )
     begun = time.perf_counter()
-    tables.execute_sql(
-        "INSERT INTO found SELECT l.id, r.id FROM l, r WHERE l.k = r.k AND r.ts BETWEEN"
-        f" l.ts - INTERVAL '{seconds}' SECOND(3) AND l.ts + INTERVAL '{seconds}' SECOND(3)"
-    ).wait()
+    together.execute().wait()
     print(json.dumps({"seconds": time.perf_counter() - begun}))
 
 
 if __name__ == "__main__":
-    main(*(int(a) for a in sys.argv[1:4]))
+    main(*(int(a) for a in sys.argv[1:5]))
