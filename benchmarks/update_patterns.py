@@ -123,7 +123,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--windows", default="2000,20000,200000")
     parser.add_argument("--measured", type=int, default=20_000, help="seconds of traffic measured")
-    parser.add_argument("--step", type=int, default=100, help="seconds of traffic a step")
+    parser.add_argument("--step", type=int, default=1_000, help="seconds of traffic a step")
     options = parser.parse_args()
     windows = [int(w) for w in options.windows.split(",")]
     longest = max(windows) + options.measured + 1_000
