@@ -105,6 +105,10 @@ class RelationDef:
     view: str | None = None
 
 
+#: The options of a query that set none; never changed.
+_NO_OPTIONS: dict[str, Any] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class QueryDef:
     """A standing query as it was registered. `text` is the query's CQL, without CREATE QUERY.
@@ -122,6 +126,10 @@ class QueryDef:
     registered_at: int = 0
     suspended: str | None = None
     changes_after: int = BEGINNING - 1
+
+    def __post_init__(self) -> None:
+        if not self.options:  # most of tens of thousands have none: they share it
+            object.__setattr__(self, "options", _NO_OPTIONS)
 
     @property
     def active(self) -> bool:
@@ -158,3 +166,13 @@ class FunctionDef:
     def signature(self) -> str:
         """How it is called and what it gives, for people."""
         return f"{self.name}({', '.join(self.arguments)}) -> {self.returns}"
+
+
+def folded(name: str) -> str:
+    """A name as names are looked up; the same object where it is so already.
+
+    >>> folded("Late"), folded(name := "late") is name
+    ('late', True)
+    """
+    lower = name.lower()
+    return name if lower == name else lower

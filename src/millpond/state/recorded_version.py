@@ -6,7 +6,14 @@ import json
 from collections import defaultdict
 from types import MappingProxyType
 
-from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import (
+    Definition,
+    FunctionDef,
+    QueryDef,
+    RelationDef,
+    StreamDef,
+    folded,
+)
 from millpond.state.bucket_map import BucketMap
 from millpond.state.database import Database
 from millpond.state.join_state import read_joins
@@ -58,7 +65,7 @@ def read_version(database: Database) -> Version:
             queries=BucketMap[int, QueryDef]().changed(
                 {d.id: d for d in definitions if isinstance(d, QueryDef)}
             ),
-            ids=BucketMap[str, int]().changed({d.name.lower(): d.id for d in definitions}),
+            ids=BucketMap[str, int]().changed({folded(d.name): d.id for d in definitions}),
             states=MappingProxyType(_states(database, segments)),
             segments_by_id=BucketMap[int, SegmentRef]().changed({s.id: s for s in segments}),
             matches_of=BucketMap[int, tuple[MatchRef, ...]]().changed(

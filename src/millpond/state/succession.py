@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef, folded
 from millpond.state.bucket_map import BucketMap
 from millpond.state.join_state import succeed_joins
 from millpond.state.settlement import Settled
@@ -53,8 +53,8 @@ def succeed(version: Version, change: Settled) -> Version:
         relations=relations,
         queries=queries,
         ids=version.ids.changed(
-            {d.name.lower(): d.id for d in change.add},
-            drop=[d.name.lower() for d in change.drop],
+            {folded(d.name): d.id for d in change.add},
+            drop=[folded(d.name) for d in change.drop],
         ),
         states=_states(version, change),
         segments_by_id=version.segments_by_id.changed(
