@@ -502,15 +502,20 @@ class _Run:
 
     def _evaluate_alone(self, slot: int, expression: str, scalar: ScalarEvaluator) -> None:
         rows = self._undecided[slot]
-        (result,) = scalar.evaluate(self._select([expression], rows), [expression])
-        if isinstance(result, duckdb.Error):
-            said = str(result).split("\n\nLINE ")[0].strip()
-            self.matches.failed[slot] = fault_of(result) or said
-            self._undecided[slot] = np.zeros(0, np.uint32)
-        elif rows is None:
-            self._undecided[slot] = np.flatnonzero(truth(result)).astype(np.uint32)
+        table = self._select([expression], rows)
+        (result,) = scalar.evaluate(table, [expression])
+        true: _Rows | duckdb.Error
+        if not isinstance(result, duckdb.Error):
+            true = np.flatnonzero(truth(result))
+        elif fault_of(result) is None:
+            true = scalar.select(table, expression)
         else:
-            self._undecided[slot] = rows[truth(result)]
+            true = result
+        if isinstance(true, duckdb.Error):
+            said = str(true).split("\n\nLINE ")[0].strip()
+            self.matches.failed[slot] = fault_of(true) or said
+            true = np.zeros(0, np.int64)
+        self._undecided[slot] = (true if rows is None else rows[true]).astype(np.uint32)
 
     def _union(self, slots: Sequence[int]) -> _Rows | None:
         """The rows left to any of the slots, ascending; None for all rows."""

@@ -100,6 +100,27 @@ class ScalarEvaluator:
         finally:
             self.connection.unregister("rows_under_test")
 
+    def select(self, table: pa.Table, sql: str) -> npt.NDArray[np.int64] | duckdb.Error:
+        """The rows WHERE would keep, ascending.
+
+        A value is computed of every row and every part; WHERE leaves out the parts that cannot
+        matter, so a predicate that guards a part of itself (`a IS NULL OR 1 / a > 2`) may hold or
+        not where its value fails.
+        """
+        self.knowing([sql])
+        numbered = table.append_column("__row", pa.array(np.arange(table.num_rows)))
+        self.connection.register("rows_under_test", numbered)
+        try:
+            # Computed above the scan, which would compare by rules of its own.
+            kept = self.connection.sql(
+                f"SELECT __row FROM (SELECT __row, ({sql}) AS p FROM rows_under_test) WHERE p"
+            ).to_arrow_table()
+        except duckdb.Error as error:
+            return error
+        finally:
+            self.connection.unregister("rows_under_test")
+        return np.sort(np.asarray(kept["__row"].to_numpy(), np.int64))
+
     def values(self, table: pa.Table, sql: str) -> pa.ChunkedArray:
         """The value of one expression of any type for every row, in row order.
 

@@ -214,3 +214,14 @@ def test_matches_are_what_duckdb_selects(table: pa.Table, predicates: list[str])
         assert slot not in matches.failed, (text, matches.failed)
         assert reader.rows(slot, 0, table.num_rows).tolist() == want, text
         assert reader.count(slot) == len(want)
+
+
+def test_a_predicate_that_guards_a_part_of_itself_is_taken_as_where_takes_it() -> None:
+    text = "b IS NULL OR (b = TRUE AND i8 = 0.00000000000000000001)"
+    values = {"b": [None, False, True], "i8": [-(2**63), -(2**63), 0]}
+    arrow = SCHEMA.to_arrow()
+    table = pa.table({f.name: pa.array(values.get(f.name, [None] * 3), f.type) for f in arrow})
+    factors = factorize(sqlglot.parse_one(text, read="duckdb"), SCHEMA)
+    matches = match(table, StemSnapshot.of([(0, factors)], SCHEMA), EVALUATOR)
+    assert not matches.failed
+    assert matches.reader().rows(0, 0, 3).tolist() == expected(table, text) == [0]
