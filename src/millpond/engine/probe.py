@@ -74,38 +74,18 @@ def expand(
 
 
 @njit(inline="always")
-def _first_key(keys: Any, wanted: Any, low: Any, after: Any) -> Any:
-    """The first place from `low` on with a key ≥ `wanted` (> `wanted` with `after`), galloping."""
-    n = len(keys)
+def _first(values: Any, wanted: Any, low: Any, end: Any, after: Any) -> Any:
+    """The first place in [low, end) with a value ≥ `wanted` (> with `after`), galloping."""
     step = int64(1)
     high = low
-    while high < n and (keys[high] < wanted or (after and keys[high] == wanted)):
-        low = high + 1
-        high += step
-        step += step
-    high = min(high, n)
-    while low < high:
-        middle = (low + high) >> 1
-        if keys[middle] < wanted or (after and keys[middle] == wanted):
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@njit(inline="always")
-def _first_order(order: Any, wanted: Any, low: Any, end: Any, after: Any) -> Any:
-    """As `_first_key`, among the order values of one key."""
-    step = int64(1)
-    high = low
-    while high < end and (order[high] < wanted or (after and order[high] == wanted)):
+    while high < end and (values[high] < wanted or (after and values[high] == wanted)):
         low = high + 1
         high += step
         step += step
     high = min(high, end)
     while low < high:
         middle = (low + high) >> 1
-        if order[middle] < wanted or (after and order[middle] == wanted):
+        if values[middle] < wanted or (after and values[middle] == wanted):
             low = middle + 1
         else:
             high = middle
@@ -124,10 +104,10 @@ def _find(
     for i in range(len(wanted)):
         key = wanted[i]
         if i == 0 or key != wanted[i - 1]:
-            begin = _first_key(keys, key, end, False)
+            begin = _first(keys, key, end, len(keys), False)
             end = begin
             if begin < len(keys) and keys[begin] == key:
-                end = _first_key(keys, key, begin, True)
+                end = _first(keys, key, begin, len(keys), True)
             at = begin
             reached = begin
         if begin == end:
@@ -135,13 +115,13 @@ def _find(
         if len(low):
             if at > begin and order[at - 1] >= low[i]:
                 at = begin
-            at = _first_order(order, low[i], at, end, False)
+            at = _first(order, low[i], at, end, False)
         else:
             at = begin
         if len(high):
             if reached < at or (reached > begin and order[reached - 1] > high[i]):
                 reached = at
-            reached = _first_order(order, high[i], reached, end, True)
+            reached = _first(order, high[i], reached, end, True)
         else:
             reached = end
         if reached > at:

@@ -22,6 +22,7 @@ from numba import types
 
 from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.operators.delta import Bools, Ints
+from millpond.operators.grouping import number_anew
 
 _BOOL = types.Array(types.boolean, 1, "C", readonly=True)
 _I8 = types.Array(types.int8, 1, "C")
@@ -76,7 +77,7 @@ class Layout:
             self._scratch = np.full(2 * most, -1, np.int64)
         n = len(numbers)
         local, groups = np.empty(n, np.int64), np.empty(n, np.int64)
-        count = _local(np.ascontiguousarray(numbers), self._scratch, local, groups)
+        count = number_anew(np.ascontiguousarray(numbers), self._scratch, local, groups)
         order, bounds, cell_at = np.empty(n, np.int64), np.empty(n + 1, np.int64), np.empty_like(at)
         starts = np.zeros(count + 1, np.int64)
         by_time = np.empty(n, np.int64)
@@ -85,24 +86,6 @@ class Layout:
         return Cells(
             order, bounds[: cells + 1], cell_at[:cells], groups[:count], starts, by_time[:cells]
         )
-
-
-@compiled(types.int64(READ_I64, I64, I64, I64))
-def _local(numbers, scratch, local, groups):  # type: ignore[no-untyped-def]
-    """Numbers groups anew, in the order in which they first appear; gives how many there are."""
-    count = 0
-    for i in range(len(numbers)):
-        number = numbers[i]
-        own = scratch[number]
-        if own < 0:
-            own = count
-            scratch[number] = own
-            groups[own] = number
-            count += 1
-        local[i] = own
-    for i in range(count):
-        scratch[groups[i]] = -1
-    return count
 
 
 @compiled(types.int64(READ_I64, READ_I64, types.int64, I64, I64, I64, I64, I64))

@@ -10,8 +10,11 @@ from millpond.operators.delta import Ints
 
 
 @compiled(types.int64(READ_I64, I64, I64, I64))
-def _local(numbers, scratch, local, seen):  # type: ignore[no-untyped-def]
-    """Numbers `numbers` anew by first appearance; gives how many there are."""
+def number_anew(numbers, scratch, local, seen):  # type: ignore[no-untyped-def]
+    """Numbers `numbers` anew by first appearance; gives how many there are.
+
+    `scratch` has a place for every number, −1 before and after.
+    """
     count = 0
     for i in range(len(numbers)):
         number = numbers[i]
@@ -59,7 +62,7 @@ def grouped(numbers: Ints, most: int) -> tuple[Ints, Ints, Ints]:
     numbers = np.ascontiguousarray(numbers)
     local = np.empty(len(numbers), np.int64)
     seen = np.empty(len(numbers), np.int64)
-    count = _local(numbers, np.full(most, -1, np.int64), local, seen)
+    count = number_anew(numbers, np.full(most, -1, np.int64), local, seen)
     starts = np.zeros(count + 1, np.int64)
     order = np.empty(len(numbers), np.int64)
     _lay_out(local, starts, order)

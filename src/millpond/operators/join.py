@@ -27,7 +27,7 @@ from millpond.model.patterns import RULES, Edge
 from millpond.operators.delta import Delta, Ints, positional
 from millpond.operators.keys import Keys
 from millpond.operators.node import Node, Operator, Scalars
-from millpond.operators.side import Side
+from millpond.operators.side import Side, compact_both
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +119,7 @@ class Joining:
                 probing, held = self._left.probe(right, right_numbers)
                 parts.append(self._pairs(right, probing, self._left, held, True, scalars))
             self._right.build(right, right_numbers, len(self._keys))
-        self._compact(upto)
+        compact_both(self._left, self._right, self._keys if self._left_keys else None, upto)
         return Delta.together(parts) if parts else Delta.empty(self._schema)
 
     def _numbered(self, delta: Delta, places: tuple[int, ...]) -> tuple[Delta, Ints]:
@@ -178,22 +178,6 @@ class Joining:
         left, right = (theirs, ours) if held_is_left else (ours, theirs)
         both = [*left, *right]
         return pa.RecordBatch.from_arrays([both[p] for p in wanted], schema=schema)
-
-    def _compact(self, upto: int) -> None:
-        done = False
-        for side in (self._left, self._right):
-            if side.is_worth_compacting(upto):
-                side.compact(upto)
-                done = True
-        if done and self._left_keys:
-            alive = np.zeros(len(self._keys), bool)
-            alive[self._left.numbers()] = True
-            alive[self._right.numbers()] = True
-            living = int(alive.sum())
-            if not living or self._keys.is_worth_compacting(living):
-                moved = self._keys.compact(alive)
-                for side in (self._left, self._right):
-                    side.renumber(moved, living)
 
     def size(self) -> int:
         return len(self._left) + len(self._right)

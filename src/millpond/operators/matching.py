@@ -27,7 +27,7 @@ from millpond.model.patterns import RULES, Edge
 from millpond.operators.delta import Delta, Ints, positional
 from millpond.operators.keys import Keys
 from millpond.operators.node import Node, Operator, Scalars
-from millpond.operators.side import Side
+from millpond.operators.side import Side, compact_both
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,22 +135,6 @@ class _Matching:
         rows = self._left.rows.pick(places)
         return self._given(rows, Delta(rows, at, self._left.until[places], weight))
 
-    def _compact(self, upto: int) -> None:
-        done = False
-        for side in (self._left, self._right):
-            if side.is_worth_compacting(upto):
-                side.compact(upto)
-                done = True
-        if done and self._left_keys:
-            alive = np.zeros(len(self._keys), bool)
-            alive[self._left.numbers()] = True
-            alive[self._right.numbers()] = True
-            living = int(alive.sum())
-            if not living or self._keys.is_worth_compacting(living):
-                moved = self._keys.compact(alive)
-                for side in (self._left, self._right):
-                    side.renumber(moved, living)
-
     def size(self) -> int:
         return len(self._left) + len(self._right)
 
@@ -172,7 +156,7 @@ class MatchingByKey(_Matching):
             weight = -right.weight[probing] * self._left.weight[held]
             parts.append(self._held(held, at, weight))
             self._right.build(right, right_numbers, len(self._keys))
-        self._compact(upto)
+        compact_both(self._left, self._right, self._keys if self._left_keys else None, upto)
         return Delta.together(parts)
 
     def _present(self, left: Delta, numbers: Ints) -> np.ndarray:
@@ -260,7 +244,7 @@ class MatchingByCount(_Matching):
             self._right.build(right, right_numbers, len(self._keys))
         if changes:
             parts.append(self._followed(base, changes))
-        self._compact(upto)
+        compact_both(self._left, self._right, self._keys if self._left_keys else None, upto)
         return Delta.together(parts) if parts else Delta.empty(self._schema)
 
     def _followed(self, base: int, changes: list[tuple[Ints, Ints, Ints]]) -> Delta:

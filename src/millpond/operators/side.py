@@ -162,3 +162,28 @@ class Side:
         self._head = np.full(len(self._head), -1, np.int64)
         self._following = np.full(max(len(self.rows), 64), -1, np.int64)
         _chain(np.ascontiguousarray(self.numbers()), self._head, self._following, 0)
+
+
+def compact_both(left: Side, right: Side, keys: Keys | None, upto: int) -> None:
+    """Compacts the sides where it is worth it, and then the keys neither has any more.
+
+    Args:
+        left, right: The two inputs' rows.
+        keys: What numbers their keys; None where all rows have one.
+        upto: Rows that expired up to this instant go.
+    """
+    done = False
+    for side in (left, right):
+        if side.is_worth_compacting(upto):
+            side.compact(upto)
+            done = True
+    if not done or keys is None:
+        return
+    alive = np.zeros(len(keys), bool)
+    alive[left.numbers()] = True
+    alive[right.numbers()] = True
+    living = int(alive.sum())
+    if not living or keys.is_worth_compacting(living):
+        moved = keys.compact(alive)
+        for side in (left, right):
+            side.renumber(moved, living)

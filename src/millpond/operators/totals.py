@@ -25,6 +25,26 @@ from millpond.synopses.running_totals import walk_counts, walk_integers, walk_wi
 Doubles = npt.NDArray[np.float64]
 
 
+class _RowAGroup(Measuring):
+    """What a measure keeps is a row of numbers for each group.
+
+    Attributes:
+        nothing: The array of no groups.
+    """
+
+    nothing: np.ndarray
+
+    def __init__(self, argument: Argument) -> None:
+        self._argument = argument
+        self._kept = self.nothing
+
+    def renumber(self, moved: Ints, groups: int) -> None:
+        self._kept = moved_rows(self._kept, moved, groups)
+
+    def size(self) -> int:
+        return self._kept.nbytes
+
+
 @dataclass(frozen=True)
 class Counted(Measure):
     """How many take part: a trace int64."""
@@ -35,12 +55,10 @@ class Counted(Measure):
         return Counting(self.argument)
 
 
-class Counting(Measuring):
+class Counting(_RowAGroup):
     """`Counted` at work."""
 
-    def __init__(self, argument: Argument) -> None:
-        self._argument = argument
-        self._kept = np.zeros(0, np.int64)
+    nothing = np.zeros(0, np.int64)
 
     def advance(self, batch: Batch) -> Ints:
         self._kept = grown(self._kept, batch.groups)
@@ -49,12 +67,6 @@ class Counting(Measuring):
         weights = batch.weights(self._argument)
         walk_counts(cells.bounds, cells.starts, cells.groups, weights, self._kept, trace)
         return trace
-
-    def renumber(self, moved: Ints, groups: int) -> None:
-        self._kept = moved_rows(self._kept, moved, groups)
-
-    def size(self) -> int:
-        return self._kept.nbytes
 
 
 @dataclass(frozen=True)
@@ -68,12 +80,10 @@ class WholeSum(Measure):
         return WholeSumming(self.argument) if is_narrow else WideSumming(self.argument)
 
 
-class WholeSumming(Measuring):
+class WholeSumming(_RowAGroup):
     """`WholeSum` of 64-bit numbers at work."""
 
-    def __init__(self, argument: Argument) -> None:
-        self._argument = argument
-        self._kept = np.zeros((0, 2), np.int64)
+    nothing = np.zeros((0, 2), np.int64)
 
     def advance(self, batch: Batch) -> Ints:
         self._kept = grown(self._kept, batch.groups)
@@ -91,19 +101,11 @@ class WholeSumming(Measuring):
         )
         return trace
 
-    def renumber(self, moved: Ints, groups: int) -> None:
-        self._kept = moved_rows(self._kept, moved, groups)
 
-    def size(self) -> int:
-        return self._kept.nbytes
-
-
-class WideSumming(Measuring):
+class WideSumming(_RowAGroup):
     """`WholeSum` of 128-bit numbers at work."""
 
-    def __init__(self, argument: Argument) -> None:
-        self._argument = argument
-        self._kept = np.zeros((0, 3), np.uint64)
+    nothing = np.zeros((0, 3), np.uint64)
 
     def advance(self, batch: Batch) -> Ints:
         self._kept = grown(self._kept, batch.groups)
@@ -127,12 +129,6 @@ class WideSumming(Measuring):
                 hint="Sum doubles, or smaller numbers.",
             )
         return trace
-
-    def renumber(self, moved: Ints, groups: int) -> None:
-        self._kept = moved_rows(self._kept, moved, groups)
-
-    def size(self) -> int:
-        return self._kept.nbytes
 
 
 @dataclass(frozen=True)
