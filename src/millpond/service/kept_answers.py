@@ -29,6 +29,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.model.windows import Rows, Unbounded
 from millpond.planner.bound import BoundQuery
+from millpond.service.background import Background
 from millpond.service.weights import weight_of
 from millpond.state.bucket_map import BucketMap
 from millpond.state.epoch_log import EpochLog
@@ -171,61 +172,24 @@ def is_timeless(bound: BoundQuery) -> bool:
     )
 
 
-class Refresher:
-    """The thread that computes ahead; its methods may be called from any."""
+class Refresher(Background):
+    """The thread that computes ahead."""
 
     def __init__(self, epochs: EpochLog, registrar: Registrar, invoker: Invoker) -> None:
+        super().__init__("refresher")
         self._log = epochs
         self._registrar = registrar
         self._invoker = invoker
         self._queries: BucketMap[int, QueryDef] | None = None
         self._wanted: list[QueryDef] = []
-        self._wake = threading.Event()
-        self._idle = threading.Condition()
-        self._asked = self._done = 0
-        self._stopping = False
-        self._thread: threading.Thread | None = None
         #: Told of a query whose answer could not be computed.
         self.on_failure: Callable[[QueryDef, MillpondError], None] = lambda query, error: None
 
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._loop, name="refresher", daemon=True)
-        self._thread.start()
-
-    def wake(self) -> None:
-        """Something was committed."""
-        with self._idle:
-            self._asked += 1
-        self._wake.set()
-
-    def settle(self, timeout: float | None = None) -> bool:
-        """Wait until what was committed so far has been looked at."""
-        self.wake()
-        with self._idle:
-            asked = self._asked
-            return self._idle.wait_for(lambda: self._done >= asked or self._stopping, timeout)
-
-    def stop(self) -> None:
-        self._stopping = True
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join(timeout=30)
-        with self._idle:
-            self._idle.notify_all()
-
-    def _loop(self) -> None:
-        while not self._stopping:
-            self._wake.wait()
-            self._wake.clear()
-            with self._idle:
-                asked = self._asked
-            for query in self._due():
-                if self._stopping:
-                    return
-                self._refresh(query)
-            with self._idle:
-                self._done = max(self._done, asked)
-                self._idle.notify_all()
+    def work(self) -> None:
+        for query in self._due():
+            if self._stopping:
+                return
+            self._refresh(query)
 
     def _due(self) -> list[QueryDef]:
         """The queries whose answers are kept, the weightiest first."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import threading
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +23,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import END
 from millpond.runtime import tasks
 from millpond.runtime.protocol import Done, Job, Runtime
+from millpond.service.background import Background
 from millpond.service.join_maintenance import JoinMaintenance, JoinSettings
 from millpond.service.registration import Registrar
 from millpond.service.sequencer import match_ref, segment_ref
@@ -45,7 +45,7 @@ _RETRY_SECONDS = 15.0
 _MOST_MATCHES = 16
 
 
-class Maintenance:
+class Maintenance(Background):
     """One thread that wakes when something was committed or registered."""
 
     def __init__(
@@ -59,6 +59,7 @@ class Maintenance:
         parallelism: int = 2,
         settings: JoinSettings | None = None,
     ) -> None:
+        super().__init__("maintenance")
         self._store = store
         self._log = epochs
         self._inbox = inbox
@@ -66,11 +67,6 @@ class Maintenance:
         self._registrar = registrar
         self._runtime = runtime
         self._parallelism = parallelism
-        self._wake = threading.Event()
-        self._idle = threading.Condition()
-        self._asked = 0
-        self._done = 0
-        self._stopping = False
         self._failed = False
         self._needs = WindowNeeds(registrar)
         self._weights = StreamWeights()
@@ -90,17 +86,6 @@ class Maintenance:
         self.on_collect: Callable[[list[str]], None] = lambda paths: None
         #: Told of files found corrupt or missing.
         self.on_damage: Callable[[MillpondError], None] = lambda error: None
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._loop, name="maintenance", daemon=True)
-        self._thread.start()
-
-    def wake(self) -> None:
-        """Something changed; look again soon."""
-        with self._idle:
-            self._asked += 1
-        self._wake.set()
 
     def torn(self, matches: MatchRef) -> None:
         """Stored matches are of no use: make them again. Until then answers do without them."""
@@ -108,39 +93,17 @@ class Maintenance:
             self._torn.add(matches)
         self.wake()
 
-    def settle(self, timeout: float | None = None) -> bool:
-        """Wait until there is nothing left to do for what was asked so far."""
-        self.wake()
-        with self._idle:
-            asked = self._asked
-            return self._idle.wait_for(lambda: self._done >= asked or self._stopping, timeout)
+    def patience(self) -> float | None:
+        # What failed is tried again after a while even if nothing else happens.
+        return _RETRY_SECONDS if self._failed else None
 
-    def stop(self) -> None:
-        self._stopping = True
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join(timeout=30)
-        with self._idle:
-            self._idle.notify_all()
-
-    def _loop(self) -> None:
-        while not self._stopping:
-            # What failed is tried again after a while even if nothing else happens.
-            self._wake.wait(_RETRY_SECONDS if self._failed else None)
-            self._wake.clear()
-            with self._idle:
-                asked = self._asked
-            if self._stopping:
-                return
-            try:
-                self._failed = False
-                while not self._stopping and self.step():
-                    pass
-            except Exception as error:
-                self._note(error)
-            with self._idle:
-                self._done = max(self._done, asked)
-                self._idle.notify_all()
+    def work(self) -> None:
+        try:
+            self._failed = False
+            while not self._stopping and self.step():
+                pass
+        except Exception as error:
+            self._note(error)
 
     def step(self) -> bool:
         """Do one round; False when there was nothing to do."""

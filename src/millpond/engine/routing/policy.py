@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -49,7 +50,7 @@ class Account:
         )
 
 
-class Policy:
+class Policy(ABC):
     """Chooses among the modules that are ready. Not for use by two threads at once."""
 
     name = ""
@@ -57,6 +58,7 @@ class Policy:
     def __init__(self, seed: int = 0) -> None:
         self.random = random.Random(seed)
 
+    @abstractmethod
     def choose(self, ready: Sequence[str], accounts: Mapping[str, Account]) -> str:
         """The module to visit next.
 
@@ -64,7 +66,6 @@ class Policy:
             ready: The names of the modules that are, in the order they were set up; never empty.
             accounts: What is known of them; one nobody visited may be missing.
         """
-        raise NotImplementedError
 
     def order(self, modules: Sequence[str], accounts: Mapping[str, Account]) -> tuple[str, ...]:
         """All of the modules, in the order this policy would visit them."""

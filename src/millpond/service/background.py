@@ -1,0 +1,65 @@
+"""Work done behind everybody's back: a thread that is woken, works, and can be waited for."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+
+
+class Background(ABC):
+    """One thread's work; its methods may be called from any."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._wake = threading.Event()
+        #: Notified when what was asked for has been done.
+        self._idle = threading.Condition()
+        self._asked = self._done = 0
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._loop, name=self._name, daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Something changed; look again soon."""
+        with self._idle:
+            self._asked += 1
+        self._wake.set()
+
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait until there is nothing left to do for what was asked so far."""
+        self.wake()
+        with self._idle:
+            asked = self._asked
+            return self._idle.wait_for(lambda: self._done >= asked or self._stopping, timeout)
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout=30)
+        with self._idle:
+            self._idle.notify_all()
+
+    def patience(self) -> float | None:
+        """Seconds after which it looks again even if nobody wakes it; None: never."""
+        return None
+
+    @abstractmethod
+    def work(self) -> None:
+        """Do everything there is to do, or as much until it is stopping."""
+
+    def _loop(self) -> None:
+        while not self._stopping:
+            self._wake.wait(self.patience())
+            self._wake.clear()
+            with self._idle:
+                asked = self._asked
+            if self._stopping:
+                return
+            self.work()
+            with self._idle:
+                self._done = max(self._done, asked)
+                self._idle.notify_all()
