@@ -18,6 +18,7 @@ whose authors say that they are cheaper.
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -92,6 +93,28 @@ class Factors:
     def is_everything(self) -> bool:
         """Whether every row matches."""
         return not (self.sets or self.clauses or self.others or self.never)
+
+    def packed(self) -> bytes:
+        """As the catalog keeps it, for each of tens of thousands of predicates: bare tuples.
+
+        They are a third of what pickling the objects would take, and a fifth of the objects.
+        """
+        bare = (_bare(self.sets), tuple([_bare(c) for c in self.clauses]), self.others, self.never)
+        return pickle.dumps(bare, protocol=5)
+
+    @staticmethod
+    def unpack(packed: bytes) -> Factors:
+        """The inverse of `packed`; the catalog is trusted like the code."""
+        sets, clauses, others, never = pickle.loads(packed)
+        return Factors(_whole(sets), tuple([_whole(c) for c in clauses]), others, never)
+
+
+def _bare(clause: Clause) -> tuple[tuple[Any, ...], ...]:
+    return tuple([(a, v.cuts, v.below, v.nulls) for a, v in clause])
+
+
+def _whole(bare: tuple[tuple[Any, ...], ...]) -> Clause:
+    return tuple([(a, ValueSet(*values)) for a, *values in bare])
 
 
 NEVER = Factors(never=True)

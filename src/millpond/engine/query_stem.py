@@ -16,7 +16,7 @@ import os
 import pickle
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,8 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millpond.engine.factors import Factors
-from millpond.engine.grouped_filter import BLOCK, MOST_REGIONS, Block, Served, build_block
-from millpond.engine.value_sets import ValueSet
+from millpond.engine.grouped_filter import BLOCK, MOST_REGIONS, Block, build_block
 from millpond.model.schema import Schema
 
 #: A block with fewer queries than this share of its room is merged with others.
@@ -131,45 +130,70 @@ class _MappedBlocks:
 _mapped = _MappedBlocks(4096)
 
 
+def _free_slots() -> npt.NDArray[np.int64]:
+    return np.full(BLOCK, -1, np.int64)
+
+
 @dataclass(slots=True, eq=False)
 class _Draft:
     """The mutable side of a block: who is in it, and the block as last built."""
 
-    members: dict[int, int] = field(default_factory=dict)  # position -> slot
-    free: list[int] = field(default_factory=list)
+    slots: npt.NDArray[np.int64] = field(default_factory=_free_slots)  # by position, -1 if free
+    packed: list[bytes] = field(default_factory=lambda: [b""] * BLOCK)  # factors, by position
+    size: int = 0
     cuts: dict[str, int] = field(default_factory=dict)  # attribute -> cuts, at most
     built: Block | None = None
 
-    def take(self, slot: int) -> int:
-        position = self.free.pop() if self.free else len(self.members)
-        self.members[position] = slot
+    def take(self, slot: int, packed: bytes) -> int:
+        """Gives the slot the first free position."""
+        position = int(self.slots.argmin())
+        self.slots[position] = slot
+        self.packed[position] = packed
+        self.size += 1
         self.built = None
         return position
+
+    def leave(self, position: int) -> bytes:
+        """Frees the position; returns the packed factors that were there."""
+        packed = self.packed[position]
+        self.slots[position] = -1
+        self.packed[position] = b""
+        self.size -= 1
+        self.built = None
+        return packed
+
+    def members(self) -> Iterator[tuple[int, int, bytes]]:
+        """(position, slot, packed factors) of each, by position."""
+        for position in np.flatnonzero(self.slots >= 0).tolist():
+            yield position, int(self.slots[position]), self.packed[position]
 
     @property
     def is_thin(self) -> bool:
         """Whether it is mostly empty, of queries and of cuts."""
-        return len(self.members) * _SPARSE < BLOCK and all(
+        return self.size * _SPARSE < BLOCK and all(
             n * _SPARSE < MOST_REGIONS for n in self.cuts.values()
         )
 
     def has_room(self, cuts: Mapping[str, int]) -> bool:
-        return len(self.members) < BLOCK and all(
+        return self.size < BLOCK and all(
             self.cuts.get(a, 0) + n <= MOST_REGIONS for a, n in cuts.items()
         )
 
 
 class QuerySteM:
-    """The standing queries of a stream, on the driver. Not for use by two threads at once."""
+    """The standing queries of a stream, on the driver. Not for use by two threads at once.
+
+    Of a query it holds its packed factors, which it shares with whoever gave them (the catalog),
+    and a number for its place: tables are in files, and blocks are rebuilt from the factors.
+    """
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.upto = 0
-        self._drafts: list[_Draft] = []
-        self._roomy: list[_Draft] = []
-        self._place: dict[int, tuple[_Draft, int]] = {}
-        # What a block is rebuilt from: pickled, a fifth of the size of the objects.
-        self._served: dict[int, bytes] = {}
+        self._drafts: dict[int, _Draft] = {}  # by number, ascending
+        self._next_draft = 0
+        self._roomy: list[int] = []
+        self._place: dict[int, int] = {}  # slot -> number of its draft * BLOCK + position
         self._others: dict[int, tuple[str, ...]] = {}
         self._loose: dict[int, None] = {}
         self._never: dict[int, None] = {}
@@ -183,8 +207,13 @@ class QuerySteM:
 
     def add(self, slot: int, factors: Factors) -> None:
         """Adds a query under a slot that is not taken."""
+        self.add_packed(slot, factors.packed())
+
+    def add_packed(self, slot: int, packed: bytes) -> None:
+        """Adds a query by its packed factors, which are kept and not copied."""
         if slot in self:
             raise ValueError(f"slot {slot} is taken")
+        factors = Factors.unpack(packed)
         self._snapshot = None
         self.upto = max(self.upto, slot + 1)
         if factors.never:
@@ -195,19 +224,20 @@ class QuerySteM:
         if not factors.sets and not factors.clauses:
             self._loose[slot] = None
             return
-        self._served[slot] = _pack(factors.sets, factors.clauses)
-        self._settle(slot, _cut_counts(factors.sets, factors.clauses))
+        self._settle(slot, packed, _cut_counts(factors))
 
-    def _settle(self, slot: int, cuts: Mapping[str, int]) -> None:
+    def _settle(self, slot: int, packed: bytes, cuts: Mapping[str, int]) -> None:
         """Gives the slot a place in a block with room."""
-        while self._roomy and len(self._roomy[-1].members) >= BLOCK:
+        while self._roomy and self._drafts[self._roomy[-1]].size >= BLOCK:
             self._roomy.pop()
-        draft = next((d for d in reversed(self._roomy) if d.has_room(cuts)), None)
-        if draft is None:
-            draft = _Draft()
-            self._drafts.append(draft)
-            self._roomy.append(draft)
-        self._place[slot] = draft, draft.take(slot)
+        number = next((n for n in reversed(self._roomy) if self._drafts[n].has_room(cuts)), None)
+        if number is None:
+            number = self._next_draft
+            self._next_draft += 1
+            self._drafts[number] = _Draft()
+            self._roomy.append(number)
+        draft = self._drafts[number]
+        self._place[slot] = number * BLOCK + draft.take(slot, packed)
         for attribute, count in cuts.items():
             draft.cuts[attribute] = draft.cuts.get(attribute, 0) + count
 
@@ -222,14 +252,13 @@ class QuerySteM:
         self._snapshot = None
         self._others.pop(slot, None)
         if slot in self._place:
-            draft, position = self._place.pop(slot)
-            for attribute, count in _cut_counts(*_unpack(self._served.pop(slot))).items():
+            number, position = divmod(self._place.pop(slot), BLOCK)
+            draft = self._drafts[number]
+            if draft.size == BLOCK and number not in self._roomy:
+                self._roomy.append(number)
+            gone = Factors.unpack(draft.leave(position))
+            for attribute, count in _cut_counts(gone).items():
                 draft.cuts[attribute] -= count
-            if len(draft.members) == BLOCK and draft not in self._roomy:
-                self._roomy.append(draft)
-            del draft.members[position]
-            draft.free.append(position)
-            draft.built = None
         else:
             self._loose.pop(slot, None)
             self._never.pop(slot, None)
@@ -238,17 +267,18 @@ class QuerySteM:
         """The queries as they are now. Only blocks that changed are built."""
         if self._snapshot is None:
             self._compact()
-            for draft in self._drafts:
+            for draft in self._drafts.values():
                 if draft.built is None:
                     draft.built = build_block(
                         [
-                            (position, slot, _unpack(self._served[slot]))
-                            for position, slot in sorted(draft.members.items())
+                            (position, slot, (factors.sets, factors.clauses))
+                            for position, slot, packed in draft.members()
+                            for factors in (Factors.unpack(packed),)
                         ]
                     )
             self._snapshot = StemSnapshot(
                 self.schema,
-                tuple(draft.built for draft in self._drafts if draft.built is not None),
+                tuple(draft.built for draft in self._drafts.values() if draft.built is not None),
                 dict(self._others),
                 tuple(self._loose),
                 tuple(self._never),
@@ -258,22 +288,22 @@ class QuerySteM:
 
     def _compact(self) -> None:
         """Dissolves blocks that are mostly empty into others, if that saves a block."""
-        thin = [d for d in self._drafts if d.is_thin]
-        if len(thin) < 2 and not any(not d.members for d in thin):
+        thin = {number: draft for number, draft in self._drafts.items() if draft.is_thin}
+        if len(thin) < 2 and all(draft.size for draft in thin.values()):
             return
-        gone = {id(d) for d in thin}
-        self._drafts = [d for d in self._drafts if id(d) not in gone]
-        self._roomy = [d for d in self._roomy if id(d) not in gone]
-        for draft in thin:
-            for _, slot in sorted(draft.members.items()):
-                self._settle(slot, _cut_counts(*_unpack(self._served[slot])))
+        for number in thin:
+            del self._drafts[number]
+        self._roomy = [number for number in self._roomy if number not in thin]
+        for draft in thin.values():
+            for _, slot, packed in draft.members():
+                self._settle(slot, packed, _cut_counts(Factors.unpack(packed)))
 
     def release(self, directory: Path) -> None:
         """Replaces blocks by mappings of the files a snapshot was saved to in `directory`.
 
         The driver then holds only what blocks are rebuilt from, not their tables.
         """
-        for draft in self._drafts:
+        for draft in self._drafts.values():
             if (
                 draft.built is not None
                 and (path := directory / f"{draft.built.digest}.block").exists()
@@ -282,36 +312,23 @@ class QuerySteM:
         self._snapshot = None
 
     def memory(self) -> int:
-        """Bytes held, tables included unless they were released to files; an estimate."""
-        tables = sum(draft.built.nbytes for draft in self._drafts if draft.built is not None)
-        served = sum(len(pickled) + 33 for pickled in self._served.values())
+        """Bytes held, tables included unless they were released to files; an estimate.
+
+        Packed factors are the catalog's, and not counted.
+        """
+        drafts = self._drafts.values()
+        tables = sum(draft.built.nbytes for draft in drafts if draft.built is not None)
+        places = sum(2 * draft.slots.nbytes for draft in drafts)  # and as many references
         texts = sum(len(text) + 49 for others in self._others.values() for text in others)
         # A slot costs about 100 bytes in each of the dictionaries that know it.
-        places = 100 * (2 * len(self._place) + len(self._served) + len(self._others))
-        return tables + served + texts + places + 100 * (len(self._loose) + len(self._never))
+        known = len(self._place) + len(self._others) + len(self._loose) + len(self._never)
+        return tables + places + texts + 100 * known
 
 
-def _cut_counts(*parts: Iterable) -> dict[str, int]:
+def _cut_counts(factors: Factors) -> dict[str, int]:
     """Cuts on each attribute of value sets and clauses."""
-    sets, clauses = parts
     counts: dict[str, int] = {}
-    for clause in (sets, *clauses):
+    for clause in (factors.sets, *factors.clauses):
         for attribute, values in clause:
             counts[attribute] = counts.get(attribute, 0) + len(values.cuts)
     return counts
-
-
-def _pack(sets: tuple, clauses: tuple) -> bytes:
-    plain = [
-        [(attribute, v.cuts, v.below, v.nulls) for attribute, v in clause]
-        for clause in (sets, *clauses)
-    ]
-    return pickle.dumps(plain, protocol=5)
-
-
-def _unpack(pickled: bytes) -> Served:
-    sets, *clauses = (
-        tuple((attribute, ValueSet(cuts, below, nulls)) for attribute, cuts, below, nulls in clause)
-        for clause in pickle.loads(pickled)
-    )
-    return sets, tuple(clauses)

@@ -29,7 +29,7 @@ from millpond.runtime.join_tasks import pack_plan
 from millpond.service.invocation import Prepared, default_seed, leaf_factors, stream_of
 from millpond.service.joined import join_of, use_of
 from millpond.service.options import check_options
-from millpond.service.stems import QueryStems, pack_factors, slot_key, unpack_factors
+from millpond.service.stems import QueryStems, slot_key
 from millpond.state.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.join_state import JoinChange, JoinCore, JoinUse
@@ -142,7 +142,7 @@ class Registrar:
             )
         taken.add(name.lower())
         definition = QueryDef(
-            id, name, request.text, options, 0, batch.now, changes_after=final(bound)
+            id, name, request.text, options, 0, batch.now, changes_after=batch.instant(final(bound))
         )
         batch.definitions.append(definition)
         batch.prepared[id] = self._place(version, batch, definition, bound)
@@ -306,7 +306,7 @@ class Registrar:
             for leaf, slot in zip(bound.streams, slots, strict=True):
                 stream = stream_of(version, leaf)
                 ref = version.slot(stream.id, slot) if slot is not None else None
-                factors.append(unpack_factors(ref.factors) if ref else leaf_factors(leaf, stream))
+                factors.append(Factors.unpack(ref.factors) if ref else leaf_factors(leaf, stream))
             join = join_of(bound, [stream_of(version, leaf) for leaf in bound.streams])
             found = _prepared(definition, bound, factors, slots, join)
             self._keep_prepared(definition.id, found)
@@ -435,8 +435,9 @@ class _Batch:
         self.slots: list[SlotRef] = []
         self.leaves: list[LeafRef] = []
         self.prepared: dict[int, Prepared] = {}
-        self._fresh: dict[tuple[int, str], int] = {}
+        self._fresh: dict[tuple[int, bytes], int] = {}
         self._next: dict[int, int] = {}
+        self._instants: dict[int, int] = {}
         self.cores: list[JoinCore] = []
         self.uses: list[JoinUse] = []
         self._core_of: dict[str, int] = {}
@@ -464,6 +465,10 @@ class _Batch:
             self.cores.append(JoinCore(0, plan.key, pack_plan(plan), ids))
             self._core_of[plan.key] = core_id
 
+    def instant(self, at: int) -> int:
+        """The instant, as one object for all queries that share it: they are kept."""
+        return self._instants.setdefault(at, at)
+
     def slot(self, version: Version, stream_id: int, factors: Factors) -> int:
         """The slot of these factors: an equal predicate's, or a new one."""
         key = slot_key(factors)
@@ -475,7 +480,7 @@ class _Batch:
             fresh = self._next.get(stream_id, version.next_slot(stream_id))
             self._next[stream_id] = fresh + 1
             self._fresh[stream_id, key] = fresh
-            self.slots.append(SlotRef(stream_id, fresh, key, pack_factors(factors)))
+            self.slots.append(SlotRef(stream_id, fresh, key, factors.packed()))
         return fresh
 
 

@@ -8,27 +8,28 @@ which workers get snapshot files.
 from __future__ import annotations
 
 import hashlib
-import pickle
 import shutil
 import threading
 import uuid
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import numpy as np
 
 from millpond.engine.eddy import Ledger
 from millpond.engine.factors import Factors
 from millpond.engine.matches import OTHERS
 from millpond.engine.query_stem import QuerySteM, StemSnapshot
 from millpond.engine.routing import Account
-from millpond.engine.value_sets import Cut, ValueSet
 from millpond.runtime.tasks import Built
 from millpond.state.store import new_path
 from millpond.state.version import SlotRef, Version
 
 #: Snapshots whose files stay: a batch may still run with one.
 _SNAPSHOTS_KEPT = 16
+_NONE = np.zeros(0, np.int64)
 
 
 class _Stem:
@@ -36,7 +37,7 @@ class _Stem:
 
     def __init__(self, stem: QuerySteM) -> None:
         self.stem = stem
-        self.live: set[int] = set()
+        self.live = _NONE  # slots, ascending
         self.seen: tuple[SlotRef, ...] = ()
         self.upto = 0
         self.file: Path | None = None
@@ -53,7 +54,7 @@ class QueryStems:
         #: The routing policy of the tasks' eddies.
         self.routing = "ticket"
         self._stems: dict[int, _Stem] = {}
-        self._users: Counter[tuple[int, int]] = Counter()
+        self._users: defaultdict[int, Counter[int]] = defaultdict(Counter)  # by stream, slot
         self._kept: Counter[Path] = Counter()
         self._lock = threading.RLock()
 
@@ -64,29 +65,32 @@ class QueryStems:
         for query_id in version.queries:
             for leaf in version.leaves(query_id):
                 if leaf.slot is not None:
-                    self._users[leaf.stream_id, leaf.slot] += 1
+                    self._users[leaf.stream_id][leaf.slot] += 1
 
     def use(self, slots: Iterable[tuple[int, int]]) -> None:
         """Standing queries with these (stream, slot) leaves were registered."""
         with self._lock:
-            self._users.update(slots)
+            for stream_id, slot in slots:
+                self._users[stream_id][slot] += 1
 
     def unused_without(self, slots: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Which of these nobody uses any more once each loses one user."""
         leaving = Counter(slots)
         with self._lock:
-            return [s for s, count in leaving.items() if self._users[s] <= count]
+            return [s for s, count in leaving.items() if self.users(*s) <= count]
 
     def disuse(self, slots: Iterable[tuple[int, int]]) -> None:
         """The queries with these leaves were dropped or deactivated."""
         with self._lock:
-            self._users.subtract(slots)
-            for slot in [s for s, count in self._users.items() if count <= 0]:
-                del self._users[slot]
+            for stream_id, slot in slots:
+                users = self._users[stream_id]
+                users[slot] -= 1
+                if users[slot] <= 0:
+                    del users[slot]
 
     def users(self, stream_id: int, slot: int) -> int:
         """How many leaves share a slot."""
-        return self._users[stream_id, slot]
+        return self._users[stream_id][slot]
 
     def snapshot(self, version: Version, stream_id: int) -> tuple[str | None, int, int]:
         """The newest snapshot as of `version`: (file, upto, number of slots).
@@ -103,28 +107,26 @@ class QueryStems:
             if self._synchronise(held, slots) or held.upto != upto:
                 held.upto = upto
                 self._write(held)
-            return (str(held.file) if held.live else None), upto, len(held.live)
+            return (str(held.file) if len(held.live) else None), upto, len(held.live)
 
     @staticmethod
     def _synchronise(held: _Stem, slots: tuple[SlotRef, ...]) -> bool:
         if slots is held.seen:
             return False
         held.seen = slots
-        now = {s.slot for s in slots}
-        if now == held.live:
-            return False
-        for slot in held.live - now:
+        numbers = np.fromiter((s.slot for s in slots), np.int64, len(slots))
+        gone, fresh = np.setdiff1d(held.live, numbers), ~np.isin(numbers, held.live)
+        for slot in gone.tolist():
             held.stem.remove(slot)
-        for ref in slots:
-            if ref.slot not in held.live:
-                held.stem.add(ref.slot, unpack_factors(ref.factors))
-        held.live = now
-        return True
+        for index in np.flatnonzero(fresh).tolist():
+            held.stem.add_packed(slots[index].slot, slots[index].factors)
+        held.live = np.sort(numbers)
+        return bool(len(gone) or fresh.any())
 
     def _write(self, held: _Stem) -> None:
         """Write the snapshot; files of the last few stay for batches that still run."""
         held.file = None
-        if held.live:
+        if len(held.live):
             held.file = new_path(self._store, "stems")
             held.files.append(held.stem.snapshot().save(held.file))
             held.stem.release(self._store / "stems")
@@ -160,7 +162,7 @@ class QueryStems:
         if not slots:
             return None, upto, []
         schema = version.streams[stream_id].schema
-        part = StemSnapshot.of([(s.slot, unpack_factors(s.factors)) for s in slots], schema)
+        part = StemSnapshot.of([(s.slot, Factors.unpack(s.factors)) for s in slots], schema)
         # A folder of its own: blocks are shared by name, and these go when the backfill is done.
         folder = self._store / "stems" / uuid.uuid4().hex
         folder.mkdir()
@@ -222,35 +224,6 @@ class QueryStems:
             return held.ledger if held else None
 
 
-def slot_key(factors: Factors) -> str:
+def slot_key(factors: Factors) -> bytes:
     """A predicate's key in the catalog: equal for predicates equal up to order."""
-    return hashlib.blake2b(repr(factors.key).encode(), digest_size=16).hexdigest()
-
-
-def pack_factors(factors: Factors) -> bytes:
-    """Factors as the catalog keeps them, for each of tens of thousands of predicates: bare tuples.
-
-    They are a third of what pickling the objects would take.
-    """
-    bare = (
-        tuple([(a, *_bare(v)) for a, v in factors.sets]),
-        tuple([tuple([(a, *_bare(v)) for a, v in clause]) for clause in factors.clauses]),
-        factors.others,
-        factors.never,
-    )
-    return pickle.dumps(bare, protocol=5)
-
-
-def unpack_factors(data: bytes) -> Factors:
-    """The inverse of `pack_factors`; the catalog is trusted like the code."""
-    sets, clauses, others, never = pickle.loads(data)
-    return Factors(
-        tuple([(a, ValueSet(*values)) for a, *values in sets]),
-        tuple([tuple([(a, ValueSet(*values)) for a, *values in clause]) for clause in clauses]),
-        others,
-        never,
-    )
-
-
-def _bare(values: ValueSet) -> tuple[tuple[Cut, ...], bool, bool]:
-    return values.cuts, values.below, values.nulls
+    return hashlib.blake2b(repr(factors.key).encode(), digest_size=16).digest()

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-K = TypeVar("K", int, str)
+K = TypeVar("K", int, str, bytes)
 V = TypeVar("V")
 
 _BUCKETS = 256
 
 
 class BucketMap(Mapping[K, V], Generic[K, V]):
-    """A persistent mapping of int or str keys; iterates in ascending order of its keys.
+    """A persistent mapping of int, str or bytes keys; iterates in ascending order of its keys.
 
     >>> one = BucketMap[int, str]().changed({3: "c", 1: "a"})
     >>> two = one.changed({2: "b"}, drop=[3])

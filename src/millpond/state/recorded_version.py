@@ -108,7 +108,7 @@ def _states(database: Database, segments: list[SegmentRef]) -> dict[int, StreamS
             rejects=tuple(rejects.get(id, ())),
             clock=clocks.get(id, StreamClock()),
             slots=BucketMap[int, SlotRef]().changed(slots.get(id, {})),
-            slot_keys=BucketMap[str, int]().changed(
+            slot_keys=BucketMap[bytes, int]().changed(
                 {slot.key: number for number, slot in slots.get(id, {}).items()}
             ),
             next_slot=floors.get(id, 0),

@@ -49,7 +49,7 @@ CREATE TABLE matches (
   path TEXT NOT NULL, checksum TEXT NOT NULL, bytes INTEGER NOT NULL
 );
 CREATE TABLE slot (
-  stream_id INTEGER NOT NULL, slot INTEGER NOT NULL, key TEXT NOT NULL, factors BLOB NOT NULL,
+  stream_id INTEGER NOT NULL, slot INTEGER NOT NULL, key BLOB NOT NULL, factors BLOB NOT NULL,
   PRIMARY KEY (stream_id, slot)
 ) WITHOUT ROWID;
 CREATE TABLE slot_floor (         -- where a stream's unused slot numbers begin

@@ -130,7 +130,7 @@ class SlotRef:
 
     stream_id: int
     slot: int
-    key: str
+    key: bytes
     factors: bytes
 
 
@@ -153,7 +153,7 @@ class StreamState:
     rejects: tuple[SegmentRef, ...] = ()
     clock: StreamClock = StreamClock()
     slots: BucketMap[int, SlotRef] = field(default_factory=BucketMap)
-    slot_keys: BucketMap[str, int] = field(default_factory=BucketMap)
+    slot_keys: BucketMap[bytes, int] = field(default_factory=BucketMap)
     next_slot: int = 0
 
 
@@ -250,7 +250,7 @@ class Version:
         found: SlotRef | None = self.states.get(stream_id, _NOTHING).slots.get(slot)
         return found
 
-    def slot_of_key(self, stream_id: int, key: str) -> SlotRef | None:
+    def slot_of_key(self, stream_id: int, key: bytes) -> SlotRef | None:
         """The live slot of an equal predicate, which a new query can share."""
         state = self.states.get(stream_id, _NOTHING)
         number = state.slot_keys.get(key)

@@ -49,7 +49,7 @@ def live(directory: Path) -> None:
         EpochChange(
             kind="register",
             add=[QueryDef(query, "late", "SELECT * FROM flights")],
-            add_slots=[SlotRef(stream, 0, "k", b"f")],
+            add_slots=[SlotRef(stream, 0, b"k", b"f")],
             add_leaves=[LeafRef(query, 0, stream, "data", 0)],
         )
     )

@@ -206,7 +206,7 @@ def test_dropping_a_stream_takes_everything_of_it(log, stream, a, tmp_path):
             segments=[a.segment(stream, "segments/a"), a.segment(stream, "r", kind="rejects")],
             matches=[match(-1, 0, 1)],
             clocks={stream: StreamClock(high=1)},
-            add_slots=[SlotRef(stream, 0, "k", b"f")],
+            add_slots=[SlotRef(stream, 0, b"k", b"f")],
         )
     )
     log.commit(EpochChange(kind="drop", drop=[stream]))
@@ -219,13 +219,13 @@ def test_dropping_a_stream_takes_everything_of_it(log, stream, a, tmp_path):
 
 
 def test_a_slot_number_is_never_used_again(log, stream, tmp_path):
-    slots = [SlotRef(stream, n, f"k{n}", b"f") for n in range(3)]
+    slots = [SlotRef(stream, n, f"k{n}".encode(), b"f") for n in range(3)]
     log.commit(EpochChange(kind="register", add_slots=slots))
-    assert log.version.slot_of_key(stream, "k1") == slots[1]
+    assert log.version.slot_of_key(stream, b"k1") == slots[1]
     log.commit(EpochChange(kind="drop", drop_slots=[(stream, 2), (stream, 7)]))
     assert log.version.slots(stream) == tuple(slots[:2])
     assert log.version.slot(stream, 2) is None
-    assert log.version.slot_of_key(stream, "k2") is None
+    assert log.version.slot_of_key(stream, b"k2") is None
     with pytest.raises(StaleChange):
         log.commit(EpochChange(kind="register", add_slots=[slots[2]]))
     log.close()
