@@ -43,24 +43,13 @@ class Attach(Node):
     optional: bool = False
     text: str = ""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", (self.input, self.relation))
+    name = "join with a non-retroactive relation"
+    state = "the relation's rows"
+    remembers = False
 
     @property
     def schema(self) -> pa.Schema:
         return positional([*self.input.schema.types, *self.relation.schema.types])
-
-    @property
-    def name(self) -> str:
-        return "join with a non-retroactive relation"
-
-    @property
-    def detail(self) -> str:
-        return self.text
-
-    @property
-    def state(self) -> str:
-        return "the relation's rows"
 
     @property
     def edge(self) -> Edge:
@@ -73,10 +62,6 @@ class Attach(Node):
     @property
     def announces(self) -> bool:
         return self.input.announces
-
-    @property
-    def remembers(self) -> bool:
-        return False
 
     @property
     def identity(self) -> tuple[Any, ...]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +25,7 @@ from millpond.model.time import BEGINNING
 from millpond.operators.delta import Delta, Ints
 from millpond.operators.grouping import grouped
 from millpond.operators.keys import Keys
-from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.node import Operator, Scalars, Unary
 from millpond.operators.row_store import RowStore, doubled
 
 #: Before every instant: the expiration of a row that was never given.
@@ -34,38 +33,23 @@ _NEVER = BEGINNING - 2
 
 
 @dataclass(frozen=True, eq=False)
-class DeltaStar(Node):
+class DeltaStar(Unary):
     """The distinct rows of an input on which nothing is announced by negative tuples."""
 
-    input: Node
+    name = "distinct"
+    state = "its output and who takes over, by row"
+    identity = ()
 
     def __post_init__(self) -> None:
         assert not self.input.announces
-        object.__setattr__(self, "inputs", (self.input,))
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.input.schema
-
-    @property
-    def name(self) -> str:
-        return "distinct"
 
     @property
     def detail(self) -> str:
         return "δ*"
 
     @property
-    def state(self) -> str:
-        return "its output and who takes over, by row"
-
-    @property
     def edge(self) -> Edge:
         return RULES["distinct"]([self.input.edge])
-
-    @property
-    def identity(self) -> tuple[Any, ...]:
-        return ()
 
     def operator(self) -> Operator:
         return Longest(self.schema)

@@ -10,56 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import pyarrow as pa
-
-from millpond.model.patterns import Edge, Pattern
+from millpond.model.patterns import Pattern
 from millpond.model.time import END
 from millpond.operators.delta import Delta
 from millpond.operators.expiry import PARTITIONS, Expiring, expiring
-from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.node import Operator, Scalars, Unary
 
 
 @dataclass(frozen=True, eq=False)
-class Expire(Node):
+class Expire(Unary):
     """Negative tuples for its input's expirations."""
 
-    input: Node
     partitions: int = PARTITIONS
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", (self.input,))
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.input.schema
-
-    @property
-    def name(self) -> str:
-        return "expire"
+    name = "expire"
+    carries_expirations = False
+    announces = True
+    identity = ()
 
     @property
     def state(self) -> str:
         if self.input.pattern <= Pattern.WEAKEST:
             return "queue"
         return f"{self.partitions} partitions by expiration"
-
-    @property
-    def edge(self) -> Edge:
-        return self.input.edge
-
-    @property
-    def carries_expirations(self) -> bool:
-        return False
-
-    @property
-    def announces(self) -> bool:
-        return True
-
-    @property
-    def identity(self) -> tuple[Any, ...]:
-        return ()
 
     def operator(self) -> Operator:
         return Expiry(expiring(self.input.pattern, self.partitions))

@@ -32,7 +32,7 @@ from millpond.operators.cells import Layout, emit
 from millpond.operators.delta import Delta, Ints, positional
 from millpond.operators.keys import Keys
 from millpond.operators.measures import Argument, Batch, Measures, grown
-from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.node import Node, Operator, Scalars, Unary
 from millpond.operators.totals import Counted
 
 #: How many rows there are of a group: what decides whether it has one in the answer.
@@ -40,7 +40,7 @@ ROWS = Counted(Argument())
 
 
 @dataclass(frozen=True, eq=False)
-class Grouping(Node):
+class Grouping(Unary):
     """The same rows, brought together by group.
 
     Attributes:
@@ -50,35 +50,13 @@ class Grouping(Node):
         text: These as the query wrote them, for EXPLAIN.
     """
 
-    input: Node
     by: tuple[int | str, ...]
     types: tuple[pa.DataType, ...]
     text: str = ""
 
     takes_expirations = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", (self.input,))
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.input.schema
-
-    @property
-    def name(self) -> str:
-        return "grouping"
-
-    @property
-    def detail(self) -> str:
-        return self.text
-
-    @property
-    def state(self) -> str:
-        return "aggregates by group"
-
-    @property
-    def edge(self) -> Edge:
-        return self.input.edge
+    name = "grouping"
+    state = "aggregates by group"
 
     @property
     def identity(self) -> tuple[Any, ...]:
@@ -204,9 +182,8 @@ class GroupBy(Node):
     text: str = ""
 
     takes_expirations = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", (self.input,))
+    name = "group-by"
+    announces = True
 
     @property
     def schema(self) -> pa.Schema:
@@ -214,20 +191,8 @@ class GroupBy(Node):
         return positional([*keys, *(a.type for a in self.aggregates)])
 
     @property
-    def name(self) -> str:
-        return "group-by"
-
-    @property
-    def detail(self) -> str:
-        return self.text
-
-    @property
     def edge(self) -> Edge:
         return RULES["group-by"]([self.input.edge])
-
-    @property
-    def announces(self) -> bool:
-        return True
 
     @property
     def identity(self) -> tuple[Any, ...]:

@@ -54,8 +54,7 @@ class Join(Node):
     label: str = "join"
     text: str = ""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", (self.left, self.right))
+    state = "rows by key, both sides"
 
     @property
     def schema(self) -> pa.Schema:
@@ -65,14 +64,6 @@ class Join(Node):
     @property
     def name(self) -> str:
         return self.label
-
-    @property
-    def detail(self) -> str:
-        return self.text
-
-    @property
-    def state(self) -> str:
-        return "rows by key, both sides"
 
     @property
     def edge(self) -> Edge:

@@ -54,8 +54,7 @@ class Matching(Node):
     keep: tuple[int, ...]
     text: str = ""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", (self.left, self.right))
+    announces = True
 
     @property
     def schema(self) -> pa.Schema:
@@ -64,10 +63,6 @@ class Matching(Node):
     @property
     def name(self) -> str:
         return "antijoin" if self.anti else "semijoin"
-
-    @property
-    def detail(self) -> str:
-        return self.text
 
     @property
     def state(self) -> str:
@@ -81,10 +76,6 @@ class Matching(Node):
     @property
     def carries_expirations(self) -> bool:
         return self.left.carries_expirations
-
-    @property
-    def announces(self) -> bool:
-        return True
 
     @property
     def identity(self) -> tuple[Any, ...]:

@@ -45,9 +45,8 @@ class Multiplicity(Node):
     rule: str
 
     takes_expirations = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", self.over)
+    state = "counts by row"
+    announces = True
 
     @property
     def schema(self) -> pa.Schema:
@@ -58,16 +57,8 @@ class Multiplicity(Node):
         return "negation" if self.rule == "except all" else self.rule
 
     @property
-    def state(self) -> str:
-        return "counts by row"
-
-    @property
     def edge(self) -> Edge:
         return RULES[_EDGES.get(self.rule, self.rule)]([i.edge for i in self.over])
-
-    @property
-    def announces(self) -> bool:
-        return True
 
     @property
     def identity(self) -> tuple[Any, ...]:

@@ -47,33 +47,21 @@ class Negation(Node):
     text: str = ""
 
     takes_expirations = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", (self.left, self.right))
+    name = "negation"
+    state = "rows by attributes and age, and how many of the right"
+    announces = True
 
     @property
     def schema(self) -> pa.Schema:
         return positional(self.left.schema.types[:-1])
 
     @property
-    def name(self) -> str:
-        return "negation"
-
-    @property
     def detail(self) -> str:
         return f"by {self.text}"
 
     @property
-    def state(self) -> str:
-        return "rows by attributes and age, and how many of the right"
-
-    @property
     def edge(self) -> Edge:
         return RULES["negation"]([i.edge for i in self.inputs])
-
-    @property
-    def announces(self) -> bool:
-        return True
 
     @property
     def identity(self) -> tuple[Any, ...]:

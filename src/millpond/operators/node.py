@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -72,22 +72,38 @@ class Node(ABC):
     """What a plan knows of one operator.
 
     Subclasses are frozen dataclasses with `eq=False`: two nodes are the same if their keys are.
+    What is the same for all nodes of a class is a plain attribute of the class.
 
     Attributes:
-        inputs: The nodes whose deltas it reads.
         schema: Its columns, named by position.
         edge: When its rows leave.
         name: What EXPLAIN calls it.
-        detail: What EXPLAIN says behind that.
+        text: What it does as the query wrote it.
+        detail: What EXPLAIN says behind the name.
         state: The structure it keeps its state in, as EXPLAIN shows it; empty without one.
         takes_expirations: Whether its inputs may carry expirations (`Delta.until`). If not, the
             planner puts an `Expire` node below it, which turns them into negative tuples.
         carries_expirations: Whether its own rows may carry them.
     """
 
-    inputs: tuple[Node, ...] = ()
-    schema: pa.Schema
+    text: str = ""
     takes_expirations: bool = True
+
+    @cached_property
+    def inputs(self) -> tuple[Node, ...]:
+        """The nodes whose deltas it reads: what fields hold nodes, in the fields' order."""
+        found: list[Node] = []
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if isinstance(value, Node):
+                found.append(value)
+            elif isinstance(value, tuple) and value and isinstance(value[0], Node):
+                found += value
+        return tuple(found)
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema: ...
 
     @property
     @abstractmethod
@@ -95,7 +111,7 @@ class Node(ABC):
 
     @property
     def detail(self) -> str:
-        return ""
+        return self.text
 
     @property
     def state(self) -> str:
@@ -174,3 +190,18 @@ class Node(ABC):
         """Equal for nodes that compute the same."""
         text = repr((type(self).__qualname__, self.identity, [i.key for i in self.inputs]))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Unary(Node):
+    """A node over one other, whose columns and edge are its own unless it says otherwise."""
+
+    input: Node
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.input.schema
+
+    @property
+    def edge(self) -> Edge:
+        return self.input.edge

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from millpond.model.patterns import MONOTONIC, Edge
+from millpond.model.patterns import MONOTONIC
 from millpond.model.time import BEGINNING
 from millpond.operators.delta import Delta, positional
 from millpond.operators.node import Node, Operator, Scalars
@@ -21,21 +20,10 @@ _SCHEMA = positional([pa.bool_()])
 class OneRow(Node):
     """One row, from the beginning of time for ever."""
 
-    @property
-    def schema(self) -> pa.Schema:
-        return _SCHEMA
-
-    @property
-    def name(self) -> str:
-        return "one row"
-
-    @property
-    def edge(self) -> Edge:
-        return MONOTONIC
-
-    @property
-    def identity(self) -> tuple[Any, ...]:
-        return ()
+    schema = _SCHEMA
+    name = "one row"
+    edge = MONOTONIC
+    identity = ()
 
     def operator(self) -> Operator:
         return _OneRow()

@@ -8,13 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.model.patterns import Edge
 from millpond.operators.delta import Delta, positional
-from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.node import Operator, Scalars, Unary
 
 
 @dataclass(frozen=True, eq=False)
-class Project(Node):
+class Project(Unary):
     """Expressions (SQL over `c0`, `c1`, …) of its input's rows.
 
     Attributes:
@@ -24,33 +23,16 @@ class Project(Node):
         text: The expressions as the query wrote them, for EXPLAIN.
     """
 
-    input: Node
     expressions: tuple[str | int, ...]
     types: tuple[pa.DataType, ...]
     text: str = ""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", (self.input,))
+    name = "project"
+    remembers = False
 
     @property
     def schema(self) -> pa.Schema:
         return positional(self.types)
-
-    @property
-    def name(self) -> str:
-        return "project"
-
-    @property
-    def detail(self) -> str:
-        return self.text
-
-    @property
-    def edge(self) -> Edge:
-        return self.input.edge
-
-    @property
-    def remembers(self) -> bool:
-        return False
 
     @property
     def identity(self) -> tuple[Any, ...]:

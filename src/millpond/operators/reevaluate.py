@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millpond.model.patterns import STRICT, Edge
+from millpond.model.patterns import STRICT
 from millpond.model.time import BEGINNING
 from millpond.operators.bag import Bag
 from millpond.operators.delta import Delta, positional
@@ -39,36 +39,19 @@ class Reevaluate(Node):
     types: tuple[pa.DataType, ...]
     reason: str = ""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", self.over)
+    name = "re-evaluate"
+    state = "its inputs' rows"
+    edge = STRICT
+    carries_expirations = False
+    announces = True
 
     @property
     def schema(self) -> pa.Schema:
         return positional(self.types)
 
     @property
-    def name(self) -> str:
-        return "re-evaluate"
-
-    @property
     def detail(self) -> str:
         return f"at every change: {self.reason}" if self.reason else "at every change"
-
-    @property
-    def state(self) -> str:
-        return "its inputs' rows"
-
-    @property
-    def edge(self) -> Edge:
-        return STRICT
-
-    @property
-    def carries_expirations(self) -> bool:
-        return False
-
-    @property
-    def announces(self) -> bool:
-        return True
 
     @property
     def identity(self) -> tuple[Any, ...]:

@@ -20,11 +20,11 @@ from millpond.model.windows import Rows
 from millpond.operators.delta import Delta, Ints
 from millpond.operators.grouping import grouped
 from millpond.operators.keys import Keys
-from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.node import Operator, Scalars, Unary
 
 
 @dataclass(frozen=True, eq=False)
-class RowsWindow(Node):
+class RowsWindow(Unary):
     """`[ROWS n]`, or `[PARTITION BY … ROWS n]`.
 
     Attributes:
@@ -34,25 +34,14 @@ class RowsWindow(Node):
         text: It as CQL, for EXPLAIN.
     """
 
-    input: Node
     count: int
     by: tuple[int, ...] = ()
     text: str = ""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", (self.input,))
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.input.schema
-
-    @property
-    def name(self) -> str:
-        return "window"
-
-    @property
-    def detail(self) -> str:
-        return self.text
+    name = "window"
+    carries_expirations = False
+    is_window = True
+    announces = True
 
     @property
     def state(self) -> str:
@@ -61,18 +50,6 @@ class RowsWindow(Node):
     @property
     def edge(self) -> Edge:
         return window_edge(Rows(self.count))
-
-    @property
-    def carries_expirations(self) -> bool:
-        return False
-
-    @property
-    def is_window(self) -> bool:
-        return True
-
-    @property
-    def announces(self) -> bool:
-        return True
 
     @property
     def identity(self) -> tuple[Any, ...]:

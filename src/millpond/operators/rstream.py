@@ -9,53 +9,28 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millpond.model.patterns import MONOTONIC, Edge
+from millpond.model.patterns import MONOTONIC
 from millpond.operators.bag import Bag
 from millpond.operators.delta import Delta, Ints, positional
-from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.node import Node, Operator, Scalars, Unary
 
 _TICK = positional([pa.bool_()])
 
 
 @dataclass(frozen=True, eq=False)
-class Instants(Node):
+class Instants(Unary):
     """The instants at which its input changes by a row of its own: elements, updates."""
 
-    input: Node
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", (self.input,))
-
-    @property
-    def schema(self) -> pa.Schema:
-        return _TICK
-
-    @property
-    def name(self) -> str:
-        return "instants"
-
-    @property
-    def edge(self) -> Edge:
-        return MONOTONIC
-
-    @property
-    def is_window(self) -> bool:
-        return True
+    schema = _TICK
+    name = "instants"
+    edge = MONOTONIC
+    is_window = True
+    announces = False
+    carries_expirations = False
+    identity = ()
 
     def reach(self, at: int) -> int | None:
         return at + 1
-
-    @property
-    def announces(self) -> bool:
-        return False
-
-    @property
-    def carries_expirations(self) -> bool:
-        return False
-
-    @property
-    def identity(self) -> tuple[Any, ...]:
-        return ()
 
     def operator(self) -> Operator:
         return _Instants()
@@ -70,34 +45,16 @@ class _Instants:
 
 
 @dataclass(frozen=True, eq=False)
-class Boundaries(Node):
+class Boundaries(Unary):
     """The boundaries of a SLIDE window that has rows just before or just after them."""
 
-    input: Node
     slide: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", (self.input,))
-
-    @property
-    def schema(self) -> pa.Schema:
-        return _TICK
-
-    @property
-    def name(self) -> str:
-        return "boundaries"
-
-    @property
-    def edge(self) -> Edge:
-        return MONOTONIC
-
-    @property
-    def announces(self) -> bool:
-        return False
-
-    @property
-    def carries_expirations(self) -> bool:
-        return False
+    schema = _TICK
+    name = "boundaries"
+    edge = MONOTONIC
+    announces = False
+    carries_expirations = False
 
     @property
     def identity(self) -> tuple[Any, ...]:
@@ -139,36 +96,16 @@ class RStream(Node):
     relation: Node
     ticks: tuple[Node, ...]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", (self.relation, *self.ticks))
+    name = "rstream"
+    state = "the relation's rows"
+    edge = MONOTONIC
+    announces = False
+    carries_expirations = False
+    identity = ()
 
     @property
     def schema(self) -> pa.Schema:
         return self.relation.schema
-
-    @property
-    def name(self) -> str:
-        return "rstream"
-
-    @property
-    def state(self) -> str:
-        return "the relation's rows"
-
-    @property
-    def edge(self) -> Edge:
-        return MONOTONIC
-
-    @property
-    def announces(self) -> bool:
-        return False
-
-    @property
-    def carries_expirations(self) -> bool:
-        return False
-
-    @property
-    def identity(self) -> tuple[Any, ...]:
-        return ()
 
     def operator(self) -> Operator:
         return _RStream(self.relation.schema)

@@ -7,16 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
-from millpond.model.patterns import Edge
 from millpond.model.sampling import sampled
 from millpond.operators.delta import Delta
-from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.node import Operator, Scalars, Unary
 
 
 @dataclass(frozen=True, eq=False)
-class Sample(Node):
+class Sample(Unary):
     """The elements a sample keeps.
 
     Attributes:
@@ -26,33 +23,16 @@ class Sample(Node):
         sequence: The place of the column that holds the arrival sequence.
     """
 
-    input: Node
     seed: int
     percent: float
     sequence: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", (self.input,))
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.input.schema
-
-    @property
-    def name(self) -> str:
-        return "sample"
+    name = "sample"
+    remembers = False
 
     @property
     def detail(self) -> str:
         return f"{self.percent:g} %"
-
-    @property
-    def edge(self) -> Edge:
-        return self.input.edge
-
-    @property
-    def remembers(self) -> bool:
-        return False
 
     @property
     def identity(self) -> tuple[Any, ...]:

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from millpond.model.patterns import Edge
 from millpond.operators.delta import Delta
-from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.node import Operator, Scalars, Unary
 
 
 @dataclass(frozen=True, eq=False)
-class Select(Node):
+class Select(Unary):
     """The rows of its input for which every predicate (SQL over `c0`, `c1`, …) is true.
 
     Attributes:
@@ -25,32 +23,11 @@ class Select(Node):
         text: The predicates as the query wrote them, for EXPLAIN.
     """
 
-    input: Node
     predicates: tuple[str, ...]
     text: str = ""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", (self.input,))
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.input.schema
-
-    @property
-    def name(self) -> str:
-        return "select"
-
-    @property
-    def detail(self) -> str:
-        return self.text
-
-    @property
-    def edge(self) -> Edge:
-        return self.input.edge
-
-    @property
-    def remembers(self) -> bool:
-        return False
+    name = "select"
+    remembers = False
 
     @property
     def identity(self) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.model.patterns import MONOTONIC, RELATION, Edge
+from millpond.model.patterns import MONOTONIC, RELATION
 from millpond.operators.delta import Delta, positional
 from millpond.operators.node import Node, Operator, Scalars
 
@@ -20,16 +20,16 @@ SEQUENCE, TIMESTAMP = "__seq", "__ts"
 
 
 @dataclass(frozen=True, eq=False)
-class StreamSource(Node):
-    """A stream's elements as they come: each begins at its timestamp and never leaves.
+class _Source(Node):
+    """What streams and relations have in common as sources.
 
     Attributes:
-        stream: The stream's name as declared.
+        source: Its name as declared.
         columns: Which of its columns, `__seq` and `__ts` among them where they are asked for.
         types: Their types.
     """
 
-    stream: str
+    source: str
     columns: tuple[str, ...]
     types: tuple[pa.DataType, ...]
 
@@ -38,67 +38,36 @@ class StreamSource(Node):
         return positional(self.types)
 
     @property
-    def name(self) -> str:
-        return "stream"
-
-    @property
     def detail(self) -> str:
-        return self.stream
-
-    @property
-    def edge(self) -> Edge:
-        return MONOTONIC
+        return self.source
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        return (self.stream, self.columns)
+        return (self.source, self.columns)
 
     @property
     def feed(self) -> tuple[str, str, tuple[str, ...]]:
-        return ("stream", self.stream, self.columns)
+        return (self.name, self.source, self.columns)
 
     def operator(self) -> Operator:
         return _Passing()
 
 
 @dataclass(frozen=True, eq=False)
-class RelationSource(Node):
-    """A relation's rows, as its updates change them; attributes as of `StreamSource`."""
+class StreamSource(_Source):
+    """A stream's elements as they come: each begins at its timestamp and never leaves."""
 
-    relation: str
-    columns: tuple[str, ...]
-    types: tuple[pa.DataType, ...]
+    name = "stream"
+    edge = MONOTONIC
 
-    @property
-    def schema(self) -> pa.Schema:
-        return positional(self.types)
 
-    @property
-    def name(self) -> str:
-        return "relation"
+@dataclass(frozen=True, eq=False)
+class RelationSource(_Source):
+    """A relation's rows, as its updates change them."""
 
-    @property
-    def detail(self) -> str:
-        return self.relation
-
-    @property
-    def edge(self) -> Edge:
-        return RELATION
-
-    @property
-    def announces(self) -> bool:
-        return True
-
-    @property
-    def identity(self) -> tuple[Any, ...]:
-        return (self.relation, self.columns)
-
-    @property
-    def feed(self) -> tuple[str, str, tuple[str, ...]]:
-        return ("relation", self.relation, self.columns)
-
-    def operator(self) -> Operator:
-        return _Passing()
+    name = "relation"
+    edge = RELATION
+    announces = True
 
 
 class _Passing:

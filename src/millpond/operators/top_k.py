@@ -19,7 +19,7 @@ import pyarrow as pa
 from millpond.model.patterns import RULES, Edge
 from millpond.operators.delta import Delta, Ints, positional
 from millpond.operators.keys import Keys
-from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.node import Operator, Scalars, Unary
 from millpond.operators.row_store import RowStore, doubled
 from millpond.synopses.ordered_labels import OrderedLabels
 from millpond.synopses.ordered_multiset import OrderedMultisets
@@ -47,7 +47,7 @@ class SortColumn:
 
 
 @dataclass(frozen=True, eq=False)
-class TopK(Node):
+class TopK(Unary):
     """The first rows of its input in order.
 
     Attributes:
@@ -59,7 +59,6 @@ class TopK(Node):
         text: It as the query wrote it, for EXPLAIN.
     """
 
-    input: Node
     shown: int
     by: tuple[SortColumn, ...]
     count: int
@@ -67,33 +66,17 @@ class TopK(Node):
     text: str = ""
 
     takes_expirations = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", (self.input,))
+    name = "top"
+    state = "rows in order"
+    announces = True
 
     @property
     def schema(self) -> pa.Schema:
         return positional(self.input.schema.types[: self.shown])
 
     @property
-    def name(self) -> str:
-        return "top"
-
-    @property
-    def detail(self) -> str:
-        return self.text
-
-    @property
-    def state(self) -> str:
-        return "rows in order"
-
-    @property
     def edge(self) -> Edge:
         return RULES["limit"]([self.input.edge])
-
-    @property
-    def announces(self) -> bool:
-        return True
 
     @property
     def identity(self) -> tuple[Any, ...]:

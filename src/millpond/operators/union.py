@@ -27,8 +27,7 @@ class Union(Node):
     over: tuple[Node, ...]
     minus: tuple[Node, ...] = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", (*self.over, *self.minus))
+    remembers = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -41,10 +40,6 @@ class Union(Node):
     @property
     def edge(self) -> Edge:
         return STRICT if self.minus else RULES["union all"]([i.edge for i in self.over])
-
-    @property
-    def remembers(self) -> bool:
-        return False
 
     @property
     def announces(self) -> bool:

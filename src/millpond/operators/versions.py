@@ -8,55 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from millpond.model.patterns import STRICT, Edge
+from millpond.model.patterns import STRICT
 from millpond.model.time import END
 from millpond.operators.bag import Bag
 from millpond.operators.delta import Delta, positional
-from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.node import Operator, Scalars, Unary
 
 
 @dataclass(frozen=True, eq=False)
-class Versions(Node):
+class Versions(Unary):
     """The rows of a relation's every instant, with two more columns: from when, until before
     when."""
 
-    input: Node
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", (self.input,))
+    name = "versions"
+    state = "the relation's rows"
+    edge = STRICT
+    carries_expirations = False
+    announces = True
+    identity = ()
 
     @property
     def schema(self) -> pa.Schema:
         return positional([*self.input.schema.types, pa.int64(), pa.int64()])
-
-    @property
-    def name(self) -> str:
-        return "versions"
-
-    @property
-    def state(self) -> str:
-        return "the relation's rows"
-
-    @property
-    def edge(self) -> Edge:
-        return STRICT
-
-    @property
-    def carries_expirations(self) -> bool:
-        return False
-
-    @property
-    def announces(self) -> bool:
-        return True
-
-    @property
-    def identity(self) -> tuple[Any, ...]:
-        return ()
 
     def operator(self) -> Operator:
         return _Versions(self.input.schema, self.schema)

@@ -19,17 +19,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from millpond.model.patterns import Edge, window_edge
 from millpond.model.time import END
 from millpond.model.windows import Now, Period, Range, Rows, Unbounded, Window, interval
 from millpond.operators.delta import Delta, Ints
-from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.node import Operator, Scalars, Unary
 
 
 @dataclass(frozen=True, eq=False)
-class TimeWindow(Node):
+class TimeWindow(Unary):
     """A window other than ROWS over a stream's elements.
 
     Attributes:
@@ -38,25 +37,15 @@ class TimeWindow(Node):
         text: It as CQL, for EXPLAIN.
     """
 
-    input: Node
     window: Window
     text: str = ""
 
+    name = "window"
+    remembers = False
+    is_window = True
+
     def __post_init__(self) -> None:
         assert not isinstance(self.window, Rows)
-        object.__setattr__(self, "inputs", (self.input,))
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.input.schema
-
-    @property
-    def name(self) -> str:
-        return "window"
-
-    @property
-    def detail(self) -> str:
-        return self.text
 
     @property
     def edge(self) -> Edge:
@@ -65,14 +54,6 @@ class TimeWindow(Node):
     @property
     def carries_expirations(self) -> bool:
         return not isinstance(self.window, Unbounded)
-
-    @property
-    def remembers(self) -> bool:
-        return False
-
-    @property
-    def is_window(self) -> bool:
-        return True
 
     @property
     def identity(self) -> tuple[Any, ...]:
