@@ -94,7 +94,7 @@ def through_millpond(base: Path, rows: int) -> tuple[float, float, int]:
             pond.register(QUERY, "q")
 
             def work() -> None:
-                pond.read_sources()
+                pond.sources.read_to_end()
                 pond.settle()
 
             took = seconds(work)
@@ -118,7 +118,7 @@ def through_millpond_selecting(base: Path, rows: int, queries: int) -> float:
             pond.register_many([(QUERY + selecting(n), f"q{n}", {}) for n in range(queries)])
 
             def work() -> None:
-                pond.read_sources()
+                pond.sources.read_to_end()
                 pond.settle()
 
             took = seconds(work)

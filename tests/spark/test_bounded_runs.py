@@ -219,7 +219,7 @@ def test_a_run_that_was_cut_short_goes_on(open_store: Callable[..., Pond], files
     creations = len(QUERIES) + 3
     pond.execute("".join(lines[:creations]))
     with pytest.raises(MillpondError, match="DATA-502") as caught:
-        pond.read_sources()
+        pond.sources.read_to_end()
     assert caught.value.detail == "cut short"
     pond.close()
     assert commits == [0]

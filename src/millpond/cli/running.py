@@ -47,7 +47,7 @@ def run_script(
             for result in pond.run(text):
                 progress.pause()
                 out.write(result)
-            pond.read_sources()
+            pond.sources.read_to_end()
         finally:
             progress.close()
             pond.close()

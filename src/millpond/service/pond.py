@@ -21,16 +21,12 @@ from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamD
 from millpond.cql import parse_script, parse_statement, statements
 from millpond.engine.residual import Residual
 from millpond.errors import MillpondError
-from millpond.model import time
-from millpond.model.schema import Field, Schema, canonical_type
 from millpond.planner.bound import BoundQuery
 from millpond.runtime.protocol import Runtime
 from millpond.runtime.tasks import Built
 from millpond.service import decode
 from millpond.service.advancer import Advancer
-from millpond.service.change_sources import changes_name
 from millpond.service.changes import ChangeReader
-from millpond.service.definitions import stream_definition
 from millpond.service.derivations import Derivations
 from millpond.service.entities import Entities
 from millpond.service.explanations import Explanations
@@ -43,16 +39,15 @@ from millpond.service.join_maintenance import JoinMaintenance, JoinSettings
 from millpond.service.kept_answers import Refresher
 from millpond.service.maintenance import Maintenance
 from millpond.service.metrics import Metrics
-from millpond.service.promises import Moment, Promises
+from millpond.service.promises import Promises
 from millpond.service.registration import Registrar, Request, stream_valued
-from millpond.service.relations import Relations, quoted
+from millpond.service.relations import Relations
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 from millpond.service.sequencer import Sequencer
+from millpond.service.sources import Sources
 from millpond.service.statements import Executor, query_text
 from millpond.service.stems import QueryStems
-from millpond.state.arrow_file import FileMeta
-from millpond.state.epoch_change import EpochChange
-from millpond.state.store import Store, new_path
+from millpond.state.store import Store
 from millpond.state.version import Version
 
 #: How long an answer waits for rows a statement inserted.
@@ -146,6 +141,17 @@ class Pond:
             self.invoker.files,
             runtime,
         )
+        self.sources = Sources(
+            store,
+            self.log,
+            runtime,
+            self.sequencer,
+            self.advancer,
+            self.registrar,
+            self.relations_state,
+            self.present,
+            bounded=bounded,
+        )
         self.reader = ChangeReader(store, self.log)
         self.following = Following(
             self.log, self.registrar, self.derivations, self.advancer, self.reader
@@ -163,6 +169,8 @@ class Pond:
                 self._maintenance.torn(matches[path])
             else:
                 self._damaged(problem)
+        self.sources.on_change = self._wake
+        self.sources.on_read = lambda stream, rows: self._report(stream, rows, done=True)
         self.invoker.files.on_torn = self._maintenance.torn
         self.invoker.on_damage = self._maintenance.on_damage = self._damaged
         self.reader.on_damage = self._damaged
@@ -181,7 +189,7 @@ class Pond:
             runtime.start(self.sequencer, store)
             if not bounded:
                 for stream in self.log.version.streams.values():
-                    self._open_source(stream)
+                    self.sources.open(stream)
             if self.intake.waiting() or not bounded:
                 runtime.wake_inbox()
         except BaseException:
@@ -320,7 +328,7 @@ class Pond:
             MillpondError: CQL-201, POND-407, DATA-501, DATA-503, STORE-603.
         """
         self._check_open()
-        definition = self._pushed_stream(stream)
+        definition = self.sources.pushed(stream)
         table = rows if isinstance(rows, pa.Table) else decode.from_rows(rows)
         receipt, _ = self.intake.push(definition, table, idempotency_key)
         self.runtime.wake_inbox()
@@ -331,7 +339,7 @@ class Pond:
     ) -> IngestReceipt:
         """Push rows written as 'ndjson', 'csv' (with a header) or 'arrow' (an IPC stream)."""
         self._check_open()
-        definition = self._pushed_stream(stream)
+        definition = self.sources.pushed(stream)
         table = decode.from_text(data, format, definition.schema)
         receipt, _ = self.intake.push(definition, table, idempotency_key)
         self.runtime.wake_inbox()
@@ -347,29 +355,8 @@ class Pond:
         after a restart are not read twice.
         """
         self._check_open()
-        schema = Schema(tuple(Field(n, _column_type(n, t)) for n, t in self.runtime.columns(frame)))
         with self.definitions:
-            found = self.log.version.find(name)
-            if isinstance(found, StreamDef):
-                source = found.source
-                if found.schema != schema or source is None or source.format != "dataframe":
-                    raise MillpondError(
-                        "CQL-208",
-                        f'the name "{name}" is taken by another stream',
-                        hint="Choose another name, or pass a frame with the stream's columns.",
-                    )
-                definition = found
-            else:
-                columns = ", ".join(f"{quoted(f.name)} {f.type}" for f in schema.fields)
-                by = f" TIMESTAMP BY {quoted(timestamp)}" if timestamp else ""
-                late = f" DELAY INTERVAL {round(delay * 1e6)} MICROSECONDS" if delay else ""
-                text = f"CREATE STREAM {quoted(name)} ({columns}){by}{late} USING dataframe"
-                parsed = parse_statement(text)
-                assert isinstance(parsed, statements.CreateStream)
-                definition = stream_definition(parsed, self.log.next_id(), self.log.version)
-                self.log.commit(EpochChange(kind="create", add=[definition]))
-            self.runtime.open_frame(definition, frame)
-        return definition
+            return self.sources.from_frame(name, frame, timestamp, delay)
 
     def catch_up(self, timeout: float | None = None) -> None:
         """Return when everything acknowledged, and everything sources hold now, is visible.
@@ -381,7 +368,7 @@ class Pond:
         if not self.intake.wait(self.intake.last(), timeout):
             raise MillpondError("POND-405", "catching up took too long")
         if self.bounded:
-            self.read_sources()
+            self.sources.read_to_end()
         else:
             version = self.log.version
             sourced = [s for s in version.streams.values() if s.source is not None]
@@ -419,33 +406,14 @@ class Pond:
         """What runs and how it is, for people and probes."""
         moment = self.promises.capture()
         version = self.log.version
-        streams = []
-        for stream in version.named_streams():
-            clock = version.clock(stream.id)
-            trouble = self._trouble(stream)
-            reached = self.sequencer.heartbeat(version, stream, moment)
-            segments = version.segments(stream.id)
-            streams.append(
-                {
-                    "name": stream.name,
-                    "rows": clock.next_seq,
-                    "rejected": clock.rejected,
-                    "kept": sum(s.rows for s in segments),
-                    "heartbeat": None
-                    if reached <= time.BEGINNING
-                    else time.format_instant(reached),
-                    "segments": len(segments),
-                    "slots": len(version.slots(stream.id)),
-                    "state": _state(stream, clock.ended, trouble),
-                    "reason": str(trouble) if trouble else None,
-                }
-            )
         return {
             "epoch": version.epoch,
             "queries": len(version.queries),
             "followed": len(version.streams) - len(version.named_streams()),
             "relations": len(version.relations),
-            "streams": streams,
+            "streams": [
+                self.sources.describe(version, stream, moment) for stream in version.named_streams()
+            ],
             "uptime_s": (moment.now - self.started_at) / 1e6,
             "problems": [p.to_json()["error"] for p in list(self._damage.values())],
             "runtime": self.runtime.describe(),
@@ -508,7 +476,7 @@ class Pond:
         """
         self._await_stated()
         if self.bounded:
-            self.read_sources()
+            self.sources.read_to_end()
         if text is not None:
             version = self.log.version
             read = [version.find(leaf.stream) for leaf in self.registrar.bind(text).streams]
@@ -533,74 +501,6 @@ class Pond:
                 hint="Ask again; SHOW STREAMS says if the pipeline has stopped.",
             )
 
-    def read_sources(self) -> None:
-        """Read every bounded source that has not ended to its end."""
-        for stream in list(self.log.version.streams.values()):
-            if stream.source is None or self.log.version.clock(stream.id).ended:
-                continue
-            if stream.source.format in ("rate", "dataframe"):
-                continue
-            self.runtime.read_to_end(stream)
-            self.sequencer.end(stream)
-            rows = self.log.version.clock(stream.id).next_seq
-            self._report(stream, rows, done=True)
-
-    def create_stream(self, definition: StreamDef) -> None:
-        if definition.source is not None:
-            self.runtime.check_source(definition)
-        self.log.commit(EpochChange(kind="create", add=[definition]))
-        if not self.bounded:
-            self._open_source(definition)
-
-    def create_view(self, name: str, bound: BoundQuery, statement: str) -> RelationDef:
-        """Commit a derived relation: a name for a query."""
-        view = RelationDef(self.log.next_id(), name, bound.output, text=statement, view=bound.text)
-        # What it reads must still be there when it is.
-        with self.registrar.lock:
-            self.registrar.bind(bound.text)
-            self.log.commit(EpochChange(kind="create", add=[view]))
-        return view
-
-    def create_fed(self, changes: StreamDef, relation: RelationDef) -> None:
-        """Commit a relation that is fed by changes, with the stream of its change records."""
-        if changes.source is not None:
-            self.runtime.check_source(changes)
-        self.log.commit(EpochChange(kind="create", add=[changes, relation]))
-        if not self.bounded:
-            self._open_source(changes)
-
-    def create_relation(self, definition: RelationDef) -> int:
-        """Commit a relation and, if it has a source, its rows; their number."""
-        file: FileMeta | None = None
-        if definition.source is not None:
-            self.runtime.check_source(definition)
-            path = new_path(self._store.directory, "relations")
-            file = self.runtime.read_relation(definition, path)
-        if file is None:
-            self.log.commit(EpochChange(kind="create", add=[definition]))
-            return 0
-        try:
-            return self.relations_state.create(definition, file, self.present())
-        finally:
-            file.path.unlink(missing_ok=True)
-
-    def records_of(self, definition: StreamDef | RelationDef) -> StreamDef | None:
-        """The stream of the change records a relation is fed by; None if it is fed by none."""
-        if isinstance(definition, StreamDef) or definition.view is None:
-            return None
-        found = self.log.version.find(changes_name(definition.name))
-        fed = isinstance(found, StreamDef) and found.text == definition.text
-        return found if fed and isinstance(found, StreamDef) else None
-
-    def drop(self, definition: StreamDef | RelationDef) -> None:
-        records = self.records_of(definition)
-        dropped = [definition] if records is None else [definition, records]
-        for stream in dropped:
-            if isinstance(stream, StreamDef) and stream.source is not None:
-                self.runtime.close_source(stream.id)
-        self.log.commit(EpochChange(kind="drop", drop=[d.id for d in dropped]))
-        self._wake()
-
     def route(self, settings: JoinSettings) -> None:
         """Route tuples, and divide joins, otherwise from now on; no answer changes."""
         self.joins.settings = settings
@@ -618,25 +518,7 @@ class Pond:
     def explain_text(self, text: str, level: str) -> str:
         return self._explanations.of_text(text, level)
 
-    def stream_row(self, version: Version, stream: StreamDef, moment: Moment) -> tuple[object, ...]:
-        """A line of SHOW STREAMS; `moment` was captured before the version was."""
-        clock = version.clock(stream.id)
-        reached = self.sequencer.heartbeat(version, stream, moment)
-        trouble = self._trouble(stream)
-        return (
-            stream.name,
-            stream.timestamp_by or ("system" if stream.on_system_time else "derived"),
-            clock.next_seq,
-            clock.rejected,
-            time.format_instant(reached),
-            _source(stream),
-            _state(stream, clock.ended, trouble),
-        )
-
     # -- inside --------------------------------------------------------------------------------
-
-    def _trouble(self, stream: StreamDef) -> Exception | None:
-        return self.sequencer.troubles.get(stream.id) or self.advancer.troubles.get(stream.id)
 
     def _after_commit(self, version: Version, built: Sequence[Built]) -> None:
         for item in built:
@@ -689,27 +571,6 @@ class Pond:
         if self._progress is not None:
             self._progress({"stream": stream.name, "rows": rows, "done": done})
 
-    def _open_source(self, stream: StreamDef) -> None:
-        if stream.source is None or self.log.version.clock(stream.id).ended:
-            return
-        if stream.source.format == "dataframe":
-            return
-        try:
-            self.runtime.open_source(stream)
-        except MillpondError as error:
-            self.sequencer.stopped(stream.id, error)
-
-    def _pushed_stream(self, name: str) -> StreamDef:
-        found = self.log.version.find(name)
-        if isinstance(found, StreamDef) and found.rejects_of is None:
-            return found
-        raise MillpondError(
-            "CQL-201",
-            f'no stream "{name}"',
-            detail="Rows are pushed to streams.",
-            hint="SHOW STREAMS lists them; CREATE STREAM makes one.",
-        )
-
     def _check_open(self) -> None:
         if self._closed:
             raise MillpondError(
@@ -754,26 +615,3 @@ def _request(cql: str, name: str | None, options: dict[str, Any]) -> Request:
         text = query_text(parsed)
         return Request(text, name or parsed.name, merged, cql, parsed.name_span)
     return Request(cql, name, options)
-
-
-def _column_type(name: str, type: str) -> str:
-    found = canonical_type(type)
-    if found is None:
-        raise MillpondError(
-            "CQL-210",
-            f'the frame\'s column "{name}" has a type a stream cannot have: {type}',
-            hint="Cast it, or leave it out: frame.drop(…).",
-        )
-    return found
-
-
-def _source(stream: StreamDef) -> str:
-    if stream.derived is not None:
-        return "query"
-    return stream.source.format if stream.source else "statements"
-
-
-def _state(stream: StreamDef, ended: bool, trouble: Exception | None) -> str:
-    if trouble is not None:
-        return "stopped"
-    return "ended" if ended else "running"

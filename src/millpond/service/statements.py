@@ -90,7 +90,7 @@ class Executor:
         pond = self._pond
         with pond.definitions:
             definition = stream_definition(statement, pond.log.next_id(), pond.log.version)
-            pond.create_stream(definition)
+            pond.sources.create_stream(definition)
         return _message("create stream", definition.name, "created")
 
     def _create_relation(self, statement: statements.CreateRelation) -> StatementResult:
@@ -99,9 +99,11 @@ class Executor:
             definition = relation_definition(statement, pond.log.next_id(), pond.log.version)
             if is_change_source(statement):
                 by = timestamp_column(statement, definition.schema)
-                pond.create_fed(*change_source(statement, definition, pond.log.next_id(), by))
+                pond.sources.create_fed(
+                    *change_source(statement, definition, pond.log.next_id(), by)
+                )
                 return _message("create relation", definition.name, "created")
-            rows = pond.create_relation(definition)
+            rows = pond.sources.create_relation(definition)
         loaded = f", {counted(rows, 'row')} read" if definition.source else ""
         return _message("create relation", definition.name, f"created{loaded}")
 
@@ -113,7 +115,7 @@ class Executor:
             bound = pond.registrar.bind(text)
             if statement.kind == "relation":
                 refuse_stream_valued(bound.to_stream, text, statement.name)
-                pond.create_view(statement.name, bound, statement.text)
+                pond.sources.create_view(statement.name, bound, statement.text)
             else:
                 bound = derived_stream_query(bound)
                 pond.derivations.create(statement.name, bound, text, statement.text)
@@ -169,7 +171,7 @@ class Executor:
                     span=statement.name_span,
                 )
             users = pond.registrar.users_of(found)
-            if records := pond.records_of(found):
+            if records := pond.sources.records_of(found):
                 readers = pond.registrar.users_of(records)
                 users += [u for u in readers if u not in (*users, found.name)]
             if users:
@@ -183,7 +185,7 @@ class Executor:
                     text=statement.text,
                     span=statement.name_span,
                 )
-            pond.drop(found)
+            pond.sources.drop(found)
         return _message(f"drop {kind}", statement.name, "dropped")
 
     # -- rows ----------------------------------------------------------------------------------
@@ -366,7 +368,7 @@ class Executor:
             case "streams":
                 return _table(
                     ["name", "time", "rows", "rejected", "heartbeat", "source", "state"],
-                    [self._pond.stream_row(version, s, moment) for s in version.named_streams()],
+                    [self._pond.sources.row(version, s, moment) for s in version.named_streams()],
                 )
             case "relations":
                 rows = [
