@@ -82,7 +82,7 @@ class Pond:
             directory: The store's; created if it is not there.
             runtime: Where sources are read and tasks run.
             bounded: File sources are finite: they are read to their end before the first answer
-                or by `read_sources` (`millpond run`), instead of being watched for more.
+                or when told to (`millpond run`), instead of being watched for more.
             clock: Microseconds since 1970 UTC.
             progress: Told of reading: {"stream", "rows", "done"}.
             on_close: Called last when the pond is closed.
