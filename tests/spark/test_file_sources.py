@@ -109,8 +109,8 @@ def test_bad_lines_are_rejected_with_their_reasons(bounded, tmp_path):
     create(bounded, tmp_path / "flights.csv", header="true")
     assert rows(bounded) == [(at(1), "JFK", 1.5), (at(8), "JFK", 2.5)]
     assert rejects(bounded) == [
-        ("malformed row: it does not have the stream's columns", f"{at(2)},JFK"),
-        ("malformed row: it does not have the stream's columns", f"{at(3)},JFK,1,2"),
+        ("malformed row: it does not fit the declared columns", f"{at(2)},JFK"),
+        ("malformed row: it does not fit the declared columns", f"{at(3)},JFK,1,2"),
         (
             "column \"delay\": 'soon' is not a DOUBLE",
             f'{{"ts":"{at(4)}","origin":"JFK","delay":"soon"}}',
@@ -148,6 +148,47 @@ def test_a_file_without_a_declared_column_stops_the_stream_and_is_named(bounded,
         rows(bounded)
 
 
+@pytest.mark.parametrize("separator", ["|", "||", "\\t", "\t"])
+def test_a_header_is_split_as_its_rows_are(bounded, tmp_path, separator):
+    between = separator.replace("\\t", "\t")
+    cells = [("ts", "origin", "delay"), (str(at(1)), "JFK", "1.5")]
+    (tmp_path / "in.csv").write_text("".join(between.join(row) + "\n" for row in cells))
+    create(bounded, tmp_path / "in.csv", header="true", sep=separator)
+    assert rows(bounded) == [(at(1), "JFK", 1.5)]
+
+
+def test_a_header_in_another_encoding(bounded, tmp_path):
+    (tmp_path / "in.csv").write_text(f"ts,origin,delay\n{at(1)},Orlý,1.5\n", "utf-16")
+    with pytest.raises(MillpondError, match=r"(?s)cannot be read.*encoding"):
+        create(bounded, tmp_path / "in.csv", header="true")
+    create(bounded, tmp_path / "in.csv", header="true", encoding="UTF-16")
+    assert rows(bounded) == [(at(1), "Orlý", 1.5)]
+    assert rejects(bounded) == []
+
+
+def test_what_is_not_utf_8_behind_a_header_is_its_row_s_trouble_alone(bounded, tmp_path):
+    text = f"ts,origin,delay\n{at(1)},JFK,1.5\n{at(2)},Orlý,2.5\n"
+    (tmp_path / "in.csv").write_bytes(text.encode("latin-1"))
+    create(bounded, tmp_path / "in.csv", header="true")
+    assert [delay for _, _, delay in rows(bounded)] == [1.5, 2.5]
+
+
+def test_an_option_spark_cannot_take_is_refused_when_the_stream_is_created(bounded, tmp_path):
+    (tmp_path / "in.csv").write_text(lines((1, "JFK", 1)))
+    with pytest.raises(MillpondError, match=r"(?s)DATA-502.*nosuch.*Nothing was created"):
+        create(bounded, tmp_path / "in.csv", encoding="nosuch")
+    assert bounded.streams() == []
+
+
+def test_a_relation_of_an_empty_file_is_empty(bounded, tmp_path):
+    (tmp_path / "in.csv").write_text("")
+    bounded.execute(
+        "CREATE RELATION r (a INTEGER)"
+        f" USING csv OPTIONS (path '{tmp_path / 'in.csv'}', header 'true')"
+    )
+    assert rows(bounded, "SELECT * FROM r") == []
+
+
 # -- json ------------------------------------------------------------------------------------------
 
 
@@ -171,9 +212,18 @@ def test_corrupt_json_lines_are_rejected(bounded, tmp_path):
     create(bounded, tmp_path / "in.json", using="json")
     assert [row[2] for row in rows(bounded)] == [1.0, 2.0]
     assert rejects(bounded) == [
-        ("malformed row: it does not have the stream's columns", '{"ts": "2024'),
-        ("malformed row: it does not have the stream's columns", "not json"),
+        ("malformed row: it does not fit the declared columns", '{"ts": "2024'),
+        ("malformed row: it does not fit the declared columns", "not json"),
     ]
+
+
+def test_a_file_that_is_no_text_is_rejected_line_by_line(bounded, tmp_path):
+    good = json.dumps({"ts": str(at(1)), "origin": "JFK", "delay": 1}).encode()
+    (tmp_path / "in.json").write_bytes(good + b"\n\x80\x81PAR1\xff\n")
+    create(bounded, tmp_path / "in.json", using="json")
+    assert len(rows(bounded)) == 1
+    malformed = "malformed row: it does not fit the declared columns"
+    assert rejects(bounded) == [(malformed, "\ufffd\ufffdPAR1\ufffd")]
 
 
 # -- parquet ---------------------------------------------------------------------------------------
@@ -199,6 +249,20 @@ def test_parquet_rows_that_do_not_fit_are_rejected(bounded, tmp_path):
     create(bounded, tmp_path / "in.parquet", using="parquet")
     assert rows(bounded) == [(at(1), "JFK", 1.5)]
     assert [reason for reason, _ in rejects(bounded)] == ["column \"delay\": 'x' is not a DOUBLE"]
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_parquet_as_pandas_writes_it(bounded, tmp_path, zone):
+    stamps = pa.array([at(1), at(2)], pa.timestamp("ns", zone))
+    table = pa.table({"ts": stamps, "origin": ["JFK", None], "delay": [1.5, 2.5]})
+    pq.write_table(table, tmp_path / "in.parquet")
+    create(bounded, tmp_path / "in.parquet", using="parquet")
+    bounded.execute(
+        f"CREATE RELATION r {COLUMNS} USING parquet OPTIONS (path '{tmp_path / 'in.parquet'}')"
+    )
+    expected = [(at(1), "JFK", 1.5), (at(2), None, 2.5)]
+    assert rows(bounded) == expected
+    assert rows(bounded, "SELECT * FROM r") == expected
 
 
 def test_large_parquet_files_are_read_by_several_tasks(bounded, tmp_path, monkeypatch):
@@ -275,6 +339,12 @@ def test_one_file_is_read_without_its_neighbours(bounded, tmp_path):
     (tmp_path / name).write_text(lines((1, "JFK", 1)))
     (tmp_path / "odd 1 a.csv").write_text(lines((2, "LGA", 2)))
     create(bounded, tmp_path / name)
+    assert rows(bounded) == [(at(1), "JFK", 1.0)]
+
+
+def test_a_file_named_by_its_uri(bounded, tmp_path):
+    (tmp_path / "in.csv").write_text(lines((1, "JFK", 1)))
+    create(bounded, f"file://{tmp_path}/in.csv")
     assert rows(bounded) == [(at(1), "JFK", 1.0)]
 
 

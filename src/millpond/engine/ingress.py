@@ -146,7 +146,8 @@ def _conform(rows: pa.Table, schema: Schema, reasons: _Reasons) -> pa.Table:
             raise _unreadable(field.name, rows[name].type, error) from error
         columns[field.name] = _text(column, field.name, reasons)
     if CORRUPT in rows.column_names:
-        columns[CORRUPT] = rows[CORRUPT]
+        # Spark hands on the bytes of a line as they are, of a file that is no text at all too.
+        columns[CORRUPT], _ = _utf8(rows[CORRUPT])
     return pa.table(columns)
 
 
@@ -170,19 +171,26 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _text(column: pa.ChunkedArray, name: str, reasons: _Reasons) -> pa.ChunkedArray:
     """Text that is UTF-8; rows whose bytes are not are rejected and shown with replacements."""
-    large = pa.types.is_large_string(column.type)
-    if not large and not pa.types.is_string(column.type):
+    if not _is_text(column.type):
         return column
+    column, bad = _utf8(column)
+    if bad is not None:
+        reasons.mark(bad, lambda _: f'column "{name}": its text is not UTF-8')
+    return column
+
+
+def _utf8(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, np.ndarray | None]:
+    """A column of text with what is not UTF-8 replaced, and the rows that were; None if all are."""
     try:
         column.validate(full=True)
-        return column
+        return column, None
     except pa.ArrowInvalid:
+        large = pa.types.is_large_string(column.type)
         given = column.cast(pa.large_binary() if large else pa.binary()).to_pylist()
     shown = [None if x is None else x.decode("utf-8", "replace") for x in given]
     pairs = zip(given, shown, strict=True)
     bad = np.array([x is not None and x != (y or "").encode() for x, y in pairs], dtype=np.bool_)
-    reasons.mark(bad, lambda _: f'column "{name}": its text is not UTF-8')
-    return pa.chunked_array([pa.array(shown, column.type)])
+    return pa.chunked_array([pa.array(shown, column.type)]), bad
 
 
 def _in_range(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -206,7 +214,7 @@ def _cast(rows: pa.Table, schema: Schema, reasons: _Reasons) -> dict[str, pa.Chu
     target = schema.to_arrow()
     if CORRUPT in rows.column_names:
         corrupt = _mask(pc.is_valid(rows[CORRUPT]))
-        reasons.mark(corrupt, lambda _: "malformed row: it does not have the stream's columns")
+        reasons.mark(corrupt, lambda _: "malformed row: it does not fit the declared columns")
     for field in schema.fields:
         column, want = rows[field.name], target.field(field.name).type
         if pa.types.is_timestamp(column.type):

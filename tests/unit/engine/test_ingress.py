@@ -174,8 +174,14 @@ def test_what_a_reader_could_not_split_is_kept_as_it_was() -> None:
     admitted = judged(rows)
     assert admitted.elements.num_rows == 1
     assert admitted.rejects.to_pylist() == [
-        {"reason": "malformed row: it does not have the stream's columns", "raw": "a;b"}
+        {"reason": "malformed row: it does not fit the declared columns", "raw": "a;b"}
     ]
+
+
+def test_what_a_reader_could_not_split_may_be_no_text() -> None:
+    corrupt = pa.array([b"a;\xff", None]).cast(pa.string(), safe=False)
+    admitted = judged({"ts": pa.array([None, datetime(2020, 1, 1)]), CORRUPT: corrupt})
+    assert admitted.rejects["raw"].to_pylist() == ["a;\ufffd"]
 
 
 def test_no_rows_are_no_rows() -> None:

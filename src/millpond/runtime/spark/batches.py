@@ -5,20 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from millpond.engine.user_functions import Usage, functions
-from millpond.errors import MillpondError
-from millpond.runtime.spark.headers import local_path
+from millpond.runtime.spark.parquet import row_groups, sizes
 from millpond.runtime.spark.sources import BLOCK, FILE
 from millpond.runtime.tasks import BatchPlan, Built, Chunk, build
 from millpond.state.inbox import read_pushed
@@ -162,11 +159,11 @@ def _from_files(
                     if uri in seen:
                         continue
                     seen.add(uri)
-                    sizes = _sizes(uri)
-                    if len(sizes) > 1 and sum(sizes) > limit:
-                        large.append((uri, sizes))
+                    counts = sizes(uri)
+                    if len(counts) > 1 and sum(counts) > limit:
+                        large.append((uri, counts))
                         continue
-                    for group, rows in _row_groups(uri, wanted, range(len(sizes))):
+                    for group, rows in row_groups(uri, wanted, range(len(counts))):
                         yield Chunk(stream_id, (uri, group), rows)
 
         large: list[Large] = []
@@ -188,44 +185,12 @@ def _from_shares(
                 for share in batch.column("share").to_pylist():
                     for uri, groups in itertools.groupby(json.loads(share), lambda item: item[0]):
                         numbers = [number for _, number in groups]
-                        for group, rows in _row_groups(uri, wanted, numbers):
+                        for group, rows in row_groups(uri, wanted, numbers):
                             yield Chunk(stream_id, (uri, group), rows)
 
         yield from _built(chunks(), plan)
 
     return task
-
-
-def _row_groups(
-    uri: str, wanted: set[str], groups: Iterable[int]
-) -> Iterator[tuple[int, pa.Table]]:
-    """Row groups of a Parquet file with those of its columns that are wanted."""
-    with _parquet(uri) as file:
-        names = [n for n in file.schema_arrow.names if n.lower() in wanted]
-        for group in groups:
-            yield group, file.read_row_group(group, columns=names, use_threads=False)
-
-
-def _sizes(uri: str) -> tuple[int, ...]:
-    """How many rows each row group of a Parquet file has."""
-    with _parquet(uri) as file:
-        about = file.metadata
-        return tuple(about.row_group(n).num_rows for n in range(about.num_row_groups))
-
-
-@contextmanager
-def _parquet(uri: str) -> Iterator[pq.ParquetFile]:
-    path = local_path(uri)
-    try:
-        with pq.ParquetFile(path, memory_map=True) as file:
-            yield file
-    except (pa.ArrowException, OSError) as error:
-        raise MillpondError(
-            "DATA-502",
-            f'the file "{path}" cannot be read',
-            detail=str(error).split("\n", 1)[0],
-            hint="Mend the file or take it away; the stream goes on where it was.",
-        ) from error
 
 
 def _splits(table: pa.Table, stream_id: int) -> Iterator[Chunk]:

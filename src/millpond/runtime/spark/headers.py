@@ -84,7 +84,7 @@ def read_by_header(
 
 def _header(spark: SparkSession, path: str, options: dict[str, str]) -> list[str]:
     """The first line that is not blank, as it stands; nothing for an empty file."""
-    separator = options.get("sep", options.get("delimiter", ","))
+    separator = options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t")
     encoding = options.get("encoding", options.get("charset", "utf-8"))
     local = local_path(path)
     try:
@@ -95,19 +95,27 @@ def _header(spark: SparkSession, path: str, options: dict[str, str]) -> list[str
         opener = gzip.open if local.suffix == ".gz" else open
         if encoding.lower() in ("utf-8", "utf8"):
             encoding = "utf-8-sig"
-        with opener(local, "rt", encoding=encoding, newline="") as file:
-            return _first(file, separator)
+        # What stands behind the header is read ahead, and is not judged here.
+        with opener(local, "rt", encoding=encoding, errors="replace", newline="") as file:
+            header = _first(file, separator)
+        if any(c in name for name in header for c in "\ufffd\0"):
+            raise UnicodeError(f"It is not text in {encoding}.")
+        return header
     except (OSError, EOFError, UnicodeError, LookupError, csv.Error) as error:
         raise MillpondError(
             "DATA-502",
             f'the header of "{local or path}" cannot be read',
             detail=str(error),
-            hint="Mend the file, or take it away.",
+            hint="Mend the file, take it away, or name its encoding: OPTIONS (encoding '…').",
         ) from error
 
 
 def _first(lines: Iterable[str], separator: str) -> list[str]:
-    for row in csv.reader(lines, delimiter=separator):
+    if len(separator) == 1:
+        rows: Iterable[list[str]] = csv.reader(lines, delimiter=separator)
+    else:
+        rows = (line.rstrip("\r\n").split(separator) for line in lines)
+    for row in rows:
         if any(cell.strip() for cell in row):
             return row
     return []

@@ -13,7 +13,7 @@ import sys
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from millpond.runtime.protocol import INBOX, Done, Job, Pipeline
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import InWorker, build_files, build_frame, build_inbox
 from millpond.runtime.spark.keeper import Keeper, Kept
+from millpond.runtime.spark.parquet import parquet_tables
 from millpond.runtime.spark.session import (
     await_end_of_last,
     note_process,
@@ -90,7 +91,8 @@ class SparkRuntime:
         try:
             sources.look(self.spark, definition)
         except Exception as error:
-            raise sources.unreadable(definition, error) from error
+            hint = "Check the path and the options. Nothing was created."
+            raise sources.unreadable(definition, error, hint) from error
 
     def open_source(self, stream: StreamDef) -> None:
         self._keep(stream, lambda: self._frame(stream), patient=True)
@@ -162,13 +164,14 @@ class SparkRuntime:
         except Exception as error:
             raise sources.unreadable(relation, error) from error
         schema = relation.schema
+        tables = parquet_tables(relation) if sources.is_direct(relation) else _tables
 
         def load(batches):  # type: ignore[no-untyped-def]
             judge = Admission(schema, None, BEGINNING, 0)
             good = [schema.to_arrow().empty_table()]
             reason = ""
-            for batch in batches:
-                admitted = admit(pa.Table.from_batches([batch]), judge)
+            for table in tables(batches):
+                admitted = admit(table, judge)
                 good.append(admitted.elements.select(list(schema.names)))
                 if admitted.rejects.num_rows and not reason:
                     bad = admitted.rejects.to_pylist()[0]
@@ -328,6 +331,10 @@ class SparkRuntime:
         if isinstance(cause, MillpondError):
             return cause
         return _said_by_task(cause) or sources.unreadable(stream, cause)
+
+
+def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    return (pa.Table.from_batches([batch]) for batch in batches)
 
 
 def _builder(stream: StreamDef) -> Callable[[DataFrame, BatchPlan, int], list[Built]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -22,7 +21,8 @@ from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.ingress import CORRUPT
 from millpond.errors import MillpondError
 from millpond.planner.names import did_you_mean
-from millpond.runtime.spark.headers import has_headers, read_by_header
+from millpond.runtime.spark.headers import has_headers, local_path, read_by_header
+from millpond.runtime.spark.parquet import check_columns, without_columns
 
 FILE_FORMATS = ("csv", "json", "parquet", "orc", "text")
 _TEXT_FORMATS = ("csv", "json")
@@ -44,9 +44,13 @@ _DIRECT_OPTIONS = frozenset(
     )
 )
 
+_GOES_ON = "Once the source can be read again, the stream goes on where it was."
+
 #: What Spark says of a format it has nothing for.
 _UNKNOWN_FORMAT = ("DATA_SOURCE_NOT_FOUND", "Failed to find the data source", "Failed to find data")
 _STATE = re.compile(r"SQLSTATE: \w{5}")
+#: What it says of a streaming query before it says what went wrong.
+_FAILED = re.compile(r"^\[STREAM_FAILED\] .*? terminated with exception: ")
 
 #: Columns of a file source's rows: which file, and where the split in it starts.
 FILE, BLOCK = "__file", "__block"
@@ -73,7 +77,8 @@ def absent(definition: StreamDef | RelationDef) -> MillpondError | None:
     if source is None or source.format not in FILE_FORMATS:
         return None
     path = source.options["path"]
-    if "://" in path or any(c in path for c in "*?[{") or Path(path).exists():
+    local = local_path(path)
+    if local is None or any(c in path for c in "*?[{") or local.exists():
         return None
     return MillpondError(
         "DATA-502",
@@ -91,8 +96,13 @@ def look(spark: SparkSession, definition: StreamDef | RelationDef) -> None:
     """
     assert definition.source is not None
     if definition.source.format in FILE_FORMATS:
-        rows = paths_frame(spark, definition, streaming=False).sort("path").head(1)
-        files_frame(spark, definition, [row.path for row in rows])
+        listed = paths_frame(spark, definition, streaming=False).sort("path").head(1)
+        paths = [row.path for row in listed]
+        if is_direct(definition):
+            check_columns(definition, paths)
+        elif (rows := files_frame(spark, definition, paths)) is not None:
+            # Spark looks at some options only where it reads.
+            rows.head(1)
     elif isinstance(definition, StreamDef) and definition.source.format != "dataframe":
         other_frame(spark, definition)
 
@@ -109,12 +119,13 @@ def paths_frame(
     assert definition.source is not None
     options = dict(definition.source.options)
     path = options.pop("path")
-    if "://" not in path and Path(path).exists():
-        if Path(path).is_file() and streaming:
+    local = local_path(path)
+    if local is not None and local.exists():
+        if local.is_file() and streaming:
             # Structured Streaming watches directories: watch for this one file.
-            options["pathGlobFilter"] = _literal_glob(Path(path).name)
-            path = str(Path(path).parent)
-        path = _literal_glob(path)
+            options["pathGlobFilter"] = _literal_glob(local.name)
+            local = local.parent
+        path = _literal_glob(str(local))
     reader = (spark.readStream if streaming else spark.read).format("binaryFile").schema(FILES)
     return reader.options(**options).load(path).select("path")
 
@@ -150,12 +161,15 @@ def files_frame(
 
 
 def relation_frame(spark: SparkSession, relation: RelationDef) -> DataFrame:
-    """A relation's rows, in one partition."""
-    paths = paths_frame(spark, relation, streaming=False).collect()
+    """A relation's rows, or the paths of files a task reads itself, in one partition."""
+    listed = paths_frame(spark, relation, streaming=False)
+    if is_direct(relation):
+        return listed.coalesce(1).sortWithinPartitions("path")
+    paths = listed.collect()
     frame = files_frame(spark, relation, [row.path for row in paths])
     if frame is None:
         schema, _ = _as_text([f.name for f in relation.schema.fields], {})
-        return spark.createDataFrame([], schema)
+        return spark.createDataFrame([], schema).coalesce(1)
     return frame.drop(FILE, BLOCK).coalesce(1)
 
 
@@ -164,6 +178,9 @@ def _as_text(names: Sequence[str], given: dict[str, str]) -> tuple[StructType, d
     fields = [StructField(n, StringType()) for n in (*names, CORRUPT)]
     # A quote inside quotes is doubled, as everybody but Spark writes it.
     options = {"escape": '"', "mode": "PERMISSIVE", **given, "columnNameOfCorruptRecord": CORRUPT}
+    if given.get("encoding", given.get("charset", "")).lower().startswith(("utf-16", "utf-32")):
+        # Spark looks for line ends in bytes, unless it reads a file as a whole.
+        options.setdefault("multiline", "true")
     return StructType(fields), options
 
 
@@ -189,13 +206,10 @@ def is_direct(definition: StreamDef | RelationDef) -> bool:
     files. Files that are not local, or need options of Spark's reader, go the way of all others.
     """
     source = definition.source
-    return (
-        source is not None
-        and source.format == "parquet"
-        and set(source.options) <= _DIRECT_OPTIONS
-        and "://" not in source.options["path"]
-        and not any(Path(source.options["path"]).glob("*=*"))
-    )
+    if source is None or source.format != "parquet" or not set(source.options) <= _DIRECT_OPTIONS:
+        return False
+    local = local_path(source.options["path"])
+    return local is not None and not any(local.glob("*=*"))
 
 
 def other_frame(spark: SparkSession, stream: StreamDef) -> DataFrame:
@@ -227,11 +241,12 @@ def fingerprint(frame: DataFrame) -> str:
     return hashlib.blake2b(repr(tuple(found)).encode(), digest_size=12).hexdigest()
 
 
-def unreadable(definition: StreamDef | RelationDef, error: Exception) -> MillpondError:
+def unreadable(
+    definition: StreamDef | RelationDef, error: Exception, hint: str = _GOES_ON
+) -> MillpondError:
     """What Spark says of a source, as an error of ours."""
     if isinstance(error, MillpondError):
         return error
-    hint = "Once the source can be read again, the stream goes on where it was."
     if any(words in str(error) for words in _UNKNOWN_FORMAT):
         known = ", ".join((*FILE_FORMATS, "rate"))
         hint = (
@@ -266,7 +281,7 @@ def _reason(error: Exception) -> str:
 
 def _telling(message: str) -> str:
     """The line of a message that says what is wrong."""
-    lines = [_STATE.sub("", line).strip() for line in message.split("\n")]
+    lines = [_STATE.sub("", line).strip() for line in _FAILED.sub("", message).split("\n")]
     lines = [line for line in lines if line and not line.startswith(("at ", "Driver stacktrace"))]
     traceback = any("Traceback (most recent call last)" in line for line in lines)
     return lines[-1 if traceback else 0] if lines else ""
@@ -281,10 +296,5 @@ def _own_schema(found: DataFrame, definition: StreamDef | RelationDef) -> Struct
     declared = {f.name.lower() for f in definition.schema.fields}
     kept = [f for f in found.schema.fields if f.name.lower() in declared]
     if not kept:
-        raise MillpondError(
-            "DATA-502",
-            f'the files of "{definition.name}" have none of its columns',
-            detail=f"They have {', '.join(found.columns)}.",
-            hint="Declare columns by the names the files have.",
-        )
+        raise without_columns(definition, found.columns)
     return StructType(kept)

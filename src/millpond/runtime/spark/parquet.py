@@ -1,0 +1,81 @@
+"""Local Parquet files as tasks read them: column by column, without the way through Spark's rows.
+
+What Spark's reader knows of Parquet is not what everybody writes: pandas keeps time in nanoseconds,
+which Spark refuses and Arrow reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.errors import MillpondError
+from millpond.runtime.spark.headers import local_path
+
+
+def row_groups(uri: str, wanted: set[str], groups: Iterable[int]) -> Iterator[tuple[int, pa.Table]]:
+    """Row groups of a file with those of its columns that are wanted (in lower case)."""
+    with _opened(uri) as file:
+        names = [n for n in file.schema_arrow.names if n.lower() in wanted]
+        for group in groups:
+            yield group, file.read_row_group(group, columns=names, use_threads=False)
+
+
+def sizes(uri: str) -> tuple[int, ...]:
+    """How many rows each row group of a file has."""
+    with _opened(uri) as file:
+        about = file.metadata
+        return tuple(about.row_group(n).num_rows for n in range(about.num_row_groups))
+
+
+def parquet_tables(
+    definition: RelationDef,
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Table]]:
+    """What reads a relation's rows in a task that is given the paths of its files."""
+    wanted = {f.name.lower() for f in definition.schema.fields}
+
+    def tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+        for batch in batches:
+            for uri in batch.column("path").to_pylist():
+                yield from (rows for _, rows in row_groups(uri, wanted, range(len(sizes(uri)))))
+
+    return tables
+
+
+def check_columns(definition: StreamDef | RelationDef, uris: Sequence[str]) -> None:
+    """Raise DATA-502 for a file that cannot be read, or has none of the declared columns."""
+    wanted = {f.name.lower() for f in definition.schema.fields}
+    for uri in uris:
+        with _opened(uri) as file:
+            names = file.schema_arrow.names
+        if not any(name.lower() in wanted for name in names):
+            raise without_columns(definition, names)
+
+
+def without_columns(definition: StreamDef | RelationDef, found: Sequence[str]) -> MillpondError:
+    """DATA-502: a file whose columns are all others than the declared ones."""
+    return MillpondError(
+        "DATA-502",
+        f'the files of "{definition.name}" have none of its columns',
+        detail=f"They have {', '.join(found)}.",
+        hint="Declare columns by the names the files have.",
+    )
+
+
+@contextmanager
+def _opened(uri: str) -> Iterator[pq.ParquetFile]:
+    path = local_path(uri)
+    try:
+        with pq.ParquetFile(path, memory_map=True) as file:
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        raise MillpondError(
+            "DATA-502",
+            f'the file "{path}" cannot be read',
+            detail=str(error).split("\n", 1)[0],
+            hint="Mend the file or take it away; a stream goes on where it was.",
+        ) from error
