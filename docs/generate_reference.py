@@ -17,10 +17,8 @@ from pathlib import Path
 
 from millpond.api.app import create_app
 from millpond.api.problems import status_of
-from millpond.engine.residual import Limits
 from millpond.errors import CODES, MillpondError
-from millpond.service.derivations import KEPT_CHANGES
-from millpond.service.options import OPTIONS
+from millpond.service.options import DEFAULTS, OPTIONS
 from millpond.service.pond import Pond
 from millpond.testing.golden_file import MoveClock, Run, read_golden
 from millpond.testing.local_runtime import open_local
@@ -70,17 +68,6 @@ _REMARKS = {
 _NOT_OVER_HTTP = ("STORE-601", "STORE-604", "SERVE-701", "SERVE-702", "SERVE-705")
 
 #: Defaults and remarks the code has no table of.
-_OPTION_DEFAULTS = {
-    "materialize": "`'lazy'`",
-    "active": "`true`",
-    "weight": "`1`",
-    "max_rows": f"`{Limits.rows}`",
-    "max_seconds": f"`{Limits.seconds:g}`",
-    "changes": "`'from registration'`",
-    "keep_changes": f"`{KEPT_CHANGES}`",
-    "strategy": "`'aware'`",
-    "seed": "from the query's text",
-}
 _OPTION_REMARKS = {
     "materialize": "See [standing queries](../guide/standing_queries.md).",
     "weight": "Whose work is done first: matching, merging and kept answers.",
@@ -202,8 +189,20 @@ def options_page() -> str:
     for name, takes in OPTIONS.items():
         remark = _OPTION_REMARKS.get(name)
         text = f"{takes}. {remark}" if remark else takes
-        lines.append(f"| `{name}` | {text} | {_OPTION_DEFAULTS[name]} |")
+        lines.append(f"| `{name}` | {text} | {_default(name)} |")
     return "\n".join(lines) + "\n"
+
+
+def _default(option: str) -> str:
+    if option not in DEFAULTS:
+        return "from the query's text"
+    match DEFAULTS[option]:
+        case str(value):
+            return f"`{value!r}`"
+        case bool(value):
+            return f"`{value!s}`".lower()
+        case value:
+            return f"`{value:.10g}`"
 
 
 def metrics_page() -> str:

@@ -77,6 +77,7 @@ CODES: dict[str, str] = {
     "SERVE-706": "the token is missing or wrong",
     "SERVE-707": "the request is too large",
     "SERVE-708": "the media type is not spoken here",
+    "SERVE-709": "the answer has no form the request accepts",
     "INTERNAL-901": "Millpond itself failed",
 }
 

@@ -92,7 +92,7 @@ def test_what_is_wrong_is_an_error_before_the_stream_begins(http, q):
     for params, accept, status, code in (
         ({"after": "x"}, "*/*", 409, "POND-412"),
         ({"after": 9}, "text/event-stream", 409, "POND-412"),
-        ({"follow": "true"}, "application/vnd.apache.arrow.stream", 415, "SERVE-708"),
+        ({"follow": "true"}, "application/vnd.apache.arrow.stream", 406, "SERVE-709"),
         ({"limit": -1}, "*/*", 422, "SERVE-703"),
     ):
         response = http.get("/v1/queries/q/changes", params=params, headers={"Accept": accept})

@@ -61,7 +61,8 @@ def test_register_with_an_option_that_cannot_be_one(http, option):
     body = {"cql": LATE, "options": {option: 1}}
     error_of(http.post("/v1/queries", json=body), 400, "CQL-214")
     error = error_of(http.post("/v1/queries", json=[body]), 400, "CQL-214")
-    assert error["detail"] == "Query 0 of 1 (counting from 0)."
+    assert error["detail"].startswith("Query 0 of 1 (counting from 0). There are: materialize,")
+    error_of(http.patch("/v1/queries/none", json={option: 1}), 404, "CQL-201")
 
 
 def test_pages(http):
@@ -193,7 +194,7 @@ def test_accept(http, late, accept, form):
 
 def test_accept_of_nothing_there_is(http, late):
     response = http.get("/v1/queries/late/result", headers={"Accept": "text/html"})
-    error_of(response, 415, "SERVE-708")
+    error_of(response, 406, "SERVE-709")
 
 
 def test_plans(http, late):
@@ -211,6 +212,29 @@ def test_plans(http, late):
     error_of(http.get("/v1/plan", params={"query": "late", "level": "deep"}), 422, "SERVE-703")
 
 
-def test_what_is_not_available_yet(http, late):
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        ([{"cql": LATE}, {"name": "x"}], "body.1.cql: Field required."),
+        ([5], "body.0: Input should be a valid dictionary"),
+        ({"name": "x"}, "body.cql: Field required."),
+        ({"cql": LATE, "weight": 2}, "body.weight: Extra inputs are not permitted."),
+    ],
+)
+def test_what_is_missing_is_named_where_it_is_missing(http, body, detail):
+    error = error_of(http.post("/v1/queries", json=body), 422, "SERVE-703")
+    assert error["detail"].startswith(detail)
+
+
+def test_settings_of_entities(http, late):
     error_of(http.get("/v1/entities/3"), 404, "CQL-201")
-    error_of(http.patch("/v1/entities/3", json={}), 501, "CQL-301")
+    error_of(http.patch("/v1/entities/3", json={}), 404, "CQL-201")
+    one = "/v1/entities/eddies:all"
+    assert http.patch(one, json={}).json()["settings"] == {"routing": "ticket"}
+    assert http.patch(one, json={"routing": "worst"}).json()["settings"] == {"routing": "worst"}
+    assert http.get(one).json()["settings"] == {"routing": "worst"}
+    error_of(http.patch(one, json={"routing": "best"}), 400, "CQL-214")
+    error_of(http.patch("/v1/entities/joins:all", json={"shards": 0}), 400, "CQL-214")
+    error = error_of(http.patch("/v1/entities/queue:inbox", json={"size": 1}), 400, "CQL-214")
+    assert error["message"] == 'no setting "size" of entity "queue:inbox"'
+    assert "routing of eddies" in error["hint"]

@@ -63,8 +63,8 @@ def test_statements_as_arrow(http):
     table = pa.ipc.open_stream(response.content).read_all()
     assert table.column("number").to_pylist() == [9007199254740993]
     response = run(http, f"{ASK}; {ASK}", Accept=accept)
-    assert response.status_code == 415
-    assert response.json()["error"]["code"] == "SERVE-708"
+    assert response.status_code == 406
+    assert response.json()["error"]["code"] == "SERVE-709"
 
 
 def test_an_error_has_its_place_in_the_whole_text(http):

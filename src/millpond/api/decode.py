@@ -144,7 +144,6 @@ def query(body: dict[str, Any]) -> QueryDef:
         registered_epoch=body["registered_epoch"],
         registered_at=instant(body["registered_at"]) or 0,
         suspended=body["suspended"],
-        changes_after=body["changes_after_us"],
     )
 
 

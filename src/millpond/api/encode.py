@@ -235,7 +235,6 @@ def definition_json(definition: Definition) -> dict[str, Any]:
                 "suspended": definition.suspended,
                 "registered_epoch": definition.registered_epoch,
                 "registered_at": instant_text(definition.registered_at),
-                "changes_after_us": definition.changes_after,
             }
 
 

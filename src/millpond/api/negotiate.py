@@ -15,7 +15,7 @@ def preferred(accept: str | None, offered: Sequence[str]) -> str:
     """The form of `offered` that an `Accept` header likes best; the first one on a draw.
 
     Raises:
-        MillpondError: SERVE-708, it accepts none of them.
+        MillpondError: SERVE-709, it accepts none of them.
 
     >>> preferred("application/x-ndjson;q=0.5, */*;q=0.1", [encode.JSON, encode.NDJSON])
     'application/x-ndjson'
@@ -31,7 +31,7 @@ def preferred(accept: str | None, offered: Sequence[str]) -> str:
             best, best_weight = form, weight
     if best is None:
         raise MillpondError(
-            "SERVE-708",
+            "SERVE-709",
             f'nothing here is of the media type "{accept}"',
             hint=f"Accept {' or '.join(offered)}.",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -14,6 +15,10 @@ from millpond.api.encode import JSON, dumps
 from millpond.errors import MillpondError
 
 log = logging.getLogger("millpond.api")
+
+_CALLS = "The calls and their parameters are described at /openapi.json."
+#: Names of the forms a body may have, among the places in it.
+_BRANCH = re.compile(r"list\[\w+\]$|\w+Body$")
 
 #: The status of each code; a code that is not here has its family's.
 STATUSES: dict[str, int] = {
@@ -38,6 +43,7 @@ STATUSES: dict[str, int] = {
     "SERVE-706": 401,
     "SERVE-707": 413,
     "SERVE-708": 415,
+    "SERVE-709": 406,
 }
 
 _FAMILIES = {"CQL": 400, "POND": 409, "DATA": 400, "STORE": 500, "SERVE": 500, "INTERNAL": 500}
@@ -79,16 +85,23 @@ async def _millpond(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
+    first = _meant(error)
+    where = ".".join(str(part) for part in first["loc"] if not _BRANCH.match(str(part)))
     if first["type"] == "json_invalid":
         reason = first.get("ctx", {}).get("error", "")
         detail = f"The body is not JSON: {reason} at offset {first['loc'][-1]}."
         return problem(MillpondError("SERVE-703", "malformed JSON", detail=detail))
-    hint = "The calls and their parameters are described at /openapi.json."
     detail = f"{where}: {first['msg']}."
-    malformed = MillpondError("SERVE-703", "malformed request", detail=detail, hint=hint)
+    malformed = MillpondError("SERVE-703", "malformed request", detail=detail, hint=_CALLS)
     return problem(malformed, 422)
+
+
+def _meant(error: RequestValidationError) -> dict[str, Any]:
+    """The first complaint; where a body may be one thing or a list, about what was sent."""
+    errors: list[dict[str, Any]] = list(error.errors())
+    sent_list = isinstance(error.body, list)
+    meant = [e for e in errors if any(str(p).startswith("list[") for p in e["loc"]) == sent_list]
+    return (meant or errors)[0]
 
 
 async def _http(request: Request, error: Exception) -> Response:
@@ -98,10 +111,13 @@ async def _http(request: Request, error: Exception) -> Response:
         return problem(error.__cause__)
     path = request.url.path
     if error.status_code == 404:
-        missing = MillpondError("SERVE-704", f'no such resource: "{path}"')
+        missing = MillpondError("SERVE-704", f'no such resource: "{path}"', hint=_CALLS)
         return problem(missing, 404)
     if error.status_code == 405:
-        wrong = MillpondError("SERVE-704", f'"{path}" does not take {request.method}')
+        allowed = (error.headers or {}).get("Allow")
+        detail = f"It takes {allowed}." if allowed else None
+        message = f'"{path}" does not take {request.method}'
+        wrong = MillpondError("SERVE-704", message, detail=detail, hint=_CALLS)
         response = problem(wrong, 405)
         response.headers.update(error.headers or {})
         return response

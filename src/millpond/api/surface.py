@@ -6,7 +6,7 @@ works alike on `millpond.service.pond.Pond` and on `millpond.api.client.RemotePo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
@@ -113,6 +113,8 @@ class ControlTables(Protocol):
     def every(self) -> Sequence[Entity]: ...
 
     def one(self, id: str) -> Entity: ...
+
+    def set(self, id: str, settings: Mapping[str, Any]) -> Entity: ...
 
 
 class ServedPond(Surface, Protocol):

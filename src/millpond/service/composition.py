@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from millpond.engine.routing import POLICIES
-from millpond.errors import MillpondError
+from millpond.service.entity_settings import with_settings
 from millpond.service.join_maintenance import JoinSettings
 from millpond.service.pond import Pond
 
@@ -64,20 +63,12 @@ def open_pond(
         progress=progress,
         on_close=on_close,
         function_seconds=function_seconds,
-        joins=_join_settings(routing, shards, max_pairs),
-    )
-
-
-def _join_settings(routing: str, shards: int | None, max_pairs: int | None) -> JoinSettings:
-    if routing not in POLICIES:
-        raise MillpondError(
-            "CQL-214",
-            f'no routing policy "{routing}"',
-            detail=f"There are: {', '.join(POLICIES)}.",
-            hint="ticket adapts to what is measured.",
-        )
-    return JoinSettings(
-        shards=max(1, shards or JoinSettings.shards),
-        routing=routing,
-        max_pairs=max_pairs or JoinSettings.max_pairs,
+        joins=with_settings(
+            JoinSettings(),
+            {
+                "routing": routing,
+                "shards": shards or JoinSettings.shards,
+                "max_pairs": max_pairs or JoinSettings.max_pairs,
+            },
+        ),
     )

@@ -22,6 +22,7 @@ from millpond.planner.bound import BoundQuery
 from millpond.planner.dataflow import Plan, plan_changes
 from millpond.service.definitions import derived_stream_query
 from millpond.service.invocation import default_seed, stream_of
+from millpond.service.options import option
 from millpond.service.promises import Moment
 from millpond.service.registration import Registrar
 from millpond.service.relations import Relations
@@ -29,9 +30,6 @@ from millpond.service.sequencer import Sequencer
 from millpond.state.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import StreamClock, Version, change_log_name
-
-#: Changes a log keeps unless its query says otherwise.
-KEPT_CHANGES = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +210,7 @@ class Derivations:
                 self._log.next_id(),
                 change_log_name(query.id),
                 bound.output,
-                retain_rows=int(current.options.get("keep_changes", KEPT_CHANGES)),
+                retain_rows=int(option(current, "keep_changes")),
                 derived=Derived(query.text, query.id, _on_system_time(version, bound)),
             )
             self._commit(log, bound, plan, after, version)

@@ -6,17 +6,21 @@ entity is one of them, with an id made of its kind and its name, and its figures
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.planner.names import did_you_mean
+from millpond.service.entity_settings import check_known, of_engine, of_query, with_settings
 from millpond.state.version import DATA, REJECTS, Version
 
 if TYPE_CHECKING:
     from millpond.service.pond import Pond
+
+#: What an entity works for that works for all.
+_ALL = "streams and queries"
 
 
 @dataclass(frozen=True)
@@ -28,15 +32,17 @@ class Entity:
         kind: 'operator', 'queue' or 'synopsis'.
         of: What it works for: a stream, a query, a relation.
         figures: How it does.
+        settings: What can be set of it, as it is set.
     """
 
     id: str
     kind: str
     of: str
     figures: dict[str, Any]
+    settings: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return {"id": self.id, "kind": self.kind, "of": self.of, "figures": self.figures}
+        return asdict(self)
 
 
 class Entities:
@@ -50,6 +56,7 @@ class Entities:
         version = self._pond.log.version
         found = [
             *self._queues(version),
+            *self._engine(version),
             *self._filters(version),
             *self._functions(),
             *self._derivations(version),
@@ -71,6 +78,34 @@ class Entities:
             f'no entity "{id}"',
             hint=did_you_mean(id, every) or "SHOW ENTITIES lists them.",
         )
+
+    def set(self, id: str, settings: Mapping[str, Any]) -> Entity:
+        """Set some of an entity's settings, from now on.
+
+        Those of a query are its options and stay; the engine's hold until the pond is closed.
+
+        Raises:
+            MillpondError: CQL-201 for the id, CQL-214 for a setting or its value.
+        """
+        entity = self.one(id)
+        check_known(id, entity.settings, settings)
+        if not settings:
+            return entity
+        if entity.kind == "operator" and entity.of == _ALL:
+            self._pond.route(with_settings(self._pond.joins.settings, settings))
+        else:
+            self._pond.registrar.alter(self._pond.registrar.find(entity.of), settings)
+        return replace(entity, settings={**entity.settings, **settings})
+
+    def _engine(self, version: Version) -> Iterator[Entity]:
+        """What works for all streams and queries together."""
+        settings, joins = self._pond.joins.settings, version.joins
+        yield Entity("eddies:all", "operator", _ALL, {}, of_engine("eddies", settings))
+        figures = {
+            "joins": len(joins.cores),
+            "pairs": sum(file.pairs for core in joins.cores for file in joins.pairs(core)),
+        }
+        yield Entity("joins:all", "operator", _ALL, figures, of_engine("joins", settings))
 
     def _queues(self, version: Version) -> Iterator[Entity]:
         waiting = len(self._pond.intake.waiting())
@@ -101,7 +136,8 @@ class Entities:
                 "upto": format_instant(self._pond.advancer.reached(version, stream)),
                 "lag seconds": lag.get(stream.id, 0.0),
             }
-            yield Entity(f"derivation:{name}", "operator", name, figures)
+            settings = of_query("derivation", query) if query is not None else {}
+            yield Entity(f"derivation:{name}", "operator", name, figures, settings)
 
     def _segments(self, version: Version) -> Iterator[Entity]:
         """Data SteMs: a stream's kept elements."""
@@ -147,4 +183,5 @@ class Entities:
             query = version.queries.get(id)
             if query is not None:
                 figures = kept.of(id).figures()
-                yield Entity(f"answer:{query.name}", "synopsis", query.name, figures)
+                settings = of_query("answer", query)
+                yield Entity(f"answer:{query.name}", "synopsis", query.name, figures, settings)

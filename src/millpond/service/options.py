@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from millpond.catalog.objects import QueryDef
+from millpond.engine.residual import Limits
 from millpond.errors import MillpondError, Span
 from millpond.planner.names import did_you_mean
 from millpond.planner.strategies import STRATEGIES
@@ -25,9 +27,26 @@ OPTIONS: dict[str, str] = {
     "seed": "a whole number: the seed of its samples",
 }
 
+#: What an option is that was not given. The seed is made of the query's text then.
+DEFAULTS: dict[str, Any] = {
+    "materialize": "lazy",
+    "active": True,
+    "weight": 1,
+    "max_rows": Limits.rows,
+    "max_seconds": Limits.seconds,
+    "changes": "from registration",
+    "keep_changes": 1_000_000,
+    "strategy": "aware",
+}
+
 _MODES = ("lazy", "none", "eager", "auto")
 _CHANGES = ("from registration", "from beginning")
 _WORDS = ("materialize", "changes", "strategy")
+
+
+def option(query: QueryDef, name: str) -> Any:
+    """A query's option, given or not."""
+    return query.options.get(name, DEFAULTS[name])
 
 
 def check_options(options: Mapping[str, Any], statement: str | None = None) -> dict[str, Any]:

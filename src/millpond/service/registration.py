@@ -28,7 +28,7 @@ from millpond.planner.templates import Binder
 from millpond.runtime.join_tasks import pack_plan
 from millpond.service.invocation import Prepared, default_seed, leaf_factors, stream_of
 from millpond.service.joined import join_of, use_of
-from millpond.service.options import check_options
+from millpond.service.options import check_options, option
 from millpond.service.stems import QueryStems, slot_key
 from millpond.state.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
@@ -230,11 +230,13 @@ class Registrar:
         before = self._slots_of(altered.id)
         after = [(x.stream_id, x.slot) for x in batch.leaves if x.slot is not None]
         self._stems.use(after)
+        changes = version.change_log(altered.id)
+        kept = int(option(altered, "keep_changes"))
         try:
             self._log.commit(
                 EpochChange(
                     kind="alter",
-                    replace=[altered],
+                    replace=[altered, *([replace(changes, retain_rows=kept)] if changes else [])],
                     add_slots=batch.slots,
                     drop_slots=self._stems.unused_without(before),
                     add_leaves=batch.leaves,

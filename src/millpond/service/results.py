@@ -196,6 +196,17 @@ class IngestReceipt:
     rejects: list[dict[str, Any]] = field(default_factory=list)
     duplicate: bool = False
 
+    def __str__(self) -> str:
+        """In one line, with the reason of the first reject.
+
+        >>> print(IngestReceipt(2, 1, [{"row": 2, "reason": "no timestamp"}]))
+        2 accepted, 1 rejected (no timestamp)
+        """
+        if not self.rejected:
+            return f"{self.accepted} accepted"
+        reason = self.rejects[0]["reason"] if self.rejects else ""
+        return f"{self.accepted} accepted, {self.rejected} rejected ({reason})"
+
 
 @dataclass(frozen=True)
 class StatementResult:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from sqlglot import exp
@@ -206,8 +206,7 @@ class Executor:
             _refuse_at(statement)
             receipt, number = self._pond.intake.push(found, rows)
             self._pond.stated(number)
-            rejected = f", {receipt.rejected} rejected" if receipt.rejected else ""
-            return _message("insert", found.name, f"{receipt.accepted} accepted{rejected}")
+            return _message("insert", found.name, str(receipt))
         _refuse_view(found, statement, "INSERT into")
         at = self._instant(statement.at)
         count = self._pond.relations_state.insert(found, rows, at)
@@ -382,10 +381,10 @@ class Executor:
                 return _table(["name", "primary key", "source"], rows)
             case "entities":
                 every = [
-                    (e.id, e.kind, e.of, ", ".join(f"{k} {v}" for k, v in e.figures.items()))
+                    (e.id, e.kind, e.of, _listed(e.figures), _listed(e.settings))
                     for e in self._pond.entities.every()
                 ]
-                return _table(["id", "kind", "of", "figures"], every)
+                return _table(["id", "kind", "of", "figures", "settings"], every)
             case "functions":
                 functions = [
                     (f["name"], ", ".join(f["arguments"]), f["returns"], f["calls"], f["rows"])
@@ -435,6 +434,10 @@ class Executor:
             text=statement.text,
             span=getattr(statement, "name_span", None),
         )
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def _message(statement: str, name: str, done: str) -> StatementResult:

@@ -223,6 +223,16 @@ def test_a_change_log_keeps_what_it_is_told_to(pond: Pond) -> None:
     assert handle.fetch(after=oldest).rows() == kept.rows()
 
 
+def test_how_much_a_change_log_keeps_may_be_altered(pond: Pond) -> None:
+    handle = pond.register("SELECT v FROM s", "q")
+    assert len(handle.fetch()) == 0
+    handle.alter(keep_changes=2)
+    for t in range(1, 12):
+        push(pond, (t, "a", t))
+        pond.settle()
+    assert 2 <= len(handle.fetch()) < 10
+
+
 def test_changes_start_where_everything_is_kept(tmp_path: Path, clock: ManualClock) -> None:
     with open_local(tmp_path / "store", clock) as pond:
         pond.execute(f"{SCHEMA.rstrip(';')} RETAIN INTERVAL 10 SECONDS;")

@@ -57,7 +57,7 @@ def router(pond: ServedPond, followers: Followers) -> APIRouter:
             return Response(change_forms.page(page, form), media_type=form)
         if form == encode.ARROW:
             raise MillpondError(
-                "SERVE-708",
+                "SERVE-709",
                 "changes are not followed as Arrow",
                 hint=f"Accept {encode.NDJSON} or {EVENTS}; or ask for pages, with wait=30.",
             )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 import millpond
 from millpond.api import encode
-from millpond.api.routers.queries import not_available
 from millpond.api.routers.streams import stream_figures
 from millpond.api.surface import ServedPond
 
@@ -61,9 +62,10 @@ def router(pond: ServedPond) -> APIRouter:
         return Response(encode.dumps(encode.plain(found)), media_type=encode.JSON)
 
     @routes.patch("/v1/entities/{entity}", response_class=Response)
-    async def set_entity(entity: str) -> Response:
-        """Sets an entity's properties (not available yet)."""
-        raise not_available("setting properties of entities is")
+    def set_entity(entity: str, settings: dict[str, Any]) -> Response:
+        """Sets what can be set of an entity: `{"routing": "fixed"}`, `{"max_rows": 100}`, …"""
+        found = pond.entities.set(entity, settings).to_json()
+        return Response(encode.dumps(encode.plain(found)), media_type=encode.JSON)
 
     return routes
 

@@ -14,14 +14,12 @@ from millpond.api.negotiate import answer_response, preferred
 from millpond.api.surface import QueryHandle, ServedHandle, ServedPond
 from millpond.errors import MillpondError
 from millpond.model.time import parse_instant
+from millpond.service.options import check_options
 
 Level = Literal["syntax", "logical", "rewritten", "shared", "runtime"]
 
 #: An instant whose zone's "+" was not escaped in the URL and has become a space.
 _LOST_PLUS = re.compile(r"^(\S+[T ]\S+) (\d\d:?\d\d)$")
-
-#: Names an option cannot have, because they say something else at registration.
-_RESERVED = frozenset({"cql", "name"})
 
 
 class RegistrationBody(BaseModel):
@@ -32,11 +30,6 @@ class RegistrationBody(BaseModel):
     cql: str
     name: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
-
-
-def not_available(what: str) -> MillpondError:
-    """The error of a call that is part of the interface and not yet of the server."""
-    return MillpondError("CQL-301", f"{what} not available yet")
 
 
 def router(pond: ServedPond) -> APIRouter:
@@ -166,9 +159,12 @@ def _instant(text: str) -> int:
 
 
 def _check_options(options: dict[str, Any], place: str | None = None) -> None:
-    for name in options:
-        if name in _RESERVED or not name.isidentifier():
-            raise MillpondError("CQL-214", f'no option is called "{name}"', detail=place)
+    """Refuses what is no option, before it is taken for another parameter of `register`."""
+    try:
+        check_options(options)
+    except MillpondError as error:
+        error.detail = " ".join(text for text in (place, error.detail) if text)
+        raise
 
 
 def _indexed(error: MillpondError, body: list[RegistrationBody]) -> MillpondError:

@@ -67,7 +67,7 @@ def _check_one_answer(text: str) -> None:
     answers = sum(isinstance(statement, Ask | Invoke) for statement in parse_script(text))
     if answers != 1:
         raise MillpondError(
-            "SERVE-708",
+            "SERVE-709",
             f"{answers} answers do not make one Arrow stream",
             hint="Send one query or INVOKE a request, or accept application/json.",
         )
