@@ -184,7 +184,8 @@ def expected(number: int, ids: range) -> list[int | None]:
     return [len(mine), sum(mine) if mine else None]
 
 
-def survive(tmp_path: Path, on_spark: bool, kills: int, seed: int) -> None:
+def survive(tmp_path: Path, on_spark: bool, kills: int, seed: int, longest: float = 0.5) -> None:
+    """Kill the server so many times, each life lasting up to `longest` seconds beyond its goal."""
     print(f"seed {seed}")
     chance = random.Random(seed)
     server = Server(tmp_path / "store", on_spark)
@@ -204,7 +205,7 @@ def survive(tmp_path: Path, on_spark: bool, kills: int, seed: int) -> None:
         for life in range(kills):
             if life % 3:  # most lives get somewhere before they end; the others may not
                 client.get_further(chance.randint(1, 6))
-            time.sleep(chance.uniform(0, 0.5))
+            time.sleep(chance.uniform(0, longest))
             server.kill()
             server.start()
         client.get_further(4)
@@ -262,6 +263,10 @@ def check_followers(server: Server, client: Client, followers: list[Follower]) -
             assert [c.at for c in told] == sorted(c.at for c in told)
             kept = list(handle.subscribe(follow=False))
             assert kept[: len(told)] == told
+
+
+def test_nothing_is_lost_or_doubled_when_the_server_is_killed_a_few_times(tmp_path: Path) -> None:
+    survive(tmp_path, on_spark=False, kills=3, seed=4, longest=0.0)
 
 
 @pytest.mark.slow

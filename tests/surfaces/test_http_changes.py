@@ -167,6 +167,28 @@ def test_the_client_reads_and_follows(http, pond, q):
         handle.fetch(after=77)
 
 
+def test_a_derived_stream_is_followed(http, pond):
+    pond.execute("CREATE STREAM late AS SELECT carrier, delay FROM flights WHERE delay > 60")
+    page = http.get("/v1/streams/late/changes").json()
+    assert page["rows"] == CHANGES[:1]
+    accept = {"Accept": "text/event-stream"}
+    told = events(http.get("/v1/streams/late/changes", params={"limit": 1}, headers=accept).text)
+    assert [(e["id"], json.loads(e["data"])["row"]["carrier"]) for e in told] == [("1", "AA")]
+    remote = connect("http://millpond", http=http)
+    late = remote.derived("late")
+    assert late.fetch().rows() == pond.derived("late").fetch().rows()
+    assert [c.row for c in late.subscribe(follow=False)] == [("AA", 61.5)]
+    assert late.plan("rewritten") == pond.derived("late").plan("rewritten")
+    late.alter(active=True)
+    for path, code in (("flights", "CQL-216"), ("none", "CQL-201")):
+        response = http.get(f"/v1/streams/{path}/changes")
+        assert response.json()["error"]["code"] == code
+        with pytest.raises(MillpondError, match=code):
+            remote.derived(path)
+    response = http.patch("/v1/streams/late", json={"active": False})
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "CQL-214")
+
+
 def test_the_client_outlives_the_server(pond, monkeypatch):
     """A subscription goes on where it was when another server serves the same pond."""
     monkeypatch.setattr(client_module, "_PAUSE_SECONDS", 0.01)

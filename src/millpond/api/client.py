@@ -123,6 +123,12 @@ class RemotePond:
         """The handle of a registered query."""
         return self._handle(self._get(f"/v1/queries/{_segment(name_or_id)}"))
 
+    def derived(self, name: str) -> RemoteStream:
+        """The handle of a derived stream."""
+        found = RemoteStream(self, name)
+        found._page(None, 0)
+        return found
+
     def explain(self, text_or_name: str, level: str = "logical") -> str:
         """The plan of a query, registered or not."""
         plan: str = self._get("/v1/plan", query=text_or_name, level=level)["plan"]
@@ -252,24 +258,11 @@ class RemotePond:
         raise decode.error(response.status_code, response.content, text)
 
 
-class RemoteHandle:
-    """A standing query of a server."""
+class RemoteFollowed:
+    """Whatever of a server has changes to be followed."""
 
-    def __init__(self, pond: RemotePond, id: int, name: str) -> None:
-        self._pond = pond
-        self._path = f"/v1/queries/{id}"
-        self.id = id
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"<RemoteHandle {self.id} {self.name!r}>"
-
-    def invoke(self, at: int | str | datetime | None = None) -> Answer:
-        """The query's answer as of now or of a kept instant (microseconds, ISO text, datetime)."""
-        params = {} if at is None else {"at": _instant(at)}
-        path = f"{self._path}/result"
-        response = self._pond._send("GET", path, accept=encode.ARROW, params=params)
-        return decode.arrow_answer(response.content)
+    _pond: RemotePond
+    _path: str
 
     def fetch(self, after: str | int | None = None, limit: int | None = None) -> Changes:
         """The changes after a cursor, or from the oldest kept on, as far as they are final."""
@@ -317,6 +310,26 @@ class RemoteHandle:
         response = self._pond._send("GET", path, accept=encode.ARROW, params=params)
         return change_forms.from_arrow(response.content)
 
+
+class RemoteHandle(RemoteFollowed):
+    """A standing query of a server."""
+
+    def __init__(self, pond: RemotePond, id: int, name: str) -> None:
+        self._pond = pond
+        self._path = f"/v1/queries/{id}"
+        self.id = id
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<RemoteHandle {self.id} {self.name!r}>"
+
+    def invoke(self, at: int | str | datetime | None = None) -> Answer:
+        """The query's answer as of now or of a kept instant (microseconds, ISO text, datetime)."""
+        params = {} if at is None else {"at": _instant(at)}
+        path = f"{self._path}/result"
+        response = self._pond._send("GET", path, accept=encode.ARROW, params=params)
+        return decode.arrow_answer(response.content)
+
     def describe(self) -> dict[str, Any]:
         """What the query is and how it does."""
         return self._pond._get(self._path)
@@ -333,6 +346,26 @@ class RemoteHandle:
     def unregister(self) -> None:
         """Unregisters the query."""
         self._pond._send("DELETE", self._path)
+
+
+class RemoteStream(RemoteFollowed):
+    """The handle of a derived stream of a server."""
+
+    def __init__(self, pond: RemotePond, name: str) -> None:
+        self._pond = pond
+        self._path = f"/v1/streams/{_segment(name)}"
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<RemoteStream {self.name!r}>"
+
+    def plan(self, level: str = "logical") -> str:
+        """The plan of what computes its elements."""
+        return self._pond.explain(self.name, level)
+
+    def alter(self, **options: Any) -> None:
+        """`active=True`: a stream that has stopped goes on."""
+        self._pond._send("PATCH", self._path, options)
 
 
 def _length(pages: Sequence[Changes]) -> int:

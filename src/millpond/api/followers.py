@@ -14,7 +14,7 @@ from contextlib import suppress
 from starlette.concurrency import run_in_threadpool
 
 from millpond.api import change_forms
-from millpond.api.surface import ServedHandle
+from millpond.api.surface import Followed
 from millpond.errors import MillpondError
 from millpond.service.results import Changes
 
@@ -38,7 +38,7 @@ class Followers:
             event.set()
 
     async def next_page(
-        self, handle: ServedHandle, after: int | None, limit: int, seconds: float
+        self, handle: Followed, after: int | None, limit: int, seconds: float
     ) -> Changes:
         """A page after a cursor; if it would be empty, what comes within so many seconds."""
         async with _Ear(self, handle) as ear:
@@ -49,7 +49,7 @@ class Followers:
             return page
 
     async def follow(
-        self, handle: ServedHandle, after: int | None, limit: int | None, form: str
+        self, handle: Followed, after: int | None, limit: int | None, form: str
     ) -> AsyncIterator[bytes]:
         """The changes after a cursor and those to come; at most `limit`, if it is given."""
         left = limit
@@ -81,7 +81,7 @@ class Followers:
 class _Ear:
     """One follower's: set when changes were committed, from whatever thread did it."""
 
-    def __init__(self, followers: Followers, handle: ServedHandle) -> None:
+    def __init__(self, followers: Followers, handle: Followed) -> None:
         self._followers = followers
         self._handle = handle
         self._event = asyncio.Event()

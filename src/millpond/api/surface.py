@@ -49,14 +49,44 @@ class QueryHandle(Protocol):
     def unregister(self) -> None: ...
 
 
-class ServedHandle(QueryHandle, Protocol):
-    """A standing query in this process: its changes can be waited for."""
+class StreamHandle(Protocol):
+    """A derived stream, from its creation until it is dropped."""
+
+    @property
+    def name(self) -> str: ...
+
+    def fetch(self, after: str | int | None = None, limit: int | None = None) -> Changes: ...
+
+    def subscribe(
+        self, after: str | int | None = None, follow: bool = True
+    ) -> Iterator[Change]: ...
+
+    def plan(self, level: str = "logical") -> str: ...
+
+    def alter(self, **options: Any) -> Any: ...
+
+
+class Followed(Protocol):
+    """What has changes that can be waited for, in this process."""
+
+    @property
+    def name(self) -> str: ...
+
+    def fetch(self, after: str | int | None = None, limit: int | None = None) -> Changes: ...
 
     def page(self, after: str | int | None = None, limit: int | None = None) -> Changes: ...
 
     def has_more(self, cursor: int) -> bool: ...
 
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]: ...
+
+
+class ServedHandle(QueryHandle, Followed, Protocol):
+    """A standing query in this process."""
+
+
+class ServedStream(StreamHandle, Followed, Protocol):
+    """A derived stream in this process."""
 
 
 class Surface(Protocol):
@@ -69,6 +99,8 @@ class Surface(Protocol):
     def register_many(self, queries: Sequence[Registration]) -> Sequence[QueryHandle]: ...
 
     def query(self, name_or_id: str | int) -> QueryHandle: ...
+
+    def derived(self, name: str) -> StreamHandle: ...
 
     def ask(self, cql: str) -> Answer: ...
 
@@ -123,6 +155,8 @@ class ServedPond(Surface, Protocol):
     def run(self, text: str) -> Iterable[StatementResult]: ...
 
     def query(self, name_or_id: str | int) -> ServedHandle: ...
+
+    def derived(self, name: str) -> ServedStream: ...
 
     def shared_plan(self) -> str: ...
 

@@ -8,7 +8,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.queries import QueryParser
 from millpond.cql.statements import (
-    AlterQuery,
+    Alter,
     ColumnDef,
     CreateDerived,
     CreateQuery,
@@ -339,16 +339,18 @@ class DefinitionParser(QueryParser):
 
     # ALTER and DROP
 
-    def alter(self) -> AlterQuery:
+    def alter(self) -> Alter:
         """Read what follows ALTER."""
-        self.expect("QUERY", hint="Only queries can be altered: ALTER QUERY name SET (...).")
-        name, span = self.name("a query")
-        self.expect("SET", hint="Write ALTER QUERY name SET (active = false, ...).")
+        kind = "stream" if self.accept("STREAM") else "query"
+        if kind == "query":
+            self.expect("QUERY", hint="Queries are altered: ALTER QUERY name SET (...).")
+        name, span = self.name(f"a {kind}")
+        self.expect("SET", hint=f"Write ALTER {kind.upper()} name SET (active = true, ...).")
         start = self.here()
         options = self._options("=")
         if not options:
             raise self.fault("no option is set", span=self.since(start))
-        return AlterQuery(name=name, options=options, name_span=span, **self.frame())
+        return Alter(kind=kind, name=name, options=options, name_span=span, **self.frame())
 
     def drop(self) -> Drop:
         """Read what follows DROP."""

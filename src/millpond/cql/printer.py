@@ -15,7 +15,7 @@ from millpond.cql.dialect import print_query
 from millpond.cql.durations import duration_text
 from millpond.cql.queries import QueryParser
 from millpond.cql.statements import (
-    AlterQuery,
+    Alter,
     Ask,
     CreateDerived,
     CreateQuery,
@@ -158,8 +158,9 @@ def _(statement: Ask) -> str:
 
 
 @_print.register
-def _(statement: AlterQuery) -> str:
-    return f"ALTER QUERY {print_name(statement.name)} SET {_options(statement.options, ' = ')}"
+def _(statement: Alter) -> str:
+    kind, name = statement.kind.upper(), print_name(statement.name)
+    return f"ALTER {kind} {name} SET {_options(statement.options, ' = ')}"
 
 
 @_print.register

@@ -126,6 +126,8 @@ class StatementParser(ChangeParser):
         if self._curr.token_type is TokenType.NUMBER and self._curr.text.isdigit():
             self._advance()
             return self._prev.text
+        if self._curr.token_type is not TokenType.STRING:
+            self.expected("a cursor, which is a whole number,")
         return self.string("a cursor")[0]
 
     def _explain(self) -> Explain:

@@ -118,7 +118,10 @@ class Ask(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlterQuery(Statement):
+class Alter(Statement):
+    """`ALTER kind name SET (…)`; `kind` is 'query' or 'stream'."""
+
+    kind: str
     name: str
     options: dict[str, Any]
     name_span: Span | None = None

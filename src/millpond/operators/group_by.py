@@ -30,6 +30,7 @@ from millpond.model.time import BEGINNING
 from millpond.operators.aggregate import Aggregate
 from millpond.operators.cells import Layout, emit
 from millpond.operators.delta import Delta, Ints, positional
+from millpond.operators.evaluation import evaluated
 from millpond.operators.keys import Keys
 from millpond.operators.measures import Argument, Batch, Measures, grown
 from millpond.operators.node import Node, Operator, Scalars, Unary
@@ -98,8 +99,8 @@ class GroupingRows:
             return Grouped(delta.rows, delta.at, delta.until, delta.weight)
         # Not after a step: what it gave refers to the numbers as they are.
         self._compact()
-        computed = [e for e in self._by if isinstance(e, str)]
-        values = iter(scalars.compute(delta.rows, computed) if computed else ())
+        delta, computed = evaluated(delta, [e for e in self._by if isinstance(e, str)], scalars)
+        values = iter(computed)
         keys = [delta.rows.column(e) if isinstance(e, int) else next(values) for e in self._by]
         keys = [_normal(k) for k in keys]
         numbers = self._number(keys, len(delta))

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.operators.delta import Delta, positional
+from millpond.operators.evaluation import evaluated
 from millpond.operators.node import Operator, Scalars, Unary
 
 
@@ -54,7 +55,8 @@ class Projection:
         (delta,) = inputs
         if not len(delta):
             return Delta.empty(self._schema)
-        values = iter(scalars.compute(delta.rows, self._computed) if self._computed else ())
+        delta, computed = evaluated(delta, self._computed, scalars)
+        values = iter(computed)
         columns = [
             delta.rows.column(e) if isinstance(e, int) else next(values) for e in self._expressions
         ]

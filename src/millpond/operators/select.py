@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from millpond.operators.delta import Delta
+from millpond.operators.evaluation import evaluated
 from millpond.operators.node import Operator, Scalars, Unary
 
 
@@ -48,7 +49,7 @@ class Selection:
         (delta,) = inputs
         if not len(delta):
             return delta
-        (found,) = scalars.compute(delta.rows, [f"CAST(({self._sql}) AS BOOLEAN)"])
+        delta, (found,) = evaluated(delta, [f"CAST(({self._sql}) AS BOOLEAN)"], scalars)
         chosen = found.fill_null(False).to_numpy(zero_copy_only=False)
         return delta.where(np.asarray(chosen, bool))
 

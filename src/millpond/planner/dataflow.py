@@ -7,7 +7,7 @@ incremental operators becomes one node that answers the query anew at every chan
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -114,24 +114,55 @@ class Plan:
     @property
     def explained(self) -> str:
         """The plan as indented text: operators, patterns of their edges, structures of state."""
-        return "\n".join(_explained(self.root, 0, set()))
+        return self.explained_among({})
+
+    def explained_among(self, users: Mapping[str, Sequence[str]]) -> str:
+        """As `explained`, with the names of those who share a node, by its key."""
+        return "\n".join(_explained(self.root, 0, set(), users))
 
     def nodes(self) -> Iterator[Node]:
         """Every node once, inputs before those that read them."""
         yield from in_order([self.root])
 
 
-def _explained(node: Node, depth: int, shown: set[str]) -> Iterator[str]:
+def readers(plans: Mapping[str, Plan]) -> dict[str, list[str]]:
+    """For every node, by its key, who of the named plans it works for."""
+    found: dict[str, list[str]] = {}
+    for name, plan in plans.items():
+        for node in plan.nodes():
+            found.setdefault(node.key, []).append(name)
+    return found
+
+
+def explained_together(plans: Mapping[str, Plan]) -> str:
+    """Named plans as the one they are: each node once, with those who share it."""
+    users, shown, lines = readers(plans), set[str](), []
+    for name, plan in plans.items():
+        lines.append(f"changes of {name}")
+        lines += _explained(plan.root, 1, shown, users)
+    return "\n".join(lines)
+
+
+def _explained(
+    node: Node, depth: int, shown: set[str], users: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
     """A node and what is below it; what was shown before is not shown again."""
     detail = f" {node.detail}" if node.detail else ""
+    shared = users.get(node.key, ())
+    by = f"  shared by {len(shared)}: {listed(shared)}" if len(shared) > 1 else ""
     if node.key in shown and node.inputs:
         yield f"{'  ' * depth}{node.name}{detail}  (as above)"
         return
     shown.add(node.key)
     state = f", state: {node.state}" if node.state else ""
-    yield f"{'  ' * depth}{node.name}{detail}  ({node.pattern.name}{state})"
+    yield f"{'  ' * depth}{node.name}{detail}  ({node.pattern.name}{state}){by}"
     for below in node.inputs:
-        yield from _explained(below, depth + 1, shown)
+        yield from _explained(below, depth + 1, shown, users)
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Some names, the first few of many."""
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
 def in_order(roots: list[Node]) -> Iterator[Node]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 
@@ -22,7 +22,7 @@ from millpond.operators import aggregates as catalogue
 from millpond.operators.aggregate import Aggregate, Call
 from millpond.operators.group_by import GroupBy, Grouping
 from millpond.operators.measures import Argument
-from millpond.planner.dataflow_frame import Frame, Item, Unsupported, columns_of
+from millpond.planner.dataflow_frame import Frame, Item, Unsupported, columns_of, select
 from millpond.planner.dataflow_joins import explicit
 from millpond.planner.dataflow_types import expression_types
 from millpond.planner.placement import has_aggregate, is_aggregate
@@ -88,10 +88,8 @@ class _Grouping:
             name = item.alias_or_name or inner.sql()
             items.append(exp.alias_(self._over_groups(inner), name, quoted=True))
         having = self._node.args.get("having")
-        conditions = [
-            self._over_groups(self._with_aliases(c))
-            for c in conjuncts(having.this if having is not None else None)
-        ]
+        written = list(conjuncts(having.this if having is not None else None))
+        conditions = [self._over_groups(self._with_aliases(c)) for c in written]
         key_types = self._types_of([self._column(key) for key in self._keys])
         by = tuple(self._column(key) for key in self._keys)
         text = ", ".join(key.sql() for key in self._keys)
@@ -103,7 +101,8 @@ class _Grouping:
         names = [f"{_KEY}{i}" for i in range(len(by))]
         names += [f"{_VALUE}{i}" for i in range(len(self._aggregates))]
         frame = Frame(node, (Item(_ROW, tuple(names), 0),))
-        return Groups(frame.selected(conditions), tuple(items))
+        chosen = select(node, [frame.sql(c) for c in conditions], written)
+        return Groups(replace(frame, node=chosen), tuple(items))
 
     # -- keys --------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from millpond.service.promises import Moment, Promises
 from millpond.service.relations import Relations
 from millpond.service.sequencer import match_ref, segment_ref
 from millpond.service.stems import QueryStems
+from millpond.service.stoppages import Stoppages
 from millpond.state.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import SegmentRef, StreamClock, StreamState, Version
@@ -83,8 +84,8 @@ class Advancer:
         #: Per derivation the state of its inputs for which its next moment was found, and that.
         self._moments: dict[int, tuple[int, list[StreamState | None], int]] = {}
         self._moved_at = 0.0
-        #: Derived streams that cannot be advanced, and why. Tried again when the pond is opened.
-        self.troubles: dict[int, MillpondError] = {}
+        #: Derived streams that cannot be advanced, and why.
+        self.stoppages = Stoppages()
         self.on_commit: Callable[[Version, Sequence[Built]], None] = lambda version, built: None
         self.on_failure: Callable[[StreamDef, MillpondError], None] = lambda stream, error: None
         self._listeners: set[Callable[[], None]] = set()
@@ -146,7 +147,9 @@ class Advancer:
     def _patience(self) -> float | None:
         """How long nothing can become due if nothing is committed; None for ever."""
         moment, version = self._promises.capture(), self._log.version
-        patience: float | None = None
+        patience = self.stoppages.patience(version.streams)
+        if patience is not None:
+            patience = max(_TICK_SECONDS, patience)
         for stream in self._derivations.all(version):
             derivation = self._planned(version, stream)
             if derivation is None or not self._is_on_the_clock(version, derivation):
@@ -231,6 +234,26 @@ class Advancer:
         with self._moved:
             return self._moved.wait_for(lambda: heard() or self.stopping, timeout)
 
+    def retry(self, stream: StreamDef) -> None:
+        """Try a derived stream that has stopped again, now."""
+        self.stoppages.retry(stream.id)
+        self.wake()
+
+    def held_up_by(self, version: Version, stream: StreamDef) -> StreamDef | None:
+        """A stopped stream a derivation waits for, however far below it; None if there is none."""
+        waiting, seen = [stream], {stream.id}
+        while waiting:
+            current = waiting.pop()
+            if current.derived is None:
+                continue
+            if current is not stream and self.stoppages.get(current.id) is not None:
+                return current
+            for id in self._derivations.of(version, current).streams - seen:
+                if (below := version.streams.get(id)) is not None:
+                    waiting.append(below)
+                    seen.add(id)
+        return None
+
     def reached(self, version: Version, stream: StreamDef) -> int:
         """The last instant up to which all of a derivation's changes are known to be there."""
         position = version.clock(stream.id).position
@@ -284,7 +307,7 @@ class Advancer:
         """Whether a derivation is not to be advanced: its query is inactive or suspended."""
         assert stream.derived is not None
         if stream.derived.query_id is None:
-            return stream.id in self.troubles
+            return self.stoppages.rests(stream.id)
         query = version.queries.get(stream.derived.query_id)
         return query is None or not query.active
 
@@ -303,6 +326,7 @@ class Advancer:
         clock = version.clock(stream.id)
         upto = self._derivations.target(version, moment, derivation)
         if upto <= self.reached(version, stream):
+            self.stoppages.clear(stream.id)
             return
         if self._is_touched(version, derivation, clock, upto):
             due.append(Due(derivation, clock, step_end(version, derivation, clock, upto)))
@@ -310,6 +334,7 @@ class Advancer:
             self._reached[stream.id] = upto
         else:
             moved[stream.id] = upto
+            self.stoppages.clear(stream.id)
 
     def _is_touched(
         self, version: Version, derivation: Derivation, clock: StreamClock, upto: int
@@ -353,13 +378,15 @@ class Advancer:
             for item in members:
                 if item.derivation.id in result.failures:
                     self._blame(item.derivation.stream, result.failures[item.derivation.id])
+                elif result.unwritten is None:
+                    self.stoppages.clear(item.derivation.id)
             if result.unwritten is not None:
                 raise result.unwritten
         return True
 
     def _blame(self, stream: StreamDef, error: MillpondError) -> None:
         if stream.derived is not None and stream.derived.query_id is None:
-            self.troubles[stream.id] = error
+            self.stoppages.note(stream.id, error)
         self.on_failure(stream, error)
 
     def _commit(self, gained: list[tuple[list[Due], AdvanceJob, Advanced]]) -> None:

@@ -20,6 +20,7 @@ from millpond.model.schema import Field, Schema, canonical_type
 from millpond.model.time import BEGINNING, END, LAST
 from millpond.planner.bound import BoundQuery
 from millpond.planner.dataflow import Plan, plan_changes
+from millpond.planner.names import did_you_mean
 from millpond.service.definitions import derived_stream_query
 from millpond.service.invocation import default_seed, stream_of
 from millpond.service.options import option
@@ -144,6 +145,26 @@ class Derivations:
             if relation_id in self.of(version, derived).relations
         ]
         return min(epochs, default=version.epoch)
+
+    def find(self, name: str) -> StreamDef:
+        """The derived stream of a name. Raises CQL-201 or CQL-216."""
+        version = self._log.version
+        found = version.find(name)
+        if isinstance(found, StreamDef) and found.derived is not None:
+            return found
+        derived = [s.name for s in self.all(version) if not s.is_change_log]
+        if found is None:
+            raise MillpondError(
+                "CQL-201",
+                f'no derived stream "{name}"',
+                hint=did_you_mean(name, derived) or "SHOW STREAMS lists them.",
+            )
+        raise MillpondError(
+            "CQL-216",
+            f'"{name}" is not a derived stream',
+            detail="Only what CREATE STREAM … AS made has elements that are computed.",
+            hint="SHOW STREAMS says of which the source is a query.",
+        )
 
     # -- how far ---------------------------------------------------------------------------------
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from millpond.catalog.objects import QueryDef
+from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
 from millpond.engine.matches import OTHERS
+from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.planner.bound import BoundQuery
-from millpond.planner.dataflow import plan_changes
+from millpond.planner.dataflow import Plan, explained_together, plan_changes, readers
 from millpond.planner.explain import explain
 from millpond.service.join_facts import JoinFacts
 from millpond.service.maintenance import covered_upto
@@ -35,13 +38,25 @@ class Explanations:
             return explain(bound, level)
         return self._changes(bound)
 
+    def of_derived(self, found: Definition | None, level: str) -> str | None:
+        """The plan of a derived stream or relation; None if it is something else."""
+        if isinstance(found, StreamDef) and found.derived is not None:
+            bound = self._pond.registrar.bind(found.derived.text)
+            if level not in _COMPUTED:
+                return explain(bound, level)
+            derivation = self._pond.derivations.of(self._pond.log.version, found)
+            return self._changes(derivation.bound, users=self._users(level), name=found.name)
+        if isinstance(found, RelationDef) and found.view is not None:
+            return self.of_text(found.view, level)
+        return None
+
     def of_query(self, definition: QueryDef, level: str) -> str:
         """The plan of a standing query."""
         pond = self._pond
         version = pond.log.version
         bound = pond.registrar.bind(definition.text)
         facts: dict[str, Any] = {"query": definition.name}
-        strategy = definition.options.get("strategy", "aware")
+        asked = definition.options.get("strategy", "aware"), self._users(level), definition.name
         if bound.functions and level == "runtime":
             facts["functions"] = pond.user_functions.costs(bound.functions)
         if level not in _COMPUTED:
@@ -51,7 +66,7 @@ class Explanations:
             facts["changes"] = changes
         if bound.to_stream is not None:
             lines = [f"{name}: {value}" for name, value in facts.items()]
-            return "\n".join([*lines, self._changes(bound, strategy)])
+            return "\n".join([*lines, self._changes(bound, *asked)])
         if level == "runtime" and definition.id in pond.invoker.kept.ids():
             facts["kept answer"] = pond.invoker.kept.of(definition.id).figures()
         join = JoinFacts(pond.joins).of_query(version, definition.id)
@@ -59,16 +74,41 @@ class Explanations:
             facts["join"] = join
         facts["leaves"] = self._leaves(version, definition, bound, level)
         text = explain(bound, level, **facts)
-        return text if changes is None else f"{text}\n{self._changes(bound, strategy)}"
+        return text if changes is None else f"{text}\n{self._changes(bound, *asked)}"
 
-    def _changes(self, bound: BoundQuery, strategy: str = "aware") -> str:
+    def _changes(
+        self,
+        bound: BoundQuery,
+        strategy: str = "aware",
+        users: Mapping[str, Sequence[str]] | None = None,
+        name: str = "",
+    ) -> str:
         """What computes a query's changes as its streams' heartbeats go on."""
         plan = plan_changes(bound, self._pond.registrar.names, strategy=strategy)
         head = bound.to_stream or "changes"
         lines = [f"{head} (incremental, at every heartbeat, strategy {plan.strategy})"]
         if plan.fallback:
             lines.append(f"  answered anew at every change: {plan.fallback}")
-        return "\n".join([*lines, *(f"  {line}" for line in plan.explained.split("\n"))])
+        shared = {
+            key: found if name in found else [name, *found] for key, found in (users or {}).items()
+        }
+        explained = plan.explained_among(shared).split("\n")
+        return "\n".join([*lines, *(f"  {line}" for line in explained)])
+
+    def _users(self, level: str) -> dict[str, list[str]]:
+        """By the keys of the nodes that compute changes, whose changes they are."""
+        return readers(self._plans()) if level in ("shared", "runtime") else {}
+
+    def _plans(self) -> dict[str, Plan]:
+        """The plans that compute changes now, by the names of their queries and streams."""
+        version, plans = self._pond.log.version, {}
+        for stream in self._pond.derivations.all(version):
+            assert stream.derived is not None
+            query = version.queries.get(stream.derived.query_id or -1)
+            with suppress(MillpondError):
+                plan = self._pond.derivations.of(version, stream).plan
+                plans[stream.name if query is None else query.name] = plan
+        return plans
 
     def _delivered(self, version: Version, definition: QueryDef) -> str | None:
         log = version.change_log(definition.id)
@@ -108,6 +148,8 @@ class Explanations:
             if entity.id.startswith(("derivation:", "function:", "answer:", "relation:")):
                 figures = ", ".join(f"{key} {_plain(v)}" for key, v in entity.figures.items())
                 lines.append(f"{entity.id.replace(':', ' ', 1)}: {figures}")
+        if plans := self._plans():
+            lines.append(explained_together(plans))
         return "\n".join(lines)
 
     def _rate(self, stream_id: int) -> str:

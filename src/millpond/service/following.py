@@ -87,6 +87,16 @@ class Following:
                 self._advancer.wait(functools.partial(self.has_more, followed.id, page.cursor))
             page = self.fetch(followed, page.cursor, PAGE, wait=False)
 
+    def go_on(self, stream: StreamDef) -> None:
+        """Try a derived stream again that has stopped; does nothing to one that has not.
+
+        Raises:
+            MillpondError: POND-406, it still cannot be computed; CQL-216, it is not derived.
+        """
+        self._advancer.retry(stream)
+        self._advancer.catch_up([stream], _FETCH_SECONDS)
+        self.log_of(stream)
+
     def has_more(self, id: int, cursor: int) -> bool:
         """Whether there is a change of a query or stream after a cursor.
 
@@ -98,7 +108,7 @@ class Following:
         return (
             not isinstance(log, StreamDef)
             or version.clock(log.id).next_seq > cursor
-            or log.id in self._advancer.troubles
+            or self._advancer.stoppages.get(log.id) is not None
             or (isinstance(current, QueryDef) and not current.active)
         )
 
@@ -142,12 +152,13 @@ class Following:
                 detail="FETCH reads the changes of a query, or the elements of a derived stream.",
                 hint=f"CREATE QUERY q AS ISTREAM(SELECT * FROM {followed.name}), and FETCH q.",
             )
-        trouble = self._advancer.troubles.get(current.id)
+        trouble = self._advancer.stoppages.get(current.id)
         if trouble is not None:
             raise MillpondError(
                 "POND-406",
                 f'stream "{current.name}" has stopped',
                 detail=f"{trouble.code}: {trouble.primary}. {trouble.detail or ''}".strip(),
-                hint="DROP it, and create it with a query that can be evaluated.",
+                hint=f"It is tried again by itself, and at once by ALTER STREAM {current.name} "
+                "SET (active = true). If its query can never be evaluated, DROP it.",
             )
         return current

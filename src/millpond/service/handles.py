@@ -1,4 +1,4 @@
-"""Handles: what registering gives back, to be kept and invoked at any time."""
+"""Handles: what is kept of a query or a derived stream, to be invoked or followed at any time."""
 
 from __future__ import annotations
 
@@ -7,37 +7,28 @@ from datetime import date, datetime
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from millpond.catalog.objects import QueryDef
+from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model import time
+from millpond.service.options import check_stream_options
 from millpond.service.results import Answer, Change, Changes
 
 if TYPE_CHECKING:
     from millpond.service.pond import Pond
 
 
-class Handle:
-    """A standing query's handle. It stays good across restarts, by name."""
+class Followed:
+    """Whatever has changes to be followed."""
 
-    def __init__(self, pond: Pond, definition: QueryDef) -> None:
+    def __init__(self, pond: Pond, definition: QueryDef | StreamDef) -> None:
         self._pond = pond
         self.id = definition.id
         self.name = definition.name
 
     @property
-    def definition(self) -> QueryDef:
-        """The query as the catalog has it now. Raises CQL-201 once it is unregistered."""
-        found = self._pond.log.version.queries.get(self.id)
-        if found is None:
-            raise MillpondError(
-                "CQL-201", f'no query "{self.name}" any more', hint="It was unregistered."
-            )
-        assert isinstance(found, QueryDef)
-        return found
-
-    def invoke(self, at: int | str | date | None = None) -> Answer:
-        """The answer as of now, or at an instant: a timestamp as text, a datetime, or µs."""
-        return self._pond.invoke(self.definition, instant(at))
+    def definition(self) -> QueryDef | StreamDef:
+        """The definition as the catalog has it now. Raises CQL-201 once it is dropped."""
+        raise NotImplementedError
 
     def fetch(self, after: str | int | None = None, limit: int | None = None) -> Changes:
         """The changes after a cursor, or from the oldest kept on, as far as they are final."""
@@ -59,6 +50,25 @@ class Handle:
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
         """Have `heard` called, from any thread, when there may be more; gives what ends that."""
         return self._pond.following.listen(heard)
+
+
+class Handle(Followed):
+    """A standing query's handle. It stays good across restarts, by name."""
+
+    @property
+    def definition(self) -> QueryDef:
+        """The query as the catalog has it now. Raises CQL-201 once it is unregistered."""
+        found = self._pond.log.version.queries.get(self.id)
+        if found is None:
+            raise MillpondError(
+                "CQL-201", f'no query "{self.name}" any more', hint="It was unregistered."
+            )
+        assert isinstance(found, QueryDef)
+        return found
+
+    def invoke(self, at: int | str | date | None = None) -> Answer:
+        """The answer as of now, or at an instant: a timestamp as text, a datetime, or µs."""
+        return self._pond.invoke(self.definition, instant(at))
 
     def unregister(self) -> None:
         """Drop the query."""
@@ -90,6 +100,32 @@ class Handle:
 
     def __repr__(self) -> str:
         return f"<Handle {self.name}>"
+
+
+class StreamHandle(Followed):
+    """A derived stream's handle: its elements are followed as the changes of a query are."""
+
+    @property
+    def definition(self) -> StreamDef:
+        found = self._pond.log.version.streams.get(self.id)
+        if found is None:
+            raise MillpondError(
+                "CQL-201", f'no stream "{self.name}" any more', hint="It was dropped."
+            )
+        assert isinstance(found, StreamDef)
+        return found
+
+    def alter(self, **options: Any) -> None:
+        """`active=True`: a stream that has stopped goes on. Raises POND-406 if it cannot."""
+        check_stream_options(options)
+        self._pond.following.go_on(self.definition)
+
+    def plan(self, level: str = "logical") -> str:
+        """The plan as EXPLAIN shows it."""
+        return self._pond.explain(self.name, level)
+
+    def __repr__(self) -> str:
+        return f"<StreamHandle {self.name}>"
 
 
 def instant(at: int | str | date | None) -> int | None:

@@ -76,6 +76,25 @@ def check_options(options: Mapping[str, Any], statement: str | None = None) -> d
     return checked
 
 
+def check_stream_options(
+    options: Mapping[str, Any], statement: str | None = None
+) -> dict[str, Any]:
+    """What a derived stream can be told: to go on. Raises CQL-214."""
+    for key, value in options.items():
+        if key.lower() != "active" or value is not True:
+            raise MillpondError(
+                "CQL-214",
+                f'the stream option "{key}" cannot be {value!r}'
+                if key.lower() == "active"
+                else f'no stream option "{key}"',
+                detail="There is active = true: a derived stream that has stopped goes on.",
+                hint="What reads a stream needs all of it; DROP what is not wanted any more.",
+                text=statement,
+                span=_place(key, statement),
+            )
+    return {key.lower(): value for key, value in options.items()}
+
+
 def _fits(name: str, value: Any) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     finite = number and -math.inf < value < math.inf

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_script, parse_statement, statements
 from millpond.engine.residual import Residual
 from millpond.errors import MillpondError
@@ -32,7 +32,7 @@ from millpond.service.entities import Entities
 from millpond.service.explanations import Explanations
 from millpond.service.following import Following
 from millpond.service.functions import UserFunctions
-from millpond.service.handles import Handle
+from millpond.service.handles import Handle, StreamHandle
 from millpond.service.intake import Intake
 from millpond.service.invocation import Invoker
 from millpond.service.join_maintenance import JoinMaintenance, JoinSettings
@@ -300,6 +300,10 @@ class Pond:
                 return Handle(self, found)
         return Handle(self, self.registrar.find(text))
 
+    def derived(self, name: str) -> StreamHandle:
+        """The handle of a derived stream."""
+        return StreamHandle(self, self.derivations.find(name))
+
     def ask(self, cql: str) -> Answer:
         """The answer to a query asked once, over what is kept."""
         self._check_open()
@@ -311,7 +315,7 @@ class Pond:
         found = self.log.version.find(query)
         if isinstance(found, QueryDef):
             return self.explain_query(found, level)
-        return self.explain_text(query, level)
+        return self.explain_derived(found, level) or self.explain_text(query, level)
 
     def shared_plan(self) -> str:
         """What all queries share: streams, the modules their elements pass, what is kept."""
@@ -514,6 +518,9 @@ class Pond:
 
     def explain_query(self, definition: QueryDef, level: str) -> str:
         return self._explanations.of_query(definition, level)
+
+    def explain_derived(self, found: Definition | None, level: str) -> str | None:
+        return self._explanations.of_derived(found, level)
 
     def explain_text(self, text: str, level: str) -> str:
         return self._explanations.of_text(text, level)

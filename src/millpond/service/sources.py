@@ -200,13 +200,12 @@ class Sources:
 
     def trouble(self, stream: StreamDef) -> Exception | None:
         """Why a stream stands still, if it does."""
-        return self._sequencer.troubles.get(stream.id) or self._advancer.troubles.get(stream.id)
+        return self._sequencer.troubles.get(stream.id) or self._advancer.stoppages.get(stream.id)
 
     def row(self, version: Version, stream: StreamDef, moment: Moment) -> tuple[object, ...]:
         """A line of SHOW STREAMS; `moment` was captured before the version was."""
         clock = version.clock(stream.id)
         reached = self._sequencer.heartbeat(version, stream, moment)
-        trouble = self.trouble(stream)
         return (
             stream.name,
             stream.timestamp_by or ("system" if stream.on_system_time else "derived"),
@@ -214,7 +213,7 @@ class Sources:
             clock.rejected,
             time.format_instant(reached),
             _source(stream),
-            _state(stream, clock.ended, trouble),
+            self._state(version, stream),
         )
 
     def describe(self, version: Version, stream: StreamDef, moment: Moment) -> dict[str, Any]:
@@ -231,9 +230,17 @@ class Sources:
             "heartbeat": None if reached <= time.BEGINNING else time.format_instant(reached),
             "segments": len(segments),
             "slots": len(version.slots(stream.id)),
-            "state": _state(stream, clock.ended, trouble),
+            "state": self._state(version, stream),
             "reason": str(trouble) if trouble else None,
         }
+
+    def _state(self, version: Version, stream: StreamDef) -> str:
+        if self.trouble(stream) is not None:
+            return "stopped"
+        held_up_by = self._advancer.held_up_by(version, stream)
+        if held_up_by is not None:
+            return f"waits for {held_up_by.name}"
+        return "ended" if version.clock(stream.id).ended else "running"
 
 
 def _column_type(name: str, type: str) -> str:
@@ -251,9 +258,3 @@ def _source(stream: StreamDef) -> str:
     if stream.derived is not None:
         return "query"
     return stream.source.format if stream.source else "statements"
-
-
-def _state(stream: StreamDef, ended: bool, trouble: Exception | None) -> str:
-    if trouble is not None:
-        return "stopped"
-    return "ended" if ended else "running"

@@ -25,6 +25,7 @@ from millpond.service.definitions import (
     timestamp_column,
 )
 from millpond.service.intake import check_heartbeat
+from millpond.service.options import check_stream_options
 from millpond.service.registration import Request
 from millpond.service.relations import quoted
 from millpond.service.results import StatementResult, counted
@@ -60,7 +61,11 @@ class Executor:
                 text = query_text(statement)
                 self._pond.before_answer(text)
                 return StatementResult("ask", answer=self._pond.ask_text(text))
-            case statements.AlterQuery():
+            case statements.Alter(kind="stream"):
+                handle = self._pond.derived(statement.name)
+                handle.alter(**check_stream_options(statement.options, statement.text))
+                return _message("alter stream", handle.name, "goes on")
+            case statements.Alter():
                 definition = self._query(statement.name, statement)
                 self._pond.registrar.alter(definition, statement.options, statement.text)
                 return _message("alter query", definition.name, "altered")
@@ -179,7 +184,7 @@ class Executor:
                 raise MillpondError(
                     "POND-401",
                     f'{kind} "{found.name}" is in use',
-                    detail=f"{counted(len(users), 'standing query', 'standing queries')} "
+                    detail=f"{counted(len(users), 'definition')} "
                     f"{'reads' if len(users) == 1 else 'read'} it: {shown}.",
                     hint="DROP them first.",
                     text=statement.text,
@@ -201,13 +206,14 @@ class Executor:
                 text=statement.text,
                 span=statement.name_span,
             )
+        if isinstance(found, RelationDef):
+            self._refuse_view(found, statement, "INSERT into")
         rows = self._values(statement, found)
         if isinstance(found, StreamDef):
             _refuse_at(statement)
             receipt, number = self._pond.intake.push(found, rows)
             self._pond.stated(number)
             return _message("insert", found.name, str(receipt))
-        _refuse_view(found, statement, "INSERT into")
         at = self._instant(statement.at)
         count = self._pond.relations_state.insert(found, rows, at)
         return _message("insert", found.name, f"{counted(count, 'row')} inserted")
@@ -258,7 +264,7 @@ class Executor:
                 text=statement.text,
                 span=statement.name_span,
             )
-        _refuse_view(found, statement, f"{word.upper()} of")
+        self._refuse_view(found, statement, f"{word.upper()} of")
         at = self._instant(statement.at)
         where = statement.where
         self._check_scalar(statement, found, where)
@@ -353,6 +359,9 @@ class Executor:
 
     def _explain(self, statement: statements.Explain) -> StatementResult:
         if statement.name is not None:
+            derived = self._pond.log.version.find(statement.name)
+            if (text := self._pond.explain_derived(derived, statement.level)) is not None:
+                return StatementResult("explain", statement.name, text=text)
             definition = self._query(statement.name, statement)
             text = self._pond.explain_query(definition, statement.level)
             return StatementResult("explain", definition.name, text=text)
@@ -374,7 +383,7 @@ class Executor:
                     (
                         r.name,
                         ", ".join(r.primary_key),
-                        "query" if r.view else r.source.format if r.source else "statements",
+                        self._fed_by(r),
                     )
                     for r in version.relations.values()
                 ]
@@ -398,6 +407,14 @@ class Executor:
                 ]
                 return _table(["name", "state", "materialize", "query"], queries)
         raise _later(statement, f"SHOW {statement.what.upper()}", "There are none yet.")
+
+    def _fed_by(self, relation: RelationDef) -> str:
+        """Where a relation's rows come from, as SHOW says it."""
+        if (records := self._pond.sources.records_of(relation)) is not None:
+            return f"changes of {records.name}"
+        if relation.view is not None:
+            return "query"
+        return relation.source.format if relation.source else "statements"
 
     def _describe(self, statement: statements.Describe) -> StatementResult:
         found = self._pond.log.version.find(statement.name)
@@ -425,6 +442,23 @@ class Executor:
         names = [n for n in version.names() if not isinstance(version.find(n), QueryDef)]
         raise self._unknown("stream or relation", name, statement, names)
 
+    def _refuse_view(self, relation: RelationDef, statement: Statement, what: str) -> None:
+        if relation.view is None:
+            return
+        records = self._pond.sources.records_of(relation)
+        raise MillpondError(
+            "CQL-216",
+            f'{what} derived relation "{relation.name}"',
+            detail="It holds what its query's answer is, and nothing else."
+            if records is None
+            else f"It is what the records of {records.name} say.",
+            hint="Change the relations its query reads."
+            if records is None
+            else f"INSERT INTO {records.name}, with the columns {', '.join(records.schema.names)}.",
+            text=statement.text,
+            span=getattr(statement, "name_span", None),
+        )
+
     @staticmethod
     def _unknown(kind: str, name: str, statement: Statement, names: Sequence[str]) -> MillpondError:
         return MillpondError(
@@ -450,19 +484,6 @@ def query_text(statement: Statement) -> str:
     """The text of a statement's query, as it was written."""
     span = getattr(statement, "query_span", None)
     return statement.text if span is None else statement.text[span.start : span.end]
-
-
-def _refuse_view(relation: RelationDef, statement: Statement, what: str) -> None:
-    if relation.view is None:
-        return
-    raise MillpondError(
-        "CQL-216",
-        f'{what} derived relation "{relation.name}"',
-        detail="It holds what its query's answer is, and nothing else.",
-        hint="Change the relations its query reads.",
-        text=statement.text,
-        span=getattr(statement, "name_span", None),
-    )
 
 
 def _refuse_at(statement: statements.Insert) -> None:

@@ -10,7 +10,7 @@ from sqlglot import exp
 from millpond.cql import parse_script, parse_statement, print_query
 from millpond.cql.dialect import RelationToStream
 from millpond.cql.statements import (
-    AlterQuery,
+    Alter,
     Ask,
     CreateDerived,
     CreateQuery,
@@ -178,7 +178,7 @@ def test_fetch(text: str, expected: tuple[str, str | None, int | None]) -> None:
 
 def test_alter() -> None:
     alter = parse_statement("ALTER QUERY q SET (active = true, weight = 1)")
-    assert isinstance(alter, AlterQuery)
+    assert isinstance(alter, Alter)
     assert (alter.name, alter.options) == ("q", {"active": True, "weight": 1})
 
 

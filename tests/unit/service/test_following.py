@@ -15,6 +15,7 @@ from millpond.model.time import END
 from millpond.runtime.protocol import Done, Job
 from millpond.service import advance_jobs
 from millpond.service.pond import Pond
+from millpond.service.stoppages import FIRST_SECONDS, Stoppages
 from millpond.testing.local_runtime import LocalRuntime, open_local
 from millpond.testing.manual_clock import ManualClock
 
@@ -103,6 +104,51 @@ def test_a_derived_stream_that_fails_stops_with_the_reason(pond: Pond) -> None:
     with pytest.raises(MillpondError, match="POND-406"):
         pond.execute("FETCH n")
     pond.execute("DROP STREAM n")
+
+
+RATES = """
+CREATE RELATION rates (k STRING, rate STRING, PRIMARY KEY (k));
+INSERT INTO rates VALUES ('a', '1'), ('b', 'two');
+CREATE STREAM priced AS ISTREAM(
+  SELECT s.k, CAST(r.rate AS INTEGER) AS rate FROM s [NOW], rates r WHERE s.k = r.k);
+CREATE STREAM high AS SELECT k FROM priced WHERE rate > 1;
+"""
+
+
+def states(pond: Pond) -> dict[str, str]:
+    return {s["name"]: s["state"] for s in pond.status()["streams"]}
+
+
+def put_right(pond: Pond) -> None:
+    pond.execute("UPDATE rates SET rate = '2' WHERE k = 'b' AT TIMESTAMP '1970-01-01'")
+
+
+def test_a_derived_stream_goes_on_when_its_cause_has_passed(pond: Pond) -> None:
+    pond.execute(RATES)
+    push(pond, (1, "a", 1), (2, "b", 1), (3, "b", 1))
+    assert states(pond) == {"s": "running", "priced": "stopped", "high": "waits for priced"}
+    with pytest.raises(MillpondError, match="'two'"):
+        pond.derived("priced").alter(active=True)
+    put_right(pond)
+    assert states(pond)["priced"] == "stopped"
+    pond.derived("priced").alter(active=True)
+    assert set(states(pond).values()) == {"running"}
+    assert [c.row for c in pond.derived("priced").fetch()] == [("a", 1), ("b", 2)]
+    assert [c.row for c in pond.derived("high").subscribe(follow=False)] == [("b",)]
+
+
+def test_a_stopped_stream_is_tried_again_by_itself(pond: Pond) -> None:
+    seconds = [0.0]
+    pond.advancer.stoppages = Stoppages(lambda: seconds[0])
+    pond.execute(RATES)
+    push(pond, (1, "b", 1), (2, "a", 1))
+    put_right(pond)
+    pond.catch_up()
+    assert states(pond)["priced"] == "stopped"
+    seconds[0] = FIRST_SECONDS
+    push(pond, (3, "a", 1))
+    assert states(pond)["priced"] == "running"
+    assert [c.row for c in pond.derived("priced").fetch()] == [("b", 2), ("a", 1)]
 
 
 def test_a_subscriber_waits_for_what_is_to_come(pond: Pond) -> None:

@@ -1,4 +1,4 @@
-"""`/v1/queries/{query}/changes`: what comes to a query's answer and what leaves it."""
+"""`/v1/queries/{query}/changes` and `/v1/streams/{stream}/changes`: what is followed."""
 
 from __future__ import annotations
 
@@ -13,25 +13,30 @@ from millpond.api.change_forms import EVENTS
 from millpond.api.followers import Followers
 from millpond.api.negotiate import preferred
 from millpond.api.routers.queries import find_query
-from millpond.api.surface import ServedPond
+from millpond.api.surface import Followed, ServedPond
 from millpond.errors import MillpondError
 from millpond.service.changes import PAGE, parse_cursor
 
 #: What may stand between a server and a browser must not hold events back.
 _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
+After = Annotated[str | None, Query(description="a cursor: what comes behind it")]
+Limit = Annotated[int | None, Query(ge=0, description="changes at most")]
+Follow = Annotated[bool | None, Query(description="go on with those to come")]
+Wait = Annotated[float, Query(ge=0, le=60, description="seconds an empty page waits")]
+
 
 def router(pond: ServedPond, followers: Followers) -> APIRouter:
-    """The call that reads and follows changes."""
-    routes = APIRouter(tags=["queries"])
+    """The calls that read and follow changes."""
+    routes = APIRouter()
 
-    @routes.get("/v1/queries/{query}/changes", response_class=Response)
+    @routes.get("/v1/queries/{query}/changes", response_class=Response, tags=["queries"])
     async def changes(
         query: str,
-        after: Annotated[str | None, Query(description="a cursor: what comes behind it")] = None,
-        limit: Annotated[int | None, Query(ge=0, description="changes at most")] = None,
-        follow: Annotated[bool | None, Query(description="go on with those to come")] = None,
-        wait: Annotated[float, Query(ge=0, le=60, description="seconds an empty page waits")] = 0,
+        after: After = None,
+        limit: Limit = None,
+        follow: Follow = None,
+        wait: Wait = 0,
         accept: Annotated[str | None, Header()] = None,
         last_event_id: Annotated[str | None, Header()] = None,
     ) -> Response:
@@ -41,30 +46,56 @@ def router(pond: ServedPond, followers: Followers) -> APIRouter:
         response is NDJSON or, as for a browser's EventSource, server-sent events, and does not end
         by itself. Changes are given once they are final, and are never revised.
         """
-        offered = [encode.JSON, encode.NDJSON, EVENTS, encode.ARROW]
-        form = preferred(accept, offered)
-        if follow is None:
-            follow = form == EVENTS
         handle = await run_in_threadpool(find_query, pond, query)
         # A browser that lost its connection asks the same again and says what it had last.
-        cursor = parse_cursor(last_event_id or after, handle.name)
-        if not follow:
-            most = PAGE if limit is None else limit
-            if wait:
-                page = await followers.next_page(handle, cursor, most, wait)
-            else:
-                page = await run_in_threadpool(handle.fetch, cursor, most)
-            return Response(change_forms.page(page, form), media_type=form)
-        if form == encode.ARROW:
-            raise MillpondError(
-                "SERVE-709",
-                "changes are not followed as Arrow",
-                hint=f"Accept {encode.NDJSON} or {EVENTS}; or ask for pages, with wait=30.",
-            )
-        form = encode.NDJSON if form == encode.JSON else form
-        # What is wrong with the cursor is to be an error and not a stream that ends with one.
-        await run_in_threadpool(handle.page, cursor, 0)
-        body = followers.follow(handle, cursor, limit, form)
-        return StreamingResponse(body, headers=_UNBUFFERED, media_type=form)
+        return await _read(followers, handle, last_event_id or after, limit, follow, wait, accept)
+
+    @routes.get("/v1/streams/{stream}/changes", response_class=Response, tags=["streams"])
+    async def elements(
+        stream: str,
+        after: After = None,
+        limit: Limit = None,
+        follow: Follow = None,
+        wait: Wait = 0,
+        accept: Annotated[str | None, Header()] = None,
+        last_event_id: Annotated[str | None, Header()] = None,
+    ) -> Response:
+        """The elements of a derived stream after a cursor, as the changes of a query are given."""
+        handle = await run_in_threadpool(pond.derived, stream)
+        return await _read(followers, handle, last_event_id or after, limit, follow, wait, accept)
 
     return routes
+
+
+async def _read(
+    followers: Followers,
+    handle: Followed,
+    after: str | None,
+    limit: int | None,
+    follow: bool | None,
+    wait: float,
+    accept: str | None,
+) -> Response:
+    """A page of what is followed, or a response that goes on."""
+    form = preferred(accept, [encode.JSON, encode.NDJSON, EVENTS, encode.ARROW])
+    if follow is None:
+        follow = form == EVENTS
+    cursor = parse_cursor(after, handle.name)
+    if not follow:
+        most = PAGE if limit is None else limit
+        if wait:
+            page = await followers.next_page(handle, cursor, most, wait)
+        else:
+            page = await run_in_threadpool(handle.fetch, cursor, most)
+        return Response(change_forms.page(page, form), media_type=form)
+    if form == encode.ARROW:
+        raise MillpondError(
+            "SERVE-709",
+            "changes are not followed as Arrow",
+            hint=f"Accept {encode.NDJSON} or {EVENTS}; or ask for pages, with wait=30.",
+        )
+    form = encode.NDJSON if form == encode.JSON else form
+    # What is wrong with the cursor is to be an error and not a stream that ends with one.
+    await run_in_threadpool(handle.page, cursor, 0)
+    body = followers.follow(handle, cursor, limit, form)
+    return StreamingResponse(body, headers=_UNBUFFERED, media_type=form)

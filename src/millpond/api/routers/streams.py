@@ -79,6 +79,13 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
         receipt = await run_in_threadpool(pond.ingest_text, stream, data, format, key)
         return Response(encode.dumps(encode.receipt_json(receipt)), media_type=encode.JSON)
 
+    @routes.patch("/v1/streams/{stream}", response_class=Response)
+    def alter(stream: str, options: dict[str, Any]) -> Response:
+        """`{"active": true}`: a derived stream that has stopped is tried again, and goes on."""
+        handle = pond.derived(stream)
+        handle.alter(**options)
+        return Response(encode.dumps({"name": handle.name}), media_type=encode.JSON)
+
     return routes
 
 

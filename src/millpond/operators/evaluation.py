@@ -1,0 +1,52 @@
+"""Expressions on the rows of a delta, where some of the rows cancel each other.
+
+A join is bilinear: a row that a relation held once, and took back before a partner came, gives a
+pair of weight 1 and one of -1 with the same interval. They are no row at any instant, and
+an expression that fails on them does not fail on the answer. Cancelling costs more than evaluating,
+so it is done where an expression has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.errors import MillpondError
+from millpond.operators.delta import Delta
+from millpond.operators.keys import Keys
+from millpond.operators.node import Scalars
+
+
+def evaluated(delta: Delta, sqls: Sequence[str], scalars: Scalars) -> tuple[Delta, list[pa.Array]]:
+    """The values of expressions on a delta's rows, and the delta whose rows they are.
+
+    Raises:
+        MillpondError: POND-404, an expression failed on a row that holds at some instant.
+    """
+    if not sqls:
+        return delta, []
+    try:
+        return delta, scalars.compute(delta.rows, sqls)
+    except MillpondError as error:
+        if error.code != "POND-404" or not bool((delta.weight < 0).any()):
+            raise
+        left = netted(delta)
+        if len(left) == len(delta):
+            raise
+        return left, scalars.compute(left.rows, sqls)
+
+
+def netted(delta: Delta) -> Delta:
+    """The delta with the weights of equal rows of equal intervals added up."""
+    columns = [*delta.rows.columns, pa.array(delta.at), pa.array(delta.until)]
+    if any(pa.types.is_nested(c.type) for c in columns):
+        return delta
+    numbers = Keys([c.type for c in columns]).number(columns)
+    _, first, which = np.unique(numbers, return_index=True, return_inverse=True)
+    weight = np.zeros(len(first), np.int64)
+    np.add.at(weight, which, delta.weight)
+    kept = np.sort(first[weight != 0])
+    found = delta.take(kept)
+    return Delta(found.rows, found.at, found.until, weight[which[kept]])

@@ -1,0 +1,66 @@
+"""Stoppages: derived streams whose changes cannot be computed, why, and when they are tried again.
+
+What made one fail may pass: a relation is put right, a function defined anew, memory is free again.
+So each is tried again by itself, less and less often, and at once when somebody says so. A stoppage
+is not written down: a store that is opened again tries all of its streams.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+
+from millpond.errors import MillpondError
+
+#: How long until a stream is first tried again, and the longest; each time it is twice as long.
+FIRST_SECONDS = 15.0
+MOST_SECONDS = 900.0
+
+
+@dataclass(frozen=True)
+class _Stoppage:
+    error: MillpondError
+    wait: float
+    again_at: float
+
+
+class Stoppages:
+    """By stream why it has stopped; its methods are safe to call from any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._stopped: dict[int, _Stoppage] = {}
+
+    def note(self, stream_id: int, error: MillpondError) -> None:
+        """A stream has failed, for the first time or again."""
+        known = self._stopped.get(stream_id)
+        wait = FIRST_SECONDS if known is None else min(2 * known.wait, MOST_SECONDS)
+        self._stopped[stream_id] = _Stoppage(error, wait, self._clock() + wait)
+
+    def clear(self, stream_id: int) -> None:
+        """A stream goes on, or is no more."""
+        self._stopped.pop(stream_id, None)
+
+    def retry(self, stream_id: int) -> None:
+        """Have a stream tried at once; its reason stays until it goes on."""
+        known = self._stopped.get(stream_id)
+        if known is not None:
+            self._stopped[stream_id] = _Stoppage(known.error, FIRST_SECONDS / 2, self._clock())
+
+    def get(self, stream_id: int) -> MillpondError | None:
+        """Why a stream has stopped; None if it has not."""
+        known = self._stopped.get(stream_id)
+        return None if known is None else known.error
+
+    def rests(self, stream_id: int) -> bool:
+        """Whether a stream has stopped and is not to be tried yet."""
+        known = self._stopped.get(stream_id)
+        return known is not None and self._clock() < known.again_at
+
+    def patience(self, there: Container[int]) -> float | None:
+        """Seconds until one of those still there is to be tried again; None if none has stopped."""
+        for gone in [id for id in list(self._stopped) if id not in there]:
+            self.clear(gone)
+        due = [known.again_at for known in list(self._stopped.values())]
+        return max(0.0, min(due) - self._clock()) if due else None
