@@ -54,7 +54,7 @@ class Residual:
             for name, table in tables.items():
                 connection.register(name, table)
             with deadlines.within(limits.seconds, connection.interrupt):
-                answer = _read(connection, sql, limits.rows)
+                answer = _read(connection, sql, limits)
         except (duckdb.Error, OSError) as error:
             raise _explained(error, limits) from error
         finally:
@@ -96,17 +96,29 @@ def locked_down(memory: int = 1 << 30, threads: int = 1) -> duckdb.DuckDBPyConne
     return connection
 
 
-def _read(connection: duckdb.DuckDBPyConnection, sql: str, limit: int) -> pa.Table:
-    """The answer, read batch by batch so that one beyond the limit is never held whole."""
+def _read(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits) -> pa.Table:
+    """The answer, read batch by batch so that one beyond the limits is never held whole."""
     with connection.sql(sql).to_arrow_reader(65_536) as reader:
         batches: list[pa.RecordBatch] = []
-        rows = 0
+        rows = size = 0
         for batch in reader:
             batches.append(batch)
             rows += batch.num_rows
-            if rows > limit:
+            size += batch.nbytes
+            if rows > limits.rows:
                 break
+            if size > limits.memory:
+                # What is answered is not in DuckDB's memory any more, and not in its account.
+                raise _too_large(limits)
         return pa.Table.from_batches(batches, schema=reader.schema)
+
+
+def _too_large(limits: Limits) -> MillpondError:
+    return MillpondError(
+        "POND-405",
+        f"the answer is larger than {limits.memory >> 20:,} MiB",
+        hint="Narrow the query or add LIMIT.",
+    )
 
 
 def _explained(error: Exception, limits: Limits) -> MillpondError:
@@ -126,6 +138,8 @@ def _explained(error: Exception, limits: Limits) -> MillpondError:
             detail=_first_line(error),
             hint="Narrow its window or its predicate.",
         )
+    if "Arrow Appender: The maximum total string size" in text:
+        return _too_large(limits)
     if (fault := fault_of(error)) is not None:
         return failed(fault)
     return MillpondError(

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql import statements, to_duckdb
+from millpond.cql.places import span_of
 from millpond.engine.residual import Residual
 from millpond.errors import MillpondError
 from millpond.service.relations import quoted
@@ -22,31 +23,62 @@ def values_of(
     """The rows of VALUES cast to the target's columns, by DuckDB; those not given are NULL.
 
     Every value is cast where it stands: DuckDB would first look for one type for all rows.
+
+    Raises:
+        MillpondError: CQL-205 at a value that does not fit its column or cannot be computed.
     """
-    fields = [target.schema.find(name) for name in columns]
-    types = [field.type for field in fields if field is not None]
-    rows = ", ".join(
-        "("
-        + ", ".join(f"CAST({to_duckdb(v)} AS {t})" for v, t in zip(row, types, strict=True))
-        + ")"
+    fields = [field for name in columns if (field := target.schema.find(name)) is not None]
+    rows = [
+        [f"CAST({to_duckdb(v)} AS {field.type})" for v, field in zip(row, fields, strict=True)]
         for row in statement.rows
-    )
+    ]
     given = {name.lower(): f"v{i}" for i, name in enumerate(columns)}
     items = []
     for field in target.schema.fields:
         source = given.get(field.name.lower(), f"CAST(NULL AS {field.type})")
         items.append(f"{source} AS {quoted(field.name)}")
     names = ", ".join(f"v{i}" for i in range(len(columns)))
-    sql = f"SELECT {', '.join(items)} FROM (VALUES {rows}) t({names})"
     try:
-        table = residual.evaluate(sql, {})
+        table = residual.evaluate(
+            f"SELECT {', '.join(items)} FROM (VALUES {_listed(rows)}) t({names})", {}
+        )
     except MillpondError as error:
+        row, column, reason = _culprit(rows, residual, error)
         raise MillpondError(
             "CQL-205",
-            f'a value does not fit its column in "{target.name}"',
-            detail=error.detail,
-            hint="DESCRIBE shows the columns' types.",
+            f'a value does not fit column "{fields[column].name}" of "{target.name}"',
+            detail=reason.detail,
+            hint=f"The column is {fields[column].type}; a value is a constant expression.",
             text=statement.text,
-            span=statement.name_span,
+            span=span_of(statement.rows[row][column]) or statement.name_span,
         ) from error
     return table.cast(target.schema.to_arrow())
+
+
+def _listed(rows: Sequence[Sequence[str]]) -> str:
+    return ", ".join(f"({', '.join(row)})" for row in rows)
+
+
+def _culprit(
+    rows: Sequence[Sequence[str]], residual: Residual, error: MillpondError
+) -> tuple[int, int, MillpondError]:
+    """The first value that cannot be computed, by halves: its row, its column, and why."""
+    low, high = 0, len(rows)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _refused(f"FROM (VALUES {_listed(rows[low:middle])}) t", residual):
+            high = middle
+        else:
+            low = middle
+    for column, value in enumerate(rows[low]):
+        if reason := _refused(f"SELECT {value}", residual):
+            return low, column, reason
+    return low, 0, error
+
+
+def _refused(sql: str, residual: Residual) -> MillpondError | None:
+    try:
+        residual.evaluate(sql, {})
+    except MillpondError as error:
+        return error
+    return None

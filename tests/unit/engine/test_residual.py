@@ -44,6 +44,8 @@ def test_more_memory_than_allowed_is_not_given() -> None:
     residual = Residual(Limits(memory=64 << 20))
     with pytest.raises(MillpondError, match="POND-405"):
         residual.evaluate("SELECT len(list(range)) AS n FROM range(50000000)", {})
+    with pytest.raises(MillpondError, match="POND-405: the answer is larger than 64 MiB"):
+        residual.evaluate("SELECT repeat('x', 2000) AS s FROM range(100000)", {})
 
 
 @pytest.mark.parametrize(
