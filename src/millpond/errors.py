@@ -82,6 +82,20 @@ CODES: dict[str, str] = {
 }
 
 
+#: Characters of a line from which on a snippet shows only what is around the place.
+_LONG = 400
+_BESIDE = 80
+
+
+def _around(line: str, first: int, last: int) -> tuple[str, int, int]:
+    """A piece of a long line around [first, last), and where that is in the piece."""
+    last = min(last, first + _LONG - 2 * _BESIDE)
+    low, high = max(0, first - _BESIDE), min(len(line), last + _BESIDE)
+    before, behind = "… " if low else "", " …" if high < len(line) else ""
+    shift = low - len(before)
+    return f"{before}{line[low:high]}{behind}", first - shift, last - shift
+
+
 class MillpondError(Exception):
     """An error with a code, a primary message, and, where known, a place in the text.
 
@@ -143,9 +157,12 @@ class MillpondError(Exception):
         start = self.text.rfind("\n", 0, self.span.start) + 1
         end = self.text.find("\n", start)
         line = self.text[start : end if end >= 0 else len(self.text)].rstrip("\r")
-        width = max(1, min(self.span.end, start + len(line)) - self.span.start)
-        pad = "".join("\t" if c == "\t" else " " for c in line[: self.span.start - start])
-        return f"  {line}\n  {pad}{'^' * width}"
+        first = self.span.start - start
+        last = max(first + 1, min(self.span.end - start, len(line)))
+        if len(line) > _LONG:
+            line, first, last = _around(line, first, last)
+        pad = "".join("\t" if c == "\t" else " " for c in line[:first])
+        return f"  {line}\n  {pad}{'^' * (last - first)}"
 
     def render(self) -> str:
         """The text a person reads."""

@@ -8,6 +8,9 @@ from typing import Any
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING
 
+#: What is behind a stream's name in that of its rejects, and behind no other name.
+REJECTS_SUFFIX = "$rejects"
+
 
 @dataclass(frozen=True)
 class SourceDef:
@@ -71,7 +74,7 @@ class StreamDef:
         """The pseudo-stream of this stream's rejected rows, on system time."""
         return replace(
             self,
-            name=f"{self.name}$rejects",
+            name=f"{self.name}{REJECTS_SUFFIX}",
             schema=REJECTS_SCHEMA,
             timestamp_by=None,
             delay=0,

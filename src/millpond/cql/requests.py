@@ -127,7 +127,7 @@ class StatementParser(ChangeParser):
             self._advance()
             return self._prev.text
         if self._curr.token_type is not TokenType.STRING:
-            self.expected("a cursor, which is a whole number,")
+            self.expected("a cursor (a whole number)")
         return self.string("a cursor")[0]
 
     def _explain(self) -> Explain:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -246,18 +246,31 @@ def _normalise(node: _Node) -> list[_Building] | None:
     if node.conjunction:
         product = [clause for part in parts for clause in part or ()]
     else:
-        product = [{}]
-        for part in parts:
-            assert part is not None
-            if len(product) * len(part) > MAX_CLAUSES:
-                return None
-            product = [_either(left, right) for left in product for right in part]
+        found = _product([part for part in parts if part is not None])
+        if found is None:
+            return None
+        product = found
     product = [c for c in product if not any(s.is_all for s in c.values())]
     if len(product) > MAX_CLAUSES or any(
         len(s.cuts) > MAX_CUTS for c in product for s in c.values()
     ):
         return None
     return product
+
+
+def _product(parts: Sequence[list[_Building]]) -> list[_Building] | None:
+    """The clauses of a disjunction of conjunctions; None if there are too many.
+
+    By halves, because a union costs what both sets have: a thousand alternatives one after the
+    other would cost their number squared.
+    """
+    if len(parts) < 2:
+        return parts[0] if parts else [{}]
+    middle = len(parts) // 2
+    left, right = _product(parts[:middle]), _product(parts[middle:])
+    if left is None or right is None or len(left) * len(right) > MAX_CLAUSES:
+        return None
+    return [_either(one, two) for one in left for two in right]
 
 
 def _either(left: _Building, right: _Building) -> _Building:

@@ -32,8 +32,10 @@ def check_functions(
     try:
         parsed = check.syntax_tree(sql)
     except ValueError as error:
+        # DuckDB ends with the settings that would help, which nobody can change here.
+        detail = str(error).partition(' Use "SET ')[0].rstrip(".")
         raise MillpondError(
-            "CQL-219", "the query cannot be understood", detail=f"{error}."
+            "CQL-219", "the query cannot be understood", detail=f"{detail}."
         ) from None
     for call in calls(parsed):
         if not call.is_allowed and call.name not in check.functions:

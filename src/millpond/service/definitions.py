@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from millpond.catalog.objects import RelationDef, SourceDef, StreamDef
+from millpond.catalog.objects import REJECTS_SUFFIX, RelationDef, SourceDef, StreamDef
 from millpond.cql.statements import (
     ColumnDef,
     CreateDerived,
@@ -131,12 +131,15 @@ def refuse_taken(
     version: Version, statement: CreateStream | CreateRelation | CreateDerived
 ) -> None:
     """Raise CQL-208 when the name a statement creates is taken."""
-    if version.find(statement.name) is None:
+    detail = "Streams, relations and queries share one set of names."
+    if statement.name.lower().endswith(REJECTS_SUFFIX):
+        detail = f"Names that end in {REJECTS_SUFFIX} are those of streams' rejects."
+    elif version.find(statement.name) is None:
         return
     raise MillpondError(
         "CQL-208",
         f'the name "{statement.name}" is taken',
-        detail="Streams, relations and queries share one set of names.",
+        detail=detail,
         hint="Choose another name, or DROP the other object first.",
         text=statement.text,
         span=statement.name_span,

@@ -481,8 +481,9 @@ class Pond:
         self._await_stated()
         if self.bounded:
             self.sources.read_to_end()
-        if text is not None:
-            version = self.log.version
+        version = self.log.version
+        # A derived stream has a name; without any there is nothing to be read for it.
+        if text is not None and any(s.derived is not None for s in version.named_streams()):
             read = [version.find(leaf.stream) for leaf in self.registrar.bind(text).streams]
             derived = [s for s in read if isinstance(s, StreamDef) and s.derived is not None]
             self.advancer.catch_up(derived, _STATED_SECONDS)

@@ -15,7 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import (
+    REJECTS_SUFFIX,
+    Definition,
+    FunctionDef,
+    QueryDef,
+    RelationDef,
+    StreamDef,
+)
 from millpond.engine.factors import Factors
 from millpond.engine.join_plan import JoinPlan
 from millpond.engine.residual import Limits
@@ -125,7 +132,11 @@ class Registrar:
         version = self._log.version
 
         def is_taken(name: str) -> bool:
-            return version.find(name) is not None or name.lower() in taken
+            return (
+                version.find(name) is not None
+                or name.lower() in taken
+                or name.lower().endswith(REJECTS_SUFFIX)
+            )
 
         id = batch.next_id()
         while request.name is None and is_taken(f"q{id}"):
@@ -364,18 +375,35 @@ class Registrar:
     def users_of(self, definition: StreamDef | RelationDef) -> list[str]:
         """The names of the standing queries over a stream or relation."""
         version = self._log.version
-        users = []
+        deriving = self._deriving_from(version, definition)
+        if isinstance(definition, StreamDef):
+            read = [
+                query
+                for query in version.queries.values()
+                if any(x.stream_id == definition.id for x in version.leaves(query.id))
+            ]
+        else:
+            read = list(self._reading(version, definition, deriving))
+        return [*(query.name for query in read), *deriving]
+
+    def _reading(
+        self, version: Version, relation: RelationDef, deriving: Sequence[str]
+    ) -> Iterator[QueryDef]:
+        """The standing queries over a relation, or over what derives from it.
+
+        Only those that have one of the names in their text are bound: of ten thousand queries
+        hardly one reads the relation.
+        """
+        spelled = [n.lower().replace('"', '""') for n in (relation.name, *deriving)]
+        name = relation.name.lower()
         for query in version.queries.values():
-            if isinstance(definition, StreamDef):
-                uses = any(x.stream_id == definition.id for x in version.leaves(query.id))
-            else:
+            text = query.text.lower()
+            if any(n in text for n in spelled):
                 bound = self.bind(query.text)
-                uses = definition.name in bound.views or any(
-                    r.relation.lower() == definition.name.lower() for r in bound.relations
-                )
-            if uses:
-                users.append(query.name)
-        return [*users, *self._deriving_from(version, definition)]
+                if name in (n.lower() for n in bound.views) or any(
+                    r.relation.lower() == name for r in bound.relations
+                ):
+                    yield query
 
     def _deriving_from(self, version: Version, definition: StreamDef | RelationDef) -> list[str]:
         """The names of the derived streams and relations that read a stream or relation."""

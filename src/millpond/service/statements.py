@@ -150,6 +150,8 @@ class Executor:
         # A query that is registered meanwhile would lose what it reads.
         with pond.definitions, pond.registrar.lock:
             if kind == "query":
+                if isinstance(pond.log.version.find(statement.name), StreamDef | RelationDef):
+                    raise _other_kind(statement)
                 pond.registrar.unregister(self._query(statement.name, statement))
                 return _message("drop query", statement.name, "dropped")
             if kind == "summary":
@@ -168,13 +170,7 @@ class Executor:
             if not isinstance(found, wanted) or (
                 isinstance(found, StreamDef) and found.rejects_of is not None
             ):
-                raise MillpondError(
-                    "CQL-216",
-                    f'"{statement.name}" is not a {kind}',
-                    hint="DROP STREAM, DROP RELATION and DROP QUERY each drop their own kind.",
-                    text=statement.text,
-                    span=statement.name_span,
-                )
+                raise _other_kind(statement)
             users = pond.registrar.users_of(found)
             if records := pond.sources.records_of(found):
                 readers = pond.registrar.users_of(records)
@@ -468,6 +464,17 @@ class Executor:
             text=statement.text,
             span=getattr(statement, "name_span", None),
         )
+
+
+def _other_kind(statement: statements.Drop) -> MillpondError:
+    """The error of dropping what has the name, and is another kind of object."""
+    return MillpondError(
+        "CQL-216",
+        f'"{statement.name}" is not a {statement.kind}',
+        hint="DROP STREAM, DROP RELATION and DROP QUERY each drop their own kind.",
+        text=statement.text,
+        span=statement.name_span,
+    )
 
 
 def _listed(values: Mapping[str, Any]) -> str:

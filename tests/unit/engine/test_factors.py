@@ -150,6 +150,11 @@ def test_value_sets_cut_clauses_down() -> None:
     assert not factors("(a > 1 OR s = 'x') AND a > 5").clauses
 
 
+def test_a_long_disjunction_is_one_value_set() -> None:
+    values = [*range(1_000, 2_000, 2), *range(0, 1_000, 2)]
+    assert the_set(" OR ".join(f"a = {i}" for i in values)) == points(Domain.INT32, values)
+
+
 def test_too_many_clauses_are_left_to_duckdb() -> None:
     pairs = [f"(a = {i} AND f = {i})" for i in range(MAX_CLAUSES)]
     found = factors(" OR ".join(pairs))
