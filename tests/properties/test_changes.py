@@ -117,6 +117,54 @@ def plans(draw: st.DrawFn, operators: int) -> str:
             if draw(st.booleans()):
                 return f"SELECT k, {value}::INTEGER AS v FROM {one} AS p"
             return f"SELECT k, v FROM {one} AS p WHERE v <= {value}"
+        case "lookup":
+            value = draw(
+                st.sampled_from(
+                    (
+                        f"(SELECT q.v FROM (SELECT k, max(v) AS v FROM {other} AS o GROUP BY k) q"
+                        " WHERE q.k = p.k)",
+                        f"(SELECT min(v) FROM {other} AS q HAVING count(*) > 1 LIMIT 1)",
+                        f"(SELECT v FROM {other} AS q ORDER BY v DESC, k LIMIT 1)",
+                        f"(SELECT v FROM (SELECT max(v) AS v FROM {other} AS o) AS q)",
+                    )
+                )
+            )
+            if draw(st.booleans()):
+                return f"SELECT k, {value}::INTEGER AS v FROM {one} AS p"
+            return f"SELECT k, v FROM {one} AS p WHERE v <= {value} OR k IS NULL"
+        case "grouping sets":
+            sets = draw(
+                st.sampled_from(
+                    (
+                        "ROLLUP (k, v)",
+                        "CUBE (k, v)",
+                        "GROUPING SETS ((k), (k), ())",
+                        "k, ROLLUP (v)",
+                        "GROUPING SETS ((v, k), ROLLUP (k))",
+                    )
+                )
+            )
+            value = draw(st.sampled_from(("count(*)", "max(v)", "count(*) + 10 * grouping(k)")))
+            having = draw(st.sampled_from(("", " HAVING count(*) > 1", " HAVING k IS NULL")))
+            return f"SELECT k, ({value})::INTEGER AS v FROM {alone} GROUP BY {sets}{having}"
+        case "mark":
+            no = draw(st.sampled_from(("", "NOT ")))
+            on = draw(st.sampled_from(("", " WHERE q.k = p.k", " WHERE q.k <> p.k")))
+            inner = f"(SELECT v FROM {other} AS q{on})"
+            told = draw(
+                st.sampled_from(
+                    (
+                        f"EXISTS {inner}",
+                        f"v {no}IN {inner}",
+                        f"(v + 1 IN {inner}) IS NULL",
+                        f"v < ANY {inner}",
+                        f"(v >= ALL {inner}) IS NOT FALSE",
+                    )
+                )
+            )
+            if draw(st.booleans()):
+                return f"SELECT k, ({told})::INTEGER AS v FROM {one} AS p"
+            return f"SELECT k, v FROM {one} AS p WHERE {no}(k = 'a' OR {told})"
         case "quantified":
             no = draw(st.sampled_from(("", "NOT ")))
             words = draw(st.sampled_from(("> ALL", "<> ALL", "= ANY", "<= ANY", "< ALL")))
@@ -134,7 +182,7 @@ def plans(draw: st.DrawFn, operators: int) -> str:
 _KV = (("k", "VARCHAR"), ("v", "INTEGER"))
 _SHAPES = (
     *("select", "project", "distinct", "group", "set", "set", "join", "join", "outer"),
-    *("exists", "in", "scalar", "quantified"),
+    *("exists", "in", "scalar", "quantified", "lookup", "grouping sets", "mark"),
 )
 
 

@@ -24,7 +24,8 @@ from millpond.operators.group_by import GroupBy, Grouping
 from millpond.operators.measures import Argument
 from millpond.planner.dataflow_frame import Frame, Item, Unsupported, columns_of, select
 from millpond.planner.dataflow_joins import explicit
-from millpond.planner.dataflow_types import expression_types
+from millpond.planner.dataflow_types import expression_types, type_names
+from millpond.planner.grouping_sets import grouping_sets
 from millpond.planner.placement import has_aggregate, is_aggregate
 from millpond.planner.pushdown import conjuncts
 from millpond.synopses.order_keys import can_be_ordered
@@ -37,7 +38,7 @@ _HUGEINT = pa.decimal128(38, 0)
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """A grouped SELECT over the row of its group-by.
+    """A grouped SELECT over the row of its group-by, for one grouping set.
 
     Attributes:
         frame: The group-by's rows, those HAVING leaves.
@@ -57,22 +58,53 @@ def is_grouped(node: exp.Select) -> bool:
     )
 
 
-def grouped(node: exp.Select, frame: Frame) -> Groups:
+def grouped(node: exp.Select, frame: Frame) -> list[Groups]:
     """The groups of a SELECT over its FROM clause's rows, of which WHERE is done.
+
+    GROUPING SETS, ROLLUP and CUBE are several: the SELECT is the union of what it is over each.
 
     Raises:
         Unsupported: it uses what has no incremental aggregate, or no grouping.
     """
-    return _Grouping(node, frame).groups()
+    sets = grouping_sets(node.args.get("group"))
+    if sets is None:
+        return [_Grouping(node, frame).groups()]
+    every = list(dict.fromkeys(place for chosen in sets for place in chosen))
+    return [_Grouping(node, frame, chosen, every).groups() for chosen in sets]
 
 
 class _Grouping:
-    def __init__(self, node: exp.Select, frame: Frame) -> None:
+    """One grouping of a SELECT.
+
+    `chosen` are the keys of a grouping set, None for those of a plain GROUP BY; `every` are the
+    keys of all of its sets: those that are not chosen are NULL.
+    """
+
+    def __init__(
+        self,
+        node: exp.Select,
+        frame: Frame,
+        chosen: Sequence[exp.Expr] | None = None,
+        every: Sequence[exp.Expr] = (),
+    ) -> None:
         self._node, self._frame = node, frame
         self._aliases = {
             item.alias.lower(): item.unalias() for item in node.expressions if item.alias
         }
-        self._keys = self._read_keys()
+        self._keys = (
+            self._read_keys()
+            if chosen is None
+            else self._distinct([self._key(key) for key in chosen])
+        )
+        #: SQL of the keys of other grouping sets -> their types: they are NULL in this one's rows.
+        self._absent: dict[str, str] = {}
+        here = {self._sql(key) for key in self._keys}
+        others = [
+            k for k in self._distinct([self._key(k) for k in every]) if self._sql(k) not in here
+        ]
+        types = self._types_of([self._column(key) for key in others])
+        for key, name in zip(others, type_names(types), strict=True):
+            self._absent[self._sql(key)] = name
         #: SQL of each key -> its number; SQL of each aggregate -> its number.
         self._places = {self._sql(key): place for place, key in enumerate(self._keys)}
         self._calls: dict[str, int] = {}
@@ -110,9 +142,8 @@ class _Grouping:
         clause = self._node.args.get("group")
         if clause is None:
             return []
-        for part in ("rollup", "cube", "grouping_sets", "totals"):
-            if clause.args.get(part):
-                raise Unsupported("grouping sets")
+        if clause.args.get("totals"):
+            raise Unsupported("WITH TOTALS")
         if clause.args.get("all"):
             plain = [i.unalias() for i in self._node.expressions if not has_aggregate(i)]
             return self._distinct(plain)
@@ -121,8 +152,8 @@ class _Grouping:
     def _key(self, key: exp.Expr) -> exp.Expr:
         while isinstance(key, exp.Paren):
             key = key.this
-        if isinstance(key, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
-            raise Unsupported("grouping sets")
+        if isinstance(key, exp.Tuple):
+            raise Unsupported("GROUP BY a row of several values")
         if isinstance(key, exp.Literal) and key.is_int:
             place = int(key.this)
             if not 1 <= place <= len(self._node.expressions):
@@ -165,7 +196,14 @@ class _Grouping:
             node = node.this
         if isinstance(node, exp.Query | exp.Subquery):
             raise Unsupported("a subquery among aggregates")
+        if isinstance(node, exp.Anonymous) and node.name.lower() in ("grouping", "grouping_id"):
+            node.replace(exp.cast(exp.Literal.number(self._told(node)), "BIGINT"))
+            return
         if not has_aggregate(node):
+            absent = self._absent.get(self._sql(node)) if self._frame.covers(node) else None
+            if absent is not None and not isinstance(node, exp.Literal):
+                node.replace(exp.cast(exp.Null(), absent, dialect="duckdb"))
+                return
             place = self._places.get(self._sql(node)) if self._frame.covers(node) else None
             if place is not None and not isinstance(node, exp.Literal):
                 node.replace(exp.column(f"{_KEY}{place}", table=_ROW))
@@ -181,6 +219,16 @@ class _Grouping:
             return
         for child in list(node.iter_expressions()):
             self._replace(child)
+
+    def _told(self, node: exp.Anonymous) -> int:
+        """What GROUPING tells: a bit for each of its arguments, set where it is not grouped by."""
+        told = 0
+        for argument in node.expressions:
+            sql = self._sql(self._with_aliases(argument))
+            if sql not in self._places and sql not in self._absent:
+                raise Unsupported("GROUPING of what is not grouped by")
+            told = 2 * told + (sql in self._absent)
+        return told
 
     def _call(self, node: exp.Expr) -> int:
         """The number of an aggregate among the group-by's; equal ones are one."""

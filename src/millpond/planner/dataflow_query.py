@@ -32,9 +32,11 @@ from millpond.planner.dataflow_frame import (
     columns_of,
     frame_of,
     project,
+    select,
 )
 from millpond.planner.dataflow_groups import grouped, is_grouped
 from millpond.planner.dataflow_joins import (
+    Condition,
     anti,
     condition,
     distinct,
@@ -43,6 +45,7 @@ from millpond.planner.dataflow_joins import (
     outer,
     semi,
 )
+from millpond.planner.dataflow_marks import Case, Cases, with_marks
 from millpond.planner.dataflow_order import Cut
 from millpond.planner.dataflow_scalar import without_scalars
 from millpond.planner.dataflow_types import answer_columns, answer_types, type_names
@@ -124,12 +127,7 @@ class Compiler:
             return self._negation(node)
         left, right = self.relation(node.left), self.relation(node.right)
         once = bool(node.args.get("distinct"))
-        tables = [("one", left.node.schema.names), ("other", right.node.schema.names)]
-        schemas = [left.node.schema, right.node.schema]
-        types = list(
-            answer_types("SELECT * FROM one UNION ALL SELECT * FROM other", tables, schemas)
-        )
-        both = [as_types(side.node, types, type_names(types)) for side in (left, right)]
+        both = _alike([left.node, right.node])
         match node:
             case exp.Except():
                 rule = "except" if once else "except all"
@@ -170,18 +168,21 @@ class Compiler:
                 raise Unsupported(clause.upper())
         if any(item.find(exp.Window) for item in node.expressions):
             raise Unsupported("window functions")
-        once = node.args.get("distinct")
-        if once is not None and once.args.get("on"):
-            raise Unsupported("DISTINCT ON")
         frame = self._where(node, self._from(node))
-        items = tuple(node.expressions)
         if is_grouped(node):
-            groups = grouped(node, frame)
-            frame, items = groups.frame, groups.items
-        found = self._projected(items, frame)
-        return Relation(distinct(found.node), found.names) if once is not None else found
+            text = ", ".join(item.sql() for item in node.expressions)
+            parts = [self._projected(g.items, g.frame, text) for g in grouped(node, frame)]
+            found = parts[0]
+            if len(parts) > 1:
+                found = Relation(Union(tuple(_alike([p.node for p in parts]))), found.names)
+        else:
+            found = self._projected(tuple(node.expressions), frame)
+        if node.args.get("distinct") is None:
+            return found
+        return Relation(distinct(found.node), found.names)
 
-    def _projected(self, items: Sequence[exp.Expr], frame: Frame) -> Relation:
+    def _projected(self, items: Sequence[exp.Expr], frame: Frame, text: str = "") -> Relation:
+        """Rows of a SELECT list; `text` is the list as the query wrote it, if it is another."""
         names: list[str] = []
         columns: list[str | int] = []
         for item in items:
@@ -192,13 +193,13 @@ class Compiler:
                     columns.append(place)
                 continue
             if inner_item.find(exp.Query) is not None:
-                inner_item, frame = without_scalars(inner_item, frame, self.relation, self._knows)
+                inner_item, frame = self._without_subqueries(inner_item, frame)
             if any(c.name.lower() == "unnest" for c in item.find_all(exp.Anonymous)):
                 raise Unsupported("unnest")
             names.append(item.alias_or_name or inner_item.sql())
             place_or_none = frame.find(inner_item) if isinstance(inner_item, exp.Column) else None
             columns.append(frame.sql(inner_item) if place_or_none is None else place_or_none)
-        text = ", ".join(item.sql() for item in items)
+        text = text or ", ".join(item.sql() for item in items)
         return Relation(project(frame.node, columns, text), tuple(names))
 
     # -- FROM and WHERE ----------------------------------------------------------------------------
@@ -402,42 +403,74 @@ class Compiler:
         while isinstance(inside, exp.Not | exp.Paren):
             negated ^= isinstance(inside, exp.Not)
             inside = inside.this
-        if isinstance(inside, exp.Exists):
-            right, outside = self._inside(inside.this, frame)
-            on = condition(frame, right, outside)
-            return replace(frame, node=(anti if negated else semi)(on))
         if isinstance(inside.args.get("expression"), exp.Any | exp.All):
             return self._quantified(inside, negated, frame)
-        query = inside.args.get("query") if isinstance(inside, exp.In) else None
-        if query is None:
-            plain, frame = without_scalars(conjunct, frame, self.relation, self._knows)
-            return frame.selected([plain])
-        if inside.this.find(exp.Query) is not None:
-            raise Unsupported("a subquery in a condition")
-        if isinstance(inside.this, exp.Tuple):
-            raise Unsupported("IN of several columns")
-        right, outside = self._inside(query, frame)
-        (value,) = self._values(query, right)
-        wanted, known_as = _placed(inside.this, frame)
-        given = Frame(project(right.node, [*range(len(right.node.schema)), value]), right.items)
-        member = Item("__member", ("__value",), len(given.node.schema) - 1)
-        given = replace(given, items=(*given.items, member))
-        column = exp.column("__value", table="__member")
-        equal = exp.EQ(this=wanted.copy(), expression=column)
-        matched = condition(known_as, given, [*outside, equal])
+        if not isinstance(inside, exp.Exists) and inside.args.get("query") is None:
+            plain, frame = self._without_subqueries(conjunct, frame)
+            return replace(frame, node=select(frame.node, [frame.sql(plain)], [conjunct]))
+        (found, *others), _ = self._cases(inside, frame)
         if not negated:
-            return replace(frame, node=semi(matched))
-        # NOT IN is true where nothing is in the list, or the value is known and differs from all.
-        frame = replace(frame, node=anti(matched))
-        nulls = given.selected([exp.Is(this=column.copy(), expression=exp.Null())])
-        frame = replace(frame, node=anti(condition(frame, nulls, outside)))
-        missing = exp.Is(this=inside.this.copy(), expression=exp.Null())
-        wanted, known_as = _placed(missing, frame)
-        every = Frame(project(right.node, [*range(len(right.node.schema)), "true"]), right.items)
-        always = Item("__member", ("__value",), len(every.node.schema) - 1)
-        every = replace(every, items=(*every.items, always))
-        equal = exp.EQ(this=exp.Paren(this=wanted), expression=column.copy())
-        return replace(frame, node=anti(condition(known_as, every, [*outside, equal])))
+            return replace(frame, node=semi(found.on(frame)))
+        # False is what is left: neither true nor unknown.
+        for case in (found, *others):
+            frame = replace(frame, node=anti(case.on(frame)))
+        return frame
+
+    def _without_subqueries(self, expression: exp.Expr, frame: Frame) -> tuple[exp.Expr, Frame]:
+        """An expression with columns in the place of its subqueries, and a frame that has them."""
+        plain, frame = with_marks(expression, frame, self._cases)
+        return without_scalars(plain, frame, self.relation, self._knows)
+
+    def _cases(self, node: exp.Expr, frame: Frame) -> Cases:
+        """What EXISTS, IN or a quantified comparison is of a frame's rows."""
+        if isinstance(node, exp.Exists):
+            right, outside = self._inside(node.this, frame)
+            return (Case(True, lambda f: condition(f, right, outside)),), False
+        if node.this.find(exp.Query) is not None:
+            raise Unsupported("a subquery in a condition")
+        if isinstance(word := node.args.get("expression"), exp.Any | exp.All):
+            return self._quantified_cases(node, word, frame)
+        if isinstance(node.this, exp.Tuple):
+            raise Unsupported("IN of several columns")
+        right, outside = self._inside(node.args["query"], frame)
+        (value,) = self._values(node.args["query"], right)
+        member = exp.column("__value", table="__member")
+        given = _with_member(right, value)
+        nulls = given.selected([exp.Is(this=member.copy(), expression=exp.Null())])
+        every = _with_member(right, "true")
+
+        def equal(f: Frame) -> Condition:
+            wanted, known_as = _placed(node.this, f)
+            return condition(known_as, given, [*outside, exp.EQ(this=wanted, expression=member)])
+
+        def missing(f: Frame) -> Condition:
+            wanted, known_as = _placed(exp.Is(this=node.this.copy(), expression=exp.Null()), f)
+            always = exp.EQ(this=exp.Paren(this=wanted), expression=member.copy())
+            return condition(known_as, every, [*outside, always])
+
+        # NULL if nothing is equal, but something in the list or the value itself is unknown.
+        return (
+            Case(True, equal),
+            Case(None, lambda f: condition(f, nulls, outside)),
+            Case(None, missing),
+        ), False
+
+    def _quantified_cases(self, node: exp.Expr, word: exp.Any | exp.All, frame: Frame) -> Cases:
+        right, outside = self._inside(word.this, frame)
+        (value,) = self._values(word.this, right)
+        given = _with_member(right, value)
+        decides = isinstance(word, exp.Any)
+
+        def compared(f: Frame, truth: exp.Expr) -> Condition:
+            wanted, known_as = _placed(node.this, f)
+            member = exp.column("__value", table="__member")
+            told = exp.Paren(this=type(node)(this=wanted, expression=member))
+            return condition(known_as, given, [*outside, exp.Is(this=told, expression=truth)])
+
+        return (
+            Case(decides, lambda f: compared(f, exp.Boolean(this=decides))),
+            Case(None, lambda f: compared(f, exp.Null())),
+        ), not decides
 
     def _quantified(self, node: exp.Expr, negated: bool, frame: Frame) -> Frame:
         """`x op ANY (…)` and `x op ALL (…)`: is there a value for which it is true, or is not?
@@ -450,9 +483,7 @@ class Compiler:
         right, outside = self._inside(word.this, frame)
         (value,) = self._values(word.this, right)
         wanted, known_as = _placed(node.this, frame)
-        given = Frame(project(right.node, [*range(len(right.node.schema)), value]), right.items)
-        member = Item("__member", ("__value",), len(given.node.schema) - 1)
-        given = replace(given, items=(*given.items, member))
+        given = _with_member(right, value)
         compared: exp.Expr = type(node)(
             this=wanted, expression=exp.column("__value", table="__member")
         )
@@ -576,6 +607,14 @@ def _without_hidden(frame: Frame) -> Frame:
     return Frame(node, (replace(item, names=item.shown, hidden=0),))
 
 
+def _alike(some: Sequence[Node]) -> list[Node]:
+    """Nodes as a union takes them: with their columns of the same types."""
+    tables = [(f"t{n}", node.schema.names) for n, node in enumerate(some)]
+    sql = " UNION ALL ".join(f"SELECT * FROM {name}" for name, _ in tables)
+    types = list(answer_types(sql, tables, [node.schema for node in some]))
+    return [as_types(node, types, type_names(types)) for node in some]
+
+
 def _defines(node: exp.Expr, name: str) -> bool:
     clause = node.args.get("with_")
     return clause is not None and any(c.alias.lower() == name for c in clause.expressions)
@@ -613,6 +652,13 @@ def _equal(left: Frame, right: Frame, name: str) -> exp.Expr:
 
 def _reads(expression: exp.Expr) -> bool:
     return any(True for _ in columns_of(expression))
+
+
+def _with_member(rows: Frame, value: str | int) -> Frame:
+    """Rows with a value, by place or as SQL, that is known as `__member.__value` too."""
+    places = range(len(rows.node.schema))
+    given = Frame(project(rows.node, [*places, value]), rows.items)
+    return replace(given, items=(*given.items, Item("__member", ("__value",), len(places))))
 
 
 def _placed(expression: exp.Expr, frame: Frame) -> tuple[exp.Expr, Frame]:

@@ -4,8 +4,13 @@
     x > (SELECT max(v) FROM t WHERE t.k = s.k)  t's groups by k; a row without a group has the
                                                 aggregates of no rows: NULL, and 0 for counts
 
-Only aggregates without GROUP BY are known to have one row at every instant; whether anything else
-has is for each instant to tell.
+Only aggregates without GROUP BY are known to have one row at every instant. Of anything else SQL
+allows one row at most, so it is an aggregate too: the least of its values, which is an error where
+there are more,
+
+    (SELECT v FROM t WHERE t.k = s.k)           CASE WHEN count(*) > 1 THEN error ELSE min(v) END
+
+and what LIMIT 1 cuts to a row, or none, is joined from the left.
 """
 
 from __future__ import annotations
@@ -28,6 +33,9 @@ from millpond.planner.dataflow_frame import (
 from millpond.planner.dataflow_joins import condition, outer
 from millpond.planner.placement import has_aggregate, is_aggregate
 from millpond.planner.pushdown import conjuncts
+
+#: What is wrong with a scalar subquery of several rows, in DuckDB's words.
+_SEVERAL = "More than one row returned by a subquery used as an expression"
 
 #: What plans a query that reads nothing around it.
 Plans = Callable[[exp.Expr], Relation]
@@ -53,18 +61,40 @@ def without_scalars(
     for query in [q for q in holder.find_all(exp.Query) if q.find_ancestor(exp.Query) is None]:
         if not isinstance(query, exp.Subquery) or isinstance(query.parent, exp.In):
             raise Unsupported("a subquery in a condition")
-        select = query.unnest()
-        if not isinstance(select, exp.Select) or not _is_one_row(select):
-            raise Unsupported("a scalar subquery that is no aggregate")
-        value, frame = _beside(select, frame, plan, knows)
+        select = _inner(query)
+        if isinstance(select, exp.Select) and _is_plain(select):
+            value, frame = _beside(select, frame, plan, knows)
+        else:
+            value, frame = _first(select, frame, plan)
         query.replace(value)
     return holder.this, frame
 
 
-def _is_one_row(select: exp.Select) -> bool:
+def _inner(query: exp.Expr) -> exp.Expr:
+    """A query without the brackets around it."""
+    while isinstance(query, exp.Subquery) and not query.args.get("limit"):
+        query = query.this
+    return query
+
+
+def _is_plain(select: exp.Select) -> bool:
+    """Whether it is an aggregate of one row, or may be made one."""
     clauses = ("group", "having", "qualify", "limit", "offset", "distinct", "with_")
-    one = len(select.expressions) == 1 and has_aggregate(select.expressions[0])
-    return one and not any(select.args.get(c) for c in clauses)
+    (*items,) = select.expressions
+    is_one = len(items) == 1 and not items[0].is_star and items[0].find(exp.Window) is None
+    return is_one and not any(select.args.get(c) for c in clauses)
+
+
+def _first(query: exp.Expr, frame: Frame, plan: Plans) -> tuple[exp.Expr, Frame]:
+    """The value of a query that stands on its own and has a row at most, or none."""
+    limit = query.args.get("limit")
+    count = limit.args.get("expression") if limit is not None else None
+    if not isinstance(count, exp.Literal) or count.this != "1":
+        raise Unsupported("a scalar subquery that may have several rows")
+    name = f"__scalar_{len(frame.items)}"
+    found = frame_of(Relation(plan(query).node, ("value",)), name)
+    node = outer(condition(frame, found, []), condition(found, frame, []), "LEFT")
+    return exp.column("value", table=name), _with_item(frame, node, name, ("value",))
 
 
 def _beside(select: exp.Select, frame: Frame, plan: Plans, knows: Knows) -> tuple[exp.Expr, Frame]:
@@ -73,37 +103,57 @@ def _beside(select: exp.Select, frame: Frame, plan: Plans, knows: Knows) -> tupl
     every = list(conjuncts(where.this if where is not None else None))
     outside = [c for c in every if c.find(exp.Query) is None and not knows(select, c)]
     name = f"__scalar_{len(frame.items)}"
+    item = select.expressions[0].unalias()
+    columns = _columns(item)
+    value = _value(item, name)
     if not outside:
-        found = plan(select)
-        node: Node = Join(
-            frame.node, found.node, (), (), (), tuple(range(len(frame.node.schema) + 1))
-        )
-        return exp.column("value", table=name), _with_item(frame, node, name, ("value",))
+        one = select.copy()
+        one.set("expressions", columns)
+        one.set("order", None)
+        found = plan(one)
+        width = len(frame.node.schema) + len(columns)
+        node: Node = Join(frame.node, found.node, (), (), (), tuple(range(width)))
+        return value, _with_item(frame, node, name, tuple(c.alias for c in columns))
     inner = [_key(c, select, knows) for c in outside]
     grouped = select.copy()
     rest = [c.copy() for c in every if c not in outside]
     grouped.set("where", exp.Where(this=exp.and_(*rest, copy=False)) if rest else None)
+    grouped.set("order", None)
     keys = [exp.alias_(own.copy(), f"key{i}") for i, (own, _) in enumerate(inner)]
-    value = exp.alias_(select.expressions[0].unalias().copy(), "value")
-    grouped.set("expressions", [*keys, value, exp.alias_(exp.true(), "found")])
+    grouped.set("expressions", [*keys, *columns, exp.alias_(exp.true(), "found")])
     grouped.set("group", exp.Group(expressions=[own.copy() for own, _ in inner]))
     found = plan(grouped)
-    groups = frame_of(Relation(found.node, _names(len(inner))), name)
+    names = tuple(e.alias for e in grouped.expressions)
+    groups = frame_of(Relation(found.node, names), name)
     equal: list[exp.Expr] = [
         exp.EQ(this=other.copy(), expression=exp.column(f"key{i}", table=name))
         for i, (_, other) in enumerate(inner)
     ]
     node = outer(condition(frame, groups, equal), condition(groups, frame, equal), "LEFT")
-    empty = _of_nothing(select.expressions[0].unalias())
+    empty = _of_nothing(item) if has_aggregate(item) else exp.Null()
     case = exp.Case(
-        ifs=[exp.If(this=exp.column("found", table=name), true=exp.column("value", table=name))],
+        ifs=[exp.If(this=exp.column("found", table=name), true=value)],
         default=empty,
     )
-    return exp.Paren(this=case), _with_item(frame, node, name, _names(len(inner)))
+    return exp.Paren(this=case), _with_item(frame, node, name, names)
 
 
-def _names(keys: int) -> tuple[str, ...]:
-    return (*(f"key{i}" for i in range(keys)), "value", "found")
+def _columns(item: exp.Expr) -> list[exp.Expr]:
+    """What is computed of the rows of each key, or of all of them."""
+    if has_aggregate(item):
+        return [exp.alias_(item.copy(), "value")]
+    least = exp.Min(this=item.copy())
+    return [exp.alias_(least, "value"), exp.alias_(exp.Count(this=exp.Star()), "rows")]
+
+
+def _value(item: exp.Expr, name: str) -> exp.Expr:
+    """The subquery's value, of these columns."""
+    value = exp.column("value", table=name)
+    if has_aggregate(item):
+        return value
+    is_more = exp.GT(this=exp.column("rows", table=name), expression=exp.Literal.number(1))
+    error = exp.Anonymous(this="error", expressions=[exp.Literal.string(_SEVERAL)])
+    return exp.Paren(this=exp.Case(ifs=[exp.If(this=is_more, true=error)], default=value))
 
 
 def _with_item(frame: Frame, node: Node, name: str, names: tuple[str, ...]) -> Frame:

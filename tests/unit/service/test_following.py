@@ -106,6 +106,20 @@ def test_a_derived_stream_that_fails_stops_with_the_reason(pond: Pond) -> None:
     pond.execute("DROP STREAM n")
 
 
+def test_a_scalar_subquery_of_several_rows_suspends_its_query_alone(pond: Pond) -> None:
+    pond.execute("CREATE RELATION r (k STRING, n INTEGER); INSERT INTO r VALUES ('a', 1), ('b', 2)")
+    text = "SELECT v, (SELECT n FROM r WHERE r.k = x.k) AS n FROM s [NOW] x"
+    bad, good = pond.register(text, "bad"), pond.register(f"{text} WHERE k = 'b'", "good")
+    push(pond, (1, "a", 1), (2, "b", 2), (3, "b", 3))
+    assert [c.row for c in bad.fetch() if c.sign == "+"] == [(1, 1), (2, 2)]
+    pond.execute("INSERT INTO r VALUES ('a', 3) AT TIMESTAMP '1970-01-01 00:00:04'")
+    push(pond, (4, "b", 4), (5, "a", 5), (6, "b", 6))
+    with pytest.raises(MillpondError, match="POND-402"):
+        bad.fetch()
+    assert "More than one row returned by a subquery" in (bad.definition.suspended or "")
+    assert [c.row for c in good.fetch() if c.sign == "+"] == [(2, 2), (3, 2), (4, 2)]
+
+
 RATES = """
 CREATE RELATION rates (k STRING, rate STRING, PRIMARY KEY (k));
 INSERT INTO rates VALUES ('a', '1'), ('b', 'two');
