@@ -157,11 +157,11 @@ class Entities:
     def _stems(self, version: Version) -> Iterator[Entity]:
         """Query SteMs: the predicates a stream's elements meet, and what matched."""
         for stream in version.named_streams():
-            slots = version.slots(stream.id)
+            slots = version.slot_count(stream.id)
             if slots:
                 refs = [m for s in version.segments(stream.id) for m in version.matches(s.id)]
                 figures = {
-                    "predicates": len(slots),
+                    "predicates": slots,
                     "match files": len(refs),
                     "match bytes": sum(m.bytes for m in refs),
                 }

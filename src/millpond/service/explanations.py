@@ -134,7 +134,7 @@ class Explanations:
                 f"  {counted(clock.next_seq, 'element')}, {self._rate(stream.id)}, "
                 f"{counted(len(held), 'segment')}"
             )
-            slots = len(version.slots(stream.id))
+            slots = version.slot_count(stream.id)
             queries = counted(len(users), "query", "queries")
             lines.append(f"  query stem: {counted(slots, 'predicate')} of {queries}")
             for name, passed in self._modules(stream.id).items():

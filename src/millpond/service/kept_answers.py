@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from millpond.model.windows import Rows, Unbounded
 from millpond.planner.bound import BoundQuery
 from millpond.service.background import Background
 from millpond.service.weights import weight_of
-from millpond.state.bucket_map import BucketMap
+from millpond.state.bucket_map import BucketMap, Digest
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import DATA, REJECTS, Version
 
@@ -172,6 +172,10 @@ def is_timeless(bound: BoundQuery) -> bool:
     )
 
 
+def _computed_ahead(queries: Iterable[QueryDef]) -> list[QueryDef]:
+    return [q for q in queries if q.active and q.options.get("materialize") in ("eager", "auto")]
+
+
 class Refresher(Background):
     """The thread that computes ahead."""
 
@@ -182,6 +186,7 @@ class Refresher(Background):
         self._invoker = invoker
         self._queries: BucketMap[int, QueryDef] | None = None
         self._wanted: list[QueryDef] = []
+        self._computed = Digest[int, QueryDef, list[QueryDef]](_computed_ahead)
         #: Told of a query whose answer could not be computed.
         self.on_failure: Callable[[QueryDef, MillpondError], None] = lambda query, error: None
 
@@ -195,12 +200,8 @@ class Refresher(Background):
         """The queries whose answers are kept, the weightiest first."""
         queries = self._log.version.queries
         if self._queries is not queries:
-            wanted = [
-                q
-                for q in queries.values()
-                if q.active and q.options.get("materialize") in ("eager", "auto")
-            ]
-            self._wanted = sorted(wanted, key=weight_of, reverse=True)
+            wanted = [query for own in self._computed.of(queries) for query in own]
+            self._wanted = sorted(wanted, key=lambda q: (-weight_of(q), q.id))
             self._invoker.kept.forget(self._invoker.kept.ids() - {q.id for q in wanted})
             self._queries = queries
         return self._wanted

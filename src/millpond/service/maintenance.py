@@ -212,10 +212,9 @@ class Maintenance(Background):
     def backfill(self, stream_id: int) -> bool:
         """Match kept segments against the slots they lack."""
         with self._log.pin() as version:
-            slots = version.slots(stream_id)
-            if not slots or self._is_settled("backfill", stream_id, version):
+            greatest = version.greatest_slot(stream_id)
+            if greatest is None or self._is_settled("backfill", stream_id, version):
                 return False
-            greatest = slots[-1].slot
             lacking: dict[int, list[SegmentRef]] = defaultdict(list)
             scattered: list[tuple[MatchRef, ...]] = []
             for segment in self._readable(version.segments(stream_id)):
@@ -227,7 +226,7 @@ class Maintenance(Background):
             for low, segments in lacking.items():
                 self._backfill(version, stream_id, low, segments)
             if scattered:
-                self._fold(scattered, [s.slot for s in slots])
+                self._fold(scattered, [s.slot for s in version.slots(stream_id)])
             if not lacking and not scattered:
                 self._settle("backfill", stream_id, version)
             return bool(lacking or scattered)
@@ -311,7 +310,7 @@ class Maintenance(Background):
     def _merge_kind(self, version: Version, stream_id: int, kind: str) -> bool:
         plans = plan_merges(
             self._readable(version.segments(stream_id, kind)),
-            max_rows=tasks.segment_rows(len(version.slots(stream_id))),
+            max_rows=tasks.segment_rows(version.slot_count(stream_id)),
             max_bytes=tasks.SEGMENT_BYTES,
         )
         if not plans:

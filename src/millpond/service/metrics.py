@@ -108,7 +108,7 @@ class Metrics:
         slots = GaugeMetricFamily("millpond_slots", "Predicates matched", labels=["stream"])
         for stream in version.named_streams():
             segments.add_metric([stream.name], len(version.segments(stream.id)))
-            slots.add_metric([stream.name], len(version.slots(stream.id)))
+            slots.add_metric([stream.name], version.slot_count(stream.id))
         yield from self._functions()
         yield from self._modules(version)
         yield from self._joins(version)

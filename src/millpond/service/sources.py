@@ -229,7 +229,7 @@ class Sources:
             "kept": sum(s.rows for s in segments),
             "heartbeat": None if reached <= time.BEGINNING else time.format_instant(reached),
             "segments": len(segments),
-            "slots": len(version.slots(stream.id)),
+            "slots": version.slot_count(stream.id),
             "state": self._state(version, stream),
             "reason": str(trouble) if trouble else None,
         }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 from millpond.catalog.objects import QueryDef
-from millpond.state.bucket_map import BucketMap
+from millpond.state.bucket_map import BucketMap, Digest
 from millpond.state.version import Version
 
 
@@ -17,20 +18,30 @@ def weight_of(query: QueryDef) -> float:
 class StreamWeights:
     """What the queries over each stream weigh together; for use by one thread.
 
-    Added up again only when a query came, went or was altered.
+    Added up again only when a query came, went or was altered, and then from sums of buckets of
+    queries: a registration must not cost what all queries do.
     """
 
     def __init__(self) -> None:
         self._queries: BucketMap[int, QueryDef] | None = None
-        self._of_stream: defaultdict[int, float] = defaultdict(float)
+        self._of_stream: dict[int, float] = {}
+        self._version = Version()
+        self._sums = Digest[int, QueryDef, dict[int, float]](self._sum)
 
     def ordered(self, version: Version) -> list[int]:
         """The streams, those of the weightiest queries first."""
         if self._queries is not version.queries:
+            self._version = version
             self._of_stream = defaultdict(float)
-            for query in version.queries.values():
-                weight = weight_of(query)
-                for stream_id in {leaf.stream_id for leaf in version.leaves(query.id)}:
+            for found in self._sums.of(version.queries):
+                for stream_id, weight in found.items():
                     self._of_stream[stream_id] += weight
-            self._queries = version.queries
-        return sorted(version.streams, key=lambda id: (-self._of_stream[id], id))
+            self._queries, self._version = version.queries, Version()
+        return sorted(version.streams, key=lambda id: (-self._of_stream.get(id, 0.0), id))
+
+    def _sum(self, queries: Iterable[QueryDef]) -> dict[int, float]:
+        found: dict[int, float] = defaultdict(float)
+        for query in queries:
+            for stream_id in {leaf.stream_id for leaf in self._version.leaves(query.id)}:
+                found[stream_id] += weight_of(query)
+        return found

@@ -9,11 +9,12 @@ would share more still and is not worth its indirections at these sizes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, ValuesView
 from typing import Any, Generic, TypeVar
 
 K = TypeVar("K", int, str, bytes)
 V = TypeVar("V")
+D = TypeVar("D")
 
 _BUCKETS = 256
 
@@ -79,8 +80,60 @@ class BucketMap(Mapping[K, V], Generic[K, V]):
     def __len__(self) -> int:
         return self._length
 
+    def values(self) -> ValuesView[V]:
+        return _Ordered(self)
+
     def ordered(self) -> tuple[V, ...]:
         """The values in ascending order of their keys; computed once."""
         if self._ordered is None:
-            self._ordered = tuple(self[key] for key in self)
+            every: dict[K, V] = {}
+            for bucket in self._buckets:
+                every.update(bucket)
+            self._ordered = tuple(map(every.__getitem__, sorted(every)))
         return self._ordered
+
+    def greatest(self) -> K | None:
+        """The greatest key; None if there is none."""
+        return max((max(bucket) for bucket in self._buckets if bucket), default=None)
+
+    def buckets(self) -> Sequence[Mapping[K, V]]:
+        """The entries in pieces; one that is the same object in two maps holds the same."""
+        return self._buckets
+
+
+class _Ordered(ValuesView[V]):
+    """The values in order, without a look-up each."""
+
+    _mapping: BucketMap[Any, V]
+
+    def __iter__(self) -> Iterator[V]:
+        return iter(self._mapping.ordered())
+
+
+class Digest(Generic[K, V, D]):
+    """What is made of each bucket of a map's changing versions; for use by one thread.
+
+    Made again only for the buckets that changed, so what is made of tens of thousands of entries
+    after each of their changes costs what a bucket holds.
+
+    >>> digest = Digest(lambda values: sum(map(len, values)))
+    >>> one = BucketMap[int, str]().changed({1: "a", 2: "bb"})
+    >>> sum(digest.of(one)), sum(digest.of(one.changed({1: "aaa"})))
+    (3, 5)
+    """
+
+    def __init__(self, make: Callable[[Iterable[V]], D]) -> None:
+        self._make = make
+        self._buckets: list[Mapping[K, V]] = []
+        self._made: list[D] = []
+
+    def of(self, entries: BucketMap[K, V]) -> list[D]:
+        """One for each bucket that is not empty."""
+        buckets = list(entries.buckets())
+        if len(self._buckets) < len(buckets):
+            self._buckets, self._made = buckets, [self._make(b.values()) for b in buckets]
+        for number, (old, new) in enumerate(zip(self._buckets, buckets, strict=True)):
+            if old is not new:
+                self._made[number] = self._make(new.values())
+        self._buckets = buckets
+        return [made for made, bucket in zip(self._made, buckets, strict=True) if bucket]

@@ -245,6 +245,14 @@ class Version:
         """A stream's live slots in ascending order; computed once per state of the slots."""
         return self.states.get(stream_id, _NOTHING).slots.ordered()
 
+    def slot_count(self, stream_id: int) -> int:
+        """How many live slots a stream has."""
+        return len(self.states.get(stream_id, _NOTHING).slots)
+
+    def greatest_slot(self, stream_id: int) -> int | None:
+        """The live slot with the greatest number."""
+        return self.states.get(stream_id, _NOTHING).slots.greatest()
+
     def slot(self, stream_id: int, slot: int) -> SlotRef | None:
         """A live slot by its number."""
         found: SlotRef | None = self.states.get(stream_id, _NOTHING).slots.get(slot)
