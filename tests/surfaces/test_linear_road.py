@@ -56,6 +56,16 @@ def test_the_queries_say_what_the_rules_say(tmp_path, reports, outcome, batches)
         check(pond, outcome)
 
 
+@pytest.mark.slow
+def test_the_queries_say_what_the_rules_say_of_thousands_of_cars(tmp_path) -> None:
+    reports = traffic(seconds=1200, cars=3000, seed=5, start=START, ways=6)
+    outcome = judge(reports)
+    assert len(outcome.tolls) > 500
+    with open_local(tmp_path) as pond:
+        run(pond, reports, batches=40)
+        check(pond, outcome)
+
+
 def run(pond: Pond, reports: list[Report], batches: int) -> None:
     pond.execute(QUERIES)
     size = -(-len(reports) // batches)

@@ -40,8 +40,22 @@ class RowStore:
             return Delta.empty(self._schema).rows
         if len(self._batches) == 1:
             return self._batches[0].take(pa.array(places))
-        table = pa.Table.from_batches(self._batches).take(pa.array(places))
-        return table.combine_chunks().to_batches()[0]
+        # Arrow would lay the batches end to end first, which costs what is kept.
+        ends = np.cumsum([batch.num_rows for batch in self._batches])
+        which = np.searchsorted(ends, places, side="right")
+        order = np.argsort(which, kind="stable")
+        starts = np.searchsorted(which[order], np.arange(len(ends) + 1))
+        parts = []
+        for number, batch in enumerate(self._batches):
+            mine = order[starts[number] : starts[number + 1]]
+            if len(mine):
+                local = places[mine] - (ends[number] - batch.num_rows)
+                parts.append(batch.take(pa.array(local)))
+        if len(parts) == 1:
+            return parts[0]
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return pa.concat_batches(parts).take(pa.array(back))
 
     def everything(self) -> pa.RecordBatch:
         """All rows, in their order."""
