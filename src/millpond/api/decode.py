@@ -144,6 +144,7 @@ def query(body: dict[str, Any]) -> QueryDef:
         registered_epoch=body["registered_epoch"],
         registered_at=instant(body["registered_at"]) or 0,
         suspended=body["suspended"],
+        changes_after=instant(body["changes_after"]) or 0,
     )
 
 

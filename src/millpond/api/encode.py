@@ -235,6 +235,7 @@ def definition_json(definition: Definition) -> dict[str, Any]:
                 "suspended": definition.suspended,
                 "registered_epoch": definition.registered_epoch,
                 "registered_at": instant_text(definition.registered_at),
+                "changes_after": instant_text(definition.changes_after),
             }
 
 
