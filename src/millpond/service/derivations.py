@@ -89,7 +89,8 @@ class Derivations:
             MillpondError: its query cannot be bound or planned.
         """
         known = self._known.get(stream.id)
-        if known is not None:
+        # ALTER puts the definition anew: its query may be computed otherwise from now on.
+        if known is not None and known.stream is stream:
             return known
         assert stream.derived is not None
         bound = self._registrar.bind(stream.derived.text)
@@ -104,7 +105,8 @@ class Derivations:
         query = version.queries.get(stream.derived.query_id or -1)
         derivation = Derivation(stream, bound, self._plan(bound, query), streams, relations)
         with self._lock:
-            return self._known.setdefault(stream.id, derivation)
+            self._known[stream.id] = derivation
+        return derivation
 
     def _plan(self, bound: BoundQuery, query: QueryDef | None) -> Plan:
         options = query.options if query is not None else {}

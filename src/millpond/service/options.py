@@ -76,6 +76,20 @@ def check_options(options: Mapping[str, Any], statement: str | None = None) -> d
     return checked
 
 
+def refuse_settled(query: QueryDef, given: Mapping[str, Any], statement: str | None) -> None:
+    """Raises CQL-214 for what cannot change any more once a query's changes are made."""
+    for name in ("changes", "seed"):
+        if name in given and given[name] != query.options.get(name, DEFAULTS.get(name)):
+            raise MillpondError(
+                "CQL-214",
+                f'the query option "{name}" is settled for query "{query.name}"',
+                detail="Its changes are made since somebody asked for them, and never revised.",
+                hint="Register the query under another name, with this option.",
+                text=statement,
+                span=_place(name, statement),
+            )
+
+
 def check_stream_options(
     options: Mapping[str, Any], statement: str | None = None
 ) -> dict[str, Any]:

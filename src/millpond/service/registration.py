@@ -35,7 +35,7 @@ from millpond.planner.templates import Binder
 from millpond.runtime.join_tasks import pack_plan
 from millpond.service.invocation import Prepared, default_seed, leaf_factors, stream_of
 from millpond.service.joined import join_of, use_of
-from millpond.service.options import check_options, option
+from millpond.service.options import check_options, option, refuse_settled
 from millpond.service.stems import QueryStems, slot_key
 from millpond.state.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
@@ -215,6 +215,8 @@ class Registrar:
             current = self._current(definition)
             if "strategy" in checked:
                 self._check_strategy(self.bind(current.text), checked)
+            if self._log.version.change_log(current.id) is not None:
+                refuse_settled(current, checked, statement)
             suspended = None if checked.get("active") else current.suspended
             altered = replace(current, options={**current.options, **checked}, suspended=suspended)
             self._replace(altered)
