@@ -161,6 +161,13 @@ def test_completion(pond):
     words = Words(pond)
     assert complete(words, "SELECT * FROM fl") == ["flights"]
     assert complete(words, "INVOKE wat") == ["watch_delays"]
+    pond.register(ASK, 'my "odd" name')
+    words.forget()
+    assert complete(words, "fetch ") == ['"my ""odd"" name"', "watch_delays"]
+    assert complete(words, "SELECT * FROM ") == sorted(
+        d.name for d in (*pond.streams(), *pond.relations())
+    )
+    assert complete(words, "SELECT ") == []
     assert complete(words, "select del") == ["delay", "delay", "delete"]
     assert complete(words, "SEL") == ["SELECT"]
     assert complete(words, "\\w") == ["\\watch"]

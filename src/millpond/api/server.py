@@ -45,8 +45,10 @@ def bind(host: str, port: int) -> socket.socket:
         raise MillpondError(
             "SERVE-701",
             f"port {port} is in use" if in_use else f'cannot listen on "{host}" port {port}',
-            detail=None if in_use else f"{reason}.",
-            hint="Choose another with --port; --port 0 takes any that is free.",
+            detail=None if in_use else f"{reason.rstrip('.')}.",
+            hint="Choose another with --port; --port 0 takes any that is free."
+            if in_use
+            else "--host is an address of this machine, and --port at most 65535.",
         ) from error
     return taken
 

@@ -137,7 +137,7 @@ class Shell:
             if not 0 <= pause < 86_400:
                 raise ValueError
         except ValueError:
-            hint = "Write \\watch SECONDS [TIMES]."
+            hint = "Write the query first, then \\watch SECONDS [TIMES]."
             self._complain(MillpondError("CQL-103", "malformed \\watch", hint=hint))
             return
         if pending is None:

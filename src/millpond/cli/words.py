@@ -9,17 +9,18 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from millpond.api.surface import Surface
+from millpond.cql.printer import print_name
 from millpond.errors import MillpondError
 
 _KEYWORD_LIST = """
-    ALL ALTER AND AS ASC AT AVG BEGIN BETWEEN BIGINT BOOLEAN BY CASE COUNT CREATE DATE
-    DECIMAL DELAY DELETE DESC DESCRIBE DISTINCT DOUBLE DROP ELSE END EXCEPT EXISTS EXPLAIN
-    FALSE FROM FUNCTIONS GROUP HAVING HEARTBEAT HOURS IDLE IN INSERT INTEGER INTERSECT INTERVAL INTO
-    INVOKE IS JOIN KEY LEFT LIKE LIMIT LOGICAL MAX MIN MINUTES NON NOT NOW NULL ON OPTIONS
-    OR ORDER PARTITION PRECEDING PRIMARY QUERIES QUERY RANGE RELATION RELATIONS RETAIN
-    RETROACTIVE REWRITTEN ROWS RUNTIME SAMPLE SECONDS SELECT SET SHARED SHOW SLIDE STREAM
-    STREAMS STRING SUM SYNTAX THEN TIMESTAMP TRUE UNBOUNDED UNION UPDATE USING VALUES
-    VARCHAR WHEN WHERE WITH
+    AFTER ALL ALTER AND AS ASC AT AVG BEGIN BETWEEN BIGINT BOOLEAN BY CASE COUNT CREATE DATE DAYS
+    DECIMAL DELAY DELETE DESC DESCRIBE DISTINCT DOUBLE DROP DSTREAM ELSE END ENTITIES EXCEPT
+    EXISTS EXPLAIN FALSE FETCH FROM FUNCTIONS GROUP HAVING HEARTBEAT HOURS IDLE IN INSERT INTEGER
+    INTERSECT INTERVAL INTO INVOKE IS ISTREAM JOIN KEY LEFT LIKE LIMIT LOGICAL MAX MIN MINUTES NON
+    NOT NOW NULL ON OPTIONS OR ORDER PARTITION PRECEDING PRIMARY QUERIES QUERY RANGE RELATION
+    RELATIONS RETAIN RETROACTIVE REWRITTEN ROWS RSTREAM RUNTIME SAMPLE SECONDS SELECT SET SHARED
+    SHOW SLIDE STREAM STREAMS STRING SUM SYNTAX THEN TIMESTAMP TRUE UNBOUNDED UNION UPDATE USING
+    VALUES VARCHAR WHEN WHERE WITH
 """
 KEYWORDS = tuple(_KEYWORD_LIST.split())
 
@@ -31,6 +32,15 @@ COMMANDS = {
 }
 
 _WORD = re.compile(r"[\w$]+$")
+#: Behind which word which names are meant; anywhere else a name is offered once it is begun.
+_MEANT = {
+    **dict.fromkeys(("invoke", "fetch", "query"), ("query",)),
+    **dict.fromkeys(("stream", "heartbeat"), ("stream",)),
+    **dict.fromkeys(("relation", "update"), ("relation",)),
+    **dict.fromkeys(("from", "join", "into"), ("stream", "relation")),
+    "describe": ("stream", "relation", "query"),
+}
+_LAST_WORD = re.compile(r"(\w+)\s+$")
 
 
 class Words(Completer):
@@ -53,12 +63,15 @@ class Words(Completer):
                     yield Completion(command, -len(before.strip()), display_meta=meaning)
             return
         match = _WORD.search(before)
-        if match is None:
-            return
-        word = match[0]
+        word = match[0] if match else ""
+        behind = _LAST_WORD.search(before.removesuffix(word))
+        meant = _MEANT.get(behind[1].lower() if behind else "")
         for name, kind in self.names():
-            if name.lower().startswith(word.lower()):
-                yield Completion(name, -len(word), display_meta=kind)
+            wanted = kind in meant if meant else word != ""
+            if wanted and name.lower().startswith(word.lower()):
+                yield Completion(print_name(name), -len(word), display_meta=kind)
+        if not word:
+            return
         for keyword in KEYWORDS:
             if keyword.startswith(word.upper()):
                 yield Completion(keyword.lower() if word.islower() else keyword, -len(word))

@@ -12,6 +12,7 @@ casts all the others.
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import dataclass
 
 import duckdb
@@ -30,6 +31,8 @@ CORRUPT = "__corrupt"
 _LEAST_INSTANT, _GREATEST_INSTANT = -9_223_372_022_400_000_000, 2**63 - 1
 _DAY = 86_400_000_000
 _MOST_DAYS = time.END // _DAY + 1
+
+_LOCAL = threading.local()
 
 
 @dataclass(frozen=True)
@@ -261,9 +264,7 @@ def _duckdb_casts(
     table = pa.table({f"c{i}": source[name] for i, name in enumerate(names)})
     sql = ", ".join(f"TRY_CAST(c{i} AS {types[n]}) AS c{i}" for i, n in enumerate(names))
     try:
-        with _connection() as connection:
-            connection.register("source", table)
-            result = connection.sql(f"SELECT {sql} FROM source").to_arrow_table()
+        result = _projected(table, sql)
     except duckdb.Error as error:
         if len(names) == 1:
             raise _unreadable(names[0], source[names[0]].type, error) from error
@@ -274,11 +275,26 @@ def _duckdb_casts(
     return {name: result[f"c{i}"] for i, name in enumerate(names)}
 
 
-def _connection() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:", config={"threads": "1"})
-    # What a zoned instant is as text or as a day must not depend on the machine.
-    connection.execute("SET TimeZone = 'UTC'")
-    return connection
+def _projected(source: pa.Table, sql: str) -> pa.Table:
+    """Expressions over a table's rows.
+
+    Each thread keeps its connection: opening one takes longer than casting a small push.
+    """
+    connection = getattr(_LOCAL, "connection", None)
+    if connection is None:
+        connection = duckdb.connect(":memory:", config={"threads": "1"})
+        # What a zoned instant is as text or as a day must not depend on the machine.
+        connection.execute("SET TimeZone = 'UTC'")
+        _LOCAL.connection = connection
+    try:
+        connection.register("source", source)
+        table = connection.sql(f"SELECT {sql} FROM source").to_arrow_table()
+        connection.unregister("source")
+    except duckdb.Error:
+        # A fatal one makes a database useless for ever.
+        del _LOCAL.connection
+        raise
+    return table
 
 
 def _unreadable(name: str, type_: pa.DataType, error: Exception) -> MillpondError:
@@ -322,10 +338,8 @@ def _raw_text(rows: pa.Table, positions: np.ndarray, schema: Schema) -> pa.Array
         '"{}" := c{}'.format(f.name.replace('"', '""'), i) for i, f in enumerate(schema.fields)
     )
     try:
-        with _connection() as connection:
-            connection.register("source", source)
-            sql = f"SELECT to_json(struct_pack({members}))::VARCHAR AS raw FROM source"
-            text = connection.sql(sql).to_arrow_table()["raw"].combine_chunks()
+        json_of = f"to_json(struct_pack({members}))::VARCHAR AS raw"
+        text = _projected(source, json_of)["raw"].combine_chunks()
     except duckdb.Error:  # a value DuckDB has no text for
         names = [f.name for f in schema.fields]
         shown = [[_member(value) for value in column] for column in source.columns]

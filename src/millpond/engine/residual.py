@@ -56,10 +56,12 @@ class Residual:
             with deadlines.within(limits.seconds, connection.interrupt):
                 answer = _read(connection, sql, limits)
         except (duckdb.Error, OSError) as error:
+            self._probe(connection)
             raise _explained(error, limits) from error
         finally:
-            for name in tables:
-                connection.unregister(name)
+            if self._local.connection is connection:
+                for name in tables:
+                    connection.unregister(name)
         if answer.num_rows > limits.rows:
             raise MillpondError(
                 "POND-405",
@@ -67,6 +69,13 @@ class Residual:
                 hint="Narrow the query or add LIMIT, or raise max_rows.",
             )
         return answer
+
+    def _probe(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Leave a connection whose database an error has made useless for ever."""
+        try:
+            connection.execute("SELECT 1").fetchall()
+        except duckdb.Error:
+            self._local.connection = None
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
         connection = getattr(self._local, "connection", None)

@@ -69,6 +69,13 @@ class ScalarEvaluator:
         functions.teach(self.connection, self._taught, sqls)
         return self.connection
 
+    def _forget_rows(self) -> None:
+        """Take the rows away; and the connection, if what failed made its database useless."""
+        try:
+            self.connection.unregister("rows_under_test")
+        except duckdb.Error:
+            self.close()
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -98,7 +105,7 @@ class ScalarEvaluator:
                 results.extend(self._evaluate(sqls[start : start + _WIDTH]))
             return results
         finally:
-            self.connection.unregister("rows_under_test")
+            self._forget_rows()
 
     def select(self, table: pa.Table, sql: str) -> npt.NDArray[np.int64] | duckdb.Error:
         """The rows WHERE would keep, ascending.
@@ -118,7 +125,7 @@ class ScalarEvaluator:
         except duckdb.Error as error:
             return error
         finally:
-            self.connection.unregister("rows_under_test")
+            self._forget_rows()
         return np.sort(np.asarray(kept["__row"].to_numpy(), np.int64))
 
     def values(self, table: pa.Table, sql: str) -> pa.ChunkedArray:
@@ -144,7 +151,7 @@ class ScalarEvaluator:
                 hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
             ) from error
         finally:
-            self.connection.unregister("rows_under_test")
+            self._forget_rows()
 
     def _evaluate(self, sqls: Sequence[str]) -> list[pa.BooleanArray | duckdb.Error]:
         """One SELECT; when it fails, its two halves, so that a bad one is found in log steps."""

@@ -10,6 +10,7 @@ import pytest
 
 from millpond.engine.deadline import Deadlines
 from millpond.engine.residual import Limits, Residual
+from millpond.engine.scalar import ScalarEvaluator
 from millpond.errors import MillpondError
 
 LONG = "SELECT sum(a.range * b.range % 7) AS n FROM range(100000000) a, range(100000000) b"
@@ -46,6 +47,19 @@ def test_more_memory_than_allowed_is_not_given() -> None:
         residual.evaluate("SELECT len(list(range)) AS n FROM range(50000000)", {})
     with pytest.raises(MillpondError, match="POND-405: the answer is larger than 64 MiB"):
         residual.evaluate("SELECT repeat('x', 2000) AS s FROM range(100000)", {})
+
+
+def test_what_breaks_a_database_breaks_one_evaluation_only() -> None:
+    """DuckDB gives a database up after some errors, here at an instant its JSON cannot write."""
+    beyond = pa.table({"t": pa.array([2**62], pa.timestamp("ms"))})
+    residual = Residual()
+    with pytest.raises(MillpondError, match="POND-404"):
+        residual.evaluate("SELECT to_json(t) FROM x", {"x": beyond})
+    assert residual.evaluate("SELECT count(*) AS n FROM x", {"x": beyond}).to_pylist() == [{"n": 1}]
+    evaluator = ScalarEvaluator()
+    evaluator.evaluate(beyond, ["to_json(t) = ''"])
+    (found,) = evaluator.evaluate(beyond, ["t IS NOT NULL"])
+    assert found.to_pylist() == [True]
 
 
 @pytest.mark.parametrize(
