@@ -38,6 +38,7 @@ from millpond.cql.nodes import (
     StreamWindow,
 )
 from millpond.cql.nodes import Period as PeriodNode
+from millpond.cql.sheltered import sheltered
 from millpond.model.schema import Schema
 from millpond.model.time import BEGINNING, Instant
 from millpond.model.windows import (
@@ -161,7 +162,7 @@ def denote(
         for select in tree.find_all(exp.Select):
             select.args.pop(PERIOD, None)
         tree = without_negations(connection, tree)
-        answer = connection.sql(to_duckdb(tree)).to_arrow_table()
+        answer = _answer(connection, tree)
         answer = answer.rename_columns(_distinct(answer.column_names))
     return Denotation(answer, instant, final, reach)
 
@@ -321,9 +322,19 @@ def _satisfying(
     numbered = [{**e.row, "__place": place} for place, e in enumerate(elements)]
     arrow = schema.to_arrow().append(pa.field("__place", pa.int64()))
     load(connection, "everything", arrow, numbered)
-    sql = f"SELECT __place FROM everything WHERE {to_duckdb(predicate)}"
-    places = sorted(row[0] for row in connection.execute(sql).fetchall())
+    everything = exp.select("__place").from_("everything").where(predicate)
+    places = sorted(_answer(connection, everything)["__place"].to_pylist())
     return [elements[place] for place in places]
+
+
+def _answer(connection: duckdb.DuckDBPyConnection, tree: exp.Expr) -> pa.Table:
+    """What DuckDB answers; a conjunct of WHERE fails only on rows that no other takes away."""
+    try:
+        return connection.sql(to_duckdb(tree)).to_arrow_table()
+    except duckdb.Error:
+        if (other := sheltered(tree)) is None:
+            raise
+        return connection.sql(to_duckdb(other)).to_arrow_table()
 
 
 def _distinct(names: list[str]) -> list[str]:

@@ -151,7 +151,7 @@ class FunctionDef:
         inside: As DuckDB knows it: a name of its content (`model.function_names`).
         arguments: Canonical type names.
         returns: Likewise.
-        cost: What a row costs in its author's estimate, in any unit; None if not said.
+        cost: What a row costs in its author's estimate, in microseconds; None if not said.
         max_seconds: How long one call may take.
         code: The Python function, by cloudpickle.
     """

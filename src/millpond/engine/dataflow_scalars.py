@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import duckdb
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.engine.deadline import deadlines
+from millpond.engine.other_factors import satisfying
 from millpond.engine.plain_comparisons import compared
 from millpond.engine.residual import Limits, Residual
-from millpond.engine.scalar import ScalarEvaluator
+from millpond.engine.scalar import ScalarEvaluator, truth
 from millpond.engine.user_functions import failed, fault_of
 from millpond.errors import MillpondError
 
@@ -30,6 +33,21 @@ class DuckDBScalars:
         answers = iter(self._asked(rows, asked) if asked else ())
         return [next(answers) if found is None else found for found in plain]
 
+    def select(self, rows: pa.RecordBatch, predicates: Sequence[str]) -> npt.NDArray[np.bool_]:
+        try:
+            (found,) = self.compute(rows, [f"CAST(({_conjunction(predicates)}) AS BOOLEAN)"])
+        except MillpondError:
+            # All at once is the fast way; a conjunct that fails may be guarded by another.
+            kept = satisfying(
+                ScalarEvaluator.shared(), pa.Table.from_batches([rows]), list(predicates)
+            )
+            if isinstance(kept, duckdb.Error):
+                raise _explained(kept) from kept
+            mask = np.zeros(rows.num_rows, np.bool_)
+            mask[kept] = True
+            return mask
+        return truth(found)
+
     def _asked(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[pa.Array]:
         items = ", ".join(f"({sql}\n) AS v{i}" for i, sql in enumerate(sqls))
         connection = ScalarEvaluator.shared().knowing(sqls)
@@ -39,17 +57,25 @@ class DuckDBScalars:
                 selected = connection.sql(f"SELECT {items} FROM edge_rows")
                 answer = selected.to_arrow_table()
         except duckdb.Error as error:
-            if (fault := fault_of(error)) is not None:
-                raise failed(fault) from error
-            raise MillpondError(
-                "POND-404",
-                "the query could not be evaluated",
-                detail=str(error).split("\n", 1)[0][:300],
-                hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
-            ) from error
+            raise _explained(error) from error
         finally:
             connection.unregister("edge_rows")
         return [column.combine_chunks() for column in answer.columns]
 
     def query(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:
         return self._residual.evaluate(sql, tables)
+
+
+def _conjunction(predicates: Sequence[str]) -> str:
+    return " AND ".join(f"({p}\n)" for p in predicates)
+
+
+def _explained(error: duckdb.Error) -> MillpondError:
+    if (fault := fault_of(error)) is not None:
+        return failed(fault)
+    return MillpondError(
+        "POND-404",
+        "the query could not be evaluated",
+        detail=str(error).split("\n", 1)[0][:300],
+        hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
+    )

@@ -10,14 +10,15 @@ streams they are made of, which decides which modules are ready.
 Between morsels the accounts of the modules change, so routing adapts while a batch runs.
 
 INV-EDDY-1: a morsel visits each module at most once, and is output when it has visited all that
-concern it, or is dropped when nothing is left of it. So the order changes no result.
+concern it, or is dropped when nothing is left of it. So the order changes no result. (One that
+fails leaves its done bit clear and is visited again, after all others: `engine/other_factors.py`.)
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 from millpond.engine.routing import Account, Policy
@@ -73,18 +74,25 @@ class Ledger:
         """A module applies so many predicates now."""
         account = self.accounts.get(name, Account())
         if account.predicates != predicates:
-            self.accounts[name] = Account(account.came, account.left, account.ns, predicates)
+            self.accounts[name] = replace(account, predicates=predicates)
+
+    def expects(self, name: str, ns: float) -> None:
+        """A module nobody has visited is said to cost so much a tuple.
+
+        It counts as one tuple, so that the first morsel that visits it outweighs it.
+        """
+        if name not in self.accounts:
+            self.accounts[name] = Account(1.0, 0.5, ns)
 
     def visited(self, name: str, came: float, left: float, ns: float) -> None:
         """Tuples came to a module and some left."""
         account = self.accounts.get(name, Account())
         self.accounts[name] = account.plus(came, left, ns, self.fade)
 
-    def fold(self, other: Mapping[str, Account]) -> None:
-        """Take in what another eddy (a task's) learnt since it started."""
-        for name, account in other.items():
-            self.serves(name, account.predicates)
-            self.visited(name, account.came, account.left, account.ns)
+    def failed(self, name: str, came: float, ns: float) -> None:
+        """A module failed on a morsel that others may yet take tuples away from."""
+        account = self.accounts.get(name, Account())
+        self.accounts[name] = account.failing(came, ns, self.fade)
 
     @property
     def visited_per_tuple(self) -> float:
@@ -120,6 +128,11 @@ class Router:
         if came:
             self.ledger.visits += came
             self.ledger.visited(name, came, left, ns)
+
+    def failed(self, name: str, came: int, ns: float) -> None:
+        """A module failed on tuples that came to it before others were done with them."""
+        self.ledger.visits += came
+        self.ledger.failed(name, came, ns)
 
 
 class Eddy(Generic[M]):

@@ -23,7 +23,6 @@ from millpond.engine.factors import (
     FLIPPED,
     Clauses,
     Factors,
-    Other,
     Reader,
     assemble,
     clauses_of,
@@ -55,7 +54,7 @@ class FactorTemplate:
     def fill(self, literals: Mapping[int, str]) -> Factors:
         """The factors with constants in the places of the shape's; others stay as they are."""
         clauses: list[dict[str, ValueSet]] = []
-        others: list[Other] = []
+        others: list[str] = []
         for read in self._reads:
             found, texts = read(literals)
             clauses += found

@@ -9,11 +9,8 @@ part is TRUE; under NOT the places where it is FALSE count instead, and an atom 
 CACQ (sections 2.3 and 3.2.8) puts disjunctions into conjunctive normal form; so do we, up to a
 size, beyond which the disjunction is an `other`.
 
-Others see only rows that passed everything before them, in the order they were written in: a
-conjunct that guards another (`kind = 'n' AND CAST(v AS INTEGER) > 5`) is never evaluated later
-than what it guards, except that value sets and clauses come first. User-defined functions, which
-cost more than all else, wait for those conjuncts behind them that cannot fail, and for functions
-whose authors say that they are cheaper.
+In which order others are evaluated is the eddy's to choose, and what follows when one fails does
+not depend on it (`engine/other_factors.py`).
 """
 
 from __future__ import annotations
@@ -23,12 +20,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlglot import exp
 
 from millpond.engine.constants import Unfolded, keys_on, read_constant
-from millpond.engine.user_functions import functions
 from millpond.engine.value_sets import (
     EVERYTHING,
     NOT_NULL,
@@ -41,7 +37,6 @@ from millpond.engine.value_sets import (
     interval,
     points,
 )
-from millpond.model.function_names import names_inside
 from millpond.model.schema import Field, Schema
 
 #: Clauses a single disjunction may become before it is left to DuckDB.
@@ -52,15 +47,8 @@ MAX_CUTS = 4096
 Clause = tuple[tuple[str, ValueSet], ...]
 
 
-class Other(NamedTuple):
-    """A factor only DuckDB decides: its SQL, and whether it is sure that it can."""
-
-    text: str
-    never_fails: bool
-
-
-#: Clauses that are yet to be put together, and the other factors.
-Clauses = tuple[list[dict[str, ValueSet]], list[Other]]
+#: Clauses that are yet to be put together, and DuckDB's SQL of the other factors.
+Clauses = tuple[list[dict[str, ValueSet]], list[str]]
 
 
 @dataclass(frozen=True)
@@ -136,45 +124,18 @@ def factorize(predicate: exp.Expression | None, schema: Schema) -> Factors:
 def clauses_of(node: _Node, reader: Reader) -> Clauses:
     """A predicate's clauses, and its other factors in the order written."""
     clauses: list[dict[str, ValueSet]] = []
-    others: list[Other] = []
+    others: list[str] = []
     for conjunct in _conjuncts(node):
         found = _normalise(conjunct)
         if found is None or any(None in clause for clause in found):
-            others.append(Other(conjunct.text(reader), reader.never_fails(conjunct.source)))
+            others.append(conjunct.text(reader))
         for clause in found or ():
             if None not in clause:
                 clauses.append(clause)
     return clauses, others
 
 
-def _in_order(others: Iterable[Other]) -> tuple[str, ...]:
-    """The order others are evaluated in, each once.
-
-    What cannot fail goes before all functions. A function whose cost is known goes before those
-    just before it that cost more. Everything else stays behind what it was written behind.
-    """
-    ordered: list[tuple[str, bool, float | None]] = []
-    for text, never_fails in dict.fromkeys(others):
-        called = names_inside(text)
-        costs = [functions.cost(inside) for inside in called]
-        known = [c for c in costs if c is not None]
-        cost = sum(known) if len(known) == len(costs) else None
-        place = len(ordered)
-        if not called and never_fails:
-            place = next((i for i, (_, calls, _) in enumerate(ordered) if calls), place)
-        elif called and cost is not None:
-            while place and _costs_more(ordered[place - 1], cost):
-                place -= 1
-        ordered.insert(place, (text, bool(called), cost))
-    return tuple([text for text, _, _ in ordered])
-
-
-def _costs_more(other: tuple[str, bool, float | None], cost: float) -> bool:
-    _, calls, price = other
-    return calls and price is not None and price > cost
-
-
-def assemble(clauses: Iterable[dict[str, ValueSet]], others: Iterable[Other]) -> Factors:
+def assemble(clauses: Iterable[dict[str, ValueSet]], others: Iterable[str]) -> Factors:
     """The canonical form: single-attribute clauses intersected, and clauses cut down by them."""
     sets: dict[str, ValueSet] = {}
     wide: list[dict[str, ValueSet]] = []
@@ -201,7 +162,7 @@ def assemble(clauses: Iterable[dict[str, ValueSet]], others: Iterable[Other]) ->
     return Factors(
         tuple(sorted(sets.items(), key=lambda item: item[0])),
         tuple(sorted(ordered, key=repr)),
-        _in_order(others),
+        tuple(dict.fromkeys(others)),
     )
 
 
@@ -351,23 +312,6 @@ class Reader:
         if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
             return None
         return self.columns.get(node.name.lower())
-
-    def never_fails(self, node: exp.Expression) -> bool:
-        """Whether DuckDB can evaluate a predicate on any row, by its form."""
-        if isinstance(node, (exp.Paren, exp.Not)):
-            return self.never_fails(node.this)
-        if isinstance(node, (exp.And, exp.Or)):
-            return self.never_fails(node.this) and self.never_fails(node.expression)
-        if isinstance(node, (exp.Like, exp.ILike)):
-            column, pattern = self.column(node.this), node.expression
-            plain = isinstance(pattern, exp.Literal) and pattern.is_string
-            return plain and column is not None and column.type == "VARCHAR"
-        if isinstance(node, exp.Is):
-            return self.column(node.this) is not None
-        if type(node) in FLIPPED:
-            left, right = self.column(node.this), self.column(node.args["expression"])
-            return left is not None and right is not None and left.type == right.type
-        return False
 
     def read(self, node: exp.Expression, positive: bool) -> _Node:
         """The node for `node` if `positive`, else for NOT `node`."""

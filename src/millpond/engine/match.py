@@ -17,11 +17,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -52,14 +51,13 @@ from millpond.engine.matches import (
     piece,
     smallest,
 )
+from millpond.engine.other_factors import OtherFactors, Rows
 from millpond.engine.query_stem import StemSnapshot
 from millpond.engine.region_codes import Coder, Column, coder_for
-from millpond.engine.safe_expressions import cannot_fail
-from millpond.engine.scalar import ScalarEvaluator, truth
-from millpond.engine.user_functions import fault_of
+from millpond.engine.routing import Ticket
+from millpond.engine.scalar import ScalarEvaluator
 from millpond.engine.value_sets import domain_of
 from millpond.model.bit_matrix import rows_of_bits, words_for
-from millpond.model.function_names import calls_inside
 from millpond.model.schema import Schema
 
 __all__ = ["MatchReader", "Matches", "match"]
@@ -70,12 +68,8 @@ GROUP = 8
 _SAMPLE = 256
 #: Matches per element and block below which pairs are cheaper than turning bits round.
 _SPARSE_BELOW = 2.5
-#: Expressions evaluated over one union of survivors.
-_TOGETHER = 64
 _MOST_ROWS = 2**32 - 1
 _NO_MATCH = -1
-
-_Rows = npt.NDArray[Any]
 
 
 def match(
@@ -265,7 +259,7 @@ class _Run:
         self._rank = {a: i for i, a in enumerate(order or ())}
         self._columns: dict[str, Column] = {}
         # Slots whose others are still to be evaluated, and their rows so far; None: all rows.
-        self._undecided: dict[int, _Rows | None] = {}
+        self._undecided: dict[int, Rows | None] = {}
 
     def _column(self, attribute: str) -> Column:
         column = self._columns.get(attribute)
@@ -429,122 +423,19 @@ class _Run:
         self._append(slots, counts, ALL, np.arange(len(whole)), b"")
 
     def evaluate_others(self, scalar: ScalarEvaluator) -> None:
-        """Evaluates the other factors on what is left, each expression once.
-
-        An expression waits until all slots that have it have come to it, and is then evaluated
-        over the union of the rows left to them. If all wait for one another, none waits.
-        """
+        """Lets the other factors decide on what is left."""
         if not self._undecided:
             return
         begun, came = time.perf_counter_ns(), self._pairs(self._undecided)
-        left = {slot: self._route(self.stem.others[slot]) for slot in self._undecided}
-        decided: dict[int, _Rows] = {}
-        while self._undecided:
-            wanting: dict[str, list[int]] = {}
-            behind: set[str] = set()
-            for slot in self._undecided:
-                wanting.setdefault(left[slot][0], []).append(slot)
-                behind.update(left[slot][1:])
-            ready = [e for e in wanting if e not in behind] or list(wanting)
-            for together in _groups_of(ready):
-                self._evaluate_together({e: wanting[e] for e in together}, scalar)
-            for slot in [slot for e in ready for slot in wanting[e]]:
-                rows = self._undecided[slot]
-                del left[slot][0]
-                if not left[slot] or (rows is not None and not len(rows)):
-                    del self._undecided[slot]
-                    if rows is not None:
-                        decided[slot] = rows
+        router = self.router or Router(Ticket())
+        if not self.stem.blocks:
+            router.ledger.routed += self.rows
+        others = OtherFactors(self.table, self.stem.others, scalar, router)
+        decided = others.decide(self._undecided)
+        self.matches.failed.update(others.failed)
         passed = self._pairs(decided)
         self._count(OTHERS, Passage(came, passed, passed, time.perf_counter_ns() - begun))
         self.matches.batches.extend(encode(decided, self.rows))
 
-    def _pairs(self, of_slots: Mapping[int, _Rows | None]) -> int:
+    def _pairs(self, of_slots: Mapping[int, Rows | None]) -> int:
         return sum(self.rows if rows is None else len(rows) for rows in of_slots.values())
-
-    def _route(self, others: tuple[str, ...]) -> list[str]:
-        """The order in which a slot's other factors are evaluated.
-
-        What cannot fail comes first, as the router likes. What can comes after it as it was
-        written: which rows it sees, and so whether it fails, must not depend on routing.
-        """
-        if len(others) < 2:
-            return list(others)
-        safe = [e for e in others if cannot_fail(e)]
-        if self.router is not None and len(safe) > 1:
-            safe = list(self.router.route(dict.fromkeys(safe, 1)))
-        return safe + [e for e in others if not cannot_fail(e)]
-
-    def _evaluate_together(self, wanting: dict[str, list[int]], scalar: ScalarEvaluator) -> None:
-        candidates = self._union([slot for slots in wanting.values() for slot in slots])
-        begun = time.perf_counter_ns()
-        results = scalar.evaluate(self._select(wanting, candidates), list(wanting))
-        spent = (time.perf_counter_ns() - begun) / len(wanting)
-        place: npt.NDArray[np.int64] | None = None
-        if candidates is not None:
-            place = np.empty(self.rows, np.int64)
-            place[candidates] = np.arange(len(candidates))
-        for (expression, slots), result in zip(wanting.items(), results, strict=True):
-            if isinstance(result, duckdb.Error):
-                # It may fail on rows that are not this slot's: sharing must not be visible.
-                for slot in slots:
-                    self._evaluate_alone(slot, expression, scalar)
-                continue
-            true = truth(result)
-            if self.router is not None:
-                self.router.visited(expression, len(true), int(true.sum()), spent)
-            for slot in slots:
-                rows = self._undecided[slot]
-                if rows is None:
-                    self._undecided[slot] = np.flatnonzero(true).astype(np.uint32)
-                else:
-                    self._undecided[slot] = rows[true[rows if place is None else place[rows]]]
-
-    def _evaluate_alone(self, slot: int, expression: str, scalar: ScalarEvaluator) -> None:
-        rows = self._undecided[slot]
-        table = self._select([expression], rows)
-        (result,) = scalar.evaluate(table, [expression])
-        true: _Rows | duckdb.Error
-        if not isinstance(result, duckdb.Error):
-            true = np.flatnonzero(truth(result))
-        elif fault_of(result) is None:
-            true = scalar.select(table, expression)
-        else:
-            true = result
-        if isinstance(true, duckdb.Error):
-            said = str(true).split("\n\nLINE ")[0].strip()
-            self.matches.failed[slot] = fault_of(true) or said
-            true = np.zeros(0, np.int64)
-        self._undecided[slot] = (true if rows is None else rows[true]).astype(np.uint32)
-
-    def _union(self, slots: Sequence[int]) -> _Rows | None:
-        """The rows left to any of the slots, ascending; None for all rows."""
-        if any(self._undecided[slot] is None for slot in slots):
-            return None
-        wanted = np.zeros(self.rows, np.bool_)
-        for slot in slots:
-            wanted[self._undecided[slot]] = True
-        return None if wanted.all() else np.flatnonzero(wanted)
-
-    def _select(self, expressions: Any, rows: _Rows | None) -> pa.Table:
-        """The rows, with the columns the expressions may name (they are spelt quoted)."""
-        names = [n for n in self.table.column_names if any(_quote(n) in e for e in expressions)]
-        table = self.table.select(names or self.table.column_names[:1])
-        return table if rows is None else table.take(pa.array(rows))
-
-
-def _groups_of(expressions: Sequence[str]) -> Iterator[list[str]]:
-    """Which to evaluate over one union of rows.
-
-    A user-defined function is to see no rows but those of the expressions that call it so.
-    """
-    groups: dict[frozenset[str], list[str]] = {}
-    for expression in expressions:
-        groups.setdefault(calls_inside(expression), []).append(expression)
-    for group in groups.values():
-        for start in range(0, len(group), _TOGETHER):
-            yield group[start : start + _TOGETHER]
-
-
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -311,6 +311,10 @@ class QuerySteM:
                 draft.built = _mapped.get(path)
         self._snapshot = None
 
+    def expressions(self) -> set[str]:
+        """The other factors of all queries."""
+        return {text for others in self._others.values() for text in others}
+
     def memory(self) -> int:
         """Bytes held, tables included unless they were released to files; an estimate.
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
+from millpond.cql.sheltered import sheltered_sql
 from millpond.engine.deadline import deadlines
-from millpond.engine.user_functions import failed, fault_of, functions
+from millpond.engine.user_functions import failed, fault_of, functions, took_too_long
 from millpond.errors import MillpondError
 
 
@@ -54,7 +55,14 @@ class Residual:
             for name, table in tables.items():
                 connection.register(name, table)
             with deadlines.within(limits.seconds, connection.interrupt):
-                answer = _read(connection, sql, limits)
+                try:
+                    answer = _read(connection, sql, limits)
+                except (duckdb.Error, OSError) as error:
+                    # What failed may be a conjunct on a row that another takes away.
+                    other = None if _is_final(error) else sheltered_sql(sql)
+                    if other is None:
+                        raise
+                    answer = _read(connection, other, limits)
         except (duckdb.Error, OSError) as error:
             self._probe(connection)
             raise _explained(error, limits) from error
@@ -128,6 +136,12 @@ def _too_large(limits: Limits) -> MillpondError:
         f"the answer is larger than {limits.memory >> 20:,} MiB",
         hint="Narrow the query or add LIMIT.",
     )
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether an evaluation failed for want of time or memory, and not because of its rows."""
+    text = str(error)
+    return took_too_long(error) or text.startswith(("INTERRUPT Error", "Out of Memory Error"))
 
 
 def _explained(error: Exception, limits: Limits) -> MillpondError:

@@ -119,14 +119,31 @@ class ScalarEvaluator:
         self.connection.register("rows_under_test", numbered)
         try:
             # Computed above the scan, which would compare by rules of its own.
-            kept = self.connection.sql(
-                f"SELECT __row FROM (SELECT __row, ({sql}) AS p FROM rows_under_test) WHERE p"
-            ).to_arrow_table()
+            with deadlines.within(_SECONDS, self.connection.interrupt):
+                kept = self.connection.sql(
+                    f"SELECT __row FROM (SELECT __row, ({sql}\n) AS p FROM rows_under_test) WHERE p"
+                ).to_arrow_table()
         except duckdb.Error as error:
             return error
         finally:
             self._forget_rows()
         return np.sort(np.asarray(kept["__row"].to_numpy(), np.int64))
+
+    def verdicts(self, table: pa.Table, sql: str) -> npt.NDArray[np.int8] | duckdb.Error:
+        """What WHERE would make of each row alone: 1 to keep it, 0 not to, -1 to fail on it."""
+        self.knowing([sql])
+        self.connection.register("rows_under_test", table)
+        try:
+            with deadlines.within(_SECONDS, self.connection.interrupt):
+                # CASE looks at a condition as WHERE does, and TRY at rows one by one if it must.
+                tried = self.connection.sql(
+                    f"SELECT TRY(CASE WHEN ({sql}\n) THEN 1 ELSE 0 END) AS v FROM rows_under_test"
+                ).to_arrow_table()["v"]
+        except duckdb.Error as error:
+            return error
+        finally:
+            self.connection.unregister("rows_under_test")
+        return np.asarray(tried.fill_null(-1).to_numpy(), np.int8)
 
     def values(self, table: pa.Table, sql: str) -> pa.ChunkedArray:
         """The value of one expression of any type for every row, in row order.

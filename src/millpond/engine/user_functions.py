@@ -38,9 +38,13 @@ from millpond.model.function_names import names_inside
 from millpond.model.schema import arrow_type
 from millpond.planner.user_functions import create_in
 
-#: Seconds after a call was given up during which the function is not called again: the parts of a
-#: failed evaluation are tried one by one, and none of them is to wait as long again.
+#: Seconds after a call was given up during which the function is not called again with nearly as
+#: many rows: the parts of a failed evaluation are tried one by one, and few of them are to wait as
+#: long again. With half the rows or fewer it may be in time, and is given the chance.
 _REST_SECONDS = 5.0
+#: Seconds a row is taken to cost in a function of which nothing is known.
+_UNKNOWN_PRICE = 10e-6
+_TOO_LONG = "took longer than"
 _FAULT = re.compile(r"FunctionFault: (.*)", re.DOTALL)
 #: What every fault's text begins with.
 _SUBJECT = 'function "'
@@ -107,6 +111,15 @@ class Functions:
         found = self.find(inside)
         return found.definition.cost if found is not None else None
 
+    def price(self, inside: str) -> float:
+        """Seconds a row costs: as measured, else as its author said (in µs), else a guess."""
+        with self._lock:
+            spent = self._usage.get(inside)
+        if spent is not None and spent.rows:
+            return spent.seconds / spent.rows
+        said = self.cost(inside)
+        return _UNKNOWN_PRICE if said is None else said * 1e-6
+
     def teach(
         self, connection: duckdb.DuckDBPyConnection, taught: set[str], sqls: Iterable[str]
     ) -> None:
@@ -167,6 +180,12 @@ def fault_of(error: BaseException) -> str | None:
     return match[1].split("\n\nLINE ")[0].strip() if match else None
 
 
+def took_too_long(error: BaseException) -> bool:
+    """Whether an evaluation by DuckDB failed because it, or a call in it, was given up."""
+    slow = (fault_of(error) or "").partition(_TOO_LONG)[1]
+    return bool(slow) or isinstance(error, duckdb.InterruptException)
+
+
 def is_fault(text: str) -> bool:
     """Whether the reason of a failure is a function's fault."""
     return text.startswith(_SUBJECT)
@@ -191,11 +210,13 @@ class _Guarded:
         self._type = arrow_type(definition.returns)
         self._function: Callable[..., Any] | None = None
         self._rests_until = 0.0
+        #: Rows of the call that was given up.
+        self._gave_up_on = 0
 
     def __call__(self, *columns: Any) -> pa.Array:
         arrays = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
         rows = len(arrays[0])
-        if time.monotonic() < self._rests_until:
+        if time.monotonic() < self._rests_until and 2 * rows > self._gave_up_on:
             raise self._fault(self._too_slow())
         started = time.perf_counter()
         try:
@@ -210,6 +231,7 @@ class _Guarded:
         outcome = _in_time(lambda: function(*arrays), self.definition.max_seconds)
         if outcome is None:
             self._rests_until = time.monotonic() + _REST_SECONDS
+            self._gave_up_on = len(arrays[0])
             raise self._fault(self._too_slow())
         value, error = outcome
         if error is not None:
@@ -249,7 +271,7 @@ class _Guarded:
         )
 
     def _too_slow(self) -> str:
-        return f"took longer than {self.definition.max_seconds:g} seconds for one call"
+        return f"{_TOO_LONG} {self.definition.max_seconds:g} seconds for one call"
 
     def _fault(self, what: str) -> FunctionFault:
         return FunctionFault(f'{_SUBJECT}{self.definition.name}" {what}')

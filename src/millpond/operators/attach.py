@@ -78,7 +78,7 @@ class Attaching:
     def __init__(self, node: Attach) -> None:
         self._bag = Bag(node.relation.schema)
         self._left_keys, self._right_keys = node.left_keys, node.right_keys
-        self._sql = " AND ".join(f"({p}\n)" for p in node.predicates)
+        self._predicates = node.predicates
         self._optional = node.optional
         self._schema = node.schema
         self._table: tuple[Keys, Ints, Ints] | None = None
@@ -101,9 +101,8 @@ class Attaching:
         there = (begin[held] <= now) & (now < end[held])
         places, held = places[there], held[there]
         rows = self._beside(delta, places, self._bag.rows().take(pa.array(held)))
-        if self._sql and len(places):
-            (true,) = scalars.compute(rows, [f"CAST(({self._sql}) AS BOOLEAN)"])
-            chosen = np.asarray(true.fill_null(False).to_numpy(zero_copy_only=False), bool)
+        if self._predicates and len(places):
+            chosen = scalars.select(rows, self._predicates)
             places, rows = places[chosen], rows.filter(pa.array(chosen))
         if self._optional:
             alone = np.setdiff1d(np.arange(len(delta)), places)

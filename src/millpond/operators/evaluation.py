@@ -8,7 +8,8 @@ so it is done where an expression has failed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,8 @@ from millpond.errors import MillpondError
 from millpond.operators.delta import Delta
 from millpond.operators.keys import Keys
 from millpond.operators.node import Scalars
+
+_T = TypeVar("_T")
 
 
 def evaluated(delta: Delta, sqls: Sequence[str], scalars: Scalars) -> tuple[Delta, list[pa.Array]]:
@@ -27,15 +30,30 @@ def evaluated(delta: Delta, sqls: Sequence[str], scalars: Scalars) -> tuple[Delt
     """
     if not sqls:
         return delta, []
+    return _held_to(delta, lambda rows: scalars.compute(rows, sqls))
+
+
+def selected(delta: Delta, predicates: Sequence[str], scalars: Scalars) -> Delta:
+    """The rows for which every predicate is true.
+
+    Raises:
+        MillpondError: POND-404, a predicate failed on a row that holds at some instant and that no
+            other predicate takes away.
+    """
+    found, chosen = _held_to(delta, lambda rows: scalars.select(rows, predicates))
+    return found.where(chosen)
+
+
+def _held_to(delta: Delta, evaluate: Callable[[pa.RecordBatch], _T]) -> tuple[Delta, _T]:
     try:
-        return delta, scalars.compute(delta.rows, sqls)
+        return delta, evaluate(delta.rows)
     except MillpondError as error:
         if error.code != "POND-404" or not bool((delta.weight < 0).any()):
             raise
         left = netted(delta)
         if len(left) == len(delta):
             raise
-        return left, scalars.compute(left.rows, sqls)
+        return left, evaluate(left.rows)
 
 
 def netted(delta: Delta) -> Delta:

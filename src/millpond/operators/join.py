@@ -87,7 +87,7 @@ class Joining:
     def __init__(self, node: Join) -> None:
         self._left_keys, self._right_keys = node.left_keys, node.right_keys
         self._nulls_match = node.nulls_match
-        self._sql = " AND ".join(f"({p}\n)" for p in node.predicates)
+        self._predicates = node.predicates
         self._keep = node.keep
         self._schema = node.schema
         both = [*node.left.schema.types, *node.right.schema.types]
@@ -142,11 +142,9 @@ class Joining:
         probing, held, at = probing[order], held[order], at[order]
         until = np.minimum(delta.until[probing], side.until[held])
         weight = delta.weight[probing] * side.weight[held]
-        if self._sql and len(at):
+        if self._predicates and len(at):
             rows = self._gather(delta, probing, side, held, held_is_left, None)
-            (found,) = scalars.compute(rows, [f"CAST(({self._sql}) AS BOOLEAN)"])
-            true = np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), bool)
-            places = np.flatnonzero(true)
+            places = np.flatnonzero(scalars.select(rows, self._predicates))
             probing, held = probing[places], held[places]
             at, until, weight = at[places], until[places], weight[places]
         rows = self._gather(delta, probing, side, held, held_is_left, self._keep)

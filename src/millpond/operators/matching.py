@@ -204,7 +204,7 @@ class MatchingByCount(_Matching):
     def __init__(self, node: Matching) -> None:
         super().__init__(node)
         self._anti = node.anti
-        self._sql = " AND ".join(f"({p}\n)" for p in node.predicates)
+        self._predicates = node.predicates
         self._pair = positional([*node.left.schema.types, *node.right.schema.types])
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
@@ -252,7 +252,6 @@ class MatchingByCount(_Matching):
 
     def _true(self, rows: pa.RecordBatch, scalars: Scalars) -> np.ndarray:
         """Of which pairs the predicates are true."""
-        if not self._sql or not rows.num_rows:
+        if not self._predicates or not rows.num_rows:
             return np.ones(rows.num_rows, bool)
-        (found,) = scalars.compute(rows, [f"CAST(({self._sql}) AS BOOLEAN)"])
-        return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), bool)
+        return scalars.select(rows, self._predicates)

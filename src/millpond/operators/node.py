@@ -17,6 +17,8 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.model.patterns import Edge, Pattern
@@ -31,6 +33,14 @@ class Scalars(Protocol):
 
         Raises:
             MillpondError: POND-404, an expression failed on a row.
+        """
+        ...
+
+    def select(self, rows: pa.RecordBatch, predicates: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """For which rows every predicate is true; one that fails where another is not, is not.
+
+        Raises:
+            MillpondError: POND-404, a predicate failed on a row that no other takes away.
         """
         ...
 

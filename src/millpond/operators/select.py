@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from millpond.operators.delta import Delta
-from millpond.operators.evaluation import evaluated
+from millpond.operators.evaluation import selected
 from millpond.operators.node import Operator, Scalars, Unary
 
 
@@ -42,16 +40,13 @@ class Selection:
     """`Select` at work."""
 
     def __init__(self, predicates: tuple[str, ...]) -> None:
-        # One expression: a conjunct may guard another, and AND is what the query wrote.
-        self._sql = " AND ".join(f"({p}\n)" for p in predicates)
+        self._predicates = predicates
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         (delta,) = inputs
         if not len(delta):
             return delta
-        delta, (found,) = evaluated(delta, [f"CAST(({self._sql}) AS BOOLEAN)"], scalars)
-        chosen = found.fill_null(False).to_numpy(zero_copy_only=False)
-        return delta.where(np.asarray(chosen, bool))
+        return selected(delta, self._predicates, scalars)
 
     def size(self) -> int:
         return 0

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
 from millpond.engine.matches import OTHERS
 from millpond.errors import MillpondError
+from millpond.model.function_names import as_written
 from millpond.model.time import format_instant
 from millpond.planner.bound import BoundQuery
 from millpond.planner.dataflow import Plan, explained_together, plan_changes, readers
 from millpond.planner.explain import explain
-from millpond.service.join_facts import JoinFacts
+from millpond.service.join_facts import JoinFacts, account_text
 from millpond.service.maintenance import covered_upto
 from millpond.service.results import counted
 from millpond.state.version import LeafRef, Version
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: The levels that show what is computed, and not only what is asked.
 _COMPUTED = ("rewritten", "shared", "runtime")
+#: Other factors shown of a stream, those with the most tickets: there may be thousands.
+_MOST_OTHERS = 20
 
 
 class Explanations:
@@ -161,7 +164,7 @@ class Explanations:
         ledger = self._pond.stems.ledger(stream_id)
         accounts = ledger.accounts if ledger is not None else {}
         order = [*(self._pond.stems.order(stream_id) or ()), OTHERS]
-        return {
+        modules = {
             f"grouped filter on {name}" if name else "other factors": (
                 f"{measured[name][0]:.1%} survive, {measured[name][1]:.3g} ns an element"
                 + (f", {accounts[name].tickets:,.3g} tickets" if name in accounts else "")
@@ -169,6 +172,10 @@ class Explanations:
             for name in order
             if name in measured
         }
+        others = [(a.tickets, name) for name, a in accounts.items() if name not in measured]
+        for _, name in sorted(others, reverse=True)[:_MOST_OTHERS]:
+            modules[f"other factor {as_written(name)}"] = account_text(accounts[name])
+        return modules
 
     def _measured(self, version: Version, ref: LeafRef) -> dict[str, Any]:
         """What is known of a leaf by watching it."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.engine.eddy import Ledger
 from millpond.engine.join_plan import Operand
+from millpond.engine.routing import Account
 from millpond.service.results import counted
 from millpond.state.version import Version
 
@@ -92,15 +93,20 @@ def _shown(operand: Operand) -> str:
     return f"{operand.value.sql}{f' {operand.shift:+}' if operand.shift else ''}"
 
 
+def account_text(account: Account) -> str:
+    """What EXPLAIN SHARED says of a module a morsel at a time is routed to."""
+    waits = f", failed early and waits for {account.deterred} visits" if account.deterred else ""
+    return (
+        f"{account.passed:.1%} come back, {counted(account.predicates, 'predicate')}, "
+        f"{account.cost:,.0f} ns a tuple, {account.tickets:,.3g} tickets{waits}"
+    )
+
+
 def eddy_facts(ledger: Ledger | None) -> dict[str, Any]:
     """What EXPLAIN SHARED says of an eddy's modules."""
     if ledger is None or not ledger.accounts:
         return {}
     return {
-        "eddy": {
-            name: f"{account.passed:.1%} come back, {account.predicates} predicates, "
-            f"{account.cost:,.0f} ns a tuple, {account.tickets:,.3g} tickets"
-            for name, account in ledger.accounts.items()
-        },
+        "eddy": {name: account_text(account) for name, account in ledger.accounts.items()},
         "modules visited per tuple": round(ledger.visited_per_tuple, 2),
     }

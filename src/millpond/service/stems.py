@@ -44,6 +44,15 @@ class _Stem:
         self.files: deque[list[Path]] = deque()
         self.ledger = Ledger()
         self.costs: dict[str, list[float]] = {}
+        self._most_accounts = 256
+
+    def forget_dropped(self) -> None:
+        """Let go of the accounts of expressions no query has any more, now and then."""
+        accounts = self.ledger.accounts
+        if len(accounts) > self._most_accounts:
+            live = self.stem.expressions() | set(self.stem.schema.names)
+            self.ledger.accounts = {name: a for name, a in accounts.items() if name in live}
+            self._most_accounts = max(256, 2 * len(self.ledger.accounts))
 
 
 class QueryStems:
@@ -196,6 +205,7 @@ class QueryStems:
             if held is None:
                 return
             held.ledger.accounts.update(built.learnt)
+            held.forget_dropped()
             held.ledger.visits += built.visits
             held.ledger.routed += built.routed
             for attribute, passage in built.stats.items():

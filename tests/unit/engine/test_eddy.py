@@ -92,10 +92,44 @@ def test_tickets_are_weighted_by_predicates_served_and_by_cost() -> None:
     assert Account(100, 2_000, 10_000).tickets > 0  # a SteM that gives back more than it got
 
 
-def test_what_a_task_learnt_is_taken_in() -> None:
+def test_a_module_that_failed_in_vain_is_visited_last_for_a_while() -> None:
+    router = Router(policy("ticket", 1))
+    waits = []
+    accounts = router.ledger.accounts
+    for name in ("cast", "plain"):
+        router.visited(name, 100, 10 if name == "cast" else 90, 1_000.0)
+    for _ in range(3):
+        assert accounts["cast"].tickets > accounts["plain"].tickets
+        router.failed("cast", 100, 1_000.0)
+        visits = 0
+        while accounts["cast"].deterred:
+            assert router.route({"cast": 1, "plain": 1}) == ("plain", "cast")
+            for name in ("plain", "cast"):
+                router.visited(name, 100, 10 if name == "cast" else 90, 1_000.0)
+            visits += 1
+        waits.append(visits)
+    assert waits == [8, 16, 32]
+    router.visited("cast", 100, 10, 1_000.0)
+    assert accounts["cast"].failures == 0
+
+
+def test_all_that_are_deterred_are_visited_as_set_up() -> None:
+    router = Router(policy("ticket", 1))
+    for _ in range(200):
+        for name in ("a", "b"):
+            router.failed(name, 10, 1_000.0)
+        assert router.route({"a": 1, "b": 1}) == ("a", "b")
+
+
+def test_what_is_expected_of_a_module_gives_way_to_what_it_does() -> None:
     ledger = Ledger()
-    ledger.fold({"a": Account(10, 5, 100, 3)})
-    assert ledger.accounts["a"] == Account(10, 5, 100, 3)
+    ledger.expects("dear", 50_000.0)
+    ledger.expects("cheap", 500.0)
+    router = Router(policy("ticket", 1), ledger)
+    assert router.route({"dear": 1, "cheap": 1}) == ("cheap", "dear")
+    router.visited("dear", 1_000, 0, 1_000.0)
+    ledger.expects("dear", 50_000.0)
+    assert router.route({"cheap": 1, "dear": 1}) == ("dear", "cheap")
 
 
 def test_there_is_no_other_policy() -> None:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import pickle
-import re
 
 import pytest
 import sqlglot
 
-from millpond.catalog.objects import FunctionDef
 from millpond.engine.factors import MAX_CLAUSES, MAX_CUTS, Factors, factorize
-from millpond.engine.user_functions import functions
 from millpond.engine.value_sets import EVERYTHING, Domain, ValueSet, interval, points
-from millpond.model.function_names import name_inside
 from millpond.model.schema import Field, Schema
 
 SCHEMA = Schema(
@@ -184,40 +180,3 @@ def test_the_key_does_not_depend_on_the_order(one: str, two: str) -> None:
 def test_factors_can_be_pickled() -> None:
     found = factors("a > 5 AND (s = 'x' OR f < 1) AND s LIKE '%y'")
     assert pickle.loads(pickle.dumps(found)) == found
-
-
-# -- the order of others ---------------------------------------------------------------------------
-
-
-@pytest.fixture
-def costly() -> dict[str, str]:
-    """Functions by the letters they are called: `a` costs 1, `b` costs 5, `c` nobody knows."""
-    known = {}
-    for number, (name, cost) in enumerate([("a", 1.0), ("b", 5.0), ("c", None)]):
-        inside = name_inside(name, [b"test_factors", bytes([number])])
-        functions.add(FunctionDef(0, name, inside, ("INTEGER",), "INTEGER", cost, 1.0, b""))
-        known[name] = inside
-    return known
-
-
-@pytest.mark.parametrize(
-    ("written", "evaluated"),
-    [
-        ("a(a) > 1 AND s LIKE '%x%'", "s LIKE '%x%' AND a(a) > 1"),
-        ('c(a) > 1 AND a = "order" AND a(a) > 1', 'a = "order" AND c(a) > 1 AND a(a) > 1'),
-        ("b(a) > 1 AND a(a) > 1", "a(a) > 1 AND b(a) > 1"),
-        ("b(a) > 1 AND c(a) > 1 AND a(a) > 1", "b(a) > 1 AND c(a) > 1 AND a(a) > 1"),
-        # What may fail may be guarded by what stands before it.
-        ("a(a) > 1 AND CAST(s AS INT) > 1", "a(a) > 1 AND CAST(s AS INT) > 1"),
-        ("b(a) > 1 AND a % 3 = 1 AND a(a) > 1", "b(a) > 1 AND a % 3 = 1 AND a(a) > 1"),
-        ("b(a) > 1 AND a = s", "b(a) > 1 AND a = s"),
-    ],
-)
-def test_functions_wait_for_what_is_cheaper(
-    costly: dict[str, str], written: str, evaluated: str
-) -> None:
-    def named(text: str) -> str:
-        return re.sub(r"\b([abc])\(", lambda match: f"{costly[match[1]]}(", text)
-
-    expected = [factors(part).others for part in named(evaluated).split(" AND ")]
-    assert factors(named(written)).others == tuple(text for (text,) in expected)

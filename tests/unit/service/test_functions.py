@@ -13,11 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from millpond.engine.routing import POLICIES
 from millpond.errors import MillpondError
+from millpond.model.time import to_datetime
+from millpond.service.join_maintenance import JoinSettings
 from millpond.service.pond import Pond
 from millpond.testing.oracle_pond import OraclePond
 
-from .conftest import OpenPond, rows, values
+from .conftest import SECOND, OpenPond, rows, values
 
 STREAM = "CREATE STREAM s (ts TIMESTAMP, v INTEGER, k VARCHAR) TIMESTAMP BY ts"
 
@@ -406,3 +409,74 @@ def test_a_call_sees_no_rows_of_other_calls(pond: Pond) -> None:
     pond.settle()
     (figures,) = pond.functions()
     assert (figures["calls"], figures["rows"]) == (2, 15)
+
+
+# -- routing ---------------------------------------------------------------------------------------
+
+ROUTED = (
+    "SELECT v FROM s WHERE checked(k) > 1 AND k LIKE '%1%'",
+    "SELECT v FROM s WHERE checked(k) > 1 AND CAST(k AS INTEGER) < 60"
+    " AND regexp_full_match(k, '[0-9]+')",
+    "SELECT v FROM s WHERE CAST(k AS INTEGER) > 7 AND twice(v) < 40 AND k <> 'none' AND k <> 'x1'",
+    "SELECT a.v, b.v AS w FROM s a, s b WHERE a.v = b.v AND checked(a.k) > 1 AND twice(b.v) < 30"
+    " AND a.k LIKE '%1%'",
+    "SELECT v FROM s WHERE checked(k) > 0",
+)
+
+
+@pytest.mark.parametrize("routing", sorted(POLICIES))
+def test_no_policy_shows_where_predicates_can_fail(pond: Pond, routing: str) -> None:
+    def checked(k: pa.Array) -> pa.Array:
+        if "none" in k.to_pylist():
+            raise ValueError("none")
+        return pc.utf8_length(k).cast("float64")
+
+    oracle = OraclePond()
+    pond.route(JoinSettings(routing=routing))
+    oracle.execute(STREAM)
+    ponds: list[Any] = [pond, oracle]
+    for either in ponds:
+        either.function("twice", twice, arguments=["DOUBLE"], returns="DOUBLE")
+        either.function("checked", checked, arguments=["VARCHAR"], returns="DOUBLE")
+    queries = [pond.register(text) for text in ROUTED]
+    for start in range(0, 120, 20):
+        texts = ["none" if v % 13 == 5 else "x1" if v % 13 == 4 else str(v) for v in range(120)]
+        batch = [
+            {"ts": to_datetime((1 + v) * SECOND), "v": v, "k": texts[v]}
+            for v in range(start, start + 20)
+        ]
+        for either in ponds:
+            either.ingest("s", batch)
+    pond.settle()
+    for text, query in zip(ROUTED[:-1], queries, strict=False):
+        expected = sorted(oracle.ask(text).rows())
+        assert expected
+        assert sorted(query.invoke().rows()) == expected
+        assert sorted(pond.ask(text).rows()) == expected
+    suspended = queries[-1].describe()["suspended"]
+    assert suspended.endswith('function "checked" raised ValueError: none')
+
+
+def test_what_is_routed_is_shown(pond: Pond) -> None:
+    pond.function("shown", twice, arguments=["DOUBLE"], returns="DOUBLE")
+    query = pond.register("SELECT v FROM s WHERE shown(v) > 1 AND CAST(k AS INTEGER) < 5")
+    pond.ingest("s", [{"ts": "2024-01-01", "v": v, "k": str(v)} for v in range(100)])
+    pond.settle()
+    plan = query.plan("runtime")
+    assert "other factor shown(v) > 1: " in plan.replace('"', "")
+    assert "5.9% come back, 1 predicate, " in plan
+    assert "__udf" not in plan
+    (figures,) = pond.functions()
+    assert figures["rows"] == 5, "CAST is tried first, and takes 95 away"
+    assert pond.metrics.get_sample_value(
+        "millpond_tickets", {"stream": "s", "module": 'CAST("k" AS INT) < 5'}
+    )
+
+
+def test_accounts_of_dropped_queries_are_forgotten(pond: Pond) -> None:
+    for number in range(400):
+        query = pond.register(f"SELECT v FROM s WHERE v % 7 = {number} AND v % 5 = {number}")
+        if number % 40 == 39:
+            pond.ingest("s", [{"ts": to_datetime((1 + number) * SECOND), "v": number, "k": "x"}])
+        query.unregister()
+    assert len(pond.stems.accounts(pond.log.version.find("s").id)) <= 256

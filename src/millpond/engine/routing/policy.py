@@ -7,6 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+#: Visits a module waits for after it failed in vain: twice this, then twice as many each time.
+_DETERRED = 4
+_DOUBLINGS = 12
+
 
 @dataclass(frozen=True)
 class Account:
@@ -20,12 +24,16 @@ class Account:
         left: Tuples it gave back; a SteM may give back more than it got.
         ns: Time it took.
         predicates: How many predicates it serves at the moment.
+        failures: How often in a row it failed on tuples others might have taken away.
+        deterred: How many more visits it has to wait for, last of all, because of that.
     """
 
     came: float = 0.0
     left: float = 0.0
     ns: float = 0.0
     predicates: int = 1
+    failures: int = 0
+    deterred: int = 0
 
     @property
     def passed(self) -> float:
@@ -40,14 +48,30 @@ class Account:
     @property
     def tickets(self) -> float:
         """Predicates served and tuples disposed of, per microsecond; never less than a trifle, so
-        that a module nobody favours is still tried."""
+        that a module nobody favours is still tried. None while failures deter from it."""
+        if self.deterred:
+            return 0.0
         return max(self.predicates * (1.0 - self.passed), 1e-3) * 1000.0 / self.cost
 
     def plus(self, came: float, left: float, ns: float, fade: float) -> Account:
         """The account after a visit; what was before counts for `fade` of itself."""
         return replace(
-            self, came=self.came * fade + came, left=self.left * fade + left, ns=self.ns * fade + ns
+            self,
+            came=self.came * fade + came,
+            left=self.left * fade + left,
+            ns=self.ns * fade + ns,
+            failures=self.failures if self.deterred else 0,
+            deterred=max(self.deterred - 1, 0),
         )
+
+    def failing(self, came: float, ns: float, fade: float) -> Account:
+        """The account after a visit in vain: it cost time and took no tuple away.
+
+        It is not tried early for a number of visits, twice as many after each failure in a row.
+        """
+        charged = self.plus(came, came, ns, fade)
+        failures = self.failures + 1
+        return replace(charged, failures=failures, deterred=_DETERRED << min(failures, _DOUBLINGS))
 
 
 class Policy(ABC):

@@ -28,5 +28,6 @@ class Ticket(Policy):
                 return name
         if len(ready) > 1 and self.random.random() < _EXPLORED:
             weights = [accounts[name].tickets ** (1 / _SHARPNESS) for name in ready]
-            return self.random.choices(ready, weights)[0]
+            if any(weights):
+                return self.random.choices(ready, weights)[0]
         return max(ready, key=lambda name: accounts[name].tickets)
