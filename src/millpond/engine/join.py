@@ -306,21 +306,20 @@ def in_order(places: dict[int, Numbers], counts: Sequence[int]) -> dict[int, Num
     """Joined tuples in the order of their first stream's places, then their second's, …."""
     if not len(places[0]):
         return places
-    room = 1
-    for count in counts:
-        room *= max(count, 1)
-    if room >= 2**63:
+    # A code of as many bits as the places need, so that taking it apart is shifting.
+    bits = [max(count - 1, 1).bit_length() for count in counts]
+    if sum(bits) >= 63:
         order = np.lexsort([places[leaf] for leaf in reversed(range(len(counts)))])
         return {leaf: own[order] for leaf, own in places.items()}
-    code = np.zeros(len(places[0]), np.int64)
-    for leaf, count in enumerate(counts):
-        code *= max(count, 1)
-        code += places[leaf]
+    code = places[0].copy()
+    for leaf in range(1, len(counts)):
+        code <<= bits[leaf]
+        code |= places[leaf]
     if not bool((code[1:] >= code[:-1]).all()):
-        code = np.sort(code)
+        code.sort()
     ordered: dict[int, Numbers] = {}
-    for leaf in reversed(range(len(counts))):
-        count = max(counts[leaf], 1)
-        ordered[leaf] = code % count
-        code = code // count
+    for leaf in reversed(range(1, len(counts))):
+        ordered[leaf] = code & ((1 << bits[leaf]) - 1)
+        code = code >> bits[leaf]
+    ordered[0] = code
     return ordered

@@ -71,11 +71,7 @@ class Residual:
                 for name in tables:
                     connection.unregister(name)
         if answer.num_rows > limits.rows:
-            raise MillpondError(
-                "POND-405",
-                f"the answer has more than {limits.rows:,} rows",
-                hint="Narrow the query or add LIMIT, or raise max_rows.",
-            )
+            raise too_many_rows(limits)
         return answer
 
     def _probe(self, connection: duckdb.DuckDBPyConnection) -> None:
@@ -92,6 +88,15 @@ class Residual:
             self._local.connection = connection
             self._local.taught = set()
         return connection
+
+
+def too_many_rows(limits: Limits) -> MillpondError:
+    """The error of an answer beyond its limit."""
+    return MillpondError(
+        "POND-405",
+        f"the answer has more than {limits.rows:,} rows",
+        hint="Narrow the query or add LIMIT, or raise max_rows.",
+    )
 
 
 def locked_down(memory: int = 1 << 30, threads: int = 1) -> duckdb.DuckDBPyConnection:

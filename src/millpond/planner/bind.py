@@ -31,6 +31,7 @@ from millpond.planner.checks import (
     explained,
 )
 from millpond.planner.constants import check_constants
+from millpond.planner.from_clause import is_more_than_a_projection
 from millpond.planner.joins import JoinShape, find_join
 from millpond.planner.names import Names
 from millpond.planner.negation import name_columns, prepare
@@ -163,7 +164,7 @@ def _projection(
     scope, leaf = resolver.scopes[0], resolver.leaves[0]
     if scope.select is not body or not leaf.is_stream or not scope.sources[0].leaf:
         return None
-    if any(body.args.get(k) for k in _MORE_THAN_A_PROJECTION):
+    if body.args.get("joins") or is_more_than_a_projection(body):
         return None
     if not is_pushed_whole(scope):
         return None
@@ -181,20 +182,6 @@ def _projection(
         assert place is not None
         columns.append(leaf.definition.schema.names[place])
     return tuple(zip(columns, output.names, strict=True))
-
-
-_MORE_THAN_A_PROJECTION = (
-    "with_",
-    "joins",
-    "group",
-    "having",
-    "qualify",
-    "windows",
-    "order",
-    "limit",
-    "offset",
-    "distinct",
-)
 
 
 def _typed(

@@ -246,6 +246,24 @@ def bare(predicate: exp.Expr) -> exp.Expr:
     return copied
 
 
+def is_more_than_a_projection(select: exp.Select) -> bool:
+    """Whether a SELECT has clauses that do more than choose rows and columns."""
+    return any(
+        select.args.get(clause)
+        for clause in (
+            "with_",
+            "group",
+            "having",
+            "qualify",
+            "windows",
+            "order",
+            "limit",
+            "offset",
+            "distinct",
+        )
+    )
+
+
 def is_row_by_row(scope: Scope) -> bool:
     """Whether a SELECT maps each row of its FROM clause to at most one row, by itself."""
     select = scope.select

@@ -17,7 +17,7 @@ import duckdb
 from sqlglot import exp
 
 from millpond.cql.dialect import to_duckdb
-from millpond.planner.from_clause import bare
+from millpond.planner.from_clause import bare, is_more_than_a_projection
 from millpond.planner.names import spell
 from millpond.planner.pushdown import conjuncts
 from millpond.planner.residual import LEAF, residual_tree, with_literals
@@ -62,10 +62,14 @@ class JoinShape:
     Attributes:
         leaves: Their places among the query's stream leaves, in the order of FROM.
         factors: What links two of them.
+        projection: For every column of the answer (place among `leaves`, column), if the query
+            does nothing but choose columns of pairs for which the factors, and the conjuncts that
+            were pushed to the streams, are TRUE. None otherwise.
     """
 
     leaves: tuple[int, ...]
     factors: tuple[JoinFactor, ...]
+    projection: tuple[tuple[int, str], ...] | None = None
 
 
 def find_join(
@@ -88,14 +92,51 @@ def find_join(
     joined = [s.leaf for s in scope.sources if s.leaf is not None and s.leaf.is_stream]
     if len(joined) < 2:
         return None
-    found = []
-    for left, op, right in _comparisons(body):
-        sides = [_side(side, scope, place, check) for side in (left, right)]
-        if sides[0] is not None and sides[1] is not None and sides[0].leaf != sides[1].leaf:
-            found.append(JoinFactor(sides[0], op, sides[1]))
+    found: list[JoinFactor] = []
+    predicates, accounted = list(_conjuncts(body)), sum(len(leaf.pushed) for leaf in joined)
+    for predicate in predicates:
+        known, compared = len(found), list(_comparisons(predicate))
+        for left, op, right in compared:
+            sides = [_side(side, scope, place, check) for side in (left, right)]
+            if sides[0] is not None and sides[1] is not None and sides[0].leaf != sides[1].leaf:
+                found.append(JoinFactor(sides[0], op, sides[1]))
+        accounted += bool(compared) and len(found) - known == len(compared)
     if not found:
         return None
-    return JoinShape(tuple(place[id(leaf)] for leaf in joined), tuple(found))
+    projection = None
+    if accounted == len(predicates) and len(joined) == len(scope.sources) and len(scopes) == 1:
+        projection = _projection(body, scope, joined)
+    return JoinShape(tuple(place[id(leaf)] for leaf in joined), tuple(found), projection)
+
+
+def _projection(
+    select: exp.Select, scope: Scope, joined: list[Leaf]
+) -> tuple[tuple[int, str], ...] | None:
+    """See `JoinShape.projection`."""
+    if is_more_than_a_projection(select):
+        return None
+    number = {id(leaf): place for place, leaf in enumerate(joined)}
+    chosen: list[tuple[int, str]] = []
+    for item in select.expressions:
+        inner = item.unalias()
+        if inner.is_star:
+            star = inner.this if isinstance(inner, exp.Column) else inner
+            if any(star.args.values()):
+                return None
+            named = scope.named(inner.table) if isinstance(inner, exp.Column) else None
+            for source in scope.sources if named is None else [named]:
+                assert source.leaf is not None
+                place = number[id(source.leaf)]
+                chosen += [(place, name) for name in source.leaf.definition.schema.names]
+            continue
+        resolution = scope.resolved.get(id(inner)) if isinstance(inner, exp.Column) else None
+        if resolution is None or resolution.source is None or resolution.merged:
+            return None
+        leaf, at = resolution.source.leaf, resolution.source.place(resolution.column)
+        if leaf is None or at is None or resolution.outer:
+            return None
+        chosen.append((number[id(leaf)], leaf.definition.schema.names[at]))
+    return tuple(chosen)
 
 
 def _is_plain(select: exp.Select, scope: Scope) -> bool:
@@ -111,19 +152,22 @@ def _is_plain(select: exp.Select, scope: Scope) -> bool:
     )
 
 
-def _comparisons(select: exp.Select) -> Iterator[tuple[exp.Expr, str, exp.Expr]]:
-    """(left, op, right) of the comparisons among the conjuncts of WHERE and ON."""
+def _conjuncts(select: exp.Select) -> Iterator[exp.Expr]:
+    """The conjuncts of WHERE and ON."""
     where = select.args.get("where")
-    predicates = [where.this if where is not None else None]
-    predicates += [join.args.get("on") for join in select.args.get("joins") or []]
-    for predicate in predicates:
-        for conjunct in conjuncts(predicate):
-            node = conjunct.unnest()
-            if isinstance(node, exp.Between) and not node.args.get("symmetric"):
-                yield node.this, ">=", node.args["low"]
-                yield node.this, "<=", node.args["high"]
-            elif type(node) in _OPS:
-                yield node.this, _OPS[type(node)], node.expression
+    yield from conjuncts(where.this if where is not None else None)
+    for join in select.args.get("joins") or []:
+        yield from conjuncts(join.args.get("on"))
+
+
+def _comparisons(conjunct: exp.Expr) -> Iterator[tuple[exp.Expr, str, exp.Expr]]:
+    """(left, op, right) of what a conjunct compares."""
+    node = conjunct.unnest()
+    if isinstance(node, exp.Between) and not node.args.get("symmetric"):
+        yield node.this, ">=", node.args["low"]
+        yield node.this, "<=", node.args["high"]
+    elif type(node) in _OPS:
+        yield node.this, _OPS[type(node)], node.expression
 
 
 _OPS: dict[type, str] = {exp.EQ: "=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}

@@ -72,7 +72,7 @@ class Explanations:
             return "\n".join([*lines, self._changes(bound, *asked)])
         if level == "runtime" and definition.id in pond.invoker.kept.ids():
             facts["kept answer"] = pond.invoker.kept.of(definition.id).figures()
-        join = JoinFacts(pond.joins).of_query(version, definition.id)
+        join = JoinFacts(pond.joins).of_query(version, definition.id, bound)
         if join is not None and level != "rewritten":
             facts["join"] = join
         facts["leaves"] = self._leaves(version, definition, bound, level)

@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import cast
 
@@ -22,12 +23,13 @@ from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.factor_templates import factor_template
 from millpond.engine.factors import Factors, factorize
 from millpond.engine.join_plan import JoinPlan
-from millpond.engine.residual import Limits, Residual
+from millpond.engine.residual import Limits, Residual, too_many_rows
 from millpond.engine.slices import take_slice
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, format_instant
 from millpond.model.windows import Rows, Unbounded, Window, interval
 from millpond.planner.bound import BoundQuery, StreamLeaf
+from millpond.service.join_projection import JoinedRows, JoinProjection, projection_of
 from millpond.service.joined import joined_slices
 from millpond.service.kept_answers import KeptAnswers, inputs_of
 from millpond.service.leaf_views import Files, LeafView
@@ -65,6 +67,11 @@ class Prepared:
     join: JoinPlan | None = None
     id: int | None = None
     kept: bool = False
+
+    @cached_property
+    def projected(self) -> JoinProjection | None:
+        """How the answer is taken from joined rows, if that is all there is to do."""
+        return projection_of(self.bound, self.join) if self.join is not None else None
 
 
 def leaf_factors(leaf: StreamLeaf, stream: StreamDef) -> Factors | None:
@@ -163,9 +170,10 @@ class Invoker:
                 since = max(since, missing)
             views_of.append(views)
         joined = self._joined(version, query, streams, views_of, instant)
-        for leaf, stream, views in zip(query.bound.streams, streams, views_of, strict=True):
-            if joined is None or leaf.table not in joined:
-                slices[leaf.table] = _slice(views, leaf, stream, instant)
+        found = query.bound.join.leaves if joined is not None and query.bound.join else ()
+        for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
+            if number not in found:
+                slices[leaf.table] = _slice(views_of[number], leaf, stream, instant)
         for occurrence in query.bound.relations:
             relation = version.find(occurrence.relation)
             if not isinstance(relation, RelationDef):
@@ -219,8 +227,8 @@ class Invoker:
         streams: Sequence[StreamDef],
         views: Sequence[list[LeafView]],
         at: int,
-    ) -> dict[str, pa.Table] | None:
-        """The joined slice from what is stored of the join; None: from the windows' slices."""
+    ) -> JoinedRows | None:
+        """The joined rows from what is stored of the join; None: from the windows' slices."""
         found = version.joins.core_of(query.id) if query.id is not None else None
         if found is None or query.join is None or query.bound.join is None:
             return None
@@ -229,7 +237,7 @@ class Invoker:
             return None
         leaves = query.bound.join.leaves
         stored = StoredJoin(query.join, self.files, version, core, use.number, use.spans)
-        return stored.tables(
+        return stored.rows(
             query.bound,
             [views[leaf] for leaf in leaves],
             [streams[leaf].schema.to_arrow() for leaf in leaves],
@@ -240,23 +248,27 @@ class Invoker:
         self,
         query: Prepared,
         slices: dict[str, pa.Table],
-        joined: dict[str, pa.Table] | None = None,
+        joined: JoinedRows | None = None,
     ) -> pa.Table:
         bound = query.bound
         if bound.projection is not None:
             (table,) = slices.values()
             if table.num_rows > query.limits.rows:
-                raise MillpondError(
-                    "POND-405",
-                    f"the answer has more than {query.limits.rows:,} rows",
-                    hint="Narrow the query, or raise max_rows.",
-                )
+                raise too_many_rows(query.limits)
             columns = [table[column] for column, _ in bound.projection]
             return pa.Table.from_arrays(columns, names=[name for _, name in bound.projection])
         if query.join is not None and joined is None:
             joined = joined_slices(query.join, bound, slices)
-        sql = bound.residual_sql if joined is None else bound.joined_sql
-        answer = self._residual.evaluate(sql, {**slices, **(joined or {})}, query.limits)
+        if joined is None:
+            answer = self._residual.evaluate(bound.residual_sql, slices, query.limits)
+        elif query.projected is not None:
+            return query.projected.of(joined, query.limits)
+        else:
+            assert bound.join is not None
+            for number, leaf in enumerate(bound.join.leaves):
+                own = bound.streams[leaf]
+                slices[own.table] = joined.take(number, own.columns)
+            answer = self._residual.evaluate(bound.joined_sql, slices, query.limits)
         return plain(answer.rename_columns(list(bound.output.names)))
 
     def _views(

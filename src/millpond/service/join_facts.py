@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from millpond.engine.eddy import Ledger
 from millpond.engine.join_plan import Operand
 from millpond.engine.routing import Account
+from millpond.planner.bound import BoundQuery
+from millpond.service.join_projection import projection_of
 from millpond.service.results import counted
 from millpond.state.version import Version
 
@@ -21,7 +23,7 @@ class JoinFacts:
     def __init__(self, joins: JoinMaintenance) -> None:
         self._joins = joins
 
-    def of_query(self, version: Version, query_id: int) -> dict[str, Any] | None:
+    def of_query(self, version: Version, query_id: int, bound: BoundQuery) -> dict[str, Any] | None:
         """What EXPLAIN SHARED says of a query's join; None if it shares none."""
         found = version.joins.core_of(query_id)
         if found is None:
@@ -52,6 +54,9 @@ class JoinFacts:
             "pairs stored": sum(file.pairs for file in files),
             "up to date": use.number < core.upto
             and core.covered == tuple(version.clock(id).next_seq for id in core.stream_ids),
+            "answer": "columns of the pairs"
+            if projection_of(bound, plan) is not None
+            else "by DuckDB over the pairs",
             "SteMs": stems,
             "shards": self._joins.settings.shards,
             **eddy_facts(self._joins.ledgers.get(core.id)),

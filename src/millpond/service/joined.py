@@ -6,7 +6,8 @@ constituents, so an answer is the same to the last digit however it was found.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -65,30 +66,37 @@ def use_of(
     return JoinUse(query_id, core_id, leaves, tuple(span_of(window) for window in windows))
 
 
+@dataclass(frozen=True, eq=False)
+class SlicedRows:
+    """Joined rows as places in the windows' slices."""
+
+    slices: Sequence[pa.Table]
+    places: Mapping[int, Numbers]
+
+    @property
+    def count(self) -> int:
+        return len(self.places[0])
+
+    def take(self, leaf: int, columns: Sequence[str]) -> pa.Table:
+        table = self.slices[leaf].select(list(columns)).combine_chunks()
+        return table.take(pa.array(self.places[leaf]))
+
+
 def joined_slices(
     plan: JoinPlan, bound: BoundQuery, slices: dict[str, pa.Table]
-) -> dict[str, pa.Table] | None:
-    """The slices with those of the joined leaves row by row side by side.
+) -> SlicedRows | None:
+    """The rows of the windows' slices that join.
 
     None when the join is better left to DuckDB: there are too many pairs, or a factor cannot be
     evaluated over a whole slice (a query may guard it with another predicate).
     """
     assert bound.join is not None
-    tables = [bound.streams[leaf].table for leaf in bound.join.leaves]
+    own = [slices[bound.streams[leaf].table] for leaf in bound.join.leaves]
     stems = [
-        DataSteM([Part(with_time(slices[table], column))])
-        for table, column in zip(tables, plan.timed_by, strict=True)
+        DataSteM([Part(with_time(table, column))])
+        for table, column in zip(own, plan.timed_by, strict=True)
     ]
     try:
-        places = join_slices(plan, stems, MOST_PAIRS)
+        return SlicedRows(own, join_slices(plan, stems, MOST_PAIRS))
     except (TooManyPairs, MillpondError):
         return None
-    return {
-        **slices,
-        **{table: take(slices[table], places[leaf]) for leaf, table in enumerate(tables)},
-    }
-
-
-def take(table: pa.Table, places: Numbers) -> pa.Table:
-    """The rows at some places, again and again where they repeat."""
-    return table.combine_chunks().take(pa.array(places))

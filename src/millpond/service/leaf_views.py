@@ -38,6 +38,9 @@ _OPEN_MATCHES = 16_384
 _OPEN_CACHES = 4_096
 #: Results of PARTITION BY windows a segment keeps; one is as long as it has keys.
 _KEPT = 64
+#: How many times as many arrival numbers as rows a segment may span to be looked up in a table.
+_SPARSE = 8
+_SEARCHED = np.zeros(0, np.int32)
 
 
 class OpenSegment:
@@ -61,14 +64,52 @@ class OpenSegment:
         order = np.argsort(numbers, kind="stable")
         return numbers[order], order
 
-    def locate(self, arrivals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which of these elements are here, by their places in `arrivals`, and their rows."""
+    @cached_property
+    def _row_of(self) -> tuple[int, np.ndarray | None]:
+        """The first arrival number, and for each number from there on the row (-1: elsewhere).
+
+        The table is None where rows are numbered through as they lie. It is left out, and numbers
+        are searched for, where most of what it would tell is that an element is elsewhere.
+        """
         numbers, rows = self._arrival
-        places = np.flatnonzero((arrivals >= numbers[0]) & (arrivals <= numbers[-1]))
-        at = np.searchsorted(numbers, arrivals[places])
-        here = numbers[at] == arrivals[places]
-        places, at = places[here], at[here]
-        return places, at if rows is None else rows[at]
+        first, span = int(numbers[0]), int(numbers[-1]) - int(numbers[0]) + 1
+        if span == len(numbers) and rows is None:
+            return first, None
+        if span > _SPARSE * len(numbers):
+            return first, _SEARCHED
+        table = np.full(span, -1, np.int32)
+        table[numbers - first] = np.arange(len(numbers)) if rows is None else rows
+        return first, table
+
+    @property
+    def arrived(self) -> tuple[int, int]:
+        """The least and the greatest arrival number."""
+        numbers, _ = self._arrival
+        return int(numbers[0]), int(numbers[-1])
+
+    def locate(self, arrivals: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
+        """Which of these elements are here, by their places in `arrivals`, and their rows.
+
+        No places: all of them.
+        """
+        numbers, rows = self._arrival
+        first, table = self._row_of
+        places = None
+        if len(arrivals) and (arrivals.min() < first or arrivals.max() > numbers[-1]):
+            places = np.flatnonzero((arrivals >= first) & (arrivals <= numbers[-1]))
+            arrivals = arrivals[places]
+        if table is None:
+            return places, arrivals - first
+        if table is _SEARCHED:
+            at = np.searchsorted(numbers, arrivals)
+            here = numbers[at] == arrivals
+            found = at if rows is None else rows[at]
+        else:
+            found = table[arrivals - first]
+            here = found >= 0
+        if here.all():
+            return places, found
+        return np.flatnonzero(here) if places is None else places[here], found[here]
 
     def arranged(self, key: str, arrange: Callable[[], Run]) -> Run:
         """A run the store has not; kept as long as the segment is open."""
@@ -208,7 +249,12 @@ class LeafView:
     def table(self) -> pa.Table:
         return self._segment.table
 
-    def locate(self, arrivals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def arrived(self) -> tuple[int, int]:
+        """As `OpenSegment.arrived`."""
+        return self._segment.arrived
+
+    def locate(self, arrivals: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
         """As `OpenSegment.locate`."""
         return self._segment.locate(arrivals)
 

@@ -9,8 +9,10 @@ predicates and samples, so what is stored for several queries gives each its own
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +20,15 @@ import pyarrow as pa
 from millpond.engine.arrangement import Run
 from millpond.engine.data_stem import DataSteM, Part
 from millpond.engine.eddy import Eddy
-from millpond.engine.join import MORSEL, Budget, Composites, Reach, SteMProbe, TooManyPairs
+from millpond.engine.join import (
+    MORSEL,
+    Budget,
+    Composites,
+    Reach,
+    SteMProbe,
+    TooManyPairs,
+    in_order,
+)
 from millpond.engine.join_keys import Mask, Numbers
 from millpond.engine.join_plan import ArrangementKey, JoinPlan
 from millpond.engine.pairs import PairsReader
@@ -31,22 +41,39 @@ from millpond.service.leaf_views import Files, LeafView
 from millpond.state.join_state import JoinCore
 from millpond.state.version import Version
 
-#: Stored tuples that are always few enough to look at.
+#: Stored tuples that are always few enough to look at, and how many there may be for each element
+#: of the windows: joining an element anew costs about as much as looking at so many.
 _FEW = 100_000
+_PER_ELEMENT = 8
+#: How many times as many rows as are asked for a table of what matches may have.
+_LOOKED_UP = 8
 #: New elements that are always few enough to be joined one by one, so to speak.
 _FEW_FRESH = 65_536
 
 
 @dataclass(eq=False)
 class _Leaf:
-    """One stream of the join, as the query sees it."""
+    """One stream of the join, as the query sees it. A place is a row, counted through its views."""
 
     views: list[LeafView]
     low: int | None
     high: int
-    columns: tuple[str, ...]
     covered: int
     schema: pa.Schema
+
+    @cached_property
+    def starts(self) -> Numbers:
+        """The place of each view's first row, and how many there are."""
+        return np.cumsum([0, *(len(view.ts) for view in self.views)])
+
+    @cached_property
+    def is_in_sequence(self) -> bool:
+        """Whether the order of places is the order of (timestamp, arrival)."""
+        return all(
+            one.max_ts < other.min_ts
+            or (one.max_ts == other.min_ts and one.arrived[1] < other.arrived[0])
+            for one, other in pairwise(self.views)
+        )
 
     def rows(self) -> int:
         """How many elements the window holds, whatever they match."""
@@ -56,18 +83,79 @@ class _Leaf:
         lo = 0 if self.low is None else int(np.searchsorted(view.ts, self.low))
         return lo, max(lo, int(np.searchsorted(view.ts, self.high, side="right")))
 
-    def holds(self, view: LeafView, rows: Numbers) -> Mask:
-        """Which rows are in the window and match."""
+    def holds(self, view: LeafView, rows: Numbers) -> Mask | None:
+        """Which rows are in the window and match; None: all."""
         lo, hi = self.between(view)
-        holds: Mask = (rows >= lo) & (rows < hi)
-        if not holds.any():
-            return holds
+        holds: Mask | None = None
+        if lo > 0 or hi < len(view.ts):
+            holds = (rows >= lo) & (rows < hi)
+            if not holds.any():
+                return holds
         matching = view.matching(lo, hi)
-        if matching is not None:
+        if matching is None:
+            return holds
+        if hi - lo <= _LOOKED_UP * len(rows):
+            table = np.zeros(len(view.ts), np.bool_)
+            table[matching] = True
+            matches = table[rows]
+        elif len(matching):
             at = np.searchsorted(matching, rows)
             at[at == len(matching)] = 0
-            holds &= (matching[at] == rows) if len(matching) else False
-        return holds
+            matches = matching[at] == rows
+        else:
+            matches = np.zeros(len(rows), np.bool_)
+        return matches if holds is None else holds & matches
+
+    def rank(self, places: Numbers) -> Numbers:
+        """Numbers in the order of (timestamp, arrival)."""
+        if self.is_in_sequence:
+            return places
+        distinct, inverse = np.unique(places, return_inverse=True)
+        stamps, arrivals = np.zeros(len(distinct), np.int64), np.zeros(len(distinct), np.int64)
+        for view, start, mine in self.by_view(distinct):
+            stamps[mine] = view.ts[distinct[mine] - start]
+            arrivals[mine] = view.sequence(distinct[mine] - start)
+        ranks = np.empty(len(distinct), np.int64)
+        ranks[np.lexsort((arrivals, stamps))] = np.arange(len(distinct))
+        found: Numbers = ranks[inverse]
+        return found
+
+    def by_view(self, places: Numbers) -> Iterator[tuple[LeafView, int, Numbers]]:
+        """The views some places are in, where they start, and which of the places."""
+        of = np.searchsorted(self.starts, places, side="right") - 1
+        order = np.argsort(of, kind="stable")
+        ends = np.searchsorted(of[order], np.arange(len(self.views) + 1))
+        for number in np.flatnonzero(np.diff(ends)).tolist():
+            mine = order[ends[number] : ends[number + 1]]
+            yield self.views[number], int(self.starts[number]), mine
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRows:
+    """Joined rows as places in what a query sees of each stream."""
+
+    leaves: Sequence[_Leaf]
+    places: Sequence[Numbers]
+
+    @property
+    def count(self) -> int:
+        return len(self.places[0])
+
+    def take(self, leaf: int, columns: Sequence[str]) -> pa.Table:
+        own, places = self.leaves[leaf], self.places[leaf]
+        if len(own.views) == 1:
+            return own.views[0].table.select(list(columns)).take(pa.array(places))
+        parts, back = [], np.empty(len(places), np.int64)
+        at = 0
+        for view, start, mine in own.by_view(places):
+            parts.append(view.table.select(list(columns)).take(pa.array(places[mine] - start)))
+            back[mine] = np.arange(at, at + len(mine))
+            at += len(mine)
+        if not parts:
+            return own.schema.empty_table().select(list(columns))
+        if len(parts) == 1:
+            return parts[0]
+        return pa.concat_tables(parts).combine_chunks().take(pa.array(back))
 
 
 class StoredJoin:
@@ -89,14 +177,14 @@ class StoredJoin:
         self._use = use
         self._spans = spans
 
-    def tables(
+    def rows(
         self,
         bound: BoundQuery,
         views: Sequence[list[LeafView]],
         schemas: Sequence[pa.Schema],
         at: int,
-    ) -> dict[str, pa.Table] | None:
-        """The joined slice: for every stream of the join a table, row beside row.
+    ) -> StoredRows | None:
+        """The joined slice, in the order a joined slice has (`engine/join.py`).
 
         None when the windows' slices are the better way, or the only one: nothing is stored for
         this use, or not as far back as a window reaches, or more than there is in the windows.
@@ -113,9 +201,8 @@ class StoredJoin:
             low, high = interval(bound.streams[leaf].window, at)
             covered = self._core.covered[number] if self._core.covered else 0
             own = [v for v in views[number] if low is None or v.max_ts >= low]
-            own = [v for v in own if v.min_ts <= high]
-            columns = bound.streams[leaf].columns
-            leaves.append(_Leaf(own, low, high, columns, covered, schemas[number]))
+            own = sorted((v for v in own if v.min_ts <= high), key=lambda v: (v.min_ts, v.max_ts))
+            leaves.append(_Leaf(own, low, high, covered, schemas[number]))
         since = min(BEGINNING if leaf.low is None else leaf.low for leaf in leaves)
         if self._use >= self._core.upto or since < self._core.since_of(self._use):
             return None
@@ -124,18 +211,21 @@ class StoredJoin:
             return None
         size = sum(leaf.rows() for leaf in leaves)
         fresh = [self._fresh(leaf) for leaf in leaves]
-        if sum(reader.count(since) for reader in readers) > max(_FEW, size):
+        if sum(reader.count(since) for reader in readers) > max(_FEW, _PER_ELEMENT * size):
             return None
         if sum(len(rows) for own in fresh for rows in own) > max(_FEW_FRESH, size // 8):
             return None
-        found = [self._located(leaves, reader.after(since)) for reader in readers]
+        found: list[list[Numbers]] = []
+        if readers:
+            stored = [reader.after(since) for reader in readers]
+            arrivals = [_together(own) for own in zip(*stored, strict=True)]
+            found.append(self._located(leaves, arrivals))
         if any(len(rows) for own in fresh for rows in own):
             try:
                 found += self._joined(leaves, fresh)
             except (TooManyPairs, MillpondError):
                 return None
-        tables = [bound.streams[leaf].table for leaf in bound.join.leaves]
-        return dict(zip(tables, self._gathered(leaves, found), strict=True))
+        return StoredRows(leaves, _ordered(leaves, found))
 
     def _readers(self, since: int) -> list[PairsReader] | None:
         readers = []
@@ -160,28 +250,23 @@ class StoredJoin:
             fresh.append(rows)
         return fresh
 
-    def _located(self, leaves: Sequence[_Leaf], arrivals: list[Numbers]) -> list[_Rows]:
-        """Stored tuples as rows of views, those the query does not want left out."""
-        kept = np.arange(len(arrivals[0]))
-        located: list[_Rows] = []
-        for leaf, own in zip(leaves, arrivals, strict=True):
-            own = own[kept]
-            number = np.full(len(own), -1, np.int32)
-            row = np.zeros(len(own), np.int64)
-            for i, view in enumerate(leaf.views):
-                places, rows = view.locate(own)
-                if not len(places):
-                    continue
-                holds = leaf.holds(view, rows)
-                number[places[holds]] = i
-                row[places[holds]] = rows[holds]
-            here = np.flatnonzero(number >= 0)
-            kept = kept[here]
-            located = [_Rows(r.number[here], r.row[here]) for r in located]
-            located.append(_Rows(number[here], row[here]))
+    def _located(self, leaves: Sequence[_Leaf], arrivals: list[Numbers]) -> list[Numbers]:
+        """The places of stored tuples, those the query does not want left out."""
+        kept: Numbers | None = None
+        located: list[Numbers] = []
+        for leaf, every in zip(leaves, arrivals, strict=True):
+            own = every if kept is None else every[kept]
+            places = _places(leaf, own)
+            here = places >= 0
+            if not here.all():
+                chosen = np.flatnonzero(here)
+                kept = chosen if kept is None else kept[chosen]
+                located = [earlier[chosen] for earlier in located]
+                places = places[chosen]
+            located.append(places)
         return located
 
-    def _joined(self, leaves: Sequence[_Leaf], fresh: list[list[Numbers]]) -> list[list[_Rows]]:
+    def _joined(self, leaves: Sequence[_Leaf], fresh: list[list[Numbers]]) -> list[list[Numbers]]:
         """The tuples with a constituent the core has not seen."""
         stems = [self._stem(leaf) for leaf in leaves]
         budget = Budget(4_000_000)
@@ -207,7 +292,7 @@ class StoredJoin:
             )
             eddy: Eddy[Composites] = Eddy(Fixed())
             for tuples in eddy.route(morsels, modules):
-                found.append(self._wanted(leaves, stems, tuples))
+                found.append(self._wanted(leaves, tuples))
         return found
 
     def _stem(self, leaf: _Leaf) -> DataSteM:
@@ -219,73 +304,48 @@ class StoredJoin:
             offset += len(view.ts)
         return DataSteM(parts)
 
-    def _wanted(
-        self, leaves: Sequence[_Leaf], stems: list[DataSteM], tuples: Composites
-    ) -> list[_Rows]:
-        located: list[_Rows] = []
-        kept = np.arange(len(tuples))
-        for number, (leaf, stem) in enumerate(zip(leaves, stems, strict=True)):
-            places = tuples.places[number][kept]
-            view_of = np.full(len(places), -1, np.int32)
-            row = np.zeros(len(places), np.int64)
-            for part, mine in stem.by_part(places):
-                index = stem.parts.index(part)
-                rows = places[mine] - part.offset
-                holds = leaf.holds(leaf.views[index], rows)
-                view_of[mine[holds]] = index
-                row[mine[holds]] = rows[holds]
-            here = np.flatnonzero(view_of >= 0)
-            kept = kept[here]
-            located = [_Rows(r.number[here], r.row[here]) for r in located]
-            located.append(_Rows(view_of[here], row[here]))
-        return located
-
-    def _gathered(self, leaves: Sequence[_Leaf], found: list[list[_Rows]]) -> list[pa.Table]:
-        """The tables, in the order a joined slice has (`engine/join.py`)."""
-        every = [
-            _Rows(
-                np.concatenate([np.zeros(0, np.int32), *(f[i].number for f in found)]),
-                np.concatenate([np.zeros(0, np.int64), *(f[i].row for f in found)]),
-            )
-            for i in range(len(leaves))
-        ]
-        keys: list[Numbers] = []
-        for leaf, own in zip(leaves, every, strict=True):
-            stamps, arrivals = np.zeros(len(own.row), np.int64), np.zeros(len(own.row), np.int64)
-            for i in np.unique(own.number):
-                mine = own.number == i
-                stamps[mine] = leaf.views[i].ts[own.row[mine]]
-                arrivals[mine] = leaf.views[i].sequence(own.row[mine])
-            keys += [stamps, arrivals]
-        order = np.lexsort(keys[::-1])
-        tables = []
-        for leaf, own in zip(leaves, every, strict=True):
-            tables.append(_taken(leaf, _Rows(own.number[order], own.row[order])))
-        return tables
+    def _wanted(self, leaves: Sequence[_Leaf], tuples: Composites) -> list[Numbers]:
+        """The places of the tuples all of whose constituents the query wants."""
+        wanted = np.ones(len(tuples), np.bool_)
+        for number, leaf in enumerate(leaves):
+            places = tuples.places[number]
+            for view, start, mine in leaf.by_view(places):
+                holds = leaf.holds(view, places[mine] - start)
+                if holds is not None:
+                    wanted[mine] &= holds
+        return [tuples.places[number][wanted] for number in range(len(leaves))]
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """Elements of one stream: number of the view, row in it."""
+def _places(leaf: _Leaf, arrivals: Numbers) -> Numbers:
+    """The places of elements; -1 for those that are not in the window, or do not match."""
+    places: Numbers = np.full(len(arrivals), -1, np.int64)
+    for start, view in zip(leaf.starts.tolist(), leaf.views, strict=False):
+        at, rows = view.locate(arrivals)
+        holds = leaf.holds(view, rows)
+        if at is None:
+            # All of them are here.
+            return rows + start if holds is None else np.where(holds, rows + start, -1)
+        if holds is not None:
+            at, rows = at[holds], rows[holds]
+        places[at] = rows + start
+    return places
 
-    number: np.ndarray
-    row: Numbers
+
+def _together(parts: Sequence[Numbers]) -> Numbers:
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
-def _taken(leaf: _Leaf, rows: _Rows) -> pa.Table:
-    """The columns of the rows, in their order; an element that is there often is read once."""
-    parts, place = [], np.zeros(len(rows.row), np.int64)
-    start = 0
-    for i in np.unique(rows.number):
-        mine = np.flatnonzero(rows.number == i)
-        distinct, inverse = np.unique(rows.row[mine], return_inverse=True)
-        parts.append(leaf.views[i].take(distinct, leaf.columns))
-        place[mine] = start + inverse
-        start += len(distinct)
-    if not parts:
-        return leaf.schema.empty_table().select(list(leaf.columns))
-    table = pa.concat_tables(parts).combine_chunks()
-    return table.take(pa.array(place))
+def _ordered(leaves: Sequence[_Leaf], found: list[list[Numbers]]) -> list[Numbers]:
+    """All tuples, in the order of their constituents."""
+    places = [_together([f[i] for f in found]) for i in range(len(leaves))]
+    if all(leaf.is_in_sequence for leaf in leaves):
+        ordered = in_order(dict(enumerate(places)), [int(leaf.starts[-1]) for leaf in leaves])
+        return [ordered[i] for i in range(len(leaves))]
+    ranks = [leaf.rank(own) for leaf, own in zip(leaves, places, strict=True)]
+    order = np.lexsort(ranks[::-1])
+    return [own[order] for own in places]
 
 
 class _Runs:

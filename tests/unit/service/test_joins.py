@@ -45,15 +45,15 @@ QUERIES = [
 def answered() -> Iterator[list[bool]]:
     """For each invocation of a join with a core, whether what is stored was used."""
     used: list[bool] = []
-    original = stored_join.StoredJoin.tables
+    original = stored_join.StoredJoin.rows
 
-    def tables(self: Any, *arguments: Any) -> Any:
+    def found_rows(self: Any, *arguments: Any) -> Any:
         found = original(self, *arguments)
         used.append(found is not None)
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored_join.StoredJoin, "tables", tables)
+        patch.setattr(stored_join.StoredJoin, "rows", found_rows)
         yield used
 
 

@@ -1,0 +1,108 @@
+"""Joined rows, and the answer straight from them where choosing columns is all that is left to do.
+
+PSoup (VLDB 2002, section 3.3) does projection just in time, when a result is fetched. A query that
+only chooses columns of pairs needs no more than that: the columns are taken, row by row, from the
+streams' elements. It is so where the SteMs served every factor of the join, and served it exactly;
+where they looked up hashes, the values are compared here. All other queries have the joined rows
+handed to DuckDB, which applies every factor again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.engine.join_keys import Axis, agree
+from millpond.engine.join_plan import TS, JoinPlan, Operand
+from millpond.engine.residual import Limits, too_many_rows
+from millpond.planner.bound import BoundQuery
+
+
+class JoinedRows(Protocol):
+    """Rows of some streams, row beside row."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        ...
+
+    def take(self, leaf: int, columns: Sequence[str]) -> pa.Table:
+        """Columns of one of the streams, numbered in the order of FROM."""
+        ...
+
+
+@dataclass(frozen=True)
+class JoinProjection:
+    """How an answer is taken from joined rows.
+
+    Attributes:
+        columns: (stream, column) for each column of the answer.
+        names: Their names.
+        equal: Pairs of (stream, column) whose values must be equal, where keys were hashes.
+    """
+
+    columns: tuple[tuple[int, str], ...]
+    names: tuple[str, ...]
+    equal: tuple[tuple[tuple[int, str], tuple[int, str]], ...]
+
+    def of(self, rows: JoinedRows, limits: Limits) -> pa.Table:
+        """The answer.
+
+        Raises:
+            MillpondError: POND-405, it has more rows than it may.
+        """
+        wanted: dict[int, dict[str, None]] = {}
+        for leaf, column in (*self.columns, *(side for pair in self.equal for side in pair)):
+            wanted.setdefault(leaf, {})[column] = None
+        if rows.count > limits.rows and not self.equal:
+            raise too_many_rows(limits)
+        taken = {leaf: rows.take(leaf, list(columns)) for leaf, columns in wanted.items()}
+        arrays = [taken[leaf][column] for leaf, column in self.columns]
+        table = pa.Table.from_arrays(arrays, names=list(self.names))
+        same = np.ones(rows.count, np.bool_)
+        for (one, mine), (other, theirs) in self.equal:
+            same &= agree(taken[one][mine], taken[other][theirs])
+        if not same.all():
+            table = table.filter(pa.array(same))
+        if table.num_rows > limits.rows:
+            raise too_many_rows(limits)
+        return table
+
+
+def projection_of(bound: BoundQuery, plan: JoinPlan) -> JoinProjection | None:
+    """How a query's answer is taken from joined rows; None if it needs DuckDB."""
+    assert bound.join is not None
+    shape = bound.join
+    if shape.projection is None or len(plan.links) != len(shape.factors):
+        return None
+    # DuckDB gives 128 bits back as whole numbers where they fit, and overflows where sums do.
+    if any(field.type in ("HUGEINT", "DECIMAL(38,0)") for field in bound.output.fields):
+        return None
+    sides = [side for link in plan.links for side in (link.left, link.right)]
+    if any(side.shift and side.value.on is Axis.INTEGER for side in sides):
+        return None
+    equalities = [link for link in plan.links if link.op == "="]
+    hashed = len(equalities) > 1 or any(
+        link.left.value.on in (Axis.TEXT, Axis.WIDE) for link in equalities
+    )
+    pairs = []
+    for link in equalities if hashed else ():
+        one, other = _column(link.left, plan), _column(link.right, plan)
+        if one is None or other is None:
+            return None
+        pairs.append((one, other))
+    return JoinProjection(shape.projection, bound.output.names, tuple(pairs))
+
+
+def _column(operand: Operand, plan: JoinPlan) -> tuple[int, str] | None:
+    """The column that is compared, if it is one and as it is."""
+    if operand.value.column is None or operand.shift:
+        return None
+    column: str | None = operand.value.column
+    if column == TS:
+        column = plan.timed_by[operand.leaf]
+    return None if column is None else (operand.leaf, column)
