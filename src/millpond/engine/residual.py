@@ -131,11 +131,12 @@ def _read(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits) -> pa
                 break
             if size > limits.memory:
                 # What is answered is not in DuckDB's memory any more, and not in its account.
-                raise _too_large(limits)
+                raise too_large(limits)
         return pa.Table.from_batches(batches, schema=reader.schema)
 
 
-def _too_large(limits: Limits) -> MillpondError:
+def too_large(limits: Limits) -> MillpondError:
+    """The error of an answer of more bytes than it may have."""
     return MillpondError(
         "POND-405",
         f"the answer is larger than {limits.memory >> 20:,} MiB",
@@ -167,7 +168,7 @@ def _explained(error: Exception, limits: Limits) -> MillpondError:
             hint="Narrow its window or its predicate.",
         )
     if "Arrow Appender: The maximum total string size" in text:
-        return _too_large(limits)
+        return too_large(limits)
     if (fault := fault_of(error)) is not None:
         return failed(fault)
     return MillpondError(

@@ -18,8 +18,11 @@ import pyarrow as pa
 
 from millpond.engine.join_keys import Axis, agree
 from millpond.engine.join_plan import TS, JoinPlan, Operand
-from millpond.engine.residual import Limits, too_many_rows
+from millpond.engine.residual import Limits, too_large, too_many_rows
 from millpond.planner.bound import BoundQuery
+
+#: Rows taken at once, so that an answer that is too large is noticed before it is there.
+_STEP = 65_536
 
 
 class JoinedRows(Protocol):
@@ -30,8 +33,10 @@ class JoinedRows(Protocol):
         """How many there are."""
         ...
 
-    def take(self, leaf: int, columns: Sequence[str]) -> pa.Table:
-        """Columns of one of the streams, numbered in the order of FROM."""
+    def take(
+        self, leaf: int, columns: Sequence[str], start: int = 0, stop: int | None = None
+    ) -> pa.Table:
+        """Columns of one of the streams, numbered in the order of FROM; of some of the rows."""
         ...
 
 
@@ -55,22 +60,38 @@ class JoinProjection:
         Raises:
             MillpondError: POND-405, it has more rows than it may.
         """
+        if rows.count > limits.rows and not self.equal:
+            raise too_many_rows(limits)
+        parts: list[pa.Table] = []
+        count = size = 0
+        for start in range(0, max(rows.count, 1), _STEP):
+            try:
+                part = self._part(rows, start)
+            except pa.ArrowInvalid as error:  # more text than an array may have
+                raise too_large(limits) from error
+            parts.append(part)
+            count += part.num_rows
+            size += part.nbytes
+            if count > limits.rows:
+                raise too_many_rows(limits)
+            if size > limits.memory:
+                raise too_large(limits)
+        return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+
+    def _part(self, rows: JoinedRows, start: int) -> pa.Table:
         wanted: dict[int, dict[str, None]] = {}
         for leaf, column in (*self.columns, *(side for pair in self.equal for side in pair)):
             wanted.setdefault(leaf, {})[column] = None
-        if rows.count > limits.rows and not self.equal:
-            raise too_many_rows(limits)
-        taken = {leaf: rows.take(leaf, list(columns)) for leaf, columns in wanted.items()}
+        taken = {
+            leaf: rows.take(leaf, list(columns), start, start + _STEP)
+            for leaf, columns in wanted.items()
+        }
         arrays = [taken[leaf][column] for leaf, column in self.columns]
         table = pa.Table.from_arrays(arrays, names=list(self.names))
-        same = np.ones(rows.count, np.bool_)
+        same = np.ones(table.num_rows, np.bool_)
         for (one, mine), (other, theirs) in self.equal:
             same &= agree(taken[one][mine], taken[other][theirs])
-        if not same.all():
-            table = table.filter(pa.array(same))
-        if table.num_rows > limits.rows:
-            raise too_many_rows(limits)
-        return table
+        return table if same.all() else table.filter(pa.array(same))
 
 
 def projection_of(bound: BoundQuery, plan: JoinPlan) -> JoinProjection | None:

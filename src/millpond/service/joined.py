@@ -7,7 +7,7 @@ constituents, so an answer is the same to the last digit however it was found.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -72,14 +72,23 @@ class SlicedRows:
 
     slices: Sequence[pa.Table]
     places: Mapping[int, Numbers]
+    _combined: dict[int, pa.Table] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
         return len(self.places[0])
 
-    def take(self, leaf: int, columns: Sequence[str]) -> pa.Table:
-        table = self.slices[leaf].select(list(columns)).combine_chunks()
-        return table.take(pa.array(self.places[leaf]))
+    def take(
+        self, leaf: int, columns: Sequence[str], start: int = 0, stop: int | None = None
+    ) -> pa.Table:
+        table = self._whole(leaf).select(list(columns))
+        return table.take(pa.array(self.places[leaf][start:stop]))
+
+    def _whole(self, leaf: int) -> pa.Table:
+        """The slice in one piece, so that taking need not look for the piece a row is in."""
+        if leaf not in self._combined:
+            self._combined[leaf] = self.slices[leaf].combine_chunks()
+        return self._combined[leaf]
 
 
 def joined_slices(

@@ -141,14 +141,16 @@ class StoredRows:
     def count(self) -> int:
         return len(self.places[0])
 
-    def take(self, leaf: int, columns: Sequence[str]) -> pa.Table:
-        own, places = self.leaves[leaf], self.places[leaf]
+    def take(
+        self, leaf: int, columns: Sequence[str], start: int = 0, stop: int | None = None
+    ) -> pa.Table:
+        own, places = self.leaves[leaf], self.places[leaf][start:stop]
         if len(own.views) == 1:
             return own.views[0].table.select(list(columns)).take(pa.array(places))
         parts, back = [], np.empty(len(places), np.int64)
         at = 0
-        for view, start, mine in own.by_view(places):
-            parts.append(view.table.select(list(columns)).take(pa.array(places[mine] - start)))
+        for view, first, mine in own.by_view(places):
+            parts.append(view.table.select(list(columns)).take(pa.array(places[mine] - first)))
             back[mine] = np.arange(at, at + len(mine))
             at += len(mine)
         if not parts:

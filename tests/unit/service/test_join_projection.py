@@ -10,6 +10,7 @@ import pytest
 
 from millpond.engine.residual import Limits, Residual
 from millpond.errors import MillpondError
+from millpond.service import join_projection
 from millpond.service.join_projection import JoinProjection
 from millpond.service.pond import Pond
 
@@ -76,9 +77,11 @@ class _Rows:
 
     count: int = 3
 
-    def take(self, leaf: int, columns: Sequence[str]) -> pa.Table:
+    def take(
+        self, leaf: int, columns: Sequence[str], start: int = 0, stop: int | None = None
+    ) -> pa.Table:
         table = pa.table({"k": [["a", "b", None], ["a", "c", None]][leaf], "v": [1, 2, 3]})
-        return table.select(list(columns))
+        return table.select(list(columns))[start : min(stop or 3, self.count)]
 
 
 def test_what_was_found_by_hashes_is_compared() -> None:
@@ -93,3 +96,17 @@ def test_an_answer_has_its_limit(equal: tuple) -> None:
     assert projection.of(_Rows(), Limits(rows=3)).column_names == ["x", "y"]
     with pytest.raises(MillpondError, match="POND-405"):
         projection.of(_Rows(), Limits(rows=2))
+    with pytest.raises(MillpondError, match="larger than 0 MiB"):
+        projection.of(_Rows(), Limits(memory=10))
+
+
+def test_an_answer_is_taken_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join_projection, "_STEP", 2)
+    projection = JoinProjection(((0, "v"), (1, "k")), ("x", "y"), ())
+    assert projection.of(_Rows(), Limits()).to_pydict() == {"x": [1, 2, 3], "y": ["a", "c", None]}
+
+
+def test_without_pairs_there_are_columns() -> None:
+    projection = JoinProjection(((0, "v"),), ("x",), ())
+    nothing = projection.of(_Rows(0), Limits())
+    assert nothing.column_names == ["x"]
