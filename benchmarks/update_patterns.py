@@ -1,13 +1,18 @@
 """What does knowing how rows leave save? The update-pattern paper's five queries, figures 9 to 17.
 
 Time and state per 1,000 connections once windows are full, for windows of 2,000 to 200,000 s and
-three strategies: *negative* (windows announce every expiration by a negative tuple), *direct* (rows
-carry their expirations, every operator finds them in its own state), and *aware* (each edge as its
-update pattern allows; Millpond's default). The dataflow alone is measured, on one core, in steps of
-`--step` seconds; a strategy a query's patterns forbid has no figure. Changes are kept, and must be
-the same by every strategy.
+three strategies as the paper defines them: *negative* (windows announce every expiration by a
+negative tuple), *direct* (rows carry their expirations, and every operator looks for them in state
+that is in the order of arrival), and *aware* (what each edge's update pattern allows and is
+expected to cost least; Millpond's default). One more query is written so that only a rewriting
+makes it cheap: the duplicate-elimination push-down.
 
-    python benchmarks/update_patterns.py [--windows 2000,20000,200000] [--measured 20000]
+The dataflow alone is measured, in processor time, in steps of `--step` seconds: 1 is the paper's
+setting, whose eager expiration interval is the time between two arrivals. A strategy a query's
+patterns forbid has no figure. Changes are kept, and must be the same by every strategy; steps of
+the strategies are interleaved, so that what else the machine does falls on all of them.
+
+    python benchmarks/update_patterns.py [--windows 2000,20000,200000] [--steps 1,100] [--plans]
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import argparse
 import hashlib
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +31,13 @@ from _harness import console, picture, show
 from millpond.catalog.objects import Definition, StreamDef
 from millpond.cql.dialect import parse_query
 from millpond.engine.dataflow import Dataflow
+from millpond.engine.dataflow_scalars import DuckDBScalars
 from millpond.errors import MillpondError
+from millpond.operators.delta_star import DeltaStar
 from millpond.planner.bind import bind
+from millpond.planner.cost import Statistics
 from millpond.planner.dataflow import Plan, plan_changes
+from millpond.planner.statistics import Observed, StreamSample
 
 LINKS = ("link1", "link2", "link3")
 STRATEGIES = ("negative", "direct", "aware")
@@ -44,14 +54,18 @@ QUERIES = {
     ),
     "2 distinct sources (fig. 11, 13)": "SELECT DISTINCT src FROM link1 {w}",
     "2 distinct pairs (fig. 12, 14)": "SELECT DISTINCT src, dst FROM link1 {w}",
-    "3 negation (fig. 15)": ("SELECT src FROM link1 {w} EXCEPT ALL SELECT src FROM link2 {w}"),
+    "3 negation (fig. 15)": "SELECT src FROM link1 {w} EXCEPT ALL SELECT src FROM link2 {w}",
     "4 distinct, then join (fig. 16)": (
         "SELECT a.src FROM (SELECT DISTINCT src FROM link1 {w}) a, "
         "(SELECT DISTINCT src FROM link2 {w}) b WHERE a.src = b.src"
     ),
+    "4 written as join, then distinct": (
+        "SELECT DISTINCT a.src FROM link1 {w} a, link2 {w} b WHERE a.src = b.src"
+    ),
     "5 negation, then join (fig. 17)": (
         "SELECT n.src, c.payload FROM "
-        "(SELECT src FROM link1 {w} EXCEPT ALL SELECT src FROM link2 {w}) n, "
+        "(SELECT a.src FROM link1 {w} a WHERE NOT EXISTS "
+        "(SELECT 1 FROM link2 {w} b WHERE b.src = a.src AND b.protocol = 'nntp')) n, "
         "link3 {w} c WHERE n.src = c.src AND c.protocol = 'ftp'"
     ),
 }
@@ -70,12 +84,23 @@ class Catalog:
         return list(LINKS)
 
 
-def planned(text: str, strategy: str) -> Plan | None:
+def known(links: dict[str, pa.Table], step: float) -> Statistics:
+    """What a pond knows that has seen the first 10,000 connections of each link."""
+    samples = {}
+    for name, table in links.items():
+        rows = table.slice(0, 10_000)
+        stamps = rows["__ts"].to_numpy()
+        rate = len(stamps) * SECOND / float(stamps[-1] - stamps[0])
+        samples[name] = StreamSample(rate, rows, table.num_rows)
+    return Observed(samples, DuckDBScalars(), steps=1 / step)
+
+
+def planned(text: str, strategy: str, statistics: Statistics) -> Plan | None:
     """The query's plan by a strategy; None where the strategy is not one for it."""
     catalog = Catalog()
     bound = bind(parse_query(text), text, catalog)
     try:
-        return plan_changes(bound, catalog, strategy=strategy)
+        return plan_changes(bound, catalog, strategy=strategy, known=statistics)
     except MillpondError as error:
         if error.code != "CQL-214":
             raise
@@ -87,84 +112,152 @@ def steps(
 ) -> Iterator[tuple[dict[str, pa.Table], int]]:
     """Feeds of `step` µs each from `low` (exclusive) to `high`, and the instants they reach."""
     stamps = {name: links[name]["__ts"].to_numpy() for name in plan.needs}
+    tables = {n: links[n].select([*c, "__ts", "__seq"]) for n, c in plan.needs.items()}
     for begin in range(low, high, step):
         end = min(begin + step, high)
         feeds = {}
-        for name, columns in plan.needs.items():
+        for name, table in tables.items():
             lo, hi = np.searchsorted(stamps[name], (begin, end), side="right")
-            feeds[name] = links[name].select([*columns, "__ts", "__seq"]).slice(lo, hi - lo)
+            feeds[name] = table.slice(lo, hi - lo)
         yield feeds, end
 
 
+@dataclass
+class Run:
+    """A strategy at work on one query and window."""
+
+    plan: Plan
+    flow: Dataflow
+    feeds: Iterator[tuple[dict[str, pa.Table], int]]
+    arrived: int = 0
+    seconds: float = 0.0
+    kept: list[pa.Table] = field(default_factory=list)
+
+    def advance(self) -> None:
+        """One more step."""
+        feeds, upto = next(self.feeds)
+        self.arrived += sum(table.num_rows for table in feeds.values())
+        begun = time.process_time()
+        changes = self.flow.advance(feeds, upto)
+        self.seconds += time.process_time() - begun
+        self.kept.append(changes[self.plan.key])
+
+    @property
+    def milliseconds(self) -> float:
+        """Per 1,000 connections."""
+        return self.seconds / max(self.arrived, 1) * 1e6
+
+    @property
+    def state(self) -> int:
+        return sum(self.flow.sizes().values())
+
+    def digest(self) -> str:
+        changes = pa.concat_tables(self.kept).combine_chunks()
+        found = hashlib.sha256()
+        for column in changes.columns:
+            for chunk in column.chunks:
+                found.update(np.ascontiguousarray(chunk.to_numpy(zero_copy_only=False)).tobytes())
+        return found.hexdigest()
+
+    def bound(self) -> float | None:
+        """How many times its output δ* keeps, at most; None if there is none in the plan."""
+        sizes, worst = self.flow.sizes(), None
+        for node in self.plan.nodes():
+            if isinstance(node, DeltaStar) and not node.keeps_input:
+                # A row is kept once, with two instants: who is given and who takes over.
+                output = self.flow.operator(node.key).given(self.flow.position)
+                worst = max(worst or 0.0, 2 * sizes[node.key] / max(output, 1))
+        return worst
+
+
 def measure(
-    plan: Plan, links: dict[str, pa.Table], window: int, measured: int, step: int
-) -> tuple[float, int, str]:
-    """(ms per 1,000 connections, rows of state in the end, a digest of the changes)."""
-    flow = Dataflow(plan)
+    text: str, links: dict[str, pa.Table], window: int, measured: int, step: int
+) -> dict[str, Run]:
+    """Every strategy on one query and window, from full windows on."""
     warm, end = (window + 1) * SECOND, (window + 1 + measured) * SECOND
-    for feeds, upto in steps(links, plan, 0, warm, max(step, window // 20) * SECOND):
-        flow.advance(feeds, upto)
-    kept: list[pa.Table] = []
-    arrived = 0
-    begun = time.perf_counter()
-    for feeds, upto in steps(links, plan, warm, end, step * SECOND):
-        arrived += sum(table.num_rows for table in feeds.values())
-        kept.append(flow.advance(feeds, upto)[plan.key])
-    took = time.perf_counter() - begun
-    changes = pa.concat_tables(kept).combine_chunks()
-    digest = hashlib.sha256()
-    for column in changes.columns:
-        for chunk in column.chunks:
-            digest.update(np.ascontiguousarray(chunk.to_numpy(zero_copy_only=False)).tobytes())
-    return took / arrived * 1e6, sum(flow.sizes().values()), digest.hexdigest()
+    runs = {}
+    for strategy in STRATEGIES:
+        plan = planned(text, strategy, known(links, step))
+        if plan is None:
+            continue
+        flow = Dataflow(plan)
+        for feeds, upto in steps(links, plan, 0, warm, max(step, window // 20) * SECOND):
+            flow.advance(feeds, upto)
+        # A few steps of the length that is measured, so that state has its shape.
+        settled = warm + 5 * step * SECOND
+        for feeds, upto in steps(links, plan, warm, settled, step * SECOND):
+            flow.advance(feeds, upto)
+        feeds_left = steps(links, plan, settled, end + 5 * step * SECOND, step * SECOND)
+        runs[strategy] = Run(plan, flow, feeds_left)
+    for _ in range(-(-measured // step)):
+        for run in runs.values():
+            run.advance()
+    assert len({run.digest() for run in runs.values()}) == 1, (text, window)
+    return runs
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--windows", default="2000,20000,200000")
-    parser.add_argument("--measured", type=int, default=20_000, help="seconds of traffic measured")
-    parser.add_argument("--step", type=int, default=1_000, help="seconds of traffic a step")
+    parser.add_argument("--steps", default="1,100", help="seconds of traffic a step")
+    parser.add_argument("--measured", type=int, default=200, help="steps that are measured")
+    parser.add_argument("--plans", action="store_true", help="print what aware chose")
     options = parser.parse_args()
     windows = [int(w) for w in options.windows.split(",")]
-    longest = max(windows) + options.measured + 1_000
+    lengths = [int(s) for s in options.steps.split(",")]
+    longest = max(windows) + (options.measured + 10) * max(lengths) + 1_000
     links = {name: link(n, longest + 5_000) for n, name in enumerate(LINKS)}
+    for step in lengths:
+        one_step_length(links, windows, step, options.measured, options.plans)
+
+
+def one_step_length(
+    links: dict[str, pa.Table], windows: list[int], step: int, measured: int, plans: bool
+) -> None:
+    """Table and pictures for steps of one length."""
     rows = []
     for about, text in QUERIES.items():
-        lines: dict[str, tuple[list[int], list[float]]] = {}
+        times: dict[str, tuple[list[float], list[float]]] = {}
+        states: dict[str, tuple[list[float], list[float]]] = {}
         for window in windows:
-            found: dict[str, tuple[float, int, str]] = {}
-            for strategy in STRATEGIES:
-                plan = planned(text.format(w=f"[RANGE {window} SECONDS]"), strategy)
-                if plan is None:
-                    continue
-                found[strategy] = measure(plan, links, window, options.measured, options.step)
-                xs, ys = lines.setdefault(strategy, ([], []))
-                xs.append(window)
-                ys.append(found[strategy][0])
-            assert len({digest for _, _, digest in found.values()}) == 1, (about, window)
-            others = [found[s][0] for s in STRATEGIES[:2] if s in found]
+            query = text.format(w=f"[RANGE {window} SECONDS]")
+            found = measure(query, links, window, measured * step, step)
+            for strategy, run in found.items():
+                for lines, value in ((times, run.milliseconds), (states, float(run.state))):
+                    xs, ys = lines.setdefault(strategy, ([], []))
+                    xs.append(window)
+                    ys.append(value)
+            others = [found[s].milliseconds for s in STRATEGIES[:2] if s in found]
+            aware = found["aware"]
             rows.append(
                 [
                     about,
                     window,
-                    *(found[s][0] if s in found else None for s in STRATEGIES),
-                    min(others) / found["aware"][0],
-                    *(found[s][1] if s in found else None for s in STRATEGIES),
+                    *(found[s].milliseconds if s in found else None for s in STRATEGIES),
+                    min(others) / aware.milliseconds,
+                    max(others) / aware.milliseconds,
+                    *(found[s].state if s in found else None for s in STRATEGIES),
+                    aware.bound(),
                 ]
             )
-        console.print(f"query {about} done")
-        name = "update_patterns_" + "".join(c if c.isalnum() else "_" for c in about)[:24].strip(
-            "_"
-        )
-        picture(name, f"Query {about}", "window, s", "ms per 1,000 connections", lines)
+            if plans:
+                console.print(f"{about}, window {window} s, steps of {step} s:")
+                console.print(aware.plan.estimated)
+        console.print(f"query {about} done, steps of {step} s")
+        name = f"update_patterns_{step}s_" + "".join(c if c.isalnum() else "_" for c in about)
+        title = f"Query {about}, steps of {step} s"
+        picture(name + "_time", title, "window, s", "ms per 1,000 connections", times)
+        picture(name + "_state", title, "window, s", "rows of state", states)
     show(
-        "Update patterns",
+        f"Update patterns, steps of {step} s",
         [
             "query",
             "window, s",
             *(f"{s}, ms per 1,000" for s in STRATEGIES),
             "better of the others / aware",
+            "worse of the others / aware",
             *(f"{s}, rows of state" for s in STRATEGIES),
+            "δ*'s instants / its output",
         ],
         rows,
     )

@@ -73,6 +73,7 @@ _OPTION_REMARKS = {
     "weight": "Whose work is done first: matching, merging and kept answers.",
     "changes": "It counts when the first change is asked for, and not after.",
     "strategy": "Of its changes: the answers and changes are the same by any.",
+    "partitions": "By 'aware', of its changes; unless given, what is expected to cost least.",
     "seed": "Queries with the same text have the same sample, whenever they are registered.",
 }
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from millpond.algebra.denotation import World
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
+from millpond.operators.flow import Column
+from millpond.planner.statistics import Guesses
 from millpond.testing.changes_play import check_changes
 from millpond.testing.oracle_pond import OraclePond
 from millpond.testing.strategies import (
@@ -48,6 +52,25 @@ def cuts() -> st.SearchStrategy[list[int]]:
     return some.map(lambda instants: [*sorted(instants), END_OF_PLAY])
 
 
+class Contrary(Guesses):
+    """Knows of each stream what chance says, so that plans are chosen nobody would choose."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self.steps = self._some("steps", 1e-4, 1e2)
+
+    def rate(self, stream: str) -> float:
+        return self._some(stream, 1e-3, 1e7)
+
+    def column(self, stream: str, column: str) -> Column:
+        distinct = self._some(stream + column, 1.0, 1e9)
+        return Column(distinct, 1 / distinct)
+
+    def _some(self, of: str, low: float, high: float) -> float:
+        share = crc32(f"{self._seed} {of}".encode()) / 2**32
+        return low * (high / low) ** share
+
+
 #: Ways to compute the same changes (law 4).
 WAYS = (
     {},
@@ -55,7 +78,10 @@ WAYS = (
     {"rules": ()},
     {"strategy": "negative"},
     {"strategy": "direct"},
-    {"premature": 1.0, "partitions": 2},
+    {"partitions": 2},
+    {"known": Contrary(1)},
+    {"known": Contrary(2)},
+    {"known": Contrary(3)},
 )
 
 

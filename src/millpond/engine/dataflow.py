@@ -67,6 +67,10 @@ class Dataflow:
         """Rows of state by node key."""
         return {key: operator.size() for key, operator in self._operators.items()}
 
+    def operator(self, key: str) -> Operator:
+        """The operator of a node, by the node's key."""
+        return self._operators[key]
+
     def advance(self, feeds: Mapping[str, pa.Table], upto: int) -> dict[str, pa.Table]:
         """The net changes of every plan after `position` up to an instant, in canonical order.
 

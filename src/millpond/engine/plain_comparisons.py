@@ -1,9 +1,9 @@
-"""Comparisons of a column with a whole number, without a query.
+"""Comparisons of a column with a whole number or a text, without a query.
 
 Asking DuckDB costs part of a millisecond however few rows there are, and steps of a few rows are
-what following queries live by. The commonest expressions of all, `column < 5` and conjunctions of
-such (HAVING, FILTER, WHERE), are computed here, where that is certain to be the same; everything
-else is not recognized.
+what following queries live by. The commonest expressions of all, `column < 5`, `column = 'x'` and
+conjunctions of such (HAVING, FILTER, WHERE), are computed here, where that is certain to be the
+same; everything else is not recognized.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _COMPARISON = re.compile(r"c(\d+) (=|<>|<|<=|>|>=) (-?\d{1,18})")
+_EQUALITY = re.compile(r"c(\d+) (=|<>) '([^']*)'")
 _BOOLEAN = re.compile(r"CAST\((.*) AS BOOLEAN\)", re.DOTALL)
 _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -32,7 +34,7 @@ _EXACT = {pa.float32(): 1 << 24, pa.float64(): 1 << 53}
 #: NaN is greater than every number and equal to itself.
 _TRUE_OF_NAN = ("<>", ">", ">=")
 
-_Term = tuple[int, str, int]
+_Term = tuple[int, str, int | str]
 
 
 def compared(sql: str, rows: pa.RecordBatch) -> pa.Array | None:
@@ -58,7 +60,11 @@ def compared(sql: str, rows: pa.RecordBatch) -> pa.Array | None:
     return pa.array(true, mask=unknown & ~false)
 
 
-def _holds(column: pa.Array, sign: str, number: int) -> np.ndarray:
+def _holds(column: pa.Array, sign: str, number: int | str) -> np.ndarray:
+    if isinstance(number, str):
+        equal = pc.equal(column, pa.scalar(number, column.type)).fill_null(False)
+        found = np.asarray(equal.to_numpy(zero_copy_only=False), bool)
+        return found if sign == "=" else ~found
     values = column.fill_null(0).to_numpy(zero_copy_only=False)
     holds = np.asarray(_SIGNS[sign](values, values.dtype.type(number)))
     if sign in _TRUE_OF_NAN and pa.types.is_floating(column.type):
@@ -71,6 +77,8 @@ def _is_certain(rows: pa.RecordBatch, term: _Term) -> bool:
     if place >= rows.num_columns:
         return False
     type_ = rows.column(place).type
+    if isinstance(number, str):
+        return bool(pa.types.is_string(type_))
     if pa.types.is_signed_integer(type_):
         return -(1 << type_.bit_width - 1) <= number < 1 << type_.bit_width - 1
     return abs(number) < _EXACT.get(type_, 0)
@@ -83,18 +91,22 @@ def _terms(sql: str) -> tuple[_Term, ...] | None:
     if cast := _BOOLEAN.fullmatch(text):
         text = cast[1].strip()
     text = _peeled(text)
-    if match := _COMPARISON.fullmatch(text):
-        return ((int(match[1]), match[2], int(match[3])),)
-    parts = text.split(" AND ")
-    if len(parts) == 1 or "'" in text:
-        return None
+    # A text with " AND " or a quote in it falls apart into what is no comparison.
     terms: list[_Term] = []
-    for part in parts:
-        inner = _COMPARISON.fullmatch(_peeled(part.strip()))
-        if inner is None:
+    for part in text.split(" AND "):
+        term = _term(_peeled(part.strip()))
+        if term is None:
             return None
-        terms.append((int(inner[1]), inner[2], int(inner[3])))
+        terms.append(term)
     return tuple(terms)
+
+
+def _term(text: str) -> _Term | None:
+    if match := _COMPARISON.fullmatch(text):
+        return (int(match[1]), match[2], int(match[3]))
+    if match := _EQUALITY.fullmatch(text):
+        return (int(match[1]), match[2], match[3])
+    return None
 
 
 def _peeled(text: str) -> str:

@@ -9,7 +9,7 @@ have to find what its row was attached then (5.4.2).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow as pa
 from millpond.model.patterns import Edge
 from millpond.operators.bag import Bag
 from millpond.operators.delta import Delta, Ints, positional
+from millpond.operators.flow import Flow, Known
 from millpond.operators.keys import Keys
 from millpond.operators.node import Node, Operator, Scalars
 
@@ -67,6 +68,14 @@ class Attach(Node):
     def identity(self) -> tuple[Any, ...]:
         equal = tuple(zip(self.left_keys, self.right_keys, strict=True))
         return (equal, sorted(self.predicates), self.optional)
+
+    @property
+    def refuses_negatives(self) -> tuple[bool, ...]:
+        return (True, False)
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        given, relation = inputs
+        return replace(given, columns=(*given.columns, *relation.columns))
 
     def operator(self) -> Operator:
         return Attaching(self)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +54,7 @@ class Delta:
         return len(self.at)
 
     @staticmethod
+    @lru_cache(maxsize=1024)
     def empty(schema: pa.Schema) -> Delta:
         none = np.empty(0, np.int64)
         arrays = [pa.array([], f.type) for f in schema]

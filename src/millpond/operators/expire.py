@@ -9,31 +9,69 @@ changes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millpond.model.patterns import Pattern
 from millpond.model.time import END
 from millpond.operators.delta import Delta
-from millpond.operators.expiry import PARTITIONS, Expiring, expiring
+from millpond.operators.expiry import ARRIVAL_ORDER, PARTITIONS, SMALL, Expiring, expiring
+from millpond.operators.flow import (
+    ARRIVED,
+    DEALT,
+    LOOKED_AT,
+    PARTITIONED,
+    QUEUED,
+    STEPPED,
+    Flow,
+    Known,
+)
 from millpond.operators.node import Operator, Scalars, Unary
 
 
 @dataclass(frozen=True, eq=False)
 class Expire(Unary):
-    """Negative tuples for its input's expirations."""
+    """Negative tuples for its input's expirations.
+
+    Attributes:
+        input: The rows.
+        partitions: Where they do not leave in the order they came, in how many partitions by
+            expiration they wait; ARRIVAL_ORDER for none.
+    """
 
     partitions: int = PARTITIONS
 
     name = "expire"
     carries_expirations = False
     announces = True
-    identity = ()
 
     @property
     def state(self) -> str:
         if self.input.pattern <= Pattern.WEAKEST:
             return "queue"
+        if self.partitions == ARRIVAL_ORDER:
+            return "rows in order of arrival"
         return f"{self.partitions} partitions by expiration"
+
+    @property
+    def identity(self) -> tuple[int, ...]:
+        return () if self.input.pattern <= Pattern.WEAKEST else (self.partitions,)
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        (given,) = inputs
+        # What a negative tuple took back before its time is taken back in time once more.
+        return replace(given, arrivals=given.changes, negatives=given.changes)
+
+    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+        (given,) = inputs
+        if self.input.pattern <= Pattern.WEAKEST:
+            return QUEUED * given.changes
+        if self.partitions == ARRIVAL_ORDER:
+            step = STEPPED + LOOKED_AT * given.rows
+            return ARRIVED * given.changes + step * known.steps
+        looked_at = min(SMALL + given.rows / (2 * self.partitions), given.rows)
+        dealt = DEALT * self.partitions * given.changes / SMALL
+        step = STEPPED + LOOKED_AT * looked_at
+        return PARTITIONED * given.changes + dealt + step * known.steps
 
     def operator(self) -> Operator:
         return Expiry(expiring(self.input.pattern, self.partitions))
@@ -56,9 +94,7 @@ class Expiry:
         if not left and delta.is_explicit:
             return delta
         arrived = Delta.of(delta.rows, delta.at, None, delta.weight)
-        return Delta.together(
-            [arrived, *(Delta.of(d.rows, d.until, None, -d.weight) for d in left)]
-        )
+        return Delta.together([arrived, *left])
 
     def size(self) -> int:
         return self._waiting.size()

@@ -18,7 +18,7 @@ measure is exact and knows no order and no history.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from millpond.operators.aggregate import Aggregate
 from millpond.operators.cells import Layout, emit
 from millpond.operators.delta import Delta, Ints, positional
 from millpond.operators.evaluation import evaluated
+from millpond.operators.flow import GROUPED, REPLACED, UNKNOWN, Flow, Known
 from millpond.operators.keys import Keys
 from millpond.operators.measures import Argument, Batch, Measures, grown
 from millpond.operators.node import Node, Operator, Scalars, Unary
@@ -62,6 +63,12 @@ class Grouping(Unary):
     @property
     def identity(self) -> tuple[Any, ...]:
         return self.by
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        return inputs[0]
+
+    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+        return GROUPED * own.changes
 
     def operator(self) -> Operator:
         return GroupingRows(self.by, self.types)
@@ -198,6 +205,17 @@ class GroupBy(Node):
     @property
     def identity(self) -> tuple[Any, ...]:
         return (self.shown, tuple(repr(a) for a in self.aggregates))
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        (given,) = inputs
+        by = [given.columns[e] if isinstance(e, int) else UNKNOWN for e in self.input.by]
+        groups = replace(given, columns=tuple(by)).different(range(len(by)))
+        life = groups / given.changes if given.changes else given.life
+        shown = (*(by[p] for p in self.shown), *(UNKNOWN for _ in self.aggregates))
+        return Flow(given.changes, given.changes, life, shown)
+
+    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+        return REPLACED * own.changes
 
     def operator(self) -> Operator:
         return GroupingBy(self.shown, self.aggregates, self.schema, bool(self.input.by))

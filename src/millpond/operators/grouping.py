@@ -8,6 +8,9 @@ from numba import types
 from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.operators.delta import Ints
 
+#: How many times as many numbers as rows there have to be for sorting the rows to be cheaper.
+_SPARSE = 64
+
 
 @compiled(types.int64(READ_I64, I64, I64, I64))
 def number_anew(numbers, scratch, local, seen):  # type: ignore[no-untyped-def]
@@ -60,10 +63,17 @@ def grouped(numbers: Ints, most: int) -> tuple[Ints, Ints, Ints]:
     ([0, 2, 1], [0, 2, 3], [7, 3])
     """
     numbers = np.ascontiguousarray(numbers)
+    if most > _SPARSE * len(numbers):
+        # Sorting few numbers is cheaper than room for all that there could be.
+        known, numbers = np.unique(numbers, return_inverse=True)
+        most = len(known)
+    else:
+        known = None
     local = np.empty(len(numbers), np.int64)
     seen = np.empty(len(numbers), np.int64)
     count = number_anew(numbers, np.full(most, -1, np.int64), local, seen)
     starts = np.zeros(count + 1, np.int64)
     order = np.empty(len(numbers), np.int64)
     _lay_out(local, starts, order)
-    return order, starts, seen[:count]
+    which = seen[:count]
+    return order, starts, which if known is None else known[which]

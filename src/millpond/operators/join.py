@@ -25,6 +25,18 @@ import pyarrow as pa
 
 from millpond.model.patterns import RULES, Edge
 from millpond.operators.delta import Delta, Ints, positional
+from millpond.operators.flow import (
+    ADDED_UP,
+    BUILT,
+    PAIRED,
+    PROBED,
+    SELECTED,
+    STEPPED,
+    Flow,
+    Known,
+    guessed,
+    matched,
+)
 from millpond.operators.keys import Keys
 from millpond.operators.node import Node, Operator, Scalars
 from millpond.operators.side import Side, compact_both
@@ -76,6 +88,31 @@ class Join(Node):
     def identity(self) -> tuple[Any, ...]:
         equal = sorted(zip(self.left_keys, self.right_keys, strict=True))
         return (equal, sorted(set(self.predicates)), self.keep, self.nulls_match)
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        left, right = inputs
+        chance = self._chance(left, right) * guessed(self.predicates)
+        pairs = chance * (left.arrivals * right.rows + right.arrivals * left.rows)
+        negatives = chance * (left.negatives * right.rows + right.negatives * left.rows)
+        life = chance * left.rows * right.rows / pairs if pairs else 0.0
+        both = (*left.columns, *right.columns)
+        return Flow(pairs, negatives, life, tuple(both[p] for p in self.keep))
+
+    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+        left, right = inputs
+        chance = self._chance(left, right)
+        pairs = chance * (left.changes * right.rows + right.changes * left.rows)
+        # Until negative tuples are added up they are found like rows.
+        taken_back = left.negatives + right.negatives
+        changes = left.changes + right.changes
+        if taken_back:
+            pairs *= 1 + 0.5 * taken_back / changes
+        each = PAIRED + (SELECTED if self.predicates else 0.0)
+        rows = (BUILT + PROBED) * changes + ADDED_UP * taken_back
+        return rows + each * pairs + STEPPED * known.steps
+
+    def _chance(self, left: Flow, right: Flow) -> float:
+        return matched(left, self.left_keys, right, self.right_keys)
 
     def operator(self) -> Operator:
         return Joining(self)

@@ -14,6 +14,7 @@ whether there are partners:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +26,19 @@ from numba import types
 from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.model.patterns import RULES, Edge
 from millpond.operators.delta import Delta, Ints, positional
+from millpond.operators.flow import (
+    ADDED_UP,
+    BUILT,
+    COUNTED,
+    PAIRED,
+    PROBED,
+    SELECTED,
+    STEPPED,
+    Flow,
+    Known,
+    guessed,
+    matched,
+)
 from millpond.operators.keys import Keys
 from millpond.operators.node import Node, Operator, Scalars
 from millpond.operators.side import Side, compact_both
@@ -85,8 +99,51 @@ class Matching(Node):
     def choosing(self, places: tuple[int, ...]) -> Node | None:
         return replace(self, keep=tuple(self.keep[p] for p in places))
 
+    @property
+    def needs_explicit(self) -> tuple[bool, ...]:
+        return (False, True)
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        left, right = inputs
+        share = self._found(left, right)
+        given = 1 - share if self.anti else share
+        # Keys that come and go on the right take back rows of the left, and give them again.
+        rows = matched(left, self.left_keys, right, self.right_keys) * left.rows
+        moved = rows * guessed(self.predicates) * right.changes / 2
+        if not self._by_count:
+            # Of a key that leaves and comes at one instant nobody hears.
+            distinct = right.of(self.right_keys).distinct
+            moved *= max(0.0, 1 - right.rows / max(distinct, 1.0))
+        columns = tuple(left.columns[p] for p in self.keep)
+        arrivals = left.arrivals * given + moved
+        life = left.rows * given / arrivals if arrivals else 0.0
+        return Flow(arrivals, left.negatives * given + moved, life, columns)
+
+    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+        left, right = inputs
+        chance = matched(left, self.left_keys, right, self.right_keys)
+        pairs = chance * right.changes * left.rows
+        if self._by_count:
+            pairs += chance * left.changes * right.rows
+        each = PAIRED + (COUNTED + SELECTED if self._by_count else 0.0)
+        taken_back = left.negatives + right.negatives
+        changes = left.changes + right.changes
+        rows = (BUILT + PROBED) * changes + ADDED_UP * taken_back
+        return rows + each * pairs + STEPPED * known.steps
+
+    def _found(self, left: Flow, right: Flow) -> float:
+        """The share of the left's rows that have a partner."""
+        if not self._by_count:
+            return min(1.0, right.rows / max(right.of(self.right_keys).distinct, 1.0))
+        chance = matched(left, self.left_keys, right, self.right_keys)
+        return -math.expm1(-chance * guessed(self.predicates) * right.rows)
+
     def operator(self) -> Operator:
-        return MatchingByCount(self) if self.predicates or not self.anti else MatchingByKey(self)
+        return MatchingByCount(self) if self._by_count else MatchingByKey(self)
+
+    @property
+    def _by_count(self) -> bool:
+        return bool(self.predicates) or not self.anti
 
 
 class _Matching:
@@ -130,12 +187,35 @@ class _Matching:
         return len(self._left) + len(self._right)
 
 
+def _net(keys: Delta, numbers: Ints) -> tuple[Delta, Ints]:
+    """What is left of keys when those that leave and come at one instant have cancelled.
+
+    Duplicate elimination hands a row over from one copy to the next like that; to rows with the
+    key nothing happens then.
+    """
+    if len(keys) < 2:
+        return keys, numbers
+    order = np.lexsort((keys.at, numbers))
+    at, of = keys.at[order], numbers[order]
+    first = np.flatnonzero(np.r_[True, (at[1:] != at[:-1]) | (of[1:] != of[:-1])])
+    if len(first) == len(keys):
+        return keys, numbers
+    weight = np.add.reduceat(keys.weight[order], first)
+    kept = np.flatnonzero(weight)
+    places = order[first[kept]]
+    in_time = np.argsort(places)
+    places, weight = places[in_time], weight[kept][in_time]
+    left = keys.take(places)
+    return Delta(left.rows, left.at, left.until, weight), numbers[places]
+
+
 class MatchingByKey(_Matching):
     """An antijoin on keys alone."""
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         left, left_numbers, alone = self._numbered(inputs[0], self._left_keys)
         right, right_numbers, _ = self._numbered(inputs[1], self._right_keys)
+        right, right_numbers = _net(right, right_numbers)
         parts = [self._given(alone.rows, alone)]
         if len(left):
             absent = left.where(~self._present(left, left_numbers))

@@ -12,6 +12,7 @@ that one element leaves and another brings at the same instant never disappears.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from numba import types
 from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.model.patterns import RULES, Edge
 from millpond.operators.delta import Delta
+from millpond.operators.flow import COUNTED, GIVEN, STEPPED, Flow, Known
 from millpond.operators.grouping import grouped
 from millpond.operators.keys import Keys
 from millpond.operators.node import Node, Operator, Scalars
@@ -63,6 +65,29 @@ class Multiplicity(Node):
     @property
     def identity(self) -> tuple[Any, ...]:
         return (self.rule,)
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        first = inputs[0]
+        every = range(len(first.columns))
+        distinct = max(first.of(every).distinct, 1.0)
+        rows = first.different(every)
+        others = inputs[1].different(every) if len(inputs) > 1 else rows
+        if self.rule == "distinct" or not first.arrivals:
+            # A row comes where it was not there before.
+            arrivals = first.arrivals * math.exp(-first.rows / distinct)
+        elif self.rule in ("intersect", "except"):
+            arrivals = sum(i.arrivals * math.exp(-i.rows / distinct) for i in inputs)
+        else:
+            arrivals = sum(i.changes for i in inputs) / 4
+            rows, others = first.rows / 2, distinct
+        if self.rule.startswith("intersect"):
+            rows *= min(1.0, others / distinct)
+        life = rows / arrivals if arrivals else first.life
+        return Flow(arrivals, arrivals, life, first.columns)
+
+    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+        found = COUNTED * sum(i.changes for i in inputs) + GIVEN * own.changes
+        return found + STEPPED * known.steps
 
     def operator(self) -> Operator:
         return Counting(self.rule, self.schema)

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from millpond.model.patterns import RULES, Edge
 from millpond.operators.delta import Delta, positional
+from millpond.operators.flow import REMOVED, STEPPED, Flow, Known
 from millpond.operators.grouping import grouped
 from millpond.operators.keys import Keys
 from millpond.operators.node import Node, Operator, Scalars
@@ -66,6 +67,14 @@ class Negation(Node):
     @property
     def identity(self) -> tuple[Any, ...]:
         return tuple(zip(self.left_by, self.right_by, strict=True))
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        left = inputs[0]
+        arrivals = sum(i.changes for i in inputs) / 4
+        return Flow(arrivals, arrivals, left.life / 2, left.columns[:-1])
+
+    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+        return REMOVED * sum(i.changes for i in inputs) + STEPPED * known.steps
 
     def operator(self) -> Operator:
         return Negating(self)

@@ -22,7 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.model.patterns import Edge, Pattern
+from millpond.operators import flow
 from millpond.operators.delta import Delta
+from millpond.operators.flow import Flow, Known
 
 
 class Scalars(Protocol):
@@ -140,6 +142,16 @@ class Node(ABC):
         return self.takes_expirations and any(i.carries_expirations for i in self.inputs)
 
     @property
+    def needs_explicit(self) -> tuple[bool, ...]:
+        """Of each input, whether it must not carry expirations."""
+        return (not self.takes_expirations,) * len(self.inputs)
+
+    @property
+    def refuses_negatives(self) -> tuple[bool, ...]:
+        """Of each input, whether its rows must not be taken back by negative tuples."""
+        return (False,) * len(self.inputs)
+
+    @property
     def announces(self) -> bool:
         """Whether rows may leave by negative tuples: its readers have to be ready for them."""
         return any(i.announces for i in self.inputs)
@@ -190,6 +202,27 @@ class Node(ABC):
     def choosing(self, places: tuple[int, ...]) -> Node | None:
         """The node with only these of its columns, if it can leave out the others itself."""
         return None
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        """What is expected to run on its edge, from what runs on those of its inputs.
+
+        Unless a node knows better: as many rows as come in, of values of which nothing is known.
+        """
+        arrivals = sum(i.arrivals for i in inputs)
+        rows = sum(i.rows for i in inputs)
+        negatives = sum(i.negatives for i in inputs)
+        columns = (flow.UNKNOWN,) * len(self.schema)
+        return Flow(arrivals, negatives, rows / arrivals if arrivals else 0.0, columns)
+
+    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+        """What it is expected to do: nanoseconds per second of stream time.
+
+        Args:
+            inputs: What runs on its inputs' edges.
+            own: What runs on its own.
+            known: What is known of the streams.
+        """
+        return flow.SELECTED * sum(i.changes for i in inputs)
 
     @abstractmethod
     def operator(self) -> Operator:

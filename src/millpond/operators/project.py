@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from millpond.operators.delta import Delta, positional
 from millpond.operators.evaluation import evaluated
+from millpond.operators.flow import SELECTED, UNKNOWN, Flow, Known
 from millpond.operators.node import Operator, Scalars, Unary
 
 
@@ -38,6 +39,15 @@ class Project(Unary):
     @property
     def identity(self) -> tuple[Any, ...]:
         return self.expressions
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        (given,) = inputs
+        columns = (given.columns[e] if isinstance(e, int) else UNKNOWN for e in self.expressions)
+        return replace(given, columns=tuple(columns))
+
+    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+        computed = any(isinstance(e, str) for e in self.expressions)
+        return SELECTED * own.changes if computed else 0.0
 
     def operator(self) -> Operator:
         return Projection(self.expressions, self.schema)

@@ -18,6 +18,7 @@ from millpond.model.patterns import STRICT
 from millpond.model.time import BEGINNING
 from millpond.operators.bag import Bag
 from millpond.operators.delta import Delta, positional
+from millpond.operators.flow import KEPT, Flow, Known
 from millpond.operators.node import Node, Operator, Scalars
 
 
@@ -56,6 +57,11 @@ class Reevaluate(Node):
     @property
     def identity(self) -> tuple[Any, ...]:
         return (self.tables, self.sql)
+
+    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+        # The whole answer at every instant at which something changes.
+        changes = sum(i.changes for i in inputs)
+        return KEPT * sum(i.rows for i in inputs) * changes
 
     def operator(self) -> Operator:
         return Reevaluation(self.tables, self.sql, self.schema, [i.schema for i in self.over])

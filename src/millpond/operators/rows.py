@@ -8,7 +8,7 @@ interval is known then.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from millpond.model.patterns import Edge, window_edge
 from millpond.model.time import END
 from millpond.model.windows import Rows
 from millpond.operators.delta import Delta, Ints
+from millpond.operators.flow import GROUPED, Flow, Known
 from millpond.operators.keys import Keys
 from millpond.operators.node import Operator, Scalars, Unary
 from millpond.operators.row_store import RowStore, doubled
@@ -56,6 +57,15 @@ class RowsWindow(Unary):
     @property
     def identity(self) -> tuple[Any, ...]:
         return (self.count, self.by)
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        (given,) = inputs
+        kept = self.count * (given.different(self.by) if self.by else 1.0)
+        life = min(kept / given.arrivals, given.life) if given.arrivals else 0.0
+        return replace(given, negatives=given.arrivals, life=life)
+
+    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+        return GROUPED * own.changes
 
     def operator(self) -> Operator:
         return RowsWindowing(self.count, self.by, self.schema)

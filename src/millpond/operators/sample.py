@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from millpond.model.sampling import sampled
 from millpond.operators.delta import Delta
+from millpond.operators.flow import Flow, Known
 from millpond.operators.node import Operator, Scalars, Unary
 
 
@@ -37,6 +38,10 @@ class Sample(Unary):
     @property
     def identity(self) -> tuple[Any, ...]:
         return (self.seed, self.percent, self.sequence)
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        (given,) = inputs
+        return replace(given, arrivals=given.arrivals * self.percent / 100)
 
     def operator(self) -> Operator:
         return Sampling(self.seed, self.percent, self.sequence)

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from millpond.operators.delta import Delta
 from millpond.operators.evaluation import selected
+from millpond.operators.flow import Flow, Known, guessed
 from millpond.operators.node import Operator, Scalars, Unary
 
 
@@ -31,6 +32,15 @@ class Select(Unary):
     @property
     def identity(self) -> tuple[Any, ...]:
         return tuple(sorted(set(self.predicates)))
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        (given,) = inputs
+        if self.input.feed is not None and self.input.feed[0] == "stream":
+            _, stream, columns = self.input.feed
+            share = known.passing(stream, columns, self.schema, self.predicates)
+        else:
+            share = guessed(self.predicates)
+        return replace(given, arrivals=given.arrivals * share, negatives=given.negatives * share)
 
     def operator(self) -> Operator:
         return Selection(self.predicates)

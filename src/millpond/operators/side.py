@@ -12,6 +12,7 @@ import pyarrow as pa
 from numba import types
 
 from millpond.model.compiled import I64, READ_I64, compiled
+from millpond.model.time import END
 from millpond.operators.delta import Delta, Ints
 from millpond.operators.keys import Keys
 from millpond.operators.row_store import RowStore, doubled
@@ -78,6 +79,9 @@ class Side:
         self.weight = np.empty(0, np.int64)
         self.tally = np.empty(0, np.int64)
         self._negative = 0
+        #: When to look again how many rows have expired: at an instant, or at a number of rows.
+        self._half_gone_at: int = END
+        self._looked_at = 0
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -120,11 +124,23 @@ class Side:
         return probing, held
 
     def is_worth_compacting(self, upto: int) -> bool:
+        """Whether half of the rows are gone; looked at seldom, for looking takes all of them."""
         count = len(self.rows)
         if not count:
             return False
+        if upto < self._half_gone_at and count < 2 * self._looked_at and 4 * self._negative < count:
+            return False
         gone = int((self.until[:count] <= upto).sum())
+        self._look_again()
         return 2 * (gone + 2 * self._negative) >= count
+
+    def _look_again(self) -> None:
+        """Notes when half of the rows there are will have expired, if none come."""
+        count = len(self.rows)
+        middle = (count - 1) // 2
+        until = self.until[:count]
+        self._half_gone_at = int(np.partition(until, middle)[middle]) if count else END
+        self._looked_at = count
 
     def compact(self, upto: int) -> None:
         """Drops rows that have expired, and adds up rows that are equal from now on."""
@@ -147,6 +163,7 @@ class Side:
         self.rows.keep(alive)
         for name in ("_number", "at", "until", "weight", "tally"):
             setattr(self, name, getattr(self, name)[:count][alive])
+        self._look_again()
         self._rechain()
 
     def numbers(self) -> Ints:

@@ -5,6 +5,7 @@ A source's operator does nothing; whoever runs the plan gives it what its feed h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from millpond.model.patterns import MONOTONIC, RELATION
 from millpond.operators.delta import Delta, positional
+from millpond.operators.flow import UNKNOWN, Flow, Known
 from millpond.operators.node import Node, Operator, Scalars
 
 #: A source's column that holds each element's arrival sequence, and its timestamp.
@@ -60,6 +62,10 @@ class StreamSource(_Source):
     name = "stream"
     edge = MONOTONIC
 
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        columns = tuple(known.column(self.source, c) for c in self.columns)
+        return Flow(known.rate(self.source), 0.0, math.inf, columns)
+
 
 @dataclass(frozen=True, eq=False)
 class RelationSource(_Source):
@@ -68,6 +74,10 @@ class RelationSource(_Source):
     name = "relation"
     edge = RELATION
     announces = True
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        # Some thousand rows, a few of which change in an hour.
+        return Flow(0.01, 0.01, 100_000.0, (UNKNOWN,) * len(self.types))
 
 
 class _Passing:

@@ -4,13 +4,14 @@ bag."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from millpond.model.patterns import RULES, STRICT, Edge, Pattern
 from millpond.operators.delta import Delta
+from millpond.operators.flow import GIVEN, Flow, Known
 from millpond.operators.node import Node, Operator, Scalars
 
 
@@ -48,6 +49,15 @@ class Union(Node):
     @property
     def identity(self) -> tuple[Any, ...]:
         return (len(self.minus),)
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        found = super().estimated(inputs, known)
+        pairs = zip(*(i.columns for i in inputs), strict=True)
+        merged = (max(same, key=lambda column: column.distinct) for same in pairs)
+        return replace(found, columns=tuple(merged))
+
+    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+        return GIVEN * own.changes
 
     def operator(self) -> Operator:
         return Uniting(len(self.over), self.pattern is Pattern.WEAKEST)

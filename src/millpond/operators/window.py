@@ -13,9 +13,10 @@ entered yet; whoever has to know when a row leaves reads it on the row.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from millpond.model.patterns import Edge, window_edge
 from millpond.model.time import END
 from millpond.model.windows import Now, Period, Range, Rows, Unbounded, Window, interval
 from millpond.operators.delta import Delta, Ints
+from millpond.operators.flow import WINDOWED, Flow, Known
 from millpond.operators.node import Operator, Scalars, Unary
 
 
@@ -61,6 +63,15 @@ class TimeWindow(Unary):
 
     def reach(self, at: int) -> int | None:
         return interval(self.window, at)[0]
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        (given,) = inputs
+        at, until = _interval(self.window, np.zeros(1, np.int64))
+        life = math.inf if until[0] >= END else float(until[0] - at[0]) / 1e6
+        return replace(given, life=min(given.life, life))
+
+    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+        return WINDOWED * own.changes
 
     def operator(self) -> Operator:
         return TimeWindowing(self.window)

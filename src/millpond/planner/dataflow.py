@@ -7,25 +7,28 @@ incremental operators becomes one node that answers the query anew at every chan
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 
 import pyarrow as pa
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.model.schema import Schema
 from millpond.model.windows import Range
-from millpond.operators.expiry import PARTITIONS
 from millpond.operators.node import Node
 from millpond.operators.rstream import Boundaries, Instants, RStream
 from millpond.operators.source import SEQUENCE, TIMESTAMP, StreamSource
 from millpond.planner.bound import BoundQuery
+from millpond.planner.cost import Estimate, Statistics, estimates, total
 from millpond.planner.dataflow_joins import explicit
 from millpond.planner.dataflow_leaves import relation_node, stream_node, versions_node
 from millpond.planner.dataflow_query import Compiler
 from millpond.planner.names import Names
-from millpond.planner.rules import RULES, Rule, rewritten
+from millpond.planner.rules import RULES, Rule
+from millpond.planner.statistics import Guesses
 from millpond.planner.strategies import applied
 
 
@@ -40,6 +43,9 @@ class Plan:
             'rstream', whose elements are given with the sign +.
         strategy: How readers learn that rows have left.
         fallback: Why a part of it is answered anew at every change; None if none is.
+        estimates: What is expected of each node, by its key.
+        cost: The share of one core's time that it is expected to add to what runs.
+        basis: What the estimates rest on.
     """
 
     root: Node
@@ -47,6 +53,9 @@ class Plan:
     to_stream: str | None = None
     fallback: str | None = None
     strategy: str = "aware"
+    estimates: Mapping[str, Estimate] = field(default_factory=dict, repr=False)
+    cost: float = 0.0
+    basis: str = ""
 
     @cached_property
     def key(self) -> str:
@@ -120,6 +129,10 @@ class Plan:
         """As `explained`, with the names of those who share a node, by its key."""
         return "\n".join(_explained(self.root, 0, set(), users))
 
+    def estimated_among(self, users: Mapping[str, Sequence[str]]) -> str:
+        """As `explained_among`, with what is expected to run on each edge and what it costs."""
+        return "\n".join(_explained(self.root, 0, set(), users, self.estimates))
+
     def nodes(self) -> Iterator[Node]:
         """Every node once, inputs before those that read them."""
         yield from in_order([self.root])
@@ -144,7 +157,11 @@ def explained_together(plans: Mapping[str, Plan]) -> str:
 
 
 def _explained(
-    node: Node, depth: int, shown: set[str], users: Mapping[str, Sequence[str]]
+    node: Node,
+    depth: int,
+    shown: set[str],
+    users: Mapping[str, Sequence[str]],
+    expected: Mapping[str, Estimate] = MappingProxyType({}),
 ) -> Iterator[str]:
     """A node and what is below it; what was shown before is not shown again."""
     detail = f" {node.detail}" if node.detail else ""
@@ -155,14 +172,22 @@ def _explained(
         return
     shown.add(node.key)
     state = f", state: {node.state}" if node.state else ""
-    yield f"{'  ' * depth}{node.name}{detail}  ({node.pattern.name}{state}){by}"
+    estimate = expected.get(node.key)
+    about = f"  {_in_figures(estimate)}" if estimate is not None else ""
+    yield f"{'  ' * depth}{node.name}{detail}  ({node.pattern.name}{state}){by}{about}"
     for below in node.inputs:
-        yield from _explained(below, depth + 1, shown, users)
+        yield from _explained(below, depth + 1, shown, users, expected)
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
     """Some names, the first few of many."""
     return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+
+
+def _in_figures(estimate: Estimate) -> str:
+    flow = estimate.flow
+    alive = "" if math.isinf(flow.life) else f", {flow.rows:,.3g} alive"
+    return f"≈ {flow.changes:,.3g} changes/s{alive}, {estimate.work / 1e3:,.3g} µs/s"
 
 
 def in_order(roots: list[Node]) -> Iterator[Node]:
@@ -187,8 +212,8 @@ def plan_changes(
     *,
     seed: int = 0,
     strategy: str = "aware",
-    premature: float = 0.0,
-    partitions: int = PARTITIONS,
+    known: Statistics | None = None,
+    partitions: int | None = None,
     rules: tuple[Rule, ...] = RULES,
 ) -> Plan:
     """Plans the changes of a bound query.
@@ -198,8 +223,8 @@ def plan_changes(
         catalog: What it was bound with.
         seed: Of its samples; the n-th leaf's is seed + n.
         strategy: One of `strategies.STRATEGIES`; the changes are the same by any.
-        premature, partitions: As of `strategies.applied`.
-        rules: The rewritings.
+        known: What is known of the streams; nothing by default.
+        partitions, rules: As of `strategies.applied`.
 
     Raises:
         MillpondError: CQL-214, the strategy is not one for this query.
@@ -221,12 +246,15 @@ def plan_changes(
     columns = {f.table: (*f.columns, *f.hidden) for f in bound.streams}
     columns.update({f.table: (*f.columns, *f.hidden) for f in bound.relations})
     compiler = Compiler(bound, leaves, columns)
-    root = rewritten(compiler.compiled().node, rules)
+    known = known or Guesses()
+    root = applied(compiler.compiled().node, strategy, known, partitions, rules)
     reason = "; ".join(dict.fromkeys(compiler.reasons)) or None
-    root = applied(explicit(root), strategy, premature, partitions)
     if bound.to_stream == "rstream":
         root = RStream(root, _ticks(bound, catalog))
-    return Plan(root, bound.output, bound.to_stream, reason, strategy)
+    expected, cost = estimates(root, known), total(root, known) / 1e9
+    read = sorted({leaf.stream for leaf in bound.streams})
+    basis = "; ".join(f"{name} {known.basis(name)}" for name in read)
+    return Plan(root, bound.output, bound.to_stream, reason, strategy, expected, cost, basis)
 
 
 def _ticks(bound: BoundQuery, catalog: Names) -> tuple[Node, ...]:

@@ -1,12 +1,20 @@
-"""Strategies: how the readers of an edge learn that a row has left (Update patterns, 2.3 and
-5.4.3).
+"""Strategies: how the readers of an edge learn that a row has left (Update patterns, 2.3 and 5.4).
 
-- `negative`: every window announces every expiration by a negative tuple, and so does all above it.
-- `direct`: rows carry their expirations and nobody announces anything. Only for plans without
-  negation and retroactive relations, whose rows leave when nobody could know.
-- `aware`: by the pattern of each edge. Rows carry expirations as long as somebody profits; where a
-  negation cuts lives short a negative tuple says so, and where that is expected of most rows all of
-  them are announced from there on up.
+- `negative`, the negative tuple approach: "each window referenced in the query is materialized and
+  explicitly generates a negative tuple for every expiration" (2.3.1). So every window is a queue
+  with an `Expire` above it, and everything above reads rows of both signs. State is looked up by
+  key, duplicates are counted, nothing is rewritten.
+- `direct`, the direct approach: rows carry their expirations and "operators can access their state
+  directly and find expired tuples without the need for negative tuples" (2.3.2), in state that is
+  "sorted by tuple arrival time", so that "deletions require a sequential scan of the buffer"
+  (2.3.3); duplicate elimination "stores both its input and its output" (5.3.1); nothing is
+  rewritten. Only for plans without negation and retroactive relations. Where rows leave in the
+  order they came, a scan ends at the first that stays: there arrival order is a queue.
+- `aware`: the form of each edge and operator that is expected to cost least (`planner/cost.py`),
+  among them δ*, partitions by expiration time, and the rewritings of 5.4.2.
+
+Where the paper's operators are nested loops (5.4.1: a join costs λ1·N2 + λ2·N1), ours look keys up
+in tables and take a step's rows at once, by any strategy: that is not what is compared.
 
 Answers never move; what moves is who keeps which rows, and how many rows run on the edges.
 """
@@ -15,38 +23,42 @@ from __future__ import annotations
 
 from millpond.errors import MillpondError
 from millpond.model.patterns import Pattern
+from millpond.operators.delta_star import DeltaStar
 from millpond.operators.expire import Expire
-from millpond.operators.expiry import PARTITIONS
+from millpond.operators.expiry import ARRIVAL_ORDER
 from millpond.operators.node import Node
-from millpond.planner.rules import Rule, rewritten
+from millpond.planner.cost import Statistics, cheapest
+from millpond.planner.dataflow_joins import explicit
+from millpond.planner.rules import RULES, Rule, rewritten
 
 STRATEGIES = ("aware", "direct", "negative")
 
-#: Share of rows that leave before their time from which on announcing all of them costs less than
-#: looking for those few in partitions (Update patterns, 6.4: at 40 % it was no gain any more).
-MOSTLY = 0.4
-
 
 def applied(
-    root: Node, strategy: str, premature: float = 0.0, partitions: int = PARTITIONS
+    root: Node,
+    strategy: str,
+    known: Statistics,
+    partitions: int | None = None,
+    rules: tuple[Rule, ...] = RULES,
 ) -> Node:
-    """A plan by a strategy.
+    """A plan by a strategy, with all its changes explicit.
 
     Args:
-        root: The plan; its windows announce what the strategy says already.
+        root: The plan as written; its windows announce what the strategy says already.
         strategy: One of `STRATEGIES`.
-        premature: The share of a negation's rows expected to leave before their time.
-        partitions: How many partitions by expiration time a structure has.
+        known: What `aware` estimates costs from.
+        partitions: How many partitions by expiration time `aware` uses; None: what costs least.
+        rules: The rewritings `aware` may use.
 
     Raises:
         MillpondError: CQL-214, `direct` of a plan with a STRICT edge.
     """
-    if strategy == "direct":
-        _refuse_strict(root)
-    rules: list[Rule] = [_partitioned(partitions)] if partitions != PARTITIONS else []
-    if strategy == "aware" and premature >= MOSTLY:
-        rules.append(_announced)
-    return rewritten(root, tuple(rules)) if rules else root
+    if strategy == "aware":
+        return cheapest(root, known, partitions, rules)
+    if strategy == "negative":
+        return explicit(root)
+    _refuse_strict(root)
+    return rewritten(explicit(root), (_in_order_of_arrival,))
 
 
 def _refuse_strict(root: Node) -> None:
@@ -66,26 +78,10 @@ def _refuse_strict(root: Node) -> None:
         stack += node.inputs
 
 
-def _announced(node: Node) -> Node | None:
-    """Negative tuples for all rows of an edge where a negation begins to cut lives short."""
-    if not node.takes_expirations or isinstance(node, Expire):
-        return None
-    inputs = tuple(Expire(i) if _cuts(i) else i for i in node.inputs)
-    return node.over_inputs(inputs) if inputs != node.inputs else None
-
-
-def _cuts(node: Node) -> bool:
-    return (
-        node.pattern is Pattern.STRICT
-        and node.carries_expirations
-        and node.inputs[0].pattern is not Pattern.STRICT
-    )
-
-
-def _partitioned(partitions: int) -> Rule:
-    def rule(node: Node) -> Node | None:
-        if isinstance(node, Expire) and node.partitions != partitions:
-            return Expire(node.input, partitions)
-        return None
-
-    return rule
+def _in_order_of_arrival(node: Node) -> Node | None:
+    """State as the direct approach keeps it."""
+    if isinstance(node, Expire) and node.partitions != ARRIVAL_ORDER:
+        return Expire(node.input, ARRIVAL_ORDER)
+    if isinstance(node, DeltaStar) and not node.keeps_input:
+        return DeltaStar(node.input, keeps_input=True)
+    return None

@@ -23,11 +23,12 @@ from millpond.planner.dataflow import Plan, plan_changes
 from millpond.planner.names import did_you_mean
 from millpond.service.definitions import derived_stream_query
 from millpond.service.invocation import default_seed, stream_of
-from millpond.service.options import option
+from millpond.service.options import DEFAULTS, option
 from millpond.service.promises import Moment
 from millpond.service.registration import Registrar
 from millpond.service.relations import Relations
 from millpond.service.sequencer import Sequencer
+from millpond.service.statistics import StreamStatistics
 from millpond.state.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import StreamClock, Version, change_log_name
@@ -71,12 +72,16 @@ class Derivations:
         sequencer: Sequencer,
         relations: Relations,
         present: Callable[[], int],
+        statistics: StreamStatistics,
     ) -> None:
         self._log = log
         self._registrar = registrar
         self._sequencer = sequencer
         self._relations = relations
         self._present = present
+        self._statistics = statistics
+        #: Keys of the nodes of all plans that are known.
+        self._running: set[str] = set()
         self._known: dict[int, Derivation] = {}
         self._lock = threading.Lock()
 
@@ -106,16 +111,27 @@ class Derivations:
         derivation = Derivation(stream, bound, self._plan(bound, query), streams, relations)
         with self._lock:
             self._known[stream.id] = derivation
+            self._running.update(node.key for node in derivation.plan.nodes())
         return derivation
 
     def _plan(self, bound: BoundQuery, query: QueryDef | None) -> Plan:
+        return self.planned(self._log.version, bound, query)
+
+    def planned(self, version: Version, bound: BoundQuery, query: QueryDef | None) -> Plan:
+        """The plan a query's changes would be computed by.
+
+        Raises:
+            MillpondError: CQL-214, its strategy is not one for it.
+        """
         options = query.options if query is not None else {}
         seed = options.get("seed")
         return plan_changes(
             bound,
             self._registrar.names,
             seed=default_seed(bound) if seed is None else int(seed),
-            strategy=options.get("strategy", "aware"),
+            strategy=options.get("strategy", DEFAULTS["strategy"]),
+            known=self._statistics.of(version, bound, self._running),
+            partitions=options.get("partitions"),
         )
 
     def all(self, version: Version) -> list[StreamDef]:
@@ -124,6 +140,8 @@ class Derivations:
             with self._lock:
                 for gone in self._known.keys() - version.streams.keys():
                     del self._known[gone]
+                plans = [d.plan for d in self._known.values()]
+                self._running = {node.key for plan in plans for node in plan.nodes()}
         return [s for s in version.streams.values() if s.derived is not None]
 
     def needed_since(self, version: Version, stream: StreamDef) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from millpond.errors import MillpondError
 from millpond.model.function_names import as_written
 from millpond.model.time import format_instant
 from millpond.planner.bound import BoundQuery
-from millpond.planner.dataflow import Plan, explained_together, plan_changes, readers
+from millpond.planner.dataflow import Plan, explained_together, readers
 from millpond.planner.explain import explain
 from millpond.service.join_facts import JoinFacts, account_text
 from millpond.service.maintenance import covered_upto
@@ -39,7 +38,7 @@ class Explanations:
         bound = self._pond.registrar.bind(text)
         if bound.to_stream is None or level not in _COMPUTED:
             return explain(bound, level)
-        return self._changes(bound)
+        return self._changes(bound, level)
 
     def of_derived(self, found: Definition | None, level: str) -> str | None:
         """The plan of a derived stream or relation; None if it is something else."""
@@ -48,7 +47,7 @@ class Explanations:
             if level not in _COMPUTED:
                 return explain(bound, level)
             derivation = self._pond.derivations.of(self._pond.log.version, found)
-            return self._changes(derivation.bound, users=self._users(level), name=found.name)
+            return self._planned(derivation.plan, level, found.name)
         if isinstance(found, RelationDef) and found.view is not None:
             return self.of_text(found.view, level)
         return None
@@ -59,7 +58,6 @@ class Explanations:
         version = pond.log.version
         bound = pond.registrar.bind(definition.text)
         facts: dict[str, Any] = {"query": definition.name}
-        asked = definition.options.get("strategy", "aware"), self._users(level), definition.name
         if bound.functions and level == "runtime":
             facts["functions"] = pond.user_functions.costs(bound.functions)
         if level not in _COMPUTED:
@@ -69,7 +67,7 @@ class Explanations:
             facts["changes"] = changes
         if bound.to_stream is not None:
             lines = [f"{name}: {value}" for name, value in facts.items()]
-            return "\n".join([*lines, self._changes(bound, *asked)])
+            return "\n".join([*lines, self._changes(bound, level, definition)])
         if level == "runtime" and definition.id in pond.invoker.kept.ids():
             facts["kept answer"] = pond.invoker.kept.of(definition.id).figures()
         join = JoinFacts(pond.joins).of_query(version, definition.id, bound)
@@ -77,26 +75,36 @@ class Explanations:
             facts["join"] = join
         facts["leaves"] = self._leaves(version, definition, bound, level)
         text = explain(bound, level, **facts)
-        return text if changes is None else f"{text}\n{self._changes(bound, *asked)}"
+        return text if changes is None else f"{text}\n{self._changes(bound, level, definition)}"
 
-    def _changes(
-        self,
-        bound: BoundQuery,
-        strategy: str = "aware",
-        users: Mapping[str, Sequence[str]] | None = None,
-        name: str = "",
-    ) -> str:
+    def _changes(self, bound: BoundQuery, level: str, query: QueryDef | None = None) -> str:
         """What computes a query's changes as its streams' heartbeats go on."""
-        plan = plan_changes(bound, self._pond.registrar.names, strategy=strategy)
-        head = bound.to_stream or "changes"
+        version, derivations = self._pond.log.version, self._pond.derivations
+        log = version.change_log(query.id) if query is not None else None
+        if log is None:
+            plan = derivations.planned(version, bound, query)
+        else:
+            plan = derivations.of(version, log).plan
+        return self._planned(plan, level, "" if query is None else query.name)
+
+    def _planned(self, plan: Plan, level: str, name: str) -> str:
+        """A plan's operators; at run time with what is expected of each and who shares it."""
+        head = plan.to_stream or "changes"
         lines = [f"{head} (incremental, at every heartbeat, strategy {plan.strategy})"]
         if plan.fallback:
             lines.append(f"  answered anew at every change: {plan.fallback}")
         shared = {
-            key: found if name in found else [name, *found] for key, found in (users or {}).items()
+            key: found if name in found else [name, *found]
+            for key, found in self._users(level).items()
+            if name
         }
-        explained = plan.explained_among(shared).split("\n")
-        return "\n".join([*lines, *(f"  {line}" for line in explained)])
+        if level == "runtime":
+            cost = f"≈ {plan.cost * 1e6:,.3g} µs/s more than runs without it"
+            lines.append(f"  {cost}; {plan.basis}" if plan.basis else f"  {cost}")
+            explained = plan.estimated_among(shared)
+        else:
+            explained = plan.explained_among(shared)
+        return "\n".join([*lines, *(f"  {line}" for line in explained.split("\n"))])
 
     def _users(self, level: str) -> dict[str, list[str]]:
         """By the keys of the nodes that compute changes, whose changes they are."""

@@ -24,6 +24,7 @@ OPTIONS: dict[str, str] = {
     "changes": "'from registration' or 'from beginning': which changes FETCH begins with",
     "keep_changes": "a whole number > 0: how many changes are kept to be read again",
     "strategy": "'aware', 'direct' or 'negative': how operators learn that rows have left",
+    "partitions": "a whole number > 0: into how many parts, by when they leave, rows are put",
     "seed": "a whole number: the seed of its samples",
 }
 
@@ -123,7 +124,7 @@ def _fits(name: str, value: Any) -> bool:
             return isinstance(value, bool)
         case "seed":
             return finite and int(value) == value
-        case "max_rows" | "keep_changes":
+        case "max_rows" | "keep_changes" | "partitions":
             return finite and int(value) == value and value > 0
         case _:
             return finite and value > 0

@@ -46,6 +46,7 @@ from millpond.service.results import Answer, IngestReceipt, StatementResult
 from millpond.service.sequencer import Sequencer
 from millpond.service.sources import Sources
 from millpond.service.statements import Executor, query_text
+from millpond.service.statistics import StreamStatistics
 from millpond.service.stems import QueryStems
 from millpond.state.store import Store
 from millpond.state.version import Version
@@ -129,7 +130,12 @@ class Pond:
         )
         self.stems.routing = self.joins.settings.routing
         self.derivations = Derivations(
-            self.log, self.registrar, self.sequencer, self.relations_state, self.invoker.present
+            self.log,
+            self.registrar,
+            self.sequencer,
+            self.relations_state,
+            self.invoker.present,
+            StreamStatistics(self.invoker.files),
         )
         self.advancer = Advancer(
             store,

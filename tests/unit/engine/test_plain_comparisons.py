@@ -18,6 +18,7 @@ COLUMNS = [
     (pa.float32(), st.floats(width=32) | st.sampled_from([0.0, 2.0, math.nan])),
     (pa.float64(), st.floats() | st.sampled_from([-0.0, 2.0, math.nan, math.inf])),
 ]
+TEXTS = ["", "a", "A", "a ", "'", "x' AND c4 = 'y", "a AND c4 = b", "(", "ä"]
 
 
 @settings(max_examples=150, deadline=None)
@@ -35,14 +36,22 @@ def test_they_are_what_duckdb_says(data: st.DataObject) -> None:
         st.sampled_from(["=", "<>", "<", "<=", ">", ">="]),
         st.integers(-130, 130) | st.integers(-(10**17), 10**17),
     )
-    terms = data.draw(st.lists(term, min_size=1, max_size=3))
+    words = data.draw(
+        st.lists(st.none() | st.sampled_from(TEXTS), min_size=length, max_size=length)
+    )
+    rows = rows.append_column("c4", pa.array(words, pa.string()))
+    quoted = st.sampled_from(TEXTS).map(lambda text: "'" + text.replace("'", "''") + "'")
+    equal = st.builds("c4 {} {}".format, st.sampled_from(["=", "<>"]), quoted)
+    terms = data.draw(st.lists(term | equal, min_size=1, max_size=3))
     sql = " AND ".join(f"({t}\n)" for t in terms)
     sql = data.draw(st.sampled_from([sql, f"CAST(({sql}) AS BOOLEAN)"]))
     found = compared(sql, rows)
     (wanted,) = DuckDBScalars()._asked(rows, [sql])
     if found is not None:
         assert found.to_pylist() == wanted.to_pylist()
-    elif all(abs(int(t.split()[2])) < 128 for t in terms):
+    elif all(
+        t.endswith("'a'") or (t[-1].isdigit() and abs(int(t.split()[2])) < 128) for t in terms
+    ):
         raise AssertionError(f"{sql} is plain")
 
 
@@ -59,6 +68,7 @@ def test_they_are_what_duckdb_says(data: st.DataObject) -> None:
         "c0 > 1000",
         "c3 > 9007199254740993",
         "c1 > '5'",
+        "c1 = '5'",
         "c9 > 5",
     ],
 )

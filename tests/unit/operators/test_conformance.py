@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,8 +18,10 @@ from millpond.model.windows import Bound, Now, Period, Range, Unbounded
 from millpond.operators.aggregates.count import Count
 from millpond.operators.aggregates.extreme import Extreme
 from millpond.operators.attach import Attach
+from millpond.operators.delta import Delta
 from millpond.operators.delta_star import DeltaStar
 from millpond.operators.expire import Expire
+from millpond.operators.expiry import ARRIVAL_ORDER, PARTITIONS, Partitioned
 from millpond.operators.group_by import GroupBy, Grouping
 from millpond.operators.join import Join
 from millpond.operators.matching import Matching
@@ -94,11 +97,12 @@ def test_multiplicities(rule: str, data: st.DataObject) -> None:
     check_operator(node, drawn, data.draw(cuts()), RULES[rule])
 
 
+@pytest.mark.parametrize("keeps_input", [False, True])
 @CONFORMANCE
 @given(st.data())
-def test_delta_star(data: st.DataObject) -> None:
+def test_delta_star(keeps_input: bool, data: st.DataObject) -> None:
     edge = data.draw(st.sampled_from(EDGES[:3]))
-    node = DeltaStar(Given("one", TYPES, edge))
+    node = DeltaStar(Given("one", TYPES, edge), keeps_input)
     drawn = {"one": data.draw(histories(ROWS, edge))}
     check_operator(node, drawn, data.draw(cuts()), RULES["distinct"])
 
@@ -108,6 +112,26 @@ def test_delta_star_keeps_at_most_twice_its_output() -> None:
     lives = [Life(("a", float(n % 3)), n, n + 50) for n in range(300)]
     run = checking.run(node, {"one": lives}, [250])
     assert run.left <= 2 * len(alive(run.deltas, 250)) == 6
+
+
+def test_partitions_give_every_row_once_when_it_is_due() -> None:
+    chance = np.random.default_rng(7)
+    waiting = Partitioned(5)
+    lives: list[int] = []
+    given: list[int] = []
+    for now in range(0, 400_000, 1_000):
+        at = np.full(900, now, np.int64)
+        until = now + 1 + chance.integers(0, 60_000, 900)
+        rows = pa.RecordBatch.from_arrays([pa.array(until)], names=["c0"])
+        waiting.add(Delta.of(rows, at, until))
+        lives += until.tolist()
+        for left in waiting.due(now + 500):
+            assert left.rows.column(0).to_pylist() == left.at.tolist()
+            assert (left.weight == -1).all()
+            given += left.at.tolist()
+        assert sorted(given) == sorted(i for i in lives if i <= now + 500)
+        given, lives = [], [i for i in lives if i > now + 500]
+        assert waiting.size() == len(lives)
 
 
 def pairs(equal, theta=lambda one, other: True):  # type: ignore[no-untyped-def]
@@ -260,7 +284,8 @@ def test_selection_and_projection(data: st.DataObject) -> None:
 @given(st.data())
 def test_expire_and_re_evaluation(data: st.DataObject) -> None:
     (node,), drawn = inputs(data, "one")
-    check_operator(Expire(node), drawn, data.draw(cuts()), lambda rows: rows)
+    partitions = data.draw(st.sampled_from((ARRIVAL_ORDER, 2, PARTITIONS)))
+    check_operator(Expire(node, partitions), drawn, data.draw(cuts()), lambda rows: rows)
     again = Reevaluate(
         (node,),
         (("t", ("k", "x")),),
