@@ -91,7 +91,7 @@ def cheapest(
     choices = CHOICES if partitions is None else (partitions,)
     logical: dict[str, Node] = {}
     for some in _subsets(rules):
-        plan = _bare(rewritten(root, some))
+        plan = bare(rewritten(root, some))
         logical.setdefault(plan.key, plan)
     best: tuple[float, Node] | None = None
     for plan in logical.values():
@@ -134,15 +134,15 @@ def _subsets(rules: tuple[Rule, ...]) -> Iterator[tuple[Rule, ...]]:
         yield from combinations(rules, many)
 
 
-def _bare(node: Node) -> Node:
+def bare(node: Node) -> Node:
     """A plan without its `Expire` nodes: what is computed, and not how rows leave."""
-    inputs = tuple(_bare(i) for i in node.inputs)
+    inputs = tuple(bare(i) for i in node.inputs)
     if isinstance(node, Expire):
         return inputs[0]
     return node if inputs == node.inputs else node.over_inputs(inputs)
 
 
-def _is_distinct(node: Node) -> bool:
+def is_distinct(node: Node) -> bool:
     return isinstance(node, DeltaStar) or (
         isinstance(node, Multiplicity) and node.rule == "distinct"
     )
@@ -193,7 +193,7 @@ class _Forms:
             if any(refuses and f.node.announces for f, refuses in refused):
                 continue
             over = [f.node for f in inputs]
-            if not _is_distinct(node):
+            if not is_distinct(node):
                 built = node.over_inputs(over) if tuple(over) != node.inputs else node
             elif not over[0].announces:
                 built = DeltaStar(over[0])

@@ -23,7 +23,6 @@ from millpond.operators.rstream import Boundaries, Instants, RStream
 from millpond.operators.source import SEQUENCE, TIMESTAMP, StreamSource
 from millpond.planner.bound import BoundQuery
 from millpond.planner.cost import Estimate, Statistics, estimates, total
-from millpond.planner.dataflow_joins import explicit
 from millpond.planner.dataflow_leaves import relation_node, stream_node, versions_node
 from millpond.planner.dataflow_query import Compiler
 from millpond.planner.names import Names
@@ -241,8 +240,6 @@ def plan_changes(
         assert isinstance(declared, RelationDef)
         make = versions_node if relation.hidden else relation_node
         leaves[relation.table] = make(relation, declared)
-    if strategy == "negative":
-        leaves = {table: explicit(node) for table, node in leaves.items()}
     columns = {f.table: (*f.columns, *f.hidden) for f in bound.streams}
     columns.update({f.table: (*f.columns, *f.hidden) for f in bound.relations})
     compiler = Compiler(bound, leaves, columns)

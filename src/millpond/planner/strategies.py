@@ -26,8 +26,9 @@ from millpond.model.patterns import Pattern
 from millpond.operators.delta_star import DeltaStar
 from millpond.operators.expire import Expire
 from millpond.operators.expiry import ARRIVAL_ORDER
+from millpond.operators.multiplicity import Multiplicity
 from millpond.operators.node import Node
-from millpond.planner.cost import Statistics, cheapest
+from millpond.planner.cost import Statistics, bare, cheapest, is_distinct
 from millpond.planner.dataflow_joins import explicit
 from millpond.planner.rules import RULES, Rule, rewritten
 
@@ -44,7 +45,7 @@ def applied(
     """A plan by a strategy, with all its changes explicit.
 
     Args:
-        root: The plan as written; its windows announce what the strategy says already.
+        root: The plan as written.
         strategy: One of `STRATEGIES`.
         known: What `aware` estimates costs from.
         partitions: How many partitions by expiration time `aware` uses; None: what costs least.
@@ -56,9 +57,28 @@ def applied(
     if strategy == "aware":
         return cheapest(root, known, partitions, rules)
     if strategy == "negative":
-        return explicit(root)
+        return explicit(_announced(bare(root)))
     _refuse_strict(root)
     return rewritten(explicit(root), (_in_order_of_arrival,))
+
+
+def _announced(node: Node) -> Node:
+    """A plan without `Expire` nodes, with one on every window.
+
+    Where rows must not be taken back while they are attached what a relation holds, they are
+    announced from there on: a negative tuple would be attached what the relation holds by then.
+    """
+    if any(node.refuses_negatives):
+        pairs = zip(node.inputs, node.refuses_negatives, strict=True)
+        return explicit(node.over_inputs([i if refuses else _announced(i) for i, refuses in pairs]))
+    if node.is_window:
+        return explicit(node)
+    inputs = tuple(_announced(i) for i in node.inputs)
+    if inputs == node.inputs:
+        return node
+    if is_distinct(node) and inputs[0].announces:
+        return Multiplicity(inputs, "distinct")
+    return node.over_inputs(inputs)
 
 
 def _refuse_strict(root: Node) -> None:
@@ -75,7 +95,10 @@ def _refuse_strict(root: Node) -> None:
                 + " may leave at a time nobody could know, and only negative tuples tell.",
                 hint="Use 'aware' or 'negative'.",
             )
-        stack += node.inputs
+        # What is attached to rows that are never taken back takes none back either.
+        attaching = any(node.refuses_negatives)
+        pairs = zip(node.inputs, node.refuses_negatives, strict=True)
+        stack += [i for i, refuses in pairs if refuses or not attaching]
 
 
 def _in_order_of_arrival(node: Node) -> Node | None:
