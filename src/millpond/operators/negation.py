@@ -11,22 +11,22 @@ values, so that what is given is the end of a list.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.model.patterns import RULES, Edge
-from millpond.operators.delta import Delta, positional
+from millpond.operators.aged_lists import AgedLists
+from millpond.operators.delta import Delta, Ints, positional
 from millpond.operators.flow import REMOVED, STEPPED, Flow, Known
 from millpond.operators.grouping import grouped
 from millpond.operators.keys import Keys
 from millpond.operators.node import Node, Operator, Scalars
-from millpond.operators.row_store import RowStore
+from millpond.operators.row_store import RowStore, doubled
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,32 +80,20 @@ class Negation(Node):
         return Negating(self)
 
 
-#: A row of the left as it is ordered: its age, its values, its number.
-_Place = tuple[int, tuple[Any, ...], int]
-
-
-@dataclass
-class _Value:
-    """What is kept of one value of the attributes: the left's rows, oldest first, and v2."""
-
-    rows: list[_Place] = field(default_factory=list)
-    fewer: int = 0
-
-    def given(self) -> list[_Place]:
-        return self.rows[max(self.fewer, 0) :]
-
-
 class Negating:
     """`Negation` at work."""
 
     def __init__(self, node: Negation) -> None:
         self._left_by, self._right_by = list(node.left_by), list(node.right_by)
         self._schema = node.schema
-        self._attributes = Keys([node.left.schema.field(p).type for p in node.left_by])
+        kinds = [node.left.schema.field(p).type for p in node.left_by]
+        self._attributes = Keys(kinds)
+        #: The left's distinct rows, and for each what its age is and which come next to it.
         self._numbers = Keys(node.left.schema.types)
         self._rows = RowStore(node.left.schema)
-        self._order: list[tuple[int, tuple[Any, ...]]] = []
-        self._values: dict[int, _Value] = {}
+        self._age: Ints = np.zeros(0, np.int64)
+        self._ranks = _Ranks(self._left_by, [*kinds, pa.int64()])
+        self._lists = AgedLists()
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         left, right = inputs
@@ -117,108 +105,107 @@ class Negating:
                 self._attributes.number([right.rows.column(p) for p in self._right_by]),
             ]
         )
-        numbers = self._numbered(left)
+        rows = np.concatenate([self._numbered(left), np.full(len(right), -1, np.int64)])
         at = np.concatenate([left.at, right.at])
         weight = np.concatenate([left.weight, right.weight])
         by_time = np.argsort(at, kind="stable")
-        order, starts, which = grouped(keys[by_time], len(self._attributes))
-        out: list[tuple[int, int, int]] = []
-        for group, key in enumerate(which.tolist()):
-            places = by_time[order[starts[group] : starts[group + 1]]]
-            value = self._values.setdefault(key, _Value())
-            self._follow(value, places.tolist(), at, weight, numbers, out)
-            if not value.rows and not value.fewer:
-                del self._values[key]
-        instants, rows, signs = (
-            np.array(c, np.int64) for c in (zip(*out, strict=True) if out else ([], [], []))
-        )
+        groups = grouped(keys[by_time], len(self._attributes))
+        changes = (at[by_time], weight[by_time], rows[by_time])
+        ranks = (self._age, self._ranks.ties)
+        found, instants, signs = self._lists.follow(groups, len(self._attributes), changes, ranks)
         in_time = np.argsort(instants, kind="stable")
-        picked = self._rows.pick(rows[in_time]).columns[:-1]
-        found = pa.RecordBatch.from_arrays(picked, schema=self._schema)
+        picked = self._rows.pick(found[in_time]).columns[:-1]
+        given = pa.RecordBatch.from_arrays(picked, schema=self._schema)
         self._forget()
-        return Delta.of(found, instants[in_time], None, signs[in_time])
+        return Delta.of(given, instants[in_time], None, signs[in_time])
 
-    def _follow(
-        self,
-        value: _Value,
-        places: list[int],
-        at: np.ndarray,
-        weight: np.ndarray,
-        numbers: list[int],
-        out: list[tuple[int, int, int]],
-    ) -> None:
-        """Runs one value of the attributes through its changes, instant by instant."""
-        i = 0
-        while i < len(places):
-            now = int(at[places[i]])
-            before = value.given()
-            changes: Counter[int] = Counter()
-            while i < len(places) and at[places[i]] == now:
-                place, many = places[i], int(weight[places[i]])
-                if place >= len(numbers):
-                    value.fewer += many
-                else:
-                    changes[numbers[place]] += many
-                i += 1
-            # What comes first: a row may come and go at one instant.
-            for number, many in sorted(changes.items(), key=lambda change: -change[1]):
-                self._put(value, number, many)
-            moved = Counter(p[2] for p in value.given())
-            moved.subtract(p[2] for p in before)
-            out += [(now, number, count) for number, count in moved.items() if count]
-
-    def _put(self, value: _Value, number: int, many: int) -> None:
-        """Adds or takes away copies of a row."""
-        place: _Place = (*self._order[number], number)
-        for _ in range(many):
-            insort(value.rows, place)
-        for _ in range(-many):
-            del value.rows[bisect_left(value.rows, place)]
-
-    def _numbered(self, left: Delta) -> list[int]:
+    def _numbered(self, left: Delta) -> Ints:
+        """The number of each row; of those not seen before the age and rank are noted."""
         numbers = self._numbers.number(left.rows.columns)
         known = len(self._rows)
         if len(self._numbers) > known:
             fresh = np.flatnonzero(numbers >= known)
             _, first = np.unique(numbers[fresh], return_index=True)
-            new = left.rows.take(pa.array(fresh[first]))
-            self._rows.add(new)
-            columns = [column.to_pylist() for column in new.columns]
-            self._order += [
-                (age, tuple(map(_ordered, row))) for *row, age in zip(*columns, strict=True)
-            ]
-        return numbers.tolist()
+            self._rows.add(left.rows.take(pa.array(fresh[first])))
+            self._rank(known)
+        return numbers
+
+    def _rank(self, known: int) -> None:
+        """Notes the ages of the rows from a number on, and ranks them."""
+        count = len(self._rows)
+        new = self._rows.pick(np.arange(known, count))
+        self._age = doubled(self._age, count, 0)
+        self._age[known:count] = new.columns[-1].to_numpy(zero_copy_only=False)
+        self._ranks.add(new, self._rows)
 
     def _forget(self) -> None:
         """Drops the numbers of rows and values that are not there any more, when most are not."""
-        living = len({p[2] for value in self._values.values() for p in value.rows})
+        known = len(self._numbers)
+        alive = self._lists.copies[:known] > 0
+        living = int(alive.sum())
         if living and not self._numbers.is_worth_compacting(living):
             return
-        alive = np.zeros(len(self._numbers), bool)
-        alive[[p[2] for value in self._values.values() for p in value.rows]] = True
-        moved = self._numbers.compact(alive)
+        used = self._lists.used(len(self._attributes))
         self._rows.keep(alive)
-        self._order = [place for place, stays in zip(self._order, alive, strict=True) if stays]
-        used = np.zeros(len(self._attributes), bool)
-        used[list(self._values)] = True
-        renumbered = self._attributes.compact(used)
-        self._values = {
-            int(renumbered[key]): _Value(
-                [(age, row, int(moved[number])) for age, row, number in value.rows], value.fewer
-            )
-            for key, value in self._values.items()
-        }
+        self._lists.renumber(used, self._numbers.compact(alive))
+        self._attributes.compact(used)
+        self._age = self._age[:known][alive]
+        self._ranks.restart()
+        if living:
+            self._ranks.add(self._rows.everything(), self._rows)
 
     def size(self) -> int:
-        return sum(len(value.rows) + (value.fewer != 0) for value in self._values.values())
+        return self._lists.size()
 
 
-def _ordered(value: Any) -> tuple[int, Any]:
-    """A value in canonical order: numbers before NaN, NULL last."""
-    if value is None:
-        return (2, 0)
-    if isinstance(value, float):
-        return (1, 0) if value != value else (0, value)
-    if isinstance(value, str):
-        return (0, value.encode())
-    return (0, repr(value) if isinstance(value, list | dict) else value)
+class _Ranks:
+    """The order of rows that have one value of the attributes and one age: that of their values.
+
+    Most rows have an age of their own. The others are sorted among themselves whenever one comes.
+
+    Attributes:
+        ties: By row, its rank among those.
+    """
+
+    def __init__(self, by: Sequence[int], kinds: Sequence[pa.DataType]) -> None:
+        self._by, self._kinds = list(by), kinds
+        self.restart()
+
+    def restart(self) -> None:
+        """Forgets all rows."""
+        self._moments = Keys(self._kinds)
+        self._moment: Ints = np.zeros(0, np.int64)
+        self._many: Ints = np.zeros(0, np.int64)
+        self.ties: Ints = np.zeros(0, np.int64)
+
+    def add(self, new: pa.RecordBatch, rows: RowStore) -> None:
+        """Ranks rows that were put behind the others.
+
+        Args:
+            new: These.
+            rows: All of them.
+        """
+        moments = self._moments.number([*(new.column(p) for p in self._by), new.columns[-1]])
+        low, high = len(rows) - len(new), len(rows)
+        self._moment = doubled(self._moment, high, 0)
+        self._moment[low:high] = moments
+        self._many = doubled(self._many, len(self._moments), 0)
+        np.add.at(self._many, moments, 1)
+        self.ties = doubled(self.ties, high, 0)
+        if (self._many[moments] == 1).all():
+            return
+        shared = np.zeros(len(self._many), bool)
+        shared[moments] = self._many[moments] > 1
+        places = np.flatnonzero(shared[self._moment[:high]])
+        columns = [_sortable(c) for c in rows.pick(places).columns[:-1]]
+        names = [f"c{i}" for i in range(len(columns))]
+        table = pa.table([pa.array(self._moment[places]), *columns], names=["moment", *names])
+        order = pc.sort_indices(table, sort_keys=[(n, "ascending") for n in table.column_names])
+        self.ties[places[order.to_numpy()]] = np.arange(len(places))
+
+
+def _sortable(column: pa.Array) -> pa.Array:
+    """A column in canonical order: numbers before NaN, NULL last, what has parts by its text."""
+    if not pa.types.is_nested(column.type):
+        return column
+    return pa.array([None if v is None else repr(v) for v in column.to_pylist()], pa.string())

@@ -226,6 +226,16 @@ def test_attaching(data: st.DataObject) -> None:
         checking.check_pattern(node, run.deltas)
 
 
+def youngest_left(ours: Rows, theirs: Rows) -> Rows:
+    fewer = Counter(row[0] for row in theirs.elements())
+    kept: Rows = Counter()
+    for key in {row[0] for row in ours}:
+        rows = [row for row in ours.elements() if row[0] == key]
+        rows.sort(key=lambda row: (row[2], canonical(row[:2])))
+        kept.update(row[:2] for row in rows[fewer[key] :])
+    return kept
+
+
 @CONFORMANCE
 @given(st.data())
 def test_negation_by_attributes(data: st.DataObject) -> None:
@@ -238,17 +248,27 @@ def test_negation_by_attributes(data: st.DataObject) -> None:
         "right": data.draw(histories(ROWS, edges[1])),
     }
     node = Negation(explicit(left), explicit(right), (0,), (0,))
+    check_operator(node, drawn, data.draw(cuts()), youngest_left)
 
-    def meaning(ours: Rows, theirs: Rows) -> Rows:
-        fewer = Counter(row[0] for row in theirs.elements())
-        kept: Rows = Counter()
-        for key in {row[0] for row in ours}:
-            rows = [row for row in ours.elements() if row[0] == key]
-            rows.sort(key=lambda row: (row[2], canonical(row[:2])))
-            kept.update(row[:2] for row in rows[fewer[key] :])
-        return kept
 
-    check_operator(node, drawn, data.draw(cuts()), meaning)
+def test_negation_by_attributes_while_rows_and_values_come_and_go() -> None:
+    chance = np.random.default_rng(11)
+    sides: dict[str, list[Life]] = {"left": [], "right": []}
+    for at in range(600):
+        # Values change all the time, so that numbers are given anew again and again.
+        key = f"k{at // 40 + chance.integers(0, 6)}"
+        row = (key, float(chance.integers(0, 3)), at // 3)
+        side = "left" if chance.random() < 0.7 else "right"
+        given_row = row if side == "left" else row[:2]
+        sides[side].append(Life(given_row, at, at + int(chance.integers(1, 120))))
+    left = Given("left", (*TYPES, pa.int64()), EDGES[2])
+    node = Negation(explicit(left), explicit(Given("right", TYPES, EDGES[2])), (0,), (0,))
+    stops = list(range(0, 720, 9))
+    run = checking.run(node, sides, stops)
+    for now in stops:
+        bags = [held(sides[side], now) for side in ("left", "right")]
+        assert alive(run.deltas, now) == youngest_left(*bags), now
+    assert not run.left
 
 
 @CONFORMANCE
