@@ -428,7 +428,7 @@ def test_a_relation_with_a_bad_row_is_refused_with_the_row(pond, tmp_path):
     )
     with pytest.raises(MillpondError, match="DATA-501") as caught:
         pond.execute(create_seats)
-    assert "'many' is not a INTEGER" in caught.value.detail
+    assert "'many' is not an INTEGER" in caught.value.detail
     assert "N2" in caught.value.detail
     (tmp_path / "seats.csv").write_text("N1,100\nN1,200\n")
     with pytest.raises(MillpondError, match="POND-408"):

@@ -47,6 +47,8 @@ def test_a_long_table_says_what_it_does_not_show():
 def test_cells():
     table = pa.table({"t": [None, "a\nb", "[bold]x[/]"], "long": ["y" * 300] * 3})
     text = printed(Format.TABLE, answer(table))
+    lengths = pa.table({"apart": pa.array([pa.MonthDayNano([0, 1, 0])])})
+    assert "│ 1 day │" in printed(Format.TABLE, answer(lengths))
     assert "NULL" in text
     assert "a\\nb" in text
     assert "[bold]x[/]" in text

@@ -114,6 +114,7 @@ def test_plain_values():
     assert encode.plain({1: (zoned, time(1, 2), timedelta(1), np.int64(3), {2})}) == {
         "1": ["2026-03-01T12:00:00.000000", "01:02:00", "1 day, 0:00:00", 3, [2]]
     }
+    assert encode.plain([pa.MonthDayNano([0, 3, 10**9])]) == ["3 days 00:00:01"]
 
 
 def test_a_chunked_column():

@@ -6,8 +6,9 @@ thousand rows of five columns take about 0.4 ms, most of it the timestamps' text
 
 JSON has fewer values than SQL, so: timestamps are ISO 8601 texts in UTC with six decimals and no
 zone, dates ISO texts, NaN and the infinities the texts "NaN", "Infinity" and "-Infinity", decimals
-texts, integers numbers of any length (a DECIMAL(38,0), which is what the sum of integers is, counts
-as an integer), binary values base64. `types` beside the columns says what a text was.
+and intervals texts, integers numbers of any length (a DECIMAL(38,0), which is what the sum of
+integers is, counts as an integer), binary values base64. `types` beside the columns says what a
+text was.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ import pyarrow.compute as pc
 
 from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
 from millpond.model.schema import ARROW_TYPES
-from millpond.model.time import BEGINNING, LAST, format_instant, parse_instant, to_datetime
+from millpond.model.time import (
+    BEGINNING,
+    LAST,
+    format_instant,
+    format_interval,
+    parse_instant,
+    to_datetime,
+)
 from millpond.service.results import Answer, Changes, IngestReceipt, StatementResult
 
 JSON = "application/json"
@@ -111,6 +119,8 @@ def plain(value: Any) -> Any:
             return value.isoformat()
         case timedelta():
             return str(value)
+        case pa.MonthDayNano():
+            return format_interval(*value)
         case bytes():
             return base64.b64encode(value).decode()
         case dict():

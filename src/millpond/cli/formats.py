@@ -16,7 +16,7 @@ from rich.text import Text
 
 from millpond.api.encode import instant_text, json_rows, shown_changes
 from millpond.cli.choices import Format
-from millpond.model.time import format_instant
+from millpond.model.time import format_instant, format_interval
 from millpond.service.results import Answer, Changes, StatementResult
 
 #: Rows a printed table shows at most; JSON and CSV show all.
@@ -175,6 +175,8 @@ def _cell(value: Any) -> Text:
         return Text("NULL", style="dim italic")
     if isinstance(value, datetime):
         return Text(value.isoformat(sep=" "))
+    if isinstance(value, pa.MonthDayNano):
+        return Text(format_interval(*value))
     # A line break or a tab within a cell would break the grid, an escape the terminal.
     text = str(value)
     return Text(text if text.isprintable() else repr(text)[1:-1])

@@ -244,10 +244,14 @@ def _cast(rows: pa.Table, schema: Schema, reasons: _Reasons) -> dict[str, pa.Chu
             reasons.mark(
                 failed,
                 lambda row, name=name, given=given: (
-                    f'column "{name}": {_shown(given[row])} is not a {types[name]}'
+                    f'column "{name}": {_shown(given[row])} is not {_a(types[name])}'
                 ),
             )
     return cast
+
+
+def _a(type_: str) -> str:
+    return f"an {type_}" if type_ == "INTEGER" else f"a {type_}"
 
 
 def _is_text(type_: pa.DataType) -> bool:

@@ -55,6 +55,27 @@ def format_instant(at: int) -> str:
     return moment.isoformat(sep=" ") if moment else str(at)
 
 
+def format_interval(months: int, days: int, nanoseconds: int) -> str:
+    """A length of time as DuckDB writes it; its three parts have no fixed ratio.
+
+    >>> format_interval(14, 3, 14_706_789_000_000), format_interval(0, -1, 0)
+    ('1 year 2 months 3 days 04:05:06.789', '-1 day')
+    >>> format_interval(0, 0, -90_000_000_000), format_interval(0, 0, 0)
+    ('-00:01:30', '00:00:00')
+    """
+    sign = -1 if months < 0 else 1
+    years, rest = divmod(abs(months), 12)
+    counts = (("year", sign * years), ("month", sign * rest), ("day", days))
+    parts = [f"{n} {unit}{'' if abs(n) == 1 else 's'}" for unit, n in counts if n]
+    if nanoseconds or not parts:
+        seconds, fraction = divmod(abs(nanoseconds) // 1_000, 1_000_000)
+        minutes, hours = seconds // 60, seconds // 3_600
+        clock = f"{hours:02d}:{minutes % 60:02d}:{seconds % 60:02d}"
+        shown = f"{clock}.{fraction:06d}".rstrip("0") if fraction else clock
+        parts.append(f"-{shown}" if nanoseconds < 0 else shown)
+    return " ".join(parts)
+
+
 def parse_instant(text: str) -> Instant:
     """The instant of an ISO 8601 text.
 

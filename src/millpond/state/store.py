@@ -179,6 +179,13 @@ def _take_lock(directory: Path) -> int:
     except BlockingIOError as error:
         pid = os.read(lock, 32).decode(errors="replace").strip()
         os.close(lock)
+        if pid == str(os.getpid()):
+            raise MillpondError(
+                "STORE-601",
+                f'the store "{directory}" is open in this process already',
+                detail="A store is open once at a time.",
+                hint="Use the pond that has it, or close that one first.",
+            ) from error
         holder = f"process {pid}" if pid else "another process"
         raise MillpondError(
             "STORE-601",

@@ -60,7 +60,7 @@ def test_every_row_is_an_element_or_a_reject_with_its_place_and_reason() -> None
         "no timestamp",
         "column \"ts\": 'soon' is not a TIMESTAMP",
         "late: timestamp 1970-01-01 00:00:03 is before the heartbeat 1970-01-01 00:00:04",
-        "column \"v\": 'five' is not a INTEGER",
+        "column \"v\": 'five' is not an INTEGER",
     ]
     assert admitted.rejects["raw"][1].as_py() == '{"ts":"soon","v":"3","s":null}'
 
@@ -118,7 +118,7 @@ def test_a_value_that_does_not_fit_is_rejected_and_shown(type_: str, value: pa.A
     assert admitted.elements["x"].to_pylist() == [None]
     (reason,) = admitted.rejects["reason"].to_pylist()
     assert reason.startswith('column "x": ')
-    assert reason.endswith(f" is not a {type_}")
+    assert reason.endswith((f" is not a {type_}", f" is not an {type_}"))
     assert admitted.rejects["raw"][0].as_py().startswith('{"x":')
 
 
