@@ -242,7 +242,7 @@ def one_step_length(
             )
             if plans:
                 console.print(f"{about}, window {window} s, steps of {step} s:")
-                console.print(aware.plan.estimated)
+                console.print(aware.plan.estimated_among({}))
         console.print(f"query {about} done, steps of {step} s")
         name = f"update_patterns_{step}s_" + "".join(c if c.isalnum() else "_" for c in about)
         title = f"Query {about}, steps of {step} s"

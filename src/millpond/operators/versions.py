@@ -13,34 +13,59 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.model.patterns import STRICT
-from millpond.model.time import END
+from millpond.model.time import BEGINNING, END
+from millpond.model.windows import Rows, Window
 from millpond.operators.bag import Bag
-from millpond.operators.delta import Delta, positional
+from millpond.operators.delta import Delta, Ints, positional
 from millpond.operators.node import Operator, Scalars, Unary
+from millpond.operators.window import lifetimes
+
+
+def _left(windows: Sequence[Window], ts: Ints) -> Ints:
+    """When elements with these timestamps have left all of some windows; END for never."""
+    ends = [np.full(len(ts), END if not windows else BEGINNING, np.int64)]
+    for window in windows:
+        rows = isinstance(window, Rows)
+        ends.append(np.full(len(ts), END, np.int64) if rows else lifetimes(window, ts)[1])
+    return np.asarray(np.maximum.reduce(ends))
 
 
 @dataclass(frozen=True, eq=False)
 class Versions(Unary):
-    """The rows of a relation's every instant, with two more columns: from when, until before
-    when."""
+    """The rows of a relation's every instant, with two more columns: from when, until before when.
+
+    Attributes:
+        input: The relation.
+        windows: Those of the streams whose elements are attached to it. A version that has ended
+            is no row any more once all elements from its time have left them.
+    """
+
+    windows: tuple[Window, ...] = ()
 
     name = "versions"
     state = "the relation's rows"
     edge = STRICT
-    carries_expirations = False
     announces = True
-    identity = ()
+
+    @property
+    def carries_expirations(self) -> bool:
+        return bool(_left(self.windows, np.zeros(1, np.int64))[0] < END)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return tuple(repr(window) for window in self.windows)
 
     @property
     def schema(self) -> pa.Schema:
         return positional([*self.input.schema.types, pa.int64(), pa.int64()])
 
     def operator(self) -> Operator:
-        return _Versions(self.input.schema, self.schema)
+        return _Versions(self.input.schema, self.schema, self.windows)
 
 
 class _Versions:
-    def __init__(self, rows: pa.Schema, schema: pa.Schema) -> None:
+    def __init__(self, rows: pa.Schema, schema: pa.Schema, windows: tuple[Window, ...]) -> None:
+        self._windows = windows
         self._bag = Bag(rows)
         self._schema = schema
 
@@ -75,7 +100,10 @@ class _Versions:
         picked = rows.take(pa.array(places)).columns
         columns = [*picked, pa.array(begin[places]), pa.array(end.astype(np.int64))]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        return Delta.of(batch, at, None, np.full(len(at), weight, np.int64)).in_order()
+        # An open version stays; a closed one until the last element from its time has left.
+        until = np.where(end < END, _left(self._windows, end - 1), END)
+        lines = Delta.of(batch, at, until, np.full(len(at), weight, np.int64))
+        return lines.where(lines.at < lines.until).in_order()
 
     def size(self) -> int:
         return self._bag.size()

@@ -66,7 +66,7 @@ class TimeWindow(Unary):
 
     def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
         (given,) = inputs
-        at, until = _interval(self.window, np.zeros(1, np.int64))
+        at, until = lifetimes(self.window, np.zeros(1, np.int64))
         life = math.inf if until[0] >= END else float(until[0] - at[0]) / 1e6
         return replace(given, life=min(given.life, life))
 
@@ -104,7 +104,7 @@ class TimeWindowing:
 
     def _stamped(self, delta: Delta) -> Delta:
         """The elements that will ever be in the window, with the interval in which they are."""
-        at, until = _interval(self._window, delta.at)
+        at, until = lifetimes(self._window, delta.at)
         alive = at < until
         if isinstance(self._window, Period):
             alive &= _within(self._window, delta.at)
@@ -114,7 +114,8 @@ class TimeWindowing:
         return sum(len(d) for d in self._coming)
 
 
-def _interval(window: Window, ts: Ints) -> tuple[Ints, Ints]:
+def lifetimes(window: Window, ts: Ints) -> tuple[Ints, Ints]:
+    """From when, and until before when elements with these timestamps are in a window."""
     never = np.full(len(ts), END, np.int64)
     match window:
         case Range(size, None):

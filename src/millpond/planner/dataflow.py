@@ -238,8 +238,11 @@ def plan_changes(
     for relation in bound.relations:
         declared = catalog.find(relation.relation)
         assert isinstance(declared, RelationDef)
-        make = versions_node if relation.hidden else relation_node
-        leaves[relation.table] = make(relation, declared)
+        leaves[relation.table] = (
+            versions_node(relation, declared, bound.streams)
+            if relation.hidden
+            else relation_node(relation, declared)
+        )
     columns = {f.table: (*f.columns, *f.hidden) for f in bound.streams}
     columns.update({f.table: (*f.columns, *f.hidden) for f in bound.relations})
     compiler = Compiler(bound, leaves, columns)

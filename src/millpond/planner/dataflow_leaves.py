@@ -76,9 +76,13 @@ def stream_node(
     return chosen(node, [places[name.lower()] for name in shown], shown)
 
 
-def versions_node(leaf: RelationLeaf, definition: RelationDef) -> Node:
-    """All rows a relation ever held, each with the interval in which it was one."""
-    return Versions(relation_node(leaf, definition))
+def versions_node(
+    leaf: RelationLeaf, definition: RelationDef, streams: Sequence[StreamLeaf]
+) -> Node:
+    """All rows a relation held that elements of some streams may still be attached, each with the
+    interval in which it was one."""
+    windows = dict.fromkeys(stream.window for stream in streams if stream.hidden)
+    return Versions(relation_node(leaf, definition), tuple(windows))
 
 
 def relation_node(leaf: RelationLeaf, definition: RelationDef) -> Node:

@@ -15,6 +15,7 @@ from millpond.algebra.rows import canonical, normal
 from millpond.model.patterns import MONOTONIC, STRICT
 from millpond.model.time import END
 from millpond.model.windows import Bound, Now, Period, Range, Unbounded
+from millpond.model.windows import Rows as RowsOf
 from millpond.operators.aggregates.count import Count
 from millpond.operators.aggregates.extreme import Extreme
 from millpond.operators.attach import Attach
@@ -35,6 +36,7 @@ from millpond.operators.rows import RowsWindow
 from millpond.operators.select import Select
 from millpond.operators.top_k import SortColumn, TopK
 from millpond.operators.union import Union
+from millpond.operators.versions import Versions
 from millpond.operators.window import TimeWindow
 from millpond.testing import check_operator as checking
 from millpond.testing.check_operator import (
@@ -269,6 +271,24 @@ def test_negation_by_attributes_while_rows_and_values_come_and_go() -> None:
         bags = [held(sides[side], now) for side in ("left", "right")]
         assert alive(run.deltas, now) == youngest_left(*bags), now
     assert not run.left
+
+
+def test_versions_are_forgotten_when_nothing_can_be_attached_to_them() -> None:
+    relation = Given("relation", (pa.int64(),), STRICT)
+    # A value is replaced every ten instants.
+    lives = [Life((n,), 10 * n, END, 10 * n + 10) for n in range(50)]
+    windows = (Range(25, None), Range(7, 5))
+    run = checking.run(Versions(relation, windows), {"relation": lives}, list(range(0, 480, 7)))
+    for now in range(0, 476):
+        rows = alive(run.deltas, now)
+        open_now = (now // 10, 10 * (now // 10), END)
+        # Of those that have ended, the ones an element of the last 25 instants was attached to.
+        closed = {(n, 10 * n, 10 * n + 10) for n in range(now // 10) if 10 * n + 9 + 25 > now}
+        assert rows == Counter({open_now: 1, **dict.fromkeys(closed, 1)}), now
+    forever = Versions(relation, (*windows, RowsOf(3)))
+    assert not forever.carries_expirations
+    kept = checking.run(forever, {"relation": lives}, [480])
+    assert len(alive(kept.deltas, 480)) == 49
 
 
 @CONFORMANCE
