@@ -143,6 +143,23 @@ def plans(draw: st.DrawFn, operators: int) -> str:
             if draw(st.booleans()):
                 return f"SELECT k, {value}::INTEGER AS v FROM {one} AS p"
             return f"SELECT k, v FROM {one} AS p WHERE v <= {value}"
+        case "windowed":
+            value = draw(
+                st.sampled_from(
+                    (
+                        "count(*) OVER (PARTITION BY k)",
+                        "max(v) OVER (PARTITION BY k, v)",
+                        "rank() OVER (PARTITION BY k ORDER BY v)",
+                        "sum(v) OVER (PARTITION BY k ORDER BY v RANGE UNBOUNDED PRECEDING)",
+                    )
+                )
+            )
+            least = " QUALIFY min(v) OVER (PARTITION BY k) < 2"
+            some = draw(st.sampled_from(("", " QUALIFY p.v > 0", least)))
+            return f"SELECT k, ({value})::INTEGER AS v FROM {alone}{some}"
+        case "listed":
+            value = draw(st.sampled_from(("len(list(v))", "bit_xor(v)", "bit_or(v) + count(*)")))
+            return f"SELECT k, ({value})::INTEGER AS v FROM {alone} GROUP BY k"
         case "lookup":
             value = draw(
                 st.sampled_from(
@@ -209,6 +226,7 @@ _KV = (("k", "VARCHAR"), ("v", "INTEGER"))
 _SHAPES = (
     *("select", "project", "distinct", "group", "set", "set", "join", "join", "outer"),
     *("exists", "in", "scalar", "quantified", "lookup", "grouping sets", "mark"),
+    *("windowed", "listed"),
 )
 
 

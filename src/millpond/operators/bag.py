@@ -75,6 +75,12 @@ class Bag:
         """Drops the rows that have left."""
         self._keep(self._until > upto)
 
+    def renumber(self, moved: Ints) -> None:
+        """Gives what stands in the last column, a number, another one."""
+        last = self._rows.num_columns - 1
+        numbers = pa.array(moved[self._rows.column(last).to_numpy()])
+        self._rows = self._rows.set_column(last, self._rows.schema.field(last), numbers)
+
     def _keep(self, chosen: Bools) -> None:
         if not chosen.all():
             self._rows = self._rows.filter(pa.array(chosen))

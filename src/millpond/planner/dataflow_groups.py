@@ -73,6 +73,19 @@ def grouped(node: exp.Select, frame: Frame) -> list[Groups]:
     return [_Grouping(node, frame, chosen, every).groups() for chosen in sets]
 
 
+def keys_and_having(node: exp.Select, frame: Frame) -> tuple[list[exp.Expr], exp.Expr | None]:
+    """What a SELECT with a plain GROUP BY groups by, and HAVING, as expressions of rows.
+
+    Raises:
+        Unsupported: its keys are no expressions of rows.
+    """
+    if grouping_sets(node.args.get("group")) is not None:
+        raise Unsupported("grouping sets of such aggregates")
+    grouping = _Grouping(node, frame)
+    having = node.args.get("having")
+    return grouping.keys, None if having is None else grouping.in_rows(having.this)
+
+
 class _Grouping:
     """One grouping of a SELECT.
 
@@ -110,6 +123,15 @@ class _Grouping:
         self._calls: dict[str, int] = {}
         self._aggregates: list[Aggregate] = []
         self._types: list[pa.DataType] = []
+
+    @property
+    def keys(self) -> list[exp.Expr]:
+        """What is grouped by."""
+        return self._keys
+
+    def in_rows(self, expression: exp.Expr) -> exp.Expr:
+        """An expression with what names of the SELECT list stand for."""
+        return self._with_aliases(expression)
 
     def groups(self) -> Groups:
         items = []

@@ -23,6 +23,8 @@ from millpond.operators.one_row import OneRow
 from millpond.operators.reevaluate import Reevaluate
 from millpond.operators.union import Union
 from millpond.planner.bound import BoundQuery, RelationLeaf, StreamLeaf
+from millpond.planner.dataflow_by_group import Item as Listed
+from millpond.planner.dataflow_by_group import partitioned, regrouped
 from millpond.planner.dataflow_frame import (
     Frame,
     Item,
@@ -163,23 +165,47 @@ class Compiler:
         return Relation(found, left.names[:-1])
 
     def _select(self, node: exp.Select) -> Relation:
-        for clause in ("qualify", "windows", "laterals"):
+        for clause in ("windows", "laterals"):
             if node.args.get(clause):
                 raise Unsupported(clause.upper())
-        if any(item.find(exp.Window) for item in node.expressions):
-            raise Unsupported("window functions")
+        has_windows = any(item.find(exp.Window) for item in node.expressions)
         frame = self._where(node, self._from(node))
-        if is_grouped(node):
-            text = ", ".join(item.sql() for item in node.expressions)
-            parts = [self._projected(g.items, g.frame, text) for g in grouped(node, frame)]
-            found = parts[0]
-            if len(parts) > 1:
-                found = Relation(Union(tuple(_alike([p.node for p in parts]))), found.names)
+        if has_windows or node.args.get("qualify"):
+            if node.args.get("group") or node.args.get("having") or _aggregates(node):
+                raise Unsupported("window functions over groups")
+            found = partitioned(node, frame, self._listed(node, frame))
+        elif is_grouped(node):
+            found = self._grouped(node, frame)
         else:
             found = self._projected(tuple(node.expressions), frame)
         if node.args.get("distinct") is None:
             return found
         return Relation(distinct(found.node), found.names)
+
+    def _grouped(self, node: exp.Select, frame: Frame) -> Relation:
+        """A SELECT with groups, of which WHERE is done."""
+        try:
+            groups = grouped(node, frame)
+        except Unsupported as unsupported:
+            return regrouped(node, frame, self._listed(node, frame), str(unsupported))
+        text = ", ".join(item.sql() for item in node.expressions)
+        parts = [self._projected(g.items, g.frame, text) for g in groups]
+        if len(parts) == 1:
+            return parts[0]
+        return Relation(Union(tuple(_alike([p.node for p in parts]))), parts[0].names)
+
+    def _listed(self, node: exp.Select, frame: Frame) -> list[Listed]:
+        """The columns of a SELECT list that are expressions over a frame's rows."""
+        listed: list[Listed] = []
+        for item in node.expressions:
+            value = item.unalias()
+            if any(c.name.lower() == "unnest" for c in item.find_all(exp.Anonymous)):
+                raise Unsupported("unnest")
+            if value.is_star:
+                listed += _starred(value, frame)
+            else:
+                listed.append((item.alias_or_name or value.sql(), value))
+        return listed
 
     def _projected(self, items: Sequence[exp.Expr], frame: Frame, text: str = "") -> Relation:
         """Rows of a SELECT list; `text` is the list as the query wrote it, if it is another."""
@@ -605,6 +631,17 @@ def _without_hidden(frame: Frame) -> Frame:
     (item,) = frame.items
     node = project(frame.node, list(range(len(item.shown))))
     return Frame(node, (replace(item, names=item.shown, hidden=0),))
+
+
+def _aggregates(node: exp.Select) -> bool:
+    """Whether a SELECT list has aggregates beside its window functions."""
+    for item in node.expressions:
+        rest = exp.Paren(this=item.copy())
+        for window in list(rest.find_all(exp.Window)):
+            window.replace(exp.Null())
+        if has_aggregate(rest):
+            return True
+    return False
 
 
 def _alike(some: Sequence[Node]) -> list[Node]:

@@ -32,6 +32,7 @@ from millpond.operators.negation import Negation
 from millpond.operators.node import Node
 from millpond.operators.project import Project
 from millpond.operators.reevaluate import Reevaluate
+from millpond.operators.reevaluate_groups import ReevaluateGroups
 from millpond.operators.rows import RowsWindow
 from millpond.operators.select import Select
 from millpond.operators.top_k import SortColumn, TopK
@@ -338,6 +339,27 @@ def test_expire_and_re_evaluation(data: st.DataObject) -> None:
         for row, count in rows.items():
             counts[row[0]] += count
         return Counter(dict.fromkeys(counts.items(), 1))
+
+    check_operator(again, drawn, data.draw(cuts()), meaning)
+
+
+@CONFORMANCE
+@given(st.data())
+def test_re_evaluation_by_groups(data: st.DataObject) -> None:
+    (node,), drawn = inputs(data, "one")
+    again = ReevaluateGroups(
+        node,
+        (0,),
+        "SELECT c0, row_number() OVER (PARTITION BY __key), __key FROM group_rows"
+        " QUALIFY count(*) OVER (PARTITION BY __key) > 1",
+        (pa.string(), pa.int64()),
+    )
+
+    def meaning(rows: Rows) -> Rows:
+        counts: Counter = Counter()
+        for row, count in rows.items():
+            counts[row[0]] += count
+        return Counter((k, n) for k, c in counts.items() if c > 1 for n in range(1, c + 1))
 
     check_operator(again, drawn, data.draw(cuts()), meaning)
 
