@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from numba import njit, types
 
 from millpond.model.compiled import I64, READ_I64, compiled
+from millpond.model.schema import goes_by_text
 from millpond.operators.delta import Delta, Ints
 from millpond.synopses.order_keys import is_whole, two_words, whole_numbers
 
@@ -103,7 +104,7 @@ def _whole(column: pa.Array) -> Ints:
 
 def _ranks(column: pa.Array) -> Ints:
     """The place of each value among the column's distinct ones in order."""
-    if pa.types.is_nested(column.type):
+    if goes_by_text(column.type):
         column = pa.array([None if v is None else repr(v) for v in column.to_pylist()], pa.string())
     encoded = column.dictionary_encode()
     order = pc.sort_indices(encoded.dictionary).to_numpy()

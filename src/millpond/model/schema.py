@@ -103,3 +103,12 @@ class Schema:
     @staticmethod
     def from_json(fields: list[dict[str, Any]]) -> Schema:
         return Schema(tuple(Field(f["name"], f["type"]) for f in fields))
+
+
+def goes_by_text(type_: pa.DataType) -> bool:
+    """Whether values are told apart and ordered by how Python writes them.
+
+    What has parts has no order of its own in Arrow, and an interval's months, days and
+    nanoseconds have none between them.
+    """
+    return bool(pa.types.is_nested(type_) or pa.types.is_interval(type_))

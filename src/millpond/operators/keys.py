@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numba import types
 
 from millpond.model.compiled import I64, compiled
+from millpond.model.schema import goes_by_text
 from millpond.operators.delta import Bools, Ints
 
 _WORDS = types.Array(types.int64, 2, "C", readonly=True)
@@ -168,8 +169,8 @@ class Keys:
         """Numbers of values that are no numbers: looked up once for each distinct value."""
         if pa.types.is_dictionary(column.type):
             encoded = column
-        elif pa.types.is_nested(column.type):
-            texts = pa.array([None if v is None else repr(v) for v in column.to_pylist()])
+        elif goes_by_text(column.type):
+            texts = pa.array([None if v is None else _text(v) for v in column.to_pylist()])
             encoded = texts.cast(pa.string()).dictionary_encode()
         else:
             encoded = column.dictionary_encode()
@@ -201,3 +202,11 @@ def _filled(column: pa.Array, type_: pa.DataType) -> npt.NDArray[Any]:
         column = column.fill_null(0)
     values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return values
+
+
+def _text(value: Any) -> str:
+    """A text that equal values share: SQL takes a day for 24 hours and a month for 30 days."""
+    if isinstance(value, pa.MonthDayNano):
+        days = value.months * 30 + value.days
+        return str(days * 86_400_000_000_000 + value.nanoseconds)
+    return repr(value)

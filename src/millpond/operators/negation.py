@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.model.patterns import RULES, Edge
+from millpond.model.schema import goes_by_text
 from millpond.operators.aged_lists import AgedLists
 from millpond.operators.delta import Delta, Ints, positional
 from millpond.operators.flow import REMOVED, STEPPED, Flow, Known
@@ -206,6 +207,6 @@ class _Ranks:
 
 def _sortable(column: pa.Array) -> pa.Array:
     """A column in canonical order: numbers before NaN, NULL last, what has parts by its text."""
-    if not pa.types.is_nested(column.type):
+    if not goes_by_text(column.type):
         return column
     return pa.array([None if v is None else repr(v) for v in column.to_pylist()], pa.string())

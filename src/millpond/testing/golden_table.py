@@ -14,6 +14,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+
 from millpond.model import time
 
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d(\.\d{1,6})?")
@@ -82,6 +84,8 @@ def _value(text: str, type_name: str) -> Any:
 
 def show_cell(value: Any) -> str:
     """A value as a golden writes it."""
+    if isinstance(value, pa.MonthDayNano):
+        return time.format_interval(*value)
     if value is None:
         return "NULL"
     if isinstance(value, bool):
