@@ -20,7 +20,9 @@ GOLDENS = Path(__file__).parents[1] / "cql"
 SAMPLE = [
     ("changes/reopened", Variation(cut=1)),
     ("changes/joins_and_relations", Variation(order="queries first")),
+    ("changes/predicates_over_subqueries", Variation(order="queries first")),
     ("changes/system_time", Variation()),
+    ("changes/window_functions", Variation(cut=1)),
     ("derived/streams_of_streams", Variation(cut=1, order="data first")),
     ("joins/outer_joins", Variation()),
     ("joins/three_way_join", Variation(cut=7, order="data first")),
