@@ -160,3 +160,26 @@ def test_a_push_is_sent_again_with_its_key_when_the_connection_breaks(pond, http
     assert (receipt.accepted, receipt.duplicate) == (1, True)
     assert len(set(keys)) == 1
     assert pond.status()["streams"][0]["rows"] == 4
+
+
+def test_catching_up_is_waited_for(remote, pond, monkeypatch):
+    waited: list[float | None] = []
+
+    def catch_up(timeout: float | None = None) -> None:
+        waited.append(timeout)
+        if len(waited) < 3:
+            raise MillpondError("POND-405", "catching up took too long")
+
+    monkeypatch.setattr(pond, "catch_up", catch_up)
+    remote.catch_up()
+    assert len(waited) == 3, "asked again until it is done"
+    assert all(seconds is not None and seconds <= 60 for seconds in waited)
+    waited.clear()
+    with pytest.raises(MillpondError, match="POND-405"):
+        remote.catch_up(timeout=0.0001)
+
+
+def test_a_closed_connection_says_so(remote):
+    remote.close()
+    with pytest.raises(MillpondError, match="POND-410"):
+        remote.ask("SELECT 1")

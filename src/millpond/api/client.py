@@ -8,6 +8,7 @@ so that it can be sent again when the connection breaks before the receipt is in
 from __future__ import annotations
 
 import json
+import math
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -200,7 +201,20 @@ class RemotePond:
         return self._request("GET", "/readyz").status_code == 200
 
     def catch_up(self, timeout: float | None = None) -> None:
-        """Does nothing: a server reads its sources on its own."""
+        """Returns when everything acknowledged, and everything sources hold now, is visible.
+
+        Raises:
+            MillpondError: POND-405 when it took longer than `timeout` seconds.
+        """
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while True:
+            piece = min(_POLL_SECONDS, max(until - time.monotonic(), 0.001))
+            try:
+                self._send("POST", "/v1/catch-up", params={"timeout": piece})
+                return
+            except MillpondError as error:
+                if error.code != "POND-405" or time.monotonic() >= until:
+                    raise
 
     def close(self) -> None:
         """Closes the connections; the pond is the server's."""
@@ -242,12 +256,16 @@ class RemotePond:
 
     def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:
+            if self._http.is_closed:
+                raise MillpondError(
+                    "POND-410", "the connection is closed", hint="Call millpond.connect() again."
+                )
             return self._http.request(method, path, **arguments)
         except (httpx.TransportError, httpx.UnsupportedProtocol) as error:
             raise MillpondError(
                 "SERVE-705",
                 f"the server at {self._http.base_url} cannot be reached",
-                detail=f"{error or type(error).__name__}.",
+                detail=f"{str(error).rstrip('.') or type(error).__name__}.",
                 hint="Check the URL, and start a server with `millpond serve`.",
             ) from error
 

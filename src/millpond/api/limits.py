@@ -42,7 +42,7 @@ class TokenGate:
         error = MillpondError(
             "SERVE-706",
             "the token is wrong" if token else "the token is missing",
-            hint="Send the header Authorization: Bearer TOKEN.",
+            hint="Send the header Authorization: Bearer TOKEN (--token, or token= in Python).",
         )
         await problem(error)(scope, receive, send)
 

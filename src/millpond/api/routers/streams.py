@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -59,6 +59,14 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
         """The relations."""
         relations = [encode.definition_json(relation) for relation in pond.relations()]
         return Response(encode.dumps({"relations": relations}), media_type=encode.JSON)
+
+    @routes.post("/v1/catch-up", response_class=Response)
+    def catch_up(
+        timeout: Annotated[float, Query(gt=0, le=600, description="seconds")] = 30.0,
+    ) -> Response:
+        """Answers when everything acknowledged, and everything sources hold now, is visible."""
+        pond.catch_up(timeout)
+        return Response(encode.dumps({"epoch": pond.status()["epoch"]}), media_type=encode.JSON)
 
     @routes.post("/v1/streams/{stream}/tuples", response_class=Response, openapi_extra=_ROWS)
     async def ingest(stream: str, request: Request) -> Response:
