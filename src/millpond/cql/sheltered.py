@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 
 def sheltered(tree: exp.Expr) -> exp.Expr | None:
@@ -43,9 +44,12 @@ def sheltered(tree: exp.Expr) -> exp.Expr | None:
 
 
 def sheltered_sql(sql: str) -> str | None:
-    """The same of DuckDB's SQL."""
-    found = sheltered(sqlglot.parse_one(sql, read="duckdb"))
-    return found.sql(dialect="duckdb") if found is not None else None
+    """The same of DuckDB's SQL; None too of what is nested too deeply to be read again."""
+    try:
+        found = sheltered(sqlglot.parse_one(sql, read="duckdb"))
+        return found.sql(dialect="duckdb") if found is not None else None
+    except (SqlglotError, RecursionError):
+        return None
 
 
 def _tried(conjunct: exp.Expr) -> exp.Expr:
