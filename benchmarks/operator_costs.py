@@ -188,7 +188,7 @@ def main() -> None:
         rows.append([about, slope / many, constant, step / len(nodes) / 1e3, note])
     slope, step = delivered()
     rows.append(["delivery", slope, flow.DELIVERED, step / 1e3, "2 to 4 an instant"])
-    rows.append(["being called", None, None, flow.CALLED / 1e3, "the constant"])
+    rows.append(["being called", None, None, (flow.CALLED + flow.WOKEN) / 1e3, "the constant"])
     show(
         "Operator costs",
         ["operator", "ns a row", "constant, ns", "µs a step", "where"],

@@ -42,6 +42,8 @@ from millpond.planner.statistics import Observed, StreamSample
 LINKS = ("link1", "link2", "link3")
 STRATEGIES = ("negative", "direct", "aware")
 SECOND = 1_000_000
+#: In how many stretches is measured.
+STRETCHES = 10
 
 QUERIES = {
     "1 join, ftp (fig. 9)": (
@@ -128,14 +130,17 @@ class Run:
 
     plan: Plan
     flow: Dataflow
-    feeds: Iterator[tuple[dict[str, pa.Table], int]]
     arrived: int = 0
     seconds: float = 0.0
     kept: list[pa.Table] = field(default_factory=list)
 
-    def advance(self) -> None:
+    def pass_by(self, links: dict[str, pa.Table], low: int, high: int, step: int) -> None:
+        """Advances without being measured."""
+        for feeds, upto in steps(links, self.plan, low, high, step):
+            self.flow.advance(feeds, upto)
+
+    def advance(self, feeds: dict[str, pa.Table], upto: int) -> None:
         """One more step."""
-        feeds, upto = next(self.feeds)
         self.arrived += sum(table.num_rows for table in feeds.values())
         begun = time.process_time()
         changes = self.flow.advance(feeds, upto)
@@ -159,39 +164,47 @@ class Run:
                 found.update(np.ascontiguousarray(chunk.to_numpy(zero_copy_only=False)).tobytes())
         return found.hexdigest()
 
+    def same_as(self, others: dict[str, Run]) -> str:
+        """Whose plan it has, if that of another strategy: what differs then is chance."""
+        same = [s for s, run in others.items() if run is not self and run.plan.key == self.plan.key]
+        return f"as {same[0]}" if same else "its own"
+
     def bound(self) -> float | None:
-        """How many times its output δ* keeps, at most; None if there is none in the plan."""
+        """How many times the rows it gives δ* keeps, at most; None if there is none in the plan."""
         sizes, worst = self.flow.sizes(), None
         for node in self.plan.nodes():
             if isinstance(node, DeltaStar) and not node.keeps_input:
-                # A row is kept once, with two instants: who is given and who takes over.
                 output = self.flow.operator(node.key).given(self.flow.position)
-                worst = max(worst or 0.0, 2 * sizes[node.key] / max(output, 1))
+                worst = max(worst or 0.0, sizes[node.key] / max(output, 1))
         return worst
 
 
 def measure(
     text: str, links: dict[str, pa.Table], window: int, measured: int, step: int
 ) -> dict[str, Run]:
-    """Every strategy on one query and window, from full windows on."""
-    warm, end = (window + 1) * SECOND, (window + 1 + measured) * SECOND
+    """Every strategy on one query and window, from full windows on.
+
+    Stretches are measured that are spread over one more window: what is eliminated as a duplicate
+    comes back in waves, a window apart.
+    """
     runs = {}
     for strategy in STRATEGIES:
         plan = planned(text, strategy, known(links, step))
-        if plan is None:
-            continue
-        flow = Dataflow(plan)
-        for feeds, upto in steps(links, plan, 0, warm, max(step, window // 20) * SECOND):
-            flow.advance(feeds, upto)
+        if plan is not None:
+            runs[strategy] = Run(plan, Dataflow(plan))
+    long_step, now = max(step, window // 20) * SECOND, 0
+    for stretch in range(STRETCHES):
+        passed = now + (window + 1 if not stretch else window // STRETCHES) * SECOND
         # A few steps of the length that is measured, so that state has its shape.
-        settled = warm + 5 * step * SECOND
-        for feeds, upto in steps(links, plan, warm, settled, step * SECOND):
-            flow.advance(feeds, upto)
-        feeds_left = steps(links, plan, settled, end + 5 * step * SECOND, step * SECOND)
-        runs[strategy] = Run(plan, flow, feeds_left)
-    for _ in range(-(-measured // step)):
+        begun = passed + 5 * step * SECOND
         for run in runs.values():
-            run.advance()
+            run.pass_by(links, now, passed, long_step)
+            run.pass_by(links, passed, begun, step * SECOND)
+        now = begun + -(-measured // (STRETCHES * step)) * step * SECOND
+        own = [steps(links, run.plan, begun, now, step * SECOND) for run in runs.values()]
+        for feeds in zip(*own, strict=True):
+            for run, (tables, upto) in zip(runs.values(), feeds, strict=True):
+                run.advance(tables, upto)
     assert len({run.digest() for run in runs.values()}) == 1, (text, window)
     return runs
 
@@ -200,12 +213,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--windows", default="2000,20000,200000")
     parser.add_argument("--steps", default="1,100", help="seconds of traffic a step")
-    parser.add_argument("--measured", type=int, default=200, help="steps that are measured")
+    parser.add_argument("--measured", type=int, default=400, help="steps that are measured")
     parser.add_argument("--plans", action="store_true", help="print what aware chose")
     options = parser.parse_args()
     windows = [int(w) for w in options.windows.split(",")]
     lengths = [int(s) for s in options.steps.split(",")]
-    longest = max(windows) + (options.measured + 10) * max(lengths) + 1_000
+    longest = 2 * max(windows) + (options.measured + 10 * STRETCHES) * max(lengths) + 1_000
     links = {name: link(n, longest + 5_000) for n, name in enumerate(LINKS)}
     for step in lengths:
         one_step_length(links, windows, step, options.measured, options.plans)
@@ -238,6 +251,7 @@ def one_step_length(
                     max(others) / aware.milliseconds,
                     *(found[s].state if s in found else None for s in STRATEGIES),
                     aware.bound(),
+                    aware.same_as(found),
                 ]
             )
             if plans:
@@ -257,7 +271,8 @@ def one_step_length(
             "better of the others / aware",
             "worse of the others / aware",
             *(f"{s}, rows of state" for s in STRATEGIES),
-            "δ*'s instants / its output",
+            "δ*'s rows / its output",
+            "aware's plan is",
         ],
         rows,
     )

@@ -27,7 +27,17 @@ from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.model.patterns import RULES, Edge
 from millpond.model.time import BEGINNING
 from millpond.operators.delta import Bools, Delta, Ints
-from millpond.operators.flow import GIVEN, LOOKED_AT, STARRED, STEPPED, WATCHED, Column, Flow, Known
+from millpond.operators.flow import (
+    GIVEN,
+    LOOKED_AT,
+    STARRED,
+    STEPPED,
+    WATCHED,
+    Column,
+    Flow,
+    Known,
+    woken,
+)
 from millpond.operators.grouping import grouped
 from millpond.operators.keys import Keys
 from millpond.operators.node import Operator, Scalars, Unary
@@ -84,7 +94,7 @@ class DeltaStar(Unary):
     def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
         (given,) = inputs
         found = STARRED * given.arrivals + GIVEN * own.arrivals
-        found += (STEPPED + WATCHED * own.rows) * known.steps
+        found += WATCHED * own.rows * known.steps + STEPPED * woken(given.arrivals, known)
         if not self.keeps_input:
             return found
         scans = min(known.steps, own.arrivals)
@@ -172,7 +182,8 @@ class Longest:
             out = [np.empty(2 * len(delta), np.int64) for _ in range(3)]
             arguments = (delta.at, delta.until, self._given, self._longest)
             count = _take_over(order, starts, which, *arguments, *out)
-            parts.append((out[0][:count], out[1][:count], out[2][:count]))
+            if count:
+                parts.append((out[0][:count], out[1][:count], out[2][:count]))
         known = len(self._keys)
         if known > len(self._out[0]):
             self._out = [np.empty(2 * known, np.int64) for _ in range(3)]
@@ -182,7 +193,7 @@ class Longest:
             parts.append((self._out[0][:count], self._out[1][:count], self._out[2][:count]))
         if not parts:
             self._forget(upto, living)
-            return delta
+            return delta.slice(0, 0)
         keys, at, until = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         in_time = np.lexsort((until, at))
         rows = self._rows.pick(keys[in_time])

@@ -24,6 +24,7 @@ from millpond.operators.flow import (
     STEPPED,
     Flow,
     Known,
+    woken,
 )
 from millpond.operators.node import Operator, Scalars, Unary
 
@@ -66,12 +67,12 @@ class Expire(Unary):
         if self.input.pattern <= Pattern.WEAKEST:
             return QUEUED * given.changes
         if self.partitions == ARRIVAL_ORDER:
-            step = STEPPED + LOOKED_AT * given.rows
-            return ARRIVED * given.changes + step * known.steps
+            each = ARRIVED * given.changes + LOOKED_AT * given.rows * known.steps
+            return each + STEPPED * woken(given.changes, known)
         looked_at = min(SMALL + given.rows / (2 * self.partitions), given.rows)
         dealt = DEALT * self.partitions * given.changes / SMALL
-        step = STEPPED + LOOKED_AT * looked_at
-        return PARTITIONED * given.changes + dealt + step * known.steps
+        each = PARTITIONED * given.changes + dealt + LOOKED_AT * looked_at * known.steps
+        return each + STEPPED * woken(given.changes, known)
 
     def operator(self) -> Operator:
         return Expiry(expiring(self.input.pattern, self.partitions))
@@ -89,7 +90,8 @@ class Expiry:
 
     def explicit(self, delta: Delta, upto: int) -> Delta:
         """The delta with the expirations up to an instant as rows of their own."""
-        self._waiting.add(delta.where(delta.until < END))
+        if len(delta):
+            self._waiting.add(delta.where(delta.until < END))
         left = self._waiting.due(upto)
         if not left and delta.is_explicit:
             return delta

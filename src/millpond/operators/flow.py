@@ -23,8 +23,8 @@ import pyarrow as pa
 #: Rows that never leave are counted over so many seconds.
 HORIZON = 86_400.0
 
-#: An operator being called at all, once a step; what those that keep rows take more.
-CALLED, STEPPED = 40_000.0, 60_000.0
+#: An operator being called at all, once a step; being given something; keeping rows by key then.
+CALLED, WOKEN, STEPPED = 12_000.0, 30_000.0, 30_000.0
 #: A row through a selection or a computed projection; through a window.
 SELECTED, WINDOWED = 10.0, 10.0
 #: A row into a queue and out of it; into partitions and out; the same where rows are looked through
@@ -119,6 +119,11 @@ class Known(Protocol):
     ) -> float:
         """The share of a stream's elements for which predicates over `c0`, … are true."""
         ...
+
+
+def woken(changes: float, known: Known) -> float:
+    """In how many steps a second there is something, if changes come as they like."""
+    return known.steps * -math.expm1(-changes / known.steps)
 
 
 def guessed(predicates: Sequence[str]) -> float:

@@ -36,6 +36,7 @@ from millpond.operators.flow import (
     Known,
     guessed,
     matched,
+    woken,
 )
 from millpond.operators.keys import Keys
 from millpond.operators.node import Node, Operator, Scalars
@@ -109,7 +110,7 @@ class Join(Node):
             pairs *= 1 + 0.5 * taken_back / changes
         each = PAIRED + (SELECTED if self.predicates else 0.0)
         rows = (BUILT + PROBED) * changes + ADDED_UP * taken_back
-        return rows + each * pairs + STEPPED * known.steps
+        return rows + each * pairs + 3 * STEPPED * woken(changes, known)
 
     def _chance(self, left: Flow, right: Flow) -> float:
         return matched(left, self.left_keys, right, self.right_keys)
@@ -134,6 +135,9 @@ class Joining:
         self._left, self._right = Side(node.left.schema), Side(node.right.schema)
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        if not len(inputs[0]) and not len(inputs[1]):
+            compact_both(self._left, self._right, self._keys if self._left_keys else None, upto)
+            return Delta.empty(self._schema)
         left, left_numbers = self._numbered(inputs[0], self._left_keys)
         right, right_numbers = self._numbered(inputs[1], self._right_keys)
         parts = []

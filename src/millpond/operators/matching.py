@@ -38,6 +38,7 @@ from millpond.operators.flow import (
     Known,
     guessed,
     matched,
+    woken,
 )
 from millpond.operators.keys import Keys
 from millpond.operators.node import Node, Operator, Scalars
@@ -129,7 +130,7 @@ class Matching(Node):
         taken_back = left.negatives + right.negatives
         changes = left.changes + right.changes
         rows = (BUILT + PROBED) * changes + ADDED_UP * taken_back
-        return rows + each * pairs + STEPPED * known.steps
+        return rows + each * pairs + 3 * STEPPED * woken(changes, known)
 
     def _found(self, left: Flow, right: Flow) -> float:
         """The share of the left's rows that have a partner."""

@@ -24,7 +24,7 @@ from numba import types
 from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.model.patterns import RULES, Edge
 from millpond.operators.delta import Delta
-from millpond.operators.flow import COUNTED, GIVEN, STEPPED, Flow, Known
+from millpond.operators.flow import COUNTED, GIVEN, STEPPED, Flow, Known, woken
 from millpond.operators.grouping import grouped
 from millpond.operators.keys import Keys
 from millpond.operators.node import Node, Operator, Scalars
@@ -86,8 +86,8 @@ class Multiplicity(Node):
         return Flow(arrivals, arrivals, life, first.columns)
 
     def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
-        found = COUNTED * sum(i.changes for i in inputs) + GIVEN * own.changes
-        return found + STEPPED * known.steps
+        changes = sum(i.changes for i in inputs)
+        return COUNTED * changes + GIVEN * own.changes + STEPPED * woken(changes, known)
 
     def operator(self) -> Operator:
         return Counting(self.rule, self.schema)

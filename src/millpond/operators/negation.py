@@ -23,7 +23,7 @@ from millpond.model.patterns import RULES, Edge
 from millpond.model.schema import goes_by_text
 from millpond.operators.aged_lists import AgedLists
 from millpond.operators.delta import Delta, Ints, positional
-from millpond.operators.flow import REMOVED, STEPPED, Flow, Known
+from millpond.operators.flow import REMOVED, STEPPED, Flow, Known, woken
 from millpond.operators.grouping import grouped
 from millpond.operators.keys import Keys
 from millpond.operators.node import Node, Operator, Scalars
@@ -75,7 +75,8 @@ class Negation(Node):
         return Flow(arrivals, arrivals, left.life / 2, left.columns[:-1])
 
     def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
-        return REMOVED * sum(i.changes for i in inputs) + STEPPED * known.steps
+        changes = sum(i.changes for i in inputs)
+        return REMOVED * changes + STEPPED * woken(changes, known)
 
     def operator(self) -> Operator:
         return Negating(self)

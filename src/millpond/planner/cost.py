@@ -26,7 +26,7 @@ from typing import Protocol
 from millpond.operators.delta_star import DeltaStar
 from millpond.operators.expire import Expire
 from millpond.operators.expiry import PARTITIONS
-from millpond.operators.flow import CALLED, DELIVERED, Flow, Known
+from millpond.operators.flow import CALLED, DELIVERED, WOKEN, Flow, Known, woken
 from millpond.operators.multiplicity import Multiplicity
 from millpond.operators.node import Node
 from millpond.planner.rules import RULES, Rule, rewritten
@@ -113,7 +113,7 @@ def estimates(root: Node, known: Statistics) -> dict[str, Estimate]:
         if node.key not in found:
             inputs = [visit(i) for i in node.inputs]
             own = node.estimated(inputs, known)
-            work = node.work(inputs, own, known) + CALLED * known.steps
+            work = node.work(inputs, own, known) + _called(inputs, known)
             found[node.key] = Estimate(own, work)
         return found[node.key].flow
 
@@ -208,8 +208,14 @@ class _Forms:
         own = node.estimated(flows, self._known)
         work = 0.0
         if node.key not in self._known.running:
-            work = node.work(flows, own, self._known) + CALLED * self._known.steps
+            work = node.work(flows, own, self._known) + _called(flows, self._known)
         return _Form(node, own, work + sum(f.cost for f in inputs))
+
+
+def _called(inputs: Sequence[Flow], known: Known) -> float:
+    """What calling an operator takes, whatever it does."""
+    changes = sum(i.changes for i in inputs)
+    return CALLED * known.steps + WOKEN * woken(changes, known)
 
 
 def _carries(form: _Form) -> bool:
