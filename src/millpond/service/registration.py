@@ -342,9 +342,7 @@ class Registrar:
             factors.append(found)
             slots.append(same.slot if same else None)
         join = join_of(bound, [stream_of(version, leaf) for leaf in bound.streams])
-        return Prepared(
-            bound, tuple(factors), tuple(slots), default_seed(bound), Limits(), join=join
-        )
+        return Prepared(bound, tuple(factors), tuple(slots), _seed(bound), Limits(), join=join)
 
     def bind(self, text: str) -> BoundQuery:
         """Resolve a query's names and types against the current version."""
@@ -529,12 +527,17 @@ def _prepared(
         rows=int(options.get("max_rows", Limits.rows)),
     )
     seed = int(options["seed"]) if "seed" in options else None
-    sampled = any(leaf.sample is not None for leaf in bound.streams)
     if seed is None:
-        seed = default_seed(bound) if sampled else 0
+        seed = _seed(bound)
     name, id = definition.name, definition.id
     kept = options.get("materialize") in ("eager", "auto")
     return Prepared(bound, tuple(factors), tuple(slots), seed, limits, name, join, id, kept)
+
+
+def _seed(bound: BoundQuery) -> int:
+    """The seed of a query that says none; it takes printing the query, so only if it is used."""
+    sampled = any(leaf.sample is not None for leaf in bound.streams)
+    return default_seed(bound) if sampled else 0
 
 
 def _gone(definition: QueryDef) -> MillpondError:
