@@ -166,8 +166,9 @@ class QueryStems:
         self, version: Version, stream_id: int, low: int
     ) -> tuple[Path | None, int, list[Path]]:
         """A snapshot of the live slots ≥ `low` alone, for a backfill: (file, upto, all files)."""
-        slots = [s for s in version.slots(stream_id) if s.slot >= low]
         upto = version.next_slot(stream_id)
+        # By number: a registration among tens of thousands looks at its own.
+        slots = [s for n in range(low, upto) if (s := version.slot(stream_id, n)) is not None]
         if not slots:
             return None, upto, []
         schema = version.streams[stream_id].schema
