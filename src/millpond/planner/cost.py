@@ -136,10 +136,11 @@ def _subsets(rules: tuple[Rule, ...]) -> Iterator[tuple[Rule, ...]]:
 
 def bare(node: Node) -> Node:
     """A plan without its `Expire` nodes: what is computed, and not how rows leave."""
-    inputs = tuple(bare(i) for i in node.inputs)
-    if isinstance(node, Expire):
-        return inputs[0]
-    return node if inputs == node.inputs else node.over_inputs(inputs)
+    return rewritten(node, (_without_expire,))
+
+
+def _without_expire(node: Node) -> Node | None:
+    return node.input if isinstance(node, Expire) else None
 
 
 def is_distinct(node: Node) -> bool:

@@ -62,23 +62,34 @@ def applied(
     return rewritten(explicit(root), (_in_order_of_arrival,))
 
 
-def _announced(node: Node) -> Node:
+def _announced(root: Node) -> Node:
     """A plan without `Expire` nodes, with one on every window.
 
     Where rows must not be taken back while they are attached what a relation holds, they are
     announced from there on: a negative tuple would be attached what the relation holds by then.
     """
-    if any(node.refuses_negatives):
-        pairs = zip(node.inputs, node.refuses_negatives, strict=True)
-        return explicit(node.over_inputs([i if refuses else _announced(i) for i, refuses in pairs]))
-    if node.is_window:
-        return explicit(node)
-    inputs = tuple(_announced(i) for i in node.inputs)
-    if inputs == node.inputs:
-        return node
-    if is_distinct(node) and inputs[0].announces:
-        return Multiplicity(inputs, "distinct")
-    return node.over_inputs(inputs)
+    done: dict[str, Node] = {}
+
+    def visit(node: Node) -> Node:
+        if node.key not in done:
+            done[node.key] = announced(node)
+        return done[node.key]
+
+    def announced(node: Node) -> Node:
+        if any(node.refuses_negatives):
+            pairs = zip(node.inputs, node.refuses_negatives, strict=True)
+            inputs = tuple(i if refuses else visit(i) for i, refuses in pairs)
+            return explicit(node.over_inputs(inputs))
+        if node.is_window:
+            return explicit(node)
+        inputs = tuple(visit(i) for i in node.inputs)
+        if inputs == node.inputs:
+            return node
+        if is_distinct(node) and inputs[0].announces:
+            return Multiplicity(inputs, "distinct")
+        return node.over_inputs(inputs)
+
+    return visit(root)
 
 
 def _refuse_strict(root: Node) -> None:
