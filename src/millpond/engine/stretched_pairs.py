@@ -152,23 +152,7 @@ def _count(
             counts[_zone(stamp, order[j], low, shift)] += 1
 
 
-@compiled(
-    types.void(
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        READ_U32,
-        READ_U32,
-        int64,
-        int64,
-        int64,
-        I64,
-        U32,
-        U32,
-    )
-)
+@compiled(types.void(*[READ_I64] * 5, READ_U32, READ_U32, int64, int64, int64, I64, U32, U32))
 def _write(
     arrivals: Any,
     stamps: Any,

@@ -78,26 +78,7 @@ def _cancelled(out_row, out_at, out_sign, low, high):  # type: ignore[no-untyped
     return kept
 
 
-@compiled(
-    types.int64(
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        I64,
-        I64,
-        I64,
-        I64,
-        I64,
-        I64,
-        I64,
-        I64,
-    )
-)
+@compiled(types.int64(*[READ_I64] * 8, *[I64] * 8))
 def _follow(  # type: ignore[no-untyped-def]
     order,
     starts,

@@ -104,20 +104,7 @@ class DeltaStar(Unary):
         return Rescanning(self.schema) if self.keeps_input else Longest(self.schema)
 
 
-@compiled(
-    types.int64(
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        I64,
-        I64,
-        I64,
-        I64,
-        I64,
-    )
-)
+@compiled(types.int64(*[READ_I64] * 5, *[I64] * 5))
 def _take_over(  # type: ignore[no-untyped-def]
     order, starts, which, at, until, given, longest, out_key, out_at, out_until
 ):

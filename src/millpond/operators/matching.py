@@ -240,19 +240,7 @@ class MatchingByKey(_Matching):
         return count > 0
 
 
-@compiled(
-    types.int64(
-        types.boolean,
-        types.int64,
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        I64,
-        I64,
-        I64,
-        I64,
-    )
-)
+@compiled(types.int64(types.boolean, types.int64, *[READ_I64] * 3, *[I64] * 4))
 def _follow(anti, base, places, at, change, tally, out_place, out_at, out_sign):  # type: ignore[no-untyped-def]
     """Runs the counts of partners through what changes them; notes where a row comes or goes.
 

@@ -107,22 +107,7 @@ def _given(rule, v1, v2):  # type: ignore[no-untyped-def]
     return max(v1 - max(v2, 0), 0)
 
 
-@compiled(
-    types.int64(
-        types.int64,
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        I64,
-        I64,
-        I64,
-        I64,
-        I64,
-    )
-)
+@compiled(types.int64(types.int64, *[READ_I64] * 6, *[I64] * 5))
 def _count(  # type: ignore[no-untyped-def]
     rule, order, starts, which, at, side, weight, first, second, out_key, out_at, out_weight
 ):

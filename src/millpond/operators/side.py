@@ -26,20 +26,7 @@ def _chain(numbers, head, following, base):  # type: ignore[no-untyped-def]
         head[numbers[i]] = base + i
 
 
-@compiled(
-    types.int64(
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        READ_I64,
-        I64,
-        I64,
-        types.boolean,
-    )
-)
+@compiled(types.int64(*[READ_I64] * 7, I64, I64, types.boolean))
 def _probe(  # type: ignore[no-untyped-def]
     numbers, at, until, head, following, held_at, held_until, out_probe, out_held, fill
 ):
