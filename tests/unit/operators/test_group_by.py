@@ -236,6 +236,16 @@ def test_floats(history):
     check(types, (0,), [a for a, _ in pairs], [s for _, s in pairs], *history)
 
 
+def test_floats_are_interpolated_by_their_difference():
+    """As DuckDB does it: any other way rounds to the float beside."""
+    of = pa.float32()
+    aggregates = [aggregate("quantile_cont", of, 1, of, share=0.9)]
+    changes = [(0, 2, (None, 144.515625, None)), (0, 1, (None, 605299.125, None))]
+    types = [pa.int64(), of, pa.bool_()]
+    ((_, _, row),) = run(group_by(types, (0,), aggregates), changes, types, [])
+    assert row == (None, 484268.1875)
+
+
 _WORDS = st.text("abz", max_size=2) | st.text(max_size=3).filter(lambda t: "\0" not in t)
 _TIMES = st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1))
 _DATES = st.dates(date(1900, 1, 1), date(2100, 1, 1))

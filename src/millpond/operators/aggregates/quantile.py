@@ -1,8 +1,8 @@
 """QUANTILE_DISC, QUANTILE_CONT, MEDIAN.
 
 Of n values in order the discrete quantile is one of them; the continuous one lies between the
-two around (n − 1) * share. DuckDB interpolates doubles, decimals and times each in its own way,
-and they are done here in the same way, down to whether a product and a sum are rounded once (a
+two around (n − 1) * share. DuckDB interpolates doubles, floats, decimals and times each in its own
+way, and they are done here in the same way, down to whether a product and a sum are rounded once (a
 fused multiply-add, which depends on how DuckDB was compiled: it is asked once).
 """
 
@@ -73,10 +73,15 @@ class ContinuousQuantile(Aggregate):
             away = np.copysign(np.floor(np.abs(mixed) + 0.5), mixed)
             instants = np.where(part == 0, low, away.astype(np.int64))
             return Numbers(np.where(valid, instants, 0), valid, self.type)
+        is_single = pa.types.is_float32(self.type)
         with np.errstate(invalid="ignore"):
             least, most = doubles(below), doubles(above)
-            mixed = np.where(part == 0, least, self._mix(least, most, part))
-        if pa.types.is_float32(self.type):
+            if is_single:
+                mixed = self._sum(least, most - least, part)
+            else:
+                mixed = self._mix(least, most, part)
+            mixed = np.where(part == 0, least, mixed)
+        if is_single:
             mixed = mixed.astype(np.float32).astype(np.float64)
         return Numbers(steady(mixed, valid), valid, self.type)
 
