@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from operator import index
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from millpond.service.pond import Pond
 
 
-class Followed:
+class Followed(ABC):
     """Whatever has changes to be followed."""
 
     def __init__(self, pond: Pond, definition: QueryDef | StreamDef) -> None:
@@ -26,9 +27,9 @@ class Followed:
         self.name = definition.name
 
     @property
+    @abstractmethod
     def definition(self) -> QueryDef | StreamDef:
         """The definition as the catalog has it now. Raises CQL-201 once it is dropped."""
-        raise NotImplementedError
 
     def fetch(self, after: str | int | None = None, limit: int | None = None) -> Changes:
         """The changes after a cursor, or from the oldest kept on, as far as they are final."""
