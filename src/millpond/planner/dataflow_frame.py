@@ -3,7 +3,7 @@ called."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -26,6 +26,10 @@ class Relation:
 
     node: Node
     names: tuple[str, ...]
+
+
+#: What plans a query that reads nothing around it.
+Plans = Callable[[exp.Expr], Relation]
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +117,24 @@ class Frame:
         return replace(self, node=select(self.node, [self.sql(p) for p in some], some))
 
 
-def frame_of(relation: Relation, name: str, known: frozenset[str] = frozenset()) -> Frame:
+def frame_of(
+    relation: Relation, name: str, known: frozenset[str] = frozenset(), hidden: int = 0
+) -> Frame:
     """A FROM clause of one item."""
-    return Frame(relation.node, (Item(name, relation.names, 0, known),))
+    return Frame(relation.node, (Item(name, relation.names, 0, known, hidden),))
+
+
+def starred(item: exp.Expr, frame: Frame) -> list[tuple[str, int]]:
+    """The columns `*` or `t.*` stands for: names and places."""
+    if any(item.args.get(k) for k in ("except_", "replace", "rename", "except")):
+        raise Unsupported("* with exceptions")
+    if isinstance(item, exp.Star):
+        return list(frame.output())
+    wanted = item.args["table"].name.lower()
+    for i in frame.items:
+        if i.name.lower() == wanted:
+            return [(name, i.start + n) for n, name in enumerate(i.shown)]
+    raise Unsupported("* of a query further out")
 
 
 def columns_of(expression: exp.Expr) -> Iterator[exp.Column]:
@@ -124,6 +143,11 @@ def columns_of(expression: exp.Expr) -> Iterator[exp.Column]:
         if isinstance(column.this, exp.Star):
             raise Unsupported("* in an expression")
         yield column
+
+
+def reads_columns(expression: exp.Expr) -> bool:
+    """Whether an expression reads any column."""
+    return any(True for _ in columns_of(expression))
 
 
 def select(node: Node, sqls: list[str], shown: Iterable[exp.Expr] = ()) -> Node:

@@ -21,7 +21,7 @@ from millpond.operators.matching import Matching
 from millpond.operators.multiplicity import Multiplicity
 from millpond.operators.node import Node
 from millpond.operators.union import Union
-from millpond.planner.dataflow_frame import Frame, Unsupported, columns_of, project
+from millpond.planner.dataflow_frame import Frame, Unsupported, columns_of, project, reads_columns
 from millpond.planner.dataflow_types import answer_types, expression_types, type_names
 
 
@@ -189,7 +189,7 @@ def _sides(conjunct: exp.Expr, left: Frame, right: Frame) -> tuple[exp.Expr, exp
         return None
     one, other = conjunct.this, conjunct.expression
     for first, second in ((one, other), (other, one)):
-        if not any(True for _ in columns_of(first)) or not any(True for _ in columns_of(second)):
+        if not reads_columns(first) or not reads_columns(second):
             continue
         # A name both know means the right one's: what is the left's must not be known there.
         if left.covers(first) and right.covers(second):

@@ -25,20 +25,20 @@ from millpond.operators.node import Node
 from millpond.planner.dataflow_frame import (
     Frame,
     Item,
+    Plans,
     Relation,
     Unsupported,
     columns_of,
     frame_of,
+    reads_columns,
 )
 from millpond.planner.dataflow_joins import condition, outer
 from millpond.planner.placement import has_aggregate, is_aggregate
-from millpond.planner.pushdown import conjuncts
+from millpond.planner.pushdown import where_conjuncts
 
 #: What is wrong with a scalar subquery of several rows, in DuckDB's words.
 _SEVERAL = "More than one row returned by a subquery used as an expression"
 
-#: What plans a query that reads nothing around it.
-Plans = Callable[[exp.Expr], Relation]
 #: Tells of a query which of its columns its own FROM clause has.
 Knows = Callable[[exp.Select, exp.Expr], bool]
 
@@ -99,8 +99,7 @@ def _first(query: exp.Expr, frame: Frame, plan: Plans) -> tuple[exp.Expr, Frame]
 
 def _beside(select: exp.Select, frame: Frame, plan: Plans, knows: Knows) -> tuple[exp.Expr, Frame]:
     """The value of an aggregate as an expression, and the frame with what it reads."""
-    where = select.args.get("where")
-    every = list(conjuncts(where.this if where is not None else None))
+    every = where_conjuncts(select)
     outside = [c for c in every if c.find(exp.Query) is None and not knows(select, c)]
     name = f"__scalar_{len(frame.items)}"
     item = select.expressions[0].unalias()
@@ -168,12 +167,8 @@ def _key(conjunct: exp.Expr, select: exp.Select, knows: Knows) -> tuple[exp.Expr
             (conjunct.this, conjunct.expression),
             (conjunct.expression, conjunct.this),
         ):
-            reads = any(True for _ in columns_of(own))
-            if (
-                reads
-                and knows(select, own)
-                and not any(knows(select, c) for c in columns_of(other))
-            ):
+            inside = reads_columns(own) and knows(select, own)
+            if inside and not any(knows(select, c) for c in columns_of(other)):
                 return own, other
     raise Unsupported("a scalar subquery that is not correlated by equality")
 
@@ -191,6 +186,6 @@ def _of_nothing(item: exp.Expr) -> exp.Expr:
             raise Unsupported("an aggregate of no rows")
         else:
             whole.replace(exp.Null())
-    if any(True for _ in columns_of(holder)):
+    if reads_columns(holder):
         raise Unsupported("an aggregate of no rows")
     return holder

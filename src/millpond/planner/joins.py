@@ -19,7 +19,7 @@ from sqlglot import exp
 from millpond.cql.dialect import to_duckdb
 from millpond.planner.from_clause import bare, is_more_than_a_projection
 from millpond.planner.names import spell
-from millpond.planner.pushdown import conjuncts
+from millpond.planner.pushdown import conjuncts, where_conjuncts
 from millpond.planner.residual import LEAF, residual_tree, with_literals
 from millpond.planner.scope import Leaf, Resolution, Scope, Source
 from millpond.planner.typecheck import TypeCheck
@@ -154,8 +154,7 @@ def _is_plain(select: exp.Select, scope: Scope) -> bool:
 
 def _conjuncts(select: exp.Select) -> Iterator[exp.Expr]:
     """The conjuncts of WHERE and ON."""
-    where = select.args.get("where")
-    yield from conjuncts(where.this if where is not None else None)
+    yield from where_conjuncts(select)
     for join in select.args.get("joins") or []:
         yield from conjuncts(join.args.get("on"))
 

@@ -27,8 +27,7 @@ from millpond.planner.scope import Resolution, Scope, Source
 def push_down(scopes: list[Scope]) -> None:
     """Gives every leaf the conjuncts that may be applied to it."""
     for scope in scopes:
-        where = scope.select.args.get("where")
-        for conjunct in conjuncts(where.this if where is not None else None):
+        for conjunct in where_conjuncts(scope.select):
             _push(conjunct, scope, scope.resolved, None)
         for join in scope.select.args.get("joins") or []:
             for conjunct in conjuncts(join.args.get("on")):
@@ -48,12 +47,16 @@ def conjuncts(predicate: exp.Expr | None) -> Iterator[exp.Expr]:
             yield node
 
 
+def where_conjuncts(select: exp.Select) -> list[exp.Expr]:
+    """The conjuncts of a SELECT's WHERE; none if it has no WHERE."""
+    where = select.args.get("where")
+    return list(conjuncts(where.this if where is not None else None))
+
+
 def is_pushed_whole(scope: Scope) -> bool:
     """Whether every conjunct of WHERE went to the one source of the scope, a leaf."""
-    where = scope.select.args.get("where")
     leaf = scope.sources[0].leaf
-    every = list(conjuncts(where.this if where is not None else None))
-    return leaf is not None and len(leaf.pushed) == len(every)
+    return leaf is not None and len(leaf.pushed) == len(where_conjuncts(scope.select))
 
 
 def _push(

@@ -1,0 +1,130 @@
+"""FROM and WHERE: items joined from left to right, each conjunct where it can first be applied."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from millpond.cql.dialect import to_duckdb
+from millpond.operators.one_row import OneRow
+from millpond.planner.dataflow_frame import Frame, Unsupported, reads_columns
+from millpond.planner.dataflow_items import Items
+from millpond.planner.dataflow_joins import anti, condition, inner, outer, semi
+from millpond.planner.from_clause import bare
+from millpond.planner.pushdown import conjuncts, where_conjuncts
+
+
+def from_clause(select: exp.Select, items: Items, waiting: list[exp.Expr]) -> Frame:
+    """The joined items of a SELECT's FROM clause.
+
+    Args:
+        select: The SELECT.
+        items: What its items are.
+        waiting: Conjuncts of its WHERE; those that can be applied to what is joined are, and are
+            taken out.
+
+    Raises:
+        Unsupported: a join of another kind, or with a condition that has no operators.
+    """
+    clause = select.args.get("from_")
+    if clause is None:
+        return Frame(OneRow())
+    joins = select.args.get("joins") or []
+    # Below a RIGHT or FULL join a row that is removed would be replaced by NULLs.
+    early = [] if keeps_right(select) else waiting
+    frame = filtered(items.frame(clause.this), early)
+    for join in joins:
+        frame = filtered(joined(join, frame, items.frame(join.this), early), early)
+    return frame
+
+
+def keeps_right(select: exp.Select) -> bool:
+    """Whether a SELECT's FROM clause has joins that keep rows of their right side."""
+    return any(join.side in ("RIGHT", "FULL") for join in select.args.get("joins") or [])
+
+
+def plain_conjuncts(select: exp.Select) -> list[exp.Expr]:
+    """The conjuncts of a SELECT's WHERE that hold no subquery."""
+    return [c for c in where_conjuncts(select) if c.find(exp.Query) is None]
+
+
+def filtered(frame: Frame, waiting: list[exp.Expr]) -> Frame:
+    """Applies what is waiting and speaks of the frame only; takes it out of `waiting`."""
+    ready = [c for c in waiting if frame.covers(c)]
+    for conjunct in ready:
+        waiting.remove(conjunct)
+    alone = frame.items[0] if len(frame.items) == 1 else None
+    known = alone.known if alone is not None else frozenset()
+    return frame.selected([c for c in ready if to_duckdb(bare(c)) not in known])
+
+
+def joined(join: exp.Join, left: Frame, right: Frame, waiting: list[exp.Expr]) -> Frame:
+    """A JOIN of two frames, or a comma between them.
+
+    Args:
+        join: The JOIN, without its right side.
+        left, right: Its sides.
+        waiting: Conjuncts of WHERE that may be applied here, which are taken out then.
+
+    Raises:
+        Unsupported: its kind, or its condition, has no operators.
+    """
+    if join.method not in ("", "NATURAL"):
+        raise Unsupported(f"{join.method} JOIN")
+    on = list(conjuncts(join.args.get("on")))
+    if any(c.find(exp.Query) is not None for c in on):
+        raise Unsupported("a subquery in ON")
+    merged = _merged(join, left, right)
+    if merged:
+        if join.side in ("RIGHT", "FULL"):
+            raise Unsupported(f"{join.side} JOIN with USING")
+        on = [_equal(left, right, name) for name in sorted(merged)]
+    # ON speaks of both sides; it never sees a name of one side as the other's.
+    both = beside(left, right)
+    if not all(both.covers(c) for c in on):
+        raise Unsupported("a condition that names something else than the join's sides")
+    if join.kind in ("SEMI", "ANTI"):
+        matched = condition(left, right, on)
+        return replace(left, node=(semi if join.kind == "SEMI" else anti)(matched))
+    if join.side in ("LEFT", "RIGHT", "FULL"):
+        node = outer(condition(left, right, on), condition(right, left, on), join.side)
+        return replace(both, node=node, merged=left.merged | merged)
+    if waiting:
+        right = filtered(right, waiting)
+        ready = [c for c in waiting if both.covers(c)]
+        for conjunct in ready:
+            waiting.remove(conjunct)
+        on += ready
+    alone = [[c for c in on if side.covers(c) and reads_columns(c)] for side in (left, right)]
+    left, right = left.selected(alone[0]), right.selected(alone[1])
+    rest = [c for c in on if c not in alone[0] and c not in alone[1]]
+    node = inner(condition(left, right, rest))
+    return replace(both, node=node, merged=left.merged | merged)
+
+
+def _merged(join: exp.Join, left: Frame, right: Frame) -> frozenset[str]:
+    """The names, in lower case, of the columns that USING or NATURAL makes one."""
+    names = {i.name.lower() for i in join.args.get("using") or []}
+    if join.method == "NATURAL":
+        ours = {n.lower() for item in left.items for n in item.names}
+        names = {n.lower() for item in right.items for n in item.names} & ours
+    return frozenset(names)
+
+
+def beside(left: Frame, right: Frame) -> Frame:
+    """A frame of both frames' items; its node is the left one's."""
+    offset = len(left.node.schema)
+    shifted = tuple(replace(i, start=i.start + offset) for i in right.items)
+    return replace(left, items=(*left.items, *shifted))
+
+
+def _equal(left: Frame, right: Frame, name: str) -> exp.Expr:
+    """The equality USING stands for."""
+    sides = []
+    for frame in (left, right):
+        item = next((i for i in frame.items if i.place(name) is not None), None)
+        if item is None or not item.name:
+            raise Unsupported("USING of a column without a table")
+        sides.append(exp.column(name, table=item.name, quoted=True))
+    return exp.EQ(this=sides[0], expression=sides[1])
