@@ -121,8 +121,9 @@ class DataSteM:
 
     def arrivals(self, places: Numbers) -> Numbers:
         """The arrival numbers of the elements at some places."""
-        if len(self.parts) == 1:
-            return self.parts[0].arrivals(places - self.parts[0].offset)
+        home = self._home(places)
+        if home is not None:
+            return home.arrivals(places - home.offset)
         out = np.zeros(len(places), np.int64)
         for part, mine in self.by_part(places):
             out[mine] = part.arrivals(places[mine] - part.offset)
@@ -141,8 +142,9 @@ class DataSteM:
 
     def by_part(self, places: Numbers) -> Iterator[tuple[Part, Numbers]]:
         """The parts some places are in, each with which of the places."""
-        if len(self.parts) == 1:
-            yield self.parts[0], np.arange(len(places))
+        home = self._home(places)
+        if home is not None:
+            yield home, np.arange(len(places))
             return
         ends = np.zeros(len(self.parts) + 1, np.int64)
         order = np.empty(len(places), np.int64)
@@ -150,11 +152,22 @@ class DataSteM:
         for number in np.flatnonzero(np.diff(ends)).tolist():
             yield self.parts[number], order[ends[number] : ends[number + 1]]
 
+    def _home(self, places: Numbers) -> Part | None:
+        """The part all of some places are in, as those of what sets out are."""
+        if len(self.parts) == 1:
+            return self.parts[0]
+        if not len(places):
+            return None
+        part = self.parts[int(np.searchsorted(self._starts, places[0], side="right")) - 1]
+        inside = _all_within(np.ascontiguousarray(places), part.offset, part.offset + len(part))
+        return part if inside else None
+
     def gather(self, value: Value, places: Numbers) -> Coded:
         """The value's numbers of the elements at some places."""
-        if len(self.parts) == 1:
-            own = self.parts[0].numbers(value)
-            at = places - self.parts[0].offset
+        home = self._home(places)
+        if home is not None:
+            own = home.numbers(value)
+            at = places - home.offset
             return Coded(own.numbers[at], None if own.nulls is None else own.nulls[at])
         numbers = np.zeros(len(places), np.int64)
         nulls = np.zeros(len(places), np.bool_)
@@ -165,6 +178,14 @@ class DataSteM:
             if own.nulls is not None:
                 nulls[mine] = own.nulls[at]
         return Coded(numbers, nulls if nulls.any() else None)
+
+
+@compiled(types.boolean(READ_I64, int64, int64))
+def _all_within(places: Any, low: Any, high: Any) -> Any:  # pragma: no cover - compiled
+    i = 0
+    while i < len(places) and low <= places[i] < high:
+        i += 1
+    return i == len(places)
 
 
 @compiled(types.void(READ_I64, READ_I64, I64, I64))
