@@ -23,7 +23,7 @@ import pyarrow as pa
 from _harness import console, show
 from millpond.algebra.denotation import World
 from millpond.engine.dataflow import Dataflow
-from millpond.planner.dataflow import Plan
+from millpond.planner.dataflow.plan import Plan
 from millpond.testing.changes_play import planned
 from millpond.testing.oracle_pond import OraclePond
 from peers import flink

@@ -42,7 +42,7 @@ from millpond.errors import MillpondError
 from millpond.operators.delta_star import DeltaStar
 from millpond.planner.bind import bind
 from millpond.planner.cost import Statistics
-from millpond.planner.dataflow import Plan, plan_changes
+from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.statistics import Observed, StreamSample
 
 LINKS = ("link1", "link2", "link3")

@@ -21,7 +21,7 @@ from millpond.model.time import BEGINNING
 from millpond.operators.delta import Delta
 from millpond.operators.node import Node, Operator, Scalars
 from millpond.operators.source import TIMESTAMP
-from millpond.planner.dataflow import Plan, in_order
+from millpond.planner.dataflow.plan import Plan, in_order
 
 
 class Dataflow:

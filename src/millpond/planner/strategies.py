@@ -29,7 +29,7 @@ from millpond.operators.expiry import ARRIVAL_ORDER
 from millpond.operators.multiplicity import Multiplicity
 from millpond.operators.node import Node
 from millpond.planner.cost import Statistics, bare, cheapest, is_distinct
-from millpond.planner.dataflow_joins import explicit
+from millpond.planner.dataflow.joins import explicit
 from millpond.planner.rules import RULES, Rule, rewritten
 
 STRATEGIES = ("aware", "direct", "negative")

@@ -24,7 +24,7 @@ from millpond.engine.dataflow import Dataflow
 from millpond.engine.query_stem import StemSnapshot
 from millpond.engine.routing import Account
 from millpond.errors import MillpondError
-from millpond.planner.dataflow import Plan
+from millpond.planner.dataflow.plan import Plan
 from millpond.runtime.tasks import (
     SEGMENT_BYTES,
     Built,

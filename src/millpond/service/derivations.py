@@ -19,7 +19,7 @@ from millpond.model.patterns import Pattern
 from millpond.model.schema import Field, Schema, canonical_type
 from millpond.model.time import BEGINNING, END, LAST
 from millpond.planner.bound import BoundQuery
-from millpond.planner.dataflow import Plan, plan_changes
+from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.names import did_you_mean
 from millpond.service.definitions import derived_stream_query
 from millpond.service.invocation import default_seed, stream_of

@@ -11,7 +11,7 @@ from millpond.errors import MillpondError
 from millpond.model.function_names import as_written
 from millpond.model.time import format_instant
 from millpond.planner.bound import BoundQuery
-from millpond.planner.dataflow import Plan, explained_together, readers
+from millpond.planner.dataflow.plan import Plan, explained_together, readers
 from millpond.planner.explain import explain
 from millpond.service.join_facts import JoinFacts, account_text
 from millpond.service.maintenance import covered_upto

@@ -29,7 +29,7 @@ from millpond.engine.residual import Limits
 from millpond.errors import MillpondError, Span
 from millpond.model.time import BEGINNING
 from millpond.planner.bound import BoundQuery
-from millpond.planner.dataflow import plan_changes
+from millpond.planner.dataflow.plan import plan_changes
 from millpond.planner.names import did_you_mean
 from millpond.planner.templates import Binder
 from millpond.runtime.join_tasks import pack_plan

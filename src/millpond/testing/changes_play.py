@@ -17,7 +17,7 @@ from millpond.cql import parse_query
 from millpond.engine.dataflow import Dataflow
 from millpond.model.time import BEGINNING, END
 from millpond.planner.bind import bind
-from millpond.planner.dataflow import Plan, plan_changes
+from millpond.planner.dataflow.plan import Plan, plan_changes
 
 #: The instant before the beginning of time: from here on, changes add up to the relation.
 BEFORE = BEGINNING - 1

@@ -27,8 +27,8 @@ from millpond.model.patterns import MONOTONIC, STRICT, WEAK, Edge, Pattern
 from millpond.model.time import BEGINNING, END
 from millpond.operators.delta import Delta, positional
 from millpond.operators.node import Node, Operator, Scalars
-from millpond.planner.dataflow import in_order
-from millpond.planner.dataflow_joins import explicit
+from millpond.planner.dataflow.joins import explicit
+from millpond.planner.dataflow.plan import in_order
 
 Row = tuple[Any, ...]
 #: A bag of rows: what a relation is at an instant.

@@ -12,7 +12,7 @@ from millpond.engine.dataflow_scalars import DuckDBScalars
 from millpond.errors import MillpondError
 from millpond.operators.flow import Column
 from millpond.planner.bind import bind
-from millpond.planner.dataflow import Plan, plan_changes
+from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.statistics import Guesses, Observed, StreamSample
 
 

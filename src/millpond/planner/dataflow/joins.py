@@ -21,8 +21,8 @@ from millpond.operators.matching import Matching
 from millpond.operators.multiplicity import Multiplicity
 from millpond.operators.node import Node
 from millpond.operators.union import Union
-from millpond.planner.dataflow_frame import Frame, Unsupported, columns_of, project, reads_columns
-from millpond.planner.dataflow_types import answer_types, expression_types, type_names
+from millpond.planner.dataflow.frame import Frame, Unsupported, columns_of, project, reads_columns
+from millpond.planner.dataflow.types import answer_types, expression_types, type_names
 
 
 @dataclass(frozen=True, eq=False)

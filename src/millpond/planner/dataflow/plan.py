@@ -23,8 +23,8 @@ from millpond.operators.rstream import Boundaries, Instants, RStream
 from millpond.operators.source import SEQUENCE, TIMESTAMP, StreamSource
 from millpond.planner.bound import BoundQuery
 from millpond.planner.cost import Estimate, Statistics, estimates, total
-from millpond.planner.dataflow_leaves import relation_node, stream_node, versions_node
-from millpond.planner.dataflow_query import Compiler
+from millpond.planner.dataflow.leaves import relation_node, stream_node, versions_node
+from millpond.planner.dataflow.query import Compiler
 from millpond.planner.names import Names
 from millpond.planner.rules import RULES, Rule
 from millpond.planner.statistics import Guesses

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from millpond.operators.top_k import SortColumn, TopK
-from millpond.planner.dataflow_frame import Relation, Unsupported, columns_of
-from millpond.planner.dataflow_joins import explicit
+from millpond.planner.dataflow.frame import Relation, Unsupported, columns_of
+from millpond.planner.dataflow.joins import explicit
 
 #: A longer LIMIT costs more to follow row by row than to answer anew.
 MOST = 10_000

@@ -4,8 +4,8 @@
     WHERE x NOT IN (…)       rows of which it is false        (L ANTI equal) ANTI unknown
     WHERE x > ALL (…)        no value of which it is not true L ANTI (x > v IS NOT TRUE)
 
-Anywhere else such a predicate is a mark (`dataflow_marks`), and any other subquery a scalar one
-(`dataflow_scalar`). What a subquery reads of the query around it must be conjuncts of its WHERE.
+Anywhere else such a predicate is a mark (`marks`), and any other subquery a scalar one
+(`scalars`). What a subquery reads of the query around it must be conjuncts of its WHERE.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from millpond.planner.dataflow_frame import (
+from millpond.planner.dataflow.frame import (
     Frame,
     Item,
     Unsupported,
@@ -24,11 +24,11 @@ from millpond.planner.dataflow_frame import (
     select,
     starred,
 )
-from millpond.planner.dataflow_from import filtered, from_clause
-from millpond.planner.dataflow_items import Items
-from millpond.planner.dataflow_joins import Condition, anti, condition, semi
-from millpond.planner.dataflow_marks import Case, Cases, with_marks
-from millpond.planner.dataflow_scalar import without_scalars
+from millpond.planner.dataflow.from_clause import filtered, from_clause
+from millpond.planner.dataflow.items import Items
+from millpond.planner.dataflow.joins import Condition, anti, condition, semi
+from millpond.planner.dataflow.marks import Case, Cases, with_marks
+from millpond.planner.dataflow.scalars import without_scalars
 from millpond.planner.placement import has_aggregate
 from millpond.planner.pushdown import where_conjuncts
 

@@ -22,9 +22,9 @@ from millpond.operators import aggregates as catalogue
 from millpond.operators.aggregate import Aggregate, Call
 from millpond.operators.group_by import GroupBy, Grouping
 from millpond.operators.measures import Argument
-from millpond.planner.dataflow_frame import Frame, Item, Unsupported, columns_of, select
-from millpond.planner.dataflow_joins import explicit
-from millpond.planner.dataflow_types import expression_types, type_names
+from millpond.planner.dataflow.frame import Frame, Item, Unsupported, columns_of, select
+from millpond.planner.dataflow.joins import explicit
+from millpond.planner.dataflow.types import expression_types, type_names
 from millpond.planner.grouping_sets import grouping_sets
 from millpond.planner.placement import has_aggregate, is_aggregate
 from millpond.planner.pushdown import conjuncts

@@ -14,8 +14,8 @@ from sqlglot import exp
 
 from millpond.operators.node import Node
 from millpond.operators.union import Union
-from millpond.planner.dataflow_frame import Frame, Item, project
-from millpond.planner.dataflow_joins import Condition, anti, semi
+from millpond.planner.dataflow.frame import Frame, Item, project
+from millpond.planner.dataflow.joins import Condition, anti, semi
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,10 +13,10 @@ from sqlglot import exp
 from millpond.model.windows import Now, Period, Range, Unbounded, Window
 from millpond.operators.attach import Attach
 from millpond.planner.bound import RelationLeaf
-from millpond.planner.dataflow_frame import Frame, Unsupported, project
-from millpond.planner.dataflow_from import beside, filtered, joined
-from millpond.planner.dataflow_items import Items
-from millpond.planner.dataflow_joins import condition
+from millpond.planner.dataflow.frame import Frame, Unsupported, project
+from millpond.planner.dataflow.from_clause import beside, filtered, joined
+from millpond.planner.dataflow.items import Items
+from millpond.planner.dataflow.joins import condition
 from millpond.planner.pushdown import conjuncts
 
 _REASON = "a join with a non-retroactive relation of rows that come late or may be taken back"

@@ -14,9 +14,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.operators.reevaluate_groups import KEY, ROWS, ReevaluateGroups
-from millpond.planner.dataflow_frame import Frame, Relation, Unsupported, columns_of, project
-from millpond.planner.dataflow_groups import keys_and_having
-from millpond.planner.dataflow_types import answer_types
+from millpond.planner.dataflow.frame import Frame, Relation, Unsupported, columns_of, project
+from millpond.planner.dataflow.groups import keys_and_having
+from millpond.planner.dataflow.types import answer_types
 
 #: A column of a SELECT list: its name, and an expression over a frame or the place of a column.
 Item = tuple[str, exp.Expr | int]

@@ -11,7 +11,7 @@ from sqlglot import exp
 from millpond.cql.dialect import to_duckdb
 from millpond.operators.node import Node
 from millpond.planner.bound import BoundQuery, RelationLeaf, StreamLeaf
-from millpond.planner.dataflow_frame import Frame, Plans, Relation, Unsupported, frame_of
+from millpond.planner.dataflow.frame import Frame, Plans, Relation, Unsupported, frame_of
 from millpond.planner.pushdown import conjuncts
 from millpond.planner.residual import LEAF
 

@@ -8,9 +8,9 @@ from sqlglot import exp
 
 from millpond.cql.dialect import to_duckdb
 from millpond.operators.one_row import OneRow
-from millpond.planner.dataflow_frame import Frame, Unsupported, reads_columns
-from millpond.planner.dataflow_items import Items
-from millpond.planner.dataflow_joins import anti, condition, inner, outer, semi
+from millpond.planner.dataflow.frame import Frame, Unsupported, reads_columns
+from millpond.planner.dataflow.items import Items
+from millpond.planner.dataflow.joins import anti, condition, inner, outer, semi
 from millpond.planner.from_clause import bare
 from millpond.planner.pushdown import conjuncts, where_conjuncts
 

@@ -13,7 +13,7 @@ from millpond.cql.dialect import to_duckdb
 from millpond.operators.node import Node
 from millpond.operators.project import Project
 from millpond.operators.select import Select
-from millpond.planner.dataflow_types import expression_types
+from millpond.planner.dataflow.types import expression_types
 
 
 class Unsupported(Exception):

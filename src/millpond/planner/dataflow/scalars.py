@@ -22,7 +22,7 @@ from sqlglot import exp
 
 from millpond.operators.join import Join
 from millpond.operators.node import Node
-from millpond.planner.dataflow_frame import (
+from millpond.planner.dataflow.frame import (
     Frame,
     Item,
     Plans,
@@ -32,7 +32,7 @@ from millpond.planner.dataflow_frame import (
     frame_of,
     reads_columns,
 )
-from millpond.planner.dataflow_joins import condition, outer
+from millpond.planner.dataflow.joins import condition, outer
 from millpond.planner.placement import has_aggregate, is_aggregate
 from millpond.planner.pushdown import where_conjuncts
 

@@ -19,17 +19,17 @@ from millpond.operators.node import Node
 from millpond.operators.reevaluate import Reevaluate
 from millpond.operators.union import Union
 from millpond.planner.bound import BoundQuery
-from millpond.planner.dataflow_attached import attached, has_attached
-from millpond.planner.dataflow_by_group import Item as Listed
-from millpond.planner.dataflow_by_group import partitioned, regrouped
-from millpond.planner.dataflow_frame import Frame, Relation, Unsupported, as_types, project, starred
-from millpond.planner.dataflow_from import from_clause, keeps_right, plain_conjuncts
-from millpond.planner.dataflow_groups import grouped, is_grouped
-from millpond.planner.dataflow_items import Items, own_entries
-from millpond.planner.dataflow_joins import distinct, explicit
-from millpond.planner.dataflow_order import Cut
-from millpond.planner.dataflow_subqueries import Subqueries
-from millpond.planner.dataflow_types import answer_columns, answer_types, type_names
+from millpond.planner.dataflow.attached import attached, has_attached
+from millpond.planner.dataflow.by_group import Item as Listed
+from millpond.planner.dataflow.by_group import partitioned, regrouped
+from millpond.planner.dataflow.frame import Frame, Relation, Unsupported, as_types, project, starred
+from millpond.planner.dataflow.from_clause import from_clause, keeps_right, plain_conjuncts
+from millpond.planner.dataflow.groups import grouped, is_grouped
+from millpond.planner.dataflow.items import Items, own_entries
+from millpond.planner.dataflow.joins import distinct, explicit
+from millpond.planner.dataflow.order import Cut
+from millpond.planner.dataflow.subqueries import Subqueries
+from millpond.planner.dataflow.types import answer_columns, answer_types, type_names
 from millpond.planner.negation import STAMPS
 from millpond.planner.placement import has_aggregate
 from millpond.planner.pushdown import where_conjuncts

@@ -11,29 +11,10 @@ from millpond.engine.dataflow_scalars import DuckDBScalars
 from millpond.operators.delta import Delta
 from millpond.operators.reevaluate_groups import ReevaluateGroups
 from millpond.testing.changes_play import check_changes, planned
-from millpond.testing.oracle_pond import OraclePond
 
 SECOND = 1_000_000
 CUTS = [0, 3 * SECOND, 3 * SECOND + 1, 9 * SECOND, 40 * SECOND]
 S = "s [RANGE 4 SECONDS]"
-
-
-@pytest.fixture(scope="module")
-def world() -> World:
-    pond = OraclePond()
-    for name in "st":
-        pond.execute(f"CREATE STREAM {name} (ts TIMESTAMP, k VARCHAR, v INTEGER) TIMESTAMP BY ts")
-        step = 3 if name == "s" else 5
-        rows = [
-            {
-                "ts": f"1970-01-01 00:00:{i * step // 4:02d}",
-                "k": (None, "a", "b", "c")[i * step % 4],
-                "v": None if i % 6 == 3 else i,
-            }
-            for i in range(28 if name == "s" else 14)
-        ]
-        pond.ingest(name, rows)
-    return pond.world
 
 
 BY_GROUP = [
