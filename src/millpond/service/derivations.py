@@ -22,8 +22,8 @@ from millpond.planner.bound import BoundQuery
 from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.names import did_you_mean
 from millpond.service.definitions import derived_stream_query
-from millpond.service.invocation import default_seed, stream_of
 from millpond.service.options import DEFAULTS, option
+from millpond.service.prepared import default_seed, stream_of
 from millpond.service.promises import Moment
 from millpond.service.registration import Registrar
 from millpond.service.relations import Relations

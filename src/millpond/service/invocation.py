@@ -8,31 +8,24 @@ in time. No Spark job is involved, and everything read belongs to one pinned ver
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlglot import exp
 
 from millpond.catalog.objects import RelationDef, StreamDef
-from millpond.engine.factor_templates import factor_template
-from millpond.engine.factors import Factors, factorize
-from millpond.engine.join_plan import JoinPlan
-from millpond.engine.residual import Limits, Residual, too_many_rows
+from millpond.engine.residual import Residual, too_many_rows
 from millpond.engine.slices import take_slice
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, format_instant
 from millpond.model.windows import Rows, Unbounded, Window, interval
-from millpond.planner.bound import BoundQuery, StreamLeaf
-from millpond.service.join_projection import JoinedRows, JoinProjection, projection_of
+from millpond.planner.bound import StreamLeaf
+from millpond.service.join_projection import JoinedRows
 from millpond.service.joined import joined_slices
 from millpond.service.kept_answers import KeptAnswers, inputs_of
 from millpond.service.leaf_views import Files, LeafView
+from millpond.service.prepared import Prepared, stream_of
 from millpond.service.promises import Moment, Promises
 from millpond.service.relations import Relations
 from millpond.service.results import Answer
@@ -40,62 +33,6 @@ from millpond.service.sequencer import Sequencer
 from millpond.service.stored_join import StoredJoin
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import DATA, REJECTS, Version
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A bound query with what its leaves are matched on.
-
-    Attributes:
-        bound: The query.
-        factors: Per stream leaf its predicate's factors, or None when every element matches.
-        slots: Per stream leaf its slot in the Query SteM, or None.
-        seed: Of its samples.
-        limits: What an evaluation may use.
-        name: The handle's name, or None for a query asked once.
-        join: What SteMs serve of the join the query is, if it is one.
-        id: The handle's id, or None for a query asked once.
-        kept: Whether its answers are kept (`eager`, `auto`).
-    """
-
-    bound: BoundQuery
-    factors: tuple[Factors | None, ...]
-    slots: tuple[int | None, ...]
-    seed: int
-    limits: Limits
-    name: str | None = None
-    join: JoinPlan | None = None
-    id: int | None = None
-    kept: bool = False
-
-    @cached_property
-    def projected(self) -> JoinProjection | None:
-        """How the answer is taken from joined rows, if that is all there is to do."""
-        return projection_of(self.bound, self.join) if self.join is not None else None
-
-
-def leaf_factors(leaf: StreamLeaf, stream: StreamDef) -> Factors | None:
-    """The factors a leaf is matched on; None when every element matches."""
-    shapes = tuple(s for s in (leaf.before_shape, leaf.pushed_shape) if s is not None)
-    if not shapes:
-        return None
-    if not leaf.literals:
-        return factorize(cast(exp.Expression, leaf.predicate), stream.schema)
-    return factor_template(shapes, stream.schema).fill(leaf.literals)
-
-
-def stream_of(version: Version, leaf: StreamLeaf) -> StreamDef:
-    """The stream a leaf is an occurrence of. Raises CQL-201 when it was dropped meanwhile."""
-    stream = version.find(leaf.stream)
-    if not isinstance(stream, StreamDef):
-        raise MillpondError("CQL-201", f'no stream "{leaf.stream}" any more')
-    return stream
-
-
-def default_seed(bound: BoundQuery) -> int:
-    """The seed of a query that names none: a function of its text, so that queries with the same
-    text have the same sample whenever they are registered."""
-    return zlib.crc32(bound.canonical.encode())
 
 
 class Invoker:

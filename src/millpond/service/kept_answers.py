@@ -30,13 +30,14 @@ from millpond.model.time import format_instant
 from millpond.model.windows import Rows, Unbounded
 from millpond.planner.bound import BoundQuery
 from millpond.service.background import Background
+from millpond.service.prepared import Prepared
 from millpond.service.weights import weight_of
 from millpond.state.bucket_map import BucketMap, Digest
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import DATA, REJECTS, Version
 
 if TYPE_CHECKING:
-    from millpond.service.invocation import Invoker, Prepared
+    from millpond.service.invocation import Invoker
     from millpond.service.registration import Registrar
 
 log = logging.getLogger("millpond.kept")

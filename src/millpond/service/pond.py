@@ -39,8 +39,9 @@ from millpond.service.join_maintenance import JoinMaintenance, JoinSettings
 from millpond.service.kept_answers import Refresher
 from millpond.service.maintenance import Maintenance
 from millpond.service.metrics import Metrics
+from millpond.service.prepared import stream_valued
 from millpond.service.promises import Promises
-from millpond.service.registration import Registrar, Request, stream_valued
+from millpond.service.registration import Registrar, Request
 from millpond.service.relations import Relations
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 from millpond.service.sequencer import Sequencer

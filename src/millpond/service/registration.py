@@ -16,31 +16,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from millpond.catalog.objects import (
-    REJECTS_SUFFIX,
     Definition,
     FunctionDef,
     QueryDef,
     RelationDef,
     StreamDef,
 )
-from millpond.engine.factors import Factors
-from millpond.engine.join_plan import JoinPlan
-from millpond.engine.residual import Limits
 from millpond.errors import MillpondError, Span
 from millpond.model.time import BEGINNING
 from millpond.planner.bound import BoundQuery
 from millpond.planner.dataflow.plan import plan_changes
 from millpond.planner.names import did_you_mean
 from millpond.planner.templates import Binder
-from millpond.runtime.join_tasks import pack_plan
-from millpond.service.invocation import Prepared, default_seed, leaf_factors, stream_of
-from millpond.service.joined import join_of, use_of
+from millpond.service.additions import Additions
+from millpond.service.dependencies import users_of
 from millpond.service.options import check_options, option, refuse_settled
-from millpond.service.stems import QueryStems, slot_key
+from millpond.service.prepared import Prepared, prepare_again, prepare_once
+from millpond.service.stems import QueryStems
 from millpond.state.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
-from millpond.state.join_state import JoinChange, JoinCore, JoinUse
-from millpond.state.version import DATA, LeafRef, SlotRef, Version
 
 #: Queries kept ready to be invoked; another is bound again first, in about 0.2 ms.
 _MOST_PREPARED = 4_096
@@ -90,12 +84,11 @@ class Registrar:
                 With several requests, `detail` says which one it was.
         """
         with self.lock, _collector_paused(len(requests)):
-            batch = _Batch(self._log.next_id, self._clock())
+            added = Additions(self._log.next_id, self._clock())
             final = self.finality()
-            taken: set[str] = set()
             for number, request in enumerate(requests):
                 try:
-                    self._one(batch, request, taken, final)
+                    self._one(added, request, final)
                 except MillpondError as error:
                     if len(requests) > 1:
                         place = f"Query {number} of {len(requests)} (counting from 0)."
@@ -104,45 +97,31 @@ class Registrar:
             self._log.commit(
                 EpochChange(
                     kind="register",
-                    add=batch.definitions,
-                    add_slots=batch.slots,
-                    add_leaves=batch.leaves,
-                    joins=JoinChange(cores=batch.cores, uses=batch.uses),
+                    add=added.definitions,
+                    add_slots=added.slots,
+                    add_leaves=added.leaves,
+                    joins=added.joins(),
                 )
             )
             self._stems.use(
-                (leaf.stream_id, leaf.slot) for leaf in batch.leaves if leaf.slot is not None
+                (leaf.stream_id, leaf.slot) for leaf in added.leaves if leaf.slot is not None
             )
             if len(requests) <= _FEW:
-                for id, prepared in batch.prepared.items():
+                for id, prepared in added.prepared.items():
                     self._keep_prepared(id, prepared)
         self.on_change()
-        return batch.definitions
+        return added.definitions
 
-    def _one(
-        self,
-        batch: _Batch,
-        request: Request,
-        taken: set[str],
-        final: Callable[[BoundQuery], int],
-    ) -> None:
+    def _one(self, added: Additions, request: Request, final: Callable[[BoundQuery], int]) -> None:
         options = check_options(request.options or {}, request.statement)
         bound = self.bind(request.text)
         self._check_strategy(bound, options)
         version = self._log.version
-
-        def is_taken(name: str) -> bool:
-            return (
-                version.find(name) is not None
-                or name.lower() in taken
-                or name.lower().endswith(REJECTS_SUFFIX)
-            )
-
-        id = batch.next_id()
-        while request.name is None and is_taken(f"q{id}"):
-            id = batch.next_id()
-        name = request.name or f"q{id}"
-        if is_taken(name):
+        if not request.name:
+            id, name = added.numbered(version)
+        else:
+            id, name = added.next_id(), request.name
+        if added.is_taken(version, name):
             raise MillpondError(
                 "CQL-208",
                 f'the name "{name}" is taken',
@@ -151,34 +130,9 @@ class Registrar:
                 text=request.statement,
                 span=request.name_span,
             )
-        taken.add(name.lower())
-        definition = QueryDef(
-            id, name, request.text, options, 0, batch.now, changes_after=batch.instant(final(bound))
-        )
-        batch.definitions.append(definition)
-        batch.prepared[id] = self._place(version, batch, definition, bound)
-
-    def _place(
-        self, version: Version, batch: _Batch, definition: QueryDef, bound: BoundQuery
-    ) -> Prepared:
-        """Give every leaf its factors, and a slot if the query is matched continuously."""
-        matched = definition.active and definition.options.get("materialize") != "none"
-        factors: list[Factors | None] = []
-        slots: list[int | None] = []
-        for number, leaf in enumerate(bound.streams):
-            stream = stream_of(version, leaf)
-            found = leaf_factors(leaf, stream)
-            slot = None
-            if found is not None and matched and stream.rejects_of is None:
-                slot = batch.slot(version, stream.id, found)
-            factors.append(found)
-            slots.append(slot)
-            batch.leaves.append(LeafRef(definition.id, number, stream.id, DATA, slot))
-        streams = [stream_of(version, leaf) for leaf in bound.streams]
-        join = join_of(bound, streams)
-        if join is not None and matched:
-            batch.join(version, definition.id, bound, join, streams)
-        return _prepared(definition, bound, factors, slots, join)
+        after = added.instant(final(bound))
+        definition = QueryDef(id, name, request.text, options, 0, added.now, changes_after=after)
+        added.add(version, definition, bound)
 
     def unregister(self, definition: QueryDef) -> None:
         """Drop a query; slots nobody else shares go with it.
@@ -238,10 +192,10 @@ class Registrar:
     def _replace(self, altered: QueryDef) -> None:
         version = self._log.version
         bound = self.bind(altered.text)
-        batch = _Batch(self._log.next_id, self._clock())
-        prepared = self._place(version, batch, altered, bound)
+        added = Additions(self._log.next_id, self._clock())
+        prepared = added.place(version, altered, bound)
         before = self._slots_of(altered.id)
-        after = [(x.stream_id, x.slot) for x in batch.leaves if x.slot is not None]
+        after = [(x.stream_id, x.slot) for x in added.leaves if x.slot is not None]
         self._stems.use(after)
         changes = version.change_log(altered.id)
         kept = int(option(altered, "keep_changes"))
@@ -250,10 +204,10 @@ class Registrar:
                 EpochChange(
                     kind="alter",
                     replace=[altered, *([replace(changes, retain_rows=kept)] if changes else [])],
-                    add_slots=batch.slots,
+                    add_slots=added.slots,
                     drop_slots=self._stems.unused_without(before),
-                    add_leaves=batch.leaves,
-                    joins=JoinChange(cores=batch.cores, uses=batch.uses, drop_uses=[altered.id]),
+                    add_leaves=added.leaves,
+                    joins=added.joins(drop_uses=[altered.id]),
                 )
             )
         except BaseException:
@@ -314,35 +268,15 @@ class Registrar:
         """Bind a query that was not used since the start; with the lock, lest it changes."""
         with self.lock:
             definition = self._current(definition)
-            version = self._log.version
-            bound = self.bind(definition.text)
-            slots = [x.slot for x in version.leaves(definition.id)]
-            factors: list[Factors | None] = []
-            for leaf, slot in zip(bound.streams, slots, strict=True):
-                stream = stream_of(version, leaf)
-                ref = version.slot(stream.id, slot) if slot is not None else None
-                factors.append(Factors.unpack(ref.factors) if ref else leaf_factors(leaf, stream))
-            join = join_of(bound, [stream_of(version, leaf) for leaf in bound.streams])
-            found = _prepared(definition, bound, factors, slots, join)
+            found = prepare_again(self._log.version, definition, self.bind(definition.text))
             self._keep_prepared(definition.id, found)
             return found
 
     def once(self, text: str) -> Prepared:
-        """A query asked once: matches of a standing query with an equal predicate are used."""
-        bound = self.bind(text)
-        if bound.to_stream is not None:
-            raise stream_valued(bound, "CREATE QUERY name AS it, and FETCH name")
-        version = self._log.version
-        factors: list[Factors | None] = []
-        slots: list[int | None] = []
-        for leaf in bound.streams:
-            stream = stream_of(version, leaf)
-            found = leaf_factors(leaf, stream)
-            same = version.slot_of_key(stream.id, slot_key(found)) if found is not None else None
-            factors.append(found)
-            slots.append(same.slot if same else None)
-        join = join_of(bound, [stream_of(version, leaf) for leaf in bound.streams])
-        return Prepared(bound, tuple(factors), tuple(slots), _seed(bound), Limits(), join=join)
+        """A query asked once. Raises CQL-216 for a stream-valued one."""
+        return prepare_once(self._log.version, self.bind(text))
+
+    # -- names ---------------------------------------------------------------------------------
 
     def bind(self, text: str) -> BoundQuery:
         """Resolve a query's names and types against the current version."""
@@ -373,50 +307,8 @@ class Registrar:
         )
 
     def users_of(self, definition: StreamDef | RelationDef) -> list[str]:
-        """The names of the standing queries over a stream or relation."""
-        version = self._log.version
-        deriving = self._deriving_from(version, definition)
-        if isinstance(definition, StreamDef):
-            read = [
-                query
-                for query in version.queries.values()
-                if any(x.stream_id == definition.id for x in version.leaves(query.id))
-            ]
-        else:
-            read = list(self._reading(version, definition, deriving))
-        return [*(query.name for query in read), *deriving]
-
-    def _reading(
-        self, version: Version, relation: RelationDef, deriving: Sequence[str]
-    ) -> Iterator[QueryDef]:
-        """The standing queries over a relation, or over what derives from it.
-
-        Only those that have one of the names in their text are bound: of ten thousand queries
-        hardly one reads the relation.
-        """
-        spelled = [n.lower().replace('"', '""') for n in (relation.name, *deriving)]
-        name = relation.name.lower()
-        for query in version.queries.values():
-            text = query.text.lower()
-            if any(n in text for n in spelled):
-                bound = self.bind(query.text)
-                if name in (n.lower() for n in bound.views) or any(
-                    r.relation.lower() == name for r in bound.relations
-                ):
-                    yield query
-
-    def _deriving_from(self, version: Version, definition: StreamDef | RelationDef) -> list[str]:
-        """The names of the derived streams and relations that read a stream or relation."""
-        texts = [(s.name, s.derived.text) for s in version.named_streams() if s.derived]
-        texts += [(r.name, r.view) for r in version.relations.values() if r.view]
-        name = definition.name.lower()
-        users = []
-        for user, text in texts:
-            bound = self.bind(text)
-            read = [x.stream for x in bound.streams] + [x.relation for x in bound.relations]
-            if any(n.lower().removesuffix("$rejects") == name for n in [*read, *bound.views]):
-                users.append(user)
-        return users
+        """The names of the standing queries and derived objects over a stream or relation."""
+        return users_of(self._log.version, definition, self.bind)
 
 
 @contextmanager
@@ -455,106 +347,7 @@ class CurrentNames:
         return sorted(self._log.version.functions)
 
 
-class _Batch:
-    """What a registration adds, collected before its commit."""
-
-    def __init__(self, next_id: Callable[[], int], now: int) -> None:
-        self.next_id = next_id
-        self.now = now
-        self.definitions: list[QueryDef] = []
-        self.slots: list[SlotRef] = []
-        self.leaves: list[LeafRef] = []
-        self.prepared: dict[int, Prepared] = {}
-        self._fresh: dict[tuple[int, bytes], int] = {}
-        self._next: dict[int, int] = {}
-        self._instants: dict[int, int] = {}
-        self.cores: list[JoinCore] = []
-        self.uses: list[JoinUse] = []
-        self._core_of: dict[str, int] = {}
-
-    def join(
-        self,
-        version: Version,
-        query_id: int,
-        bound: BoundQuery,
-        plan: JoinPlan,
-        streams: Sequence[StreamDef],
-    ) -> None:
-        """The use of the core of this join: that of an equal join, or a new one."""
-        shared = version.joins.core_of_key(plan.key)
-        core_id = shared.id if shared is not None else self._core_of.get(plan.key)
-        fresh = core_id is None
-        if core_id is None:
-            core_id = -1 - len(self.cores)
-        use = use_of(query_id, core_id, bound, streams)
-        if use is None:
-            return
-        self.uses.append(use)
-        if fresh:
-            ids = tuple(streams[leaf].id for leaf in use.leaves)
-            self.cores.append(JoinCore(0, plan.key, pack_plan(plan), ids))
-            self._core_of[plan.key] = core_id
-
-    def instant(self, at: int) -> int:
-        """The instant, as one object for all queries that share it: they are kept."""
-        return self._instants.setdefault(at, at)
-
-    def slot(self, version: Version, stream_id: int, factors: Factors) -> int:
-        """The slot of these factors: an equal predicate's, or a new one."""
-        key = slot_key(factors)
-        shared = version.slot_of_key(stream_id, key)
-        if shared is not None:
-            return shared.slot
-        fresh = self._fresh.get((stream_id, key))
-        if fresh is None:
-            fresh = self._next.get(stream_id, version.next_slot(stream_id))
-            self._next[stream_id] = fresh + 1
-            self._fresh[stream_id, key] = fresh
-            self.slots.append(SlotRef(stream_id, fresh, key, factors.packed()))
-        return fresh
-
-
-def _prepared(
-    definition: QueryDef,
-    bound: BoundQuery,
-    factors: Sequence[Factors | None],
-    slots: Sequence[int | None],
-    join: JoinPlan | None,
-) -> Prepared:
-    options = definition.options
-    limits = Limits(
-        seconds=float(options.get("max_seconds", Limits.seconds)),
-        rows=int(options.get("max_rows", Limits.rows)),
-    )
-    seed = int(options["seed"]) if "seed" in options else None
-    if seed is None:
-        seed = _seed(bound)
-    name, id = definition.name, definition.id
-    kept = options.get("materialize") in ("eager", "auto")
-    return Prepared(bound, tuple(factors), tuple(slots), seed, limits, name, join, id, kept)
-
-
-def _seed(bound: BoundQuery) -> int:
-    """The seed of a query that says none; it takes printing the query, so only if it is used."""
-    sampled = any(leaf.sample is not None for leaf in bound.streams)
-    return default_seed(bound) if sampled else 0
-
-
 def _gone(definition: QueryDef) -> MillpondError:
     return MillpondError(
         "CQL-201", f'no query "{definition.name}" any more', hint="It was unregistered."
-    )
-
-
-def stream_valued(bound: BoundQuery, instead: str) -> MillpondError:
-    """The error of asking a stream for what it holds at an instant."""
-    assert bound.to_stream is not None
-    return MillpondError(
-        "CQL-216",
-        "a stream-valued query has no answer at an instant",
-        detail=f"{bound.to_stream.upper()} makes a stream of a relation: its elements are read"
-        " in the order in which they come.",
-        hint=f"{instead}.",
-        text=bound.text,
-        span=Span(0, len(bound.to_stream)),
     )

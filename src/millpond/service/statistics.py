@@ -19,8 +19,8 @@ from millpond.engine.dataflow_scalars import DuckDBScalars
 from millpond.errors import MillpondError
 from millpond.planner.bound import BoundQuery
 from millpond.planner.statistics import Observed, StreamSample
-from millpond.service.invocation import stream_of
 from millpond.service.leaf_views import Files
+from millpond.service.prepared import stream_of
 from millpond.state.version import Version
 
 #: Fewer elements say too little.
