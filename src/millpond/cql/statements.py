@@ -1,8 +1,7 @@
 """What a CQL text says: one frozen dataclass a statement (docs/spec/statements.md).
 
 Queries stay sqlglot expressions (see `millpond.cql.dialect` for the nodes Millpond adds); names are
-as written and nothing is resolved yet. Durations and instants are microseconds. `name_span` and
-`query_span` are the places of the name and of the query in the statement's text.
+as written and nothing is resolved yet. Durations and instants are microseconds.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from millpond.errors import Span
+from millpond.errors import MillpondError, Span
 
 
 @dataclass(frozen=True)
@@ -37,12 +36,31 @@ class SourceClause:
 class Statement:
     """What every statement has: its own text and where it stands in the script.
 
-    `text` is the statement without its semicolon; spans inside a statement are offsets in `text`.
-    `offset` is where `text` starts in the script.
+    Attributes:
+        text: The statement without its semicolon.
+        offset: Where `text` starts in the script.
+        name_span: The place in `text` of the name of what the statement is about, if it names it.
+        query_span: The place in `text` of its query, if it has one and is not one.
     """
 
     text: str
     offset: int = 0
+    name_span: Span | None = None
+    query_span: Span | None = None
+
+    def error(
+        self, code: str, primary: str, *, detail: str | None = None, hint: str | None = None
+    ) -> MillpondError:
+        """An error at the name the statement is about."""
+        return MillpondError(
+            code, primary, detail=detail, hint=hint, text=self.text, span=self.name_span
+        )
+
+    @property
+    def query_text(self) -> str:
+        """The text of the statement's query, as it was written; the statement's if it is one."""
+        span = self.query_span
+        return self.text if span is None else self.text[span.start : span.end]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +74,6 @@ class CreateStream(Statement):
     retain: int | None = None
     retain_rows: int | None = None
     source: SourceClause | None = None
-    name_span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +87,6 @@ class CreateRelation(Statement):
     delay: int = 0
     idle_after: int | None = None
     source: SourceClause | None = None
-    name_span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +96,6 @@ class CreateDerived(Statement):
     kind: str
     name: str
     query: exp.Expression
-    name_span: Span | None = None
-    query_span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,15 +103,12 @@ class CreateQuery(Statement):
     name: str
     query: exp.Expression
     options: dict[str, Any] = field(default_factory=dict)
-    name_span: Span | None = None
-    query_span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Invoke(Statement):
     name: str
     at: int | None = None
-    name_span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +118,6 @@ class Fetch(Statement):
     name: str
     after: str | None = None
     limit: int | None = None
-    name_span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +134,6 @@ class Alter(Statement):
     kind: str
     name: str
     options: dict[str, Any]
-    name_span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +142,6 @@ class Drop(Statement):
 
     kind: str
     name: str
-    name_span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +152,6 @@ class Insert(Statement):
     columns: tuple[str, ...]
     rows: tuple[tuple[exp.Expression, ...], ...]
     at: int | None = None
-    name_span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +160,6 @@ class Update(Statement):
     assignments: tuple[tuple[str, exp.Expression], ...]
     where: exp.Expression | None = None
     at: int | None = None
-    name_span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,14 +167,12 @@ class Delete(Statement):
     name: str
     where: exp.Expression | None = None
     at: int | None = None
-    name_span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Heartbeat(Statement):
     name: str
     at: int
-    name_span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,8 +182,6 @@ class Explain(Statement):
     level: str
     name: str | None = None
     query: exp.Expression | None = None
-    name_span: Span | None = None
-    query_span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,4 +194,3 @@ class Show(Statement):
 @dataclass(frozen=True, kw_only=True)
 class Describe(Statement):
     name: str
-    name_span: Span | None = None

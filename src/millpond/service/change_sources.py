@@ -18,7 +18,6 @@ from dataclasses import replace
 from millpond.catalog.objects import RelationDef, SourceDef, StreamDef
 from millpond.cql.printer import print_name
 from millpond.cql.statements import CreateRelation
-from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 
 #: The option that names the column an operation stands in.
@@ -52,13 +51,11 @@ def change_source(
         MillpondError: CQL-223, the relation has no key to tell its rows by.
     """
     if not relation.primary_key:
-        raise MillpondError(
+        raise statement.error(
             "CQL-223",
             f'relation "{relation.name}" is fed by changes and has no primary key',
             detail="A change says what became of the row of a key.",
             hint="Declare PRIMARY KEY (…).",
-            text=statement.text,
-            span=statement.name_span,
         )
     source, fields, kept = relation.source, list(relation.schema.fields), ""
     if source is not None:

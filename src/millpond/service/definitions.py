@@ -84,13 +84,11 @@ def relation_definition(statement: CreateRelation, id: int, version: Version) ->
     for name in statement.primary_key:
         field = schema.find(name)
         if field is None:
-            raise MillpondError(
+            raise statement.error(
                 "CQL-202",
                 f'no column "{name}" for the primary key',
                 detail=f"The columns are {', '.join(schema.names)}.",
                 hint=did_you_mean(name, schema.names) or "Declare the column.",
-                text=statement.text,
-                span=statement.name_span,
             )
         key.append(field.name)
     source = _source(statement.source)
@@ -136,13 +134,11 @@ def refuse_taken(
         detail = f"Names that end in {REJECTS_SUFFIX} are those of streams' rejects."
     elif version.find(statement.name) is None:
         return
-    raise MillpondError(
+    raise statement.error(
         "CQL-208",
         f'the name "{statement.name}" is taken',
         detail=detail,
         hint="Choose another name, or DROP the other object first.",
-        text=statement.text,
-        span=statement.name_span,
     )
 
 

@@ -46,7 +46,7 @@ from millpond.service.relations import Relations
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 from millpond.service.sequencer import Sequencer
 from millpond.service.sources import Sources
-from millpond.service.statements import Executor, query_text
+from millpond.service.statements import Executor
 from millpond.service.statistics import StreamStatistics
 from millpond.service.stems import QueryStems
 from millpond.state.store import Store
@@ -627,6 +627,6 @@ def _request(cql: str, name: str | None, options: dict[str, Any]) -> Request:
                 hint="Use execute() for other statements.",
             )
         merged = {**parsed.options, **options}
-        text = query_text(parsed)
+        text = parsed.query_text
         return Request(text, name or parsed.name, merged, cql, parsed.name_span)
     return Request(cql, name, options)

@@ -231,6 +231,13 @@ class StatementResult:
     message: str | None = None
 
 
+def done(statement: str, name: str, what: str) -> StatementResult:
+    """The result of a statement that gives nothing but a message: what it did, to what."""
+    kind = statement.split()[-1]
+    subject = f"{kind} {name}" if kind in ("stream", "relation", "query") else name
+    return StatementResult(statement, name, message=f"{subject}: {what}")
+
+
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """A number of things, for people.
 

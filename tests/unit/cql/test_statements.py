@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from sqlglot import exp
 
@@ -271,8 +269,7 @@ def test_script() -> None:
     ]
     for statement in statements:
         assert script[statement.offset :].startswith(statement.text)
-    name_span: Any = statements[1].name_span  # type: ignore[attr-defined]
-    assert at(statements[1], name_span) == "q"
+    assert at(statements[1], statements[1].name_span) == "q"
 
 
 @pytest.mark.parametrize("text", ["", "  \n", ";;", "-- nothing", "/* nothing */ ;"])
