@@ -66,7 +66,7 @@ def main() -> None:
             registered = time.perf_counter() - begun
             handles[-1].invoke()
             answered = time.perf_counter() - begun
-            pond._maintenance.settle()
+            pond.maintenance.settle()
             matched = time.perf_counter() - begun
             during = [took for at, took in invoked if at >= begun]
             rows.append(

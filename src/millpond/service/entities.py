@@ -17,7 +17,7 @@ from millpond.service.entity_settings import check_known, of_engine, of_query, w
 from millpond.state.version import DATA, REJECTS, Version
 
 if TYPE_CHECKING:
-    from millpond.service.pond import Pond
+    from millpond.service.works import Works
 
 #: What an entity works for that works for all.
 _ALL = "streams and queries"
@@ -48,12 +48,12 @@ class Entity:
 class Entities:
     """The entities of a pond, as of now."""
 
-    def __init__(self, pond: Pond) -> None:
-        self._pond = pond
+    def __init__(self, works: Works) -> None:
+        self._works = works
 
     def every(self) -> list[Entity]:
         """All of them: queues, then operators, then synopses, each by name."""
-        version = self._pond.log.version
+        version = self._works.log.version
         found = [
             *self._queues(version),
             *self._engine(version),
@@ -92,14 +92,14 @@ class Entities:
         if not settings:
             return entity
         if entity.kind == "operator" and entity.of == _ALL:
-            self._pond.route(with_settings(self._pond.joins.settings, settings))
+            self._works.route(with_settings(self._works.joins.settings, settings))
         else:
-            self._pond.registrar.alter(self._pond.registrar.find(entity.of), settings)
+            self._works.registrar.alter(self._works.registrar.find(entity.of), settings)
         return replace(entity, settings={**entity.settings, **settings})
 
     def _engine(self, version: Version) -> Iterator[Entity]:
         """What works for all streams and queries together."""
-        settings, joins = self._pond.joins.settings, version.joins
+        settings, joins = self._works.joins.settings, version.joins
         yield Entity("eddies:all", "operator", _ALL, {}, of_engine("eddies", settings))
         figures = {
             "joins": len(joins.cores),
@@ -108,24 +108,24 @@ class Entities:
         yield Entity("joins:all", "operator", _ALL, figures, of_engine("joins", settings))
 
     def _queues(self, version: Version) -> Iterator[Entity]:
-        waiting = len(self._pond.intake.waiting())
+        waiting = len(self._works.intake.waiting())
         yield Entity("queue:inbox", "queue", "pushed streams", {"waiting pushes": waiting})
 
     def _filters(self, version: Version) -> Iterator[Entity]:
         """Grouped filters, and what evaluates the other factors."""
         for stream in version.named_streams():
-            for name, (survive, ns) in self._pond.stems.filters(stream.id).items():
+            for name, (survive, ns) in self._works.stems.filters(stream.id).items():
                 figures = {"survive": round(survive, 4), "ns per element": round(ns, 1)}
                 id = f"filter:{stream.name}.{name}" if name else f"others:{stream.name}"
                 yield Entity(id, "operator", stream.name, figures)
 
     def _functions(self) -> Iterator[Entity]:
-        for function in self._pond.functions():
+        for function in self._works.user_functions.describe():
             figures = {key: function[key] for key in ("calls", "rows", "seconds", "cost")}
             yield Entity(f"function:{function['name']}", "operator", "queries", figures)
 
     def _derivations(self, version: Version) -> Iterator[Entity]:
-        lag = self._pond.advancer.lag()
+        lag = self._works.advancer.lag()
         for stream in version.streams.values():
             if stream.derived is None:
                 continue
@@ -133,7 +133,7 @@ class Entities:
             name = query.name if query is not None else stream.name
             figures = {
                 "elements": version.clock(stream.id).next_seq,
-                "upto": format_instant(self._pond.advancer.reached(version, stream)),
+                "upto": format_instant(self._works.advancer.reached(version, stream)),
                 "lag seconds": lag.get(stream.id, 0.0),
             }
             settings = of_query("derivation", query) if query is not None else {}
@@ -178,7 +178,7 @@ class Entities:
             yield Entity(f"relation:{relation.name}", "synopsis", relation.name, figures)
 
     def _answers(self, version: Version) -> Iterator[Entity]:
-        kept = self._pond.invoker.kept
+        kept = self._works.invoker.kept
         for id in sorted(kept.ids()):
             query = version.queries.get(id)
             if query is not None:

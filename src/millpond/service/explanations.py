@@ -19,7 +19,7 @@ from millpond.service.results import counted
 from millpond.state.version import LeafRef, Version
 
 if TYPE_CHECKING:
-    from millpond.service.pond import Pond
+    from millpond.service.works import Works
 
 #: The levels that show what is computed, and not only what is asked.
 _COMPUTED = ("rewritten", "shared", "runtime")
@@ -30,12 +30,12 @@ _MOST_OTHERS = 20
 class Explanations:
     """Explains the queries of a pond."""
 
-    def __init__(self, pond: Pond) -> None:
-        self._pond = pond
+    def __init__(self, works: Works) -> None:
+        self._works = works
 
     def of_text(self, text: str, level: str) -> str:
         """The plan a query would have."""
-        bound = self._pond.registrar.bind(text)
+        bound = self._works.registrar.bind(text)
         if bound.to_stream is None or level not in _COMPUTED:
             return explain(bound, level)
         return self._changes(bound, level)
@@ -43,10 +43,10 @@ class Explanations:
     def of_derived(self, found: Definition | None, level: str) -> str | None:
         """The plan of a derived stream or relation; None if it is something else."""
         if isinstance(found, StreamDef) and found.derived is not None:
-            bound = self._pond.registrar.bind(found.derived.text)
+            bound = self._works.registrar.bind(found.derived.text)
             if level not in _COMPUTED:
                 return explain(bound, level)
-            derivation = self._pond.derivations.of(self._pond.log.version, found)
+            derivation = self._works.derivations.of(self._works.log.version, found)
             return self._planned(derivation.plan, level, found.name)
         if isinstance(found, RelationDef) and found.view is not None:
             return self.of_text(found.view, level)
@@ -54,12 +54,12 @@ class Explanations:
 
     def of_query(self, definition: QueryDef, level: str) -> str:
         """The plan of a standing query."""
-        pond = self._pond
-        version = pond.log.version
-        bound = pond.registrar.bind(definition.text)
+        works = self._works
+        version = works.log.version
+        bound = works.registrar.bind(definition.text)
         facts: dict[str, Any] = {"query": definition.name}
         if bound.functions and level == "runtime":
-            facts["functions"] = pond.user_functions.costs(bound.functions)
+            facts["functions"] = works.user_functions.costs(bound.functions)
         if level not in _COMPUTED:
             return explain(bound, level)
         changes = self._delivered(version, definition)
@@ -68,9 +68,9 @@ class Explanations:
         if bound.to_stream is not None:
             lines = [f"{name}: {value}" for name, value in facts.items()]
             return "\n".join([*lines, self._changes(bound, level, definition)])
-        if level == "runtime" and definition.id in pond.invoker.kept.ids():
-            facts["kept answer"] = pond.invoker.kept.of(definition.id).figures()
-        join = JoinFacts(pond.joins).of_query(version, definition.id, bound)
+        if level == "runtime" and definition.id in works.invoker.kept.ids():
+            facts["kept answer"] = works.invoker.kept.of(definition.id).figures()
+        join = JoinFacts(works.joins).of_query(version, definition.id, bound)
         if join is not None and level != "rewritten":
             facts["join"] = join
         facts["leaves"] = self._leaves(version, definition, bound, level)
@@ -79,7 +79,7 @@ class Explanations:
 
     def _changes(self, bound: BoundQuery, level: str, query: QueryDef | None = None) -> str:
         """What computes a query's changes as its streams' heartbeats go on."""
-        version, derivations = self._pond.log.version, self._pond.derivations
+        version, derivations = self._works.log.version, self._works.derivations
         log = version.change_log(query.id) if query is not None else None
         if log is None:
             plan = derivations.planned(version, bound, query)
@@ -112,12 +112,12 @@ class Explanations:
 
     def _plans(self) -> dict[str, Plan]:
         """The plans that compute changes now, by the names of their queries and streams."""
-        version, plans = self._pond.log.version, {}
-        for stream in self._pond.derivations.all(version):
+        version, plans = self._works.log.version, {}
+        for stream in self._works.derivations.all(version):
             assert stream.derived is not None
             query = version.queries.get(stream.derived.query_id or -1)
             with suppress(MillpondError):
-                plan = self._pond.derivations.of(version, stream).plan
+                plan = self._works.derivations.of(version, stream).plan
                 plans[stream.name if query is None else query.name] = plan
         return plans
 
@@ -125,12 +125,12 @@ class Explanations:
         log = version.change_log(definition.id)
         if log is None:
             return None
-        upto = format_instant(self._pond.advancer.reached(version, log))
+        upto = format_instant(self._works.advancer.reached(version, log))
         return f"{version.clock(log.id).next_seq} up to {upto}"
 
     def of_all(self) -> str:
         """What all queries share: per stream its modules and what they have to do."""
-        version = self._pond.log.version
+        version = self._works.log.version
         lines = []
         for stream in version.named_streams():
             clock = version.clock(stream.id)
@@ -150,12 +150,12 @@ class Explanations:
             lines.append(f"  query stem: {counted(slots, 'predicate')} of {queries}")
             for name, passed in self._modules(stream.id).items():
                 lines.append(f"    {name}: {passed}")
-            ledger = self._pond.stems.ledger(stream.id)
+            ledger = self._works.stems.ledger(stream.id)
             if ledger is not None and ledger.routed:
                 visited = f"{ledger.visited_per_tuple:.2f} modules visited per element"
-                lines.append(f"    eddy: {self._pond.stems.routing}, {visited}")
-        lines += JoinFacts(self._pond.joins).of_all(version)
-        for entity in self._pond.entities.every():
+                lines.append(f"    eddy: {self._works.stems.routing}, {visited}")
+        lines += JoinFacts(self._works.joins).of_all(version)
+        for entity in self._works.entities.every():
             if entity.id.startswith(("derivation:", "function:", "answer:", "relation:")):
                 figures = ", ".join(f"{key} {_plain(v)}" for key, v in entity.figures.items())
                 lines.append(f"{entity.id.replace(':', ' ', 1)}: {figures}")
@@ -164,14 +164,14 @@ class Explanations:
         return "\n".join(lines)
 
     def _rate(self, stream_id: int) -> str:
-        return f"{self._pond.metrics_of.rate(stream_id):,.3g} elements/s"
+        return f"{self._works.meters.rate(stream_id):,.3g} elements/s"
 
     def _modules(self, stream_id: int) -> dict[str, str]:
         """The modules of a stream in the order elements visit them, with what they measured."""
-        measured = self._pond.stems.filters(stream_id)
-        ledger = self._pond.stems.ledger(stream_id)
+        measured = self._works.stems.filters(stream_id)
+        ledger = self._works.stems.ledger(stream_id)
         accounts = ledger.accounts if ledger is not None else {}
-        order = [*(self._pond.stems.order(stream_id) or ()), OTHERS]
+        order = [*(self._works.stems.order(stream_id) or ()), OTHERS]
         modules = {
             f"grouped filter on {name}" if name else "other factors": (
                 f"{measured[name][0]:.1%} survive, {measured[name][1]:.3g} ns an element"
@@ -201,7 +201,7 @@ class Explanations:
         for segment in version.segments(ref.stream_id):
             for matches in version.matches(segment.id):
                 if matches.low <= ref.slot < matches.upto:
-                    reader = self._pond.invoker.files.matches(matches, ref.slot)
+                    reader = self._works.invoker.files.matches(matches, ref.slot)
                     if reader is not None:
                         total += len(reader.rows(ref.slot, 0, segment.rows))
                         break
@@ -210,7 +210,7 @@ class Explanations:
     def _leaves(
         self, version: Version, definition: QueryDef, bound: BoundQuery, level: str
     ) -> list[dict[str, Any]]:
-        stems = self._pond.stems
+        stems = self._works.stems
         leaves = []
         for leaf, ref in zip(bound.streams, version.leaves(definition.id), strict=True):
             segments = version.segments(ref.stream_id)

@@ -81,7 +81,7 @@ class Handle(Followed):
 
     def plan(self, level: str = "logical") -> str:
         """The plan as EXPLAIN shows it."""
-        return self._pond.explain_query(self.definition, level)
+        return self._pond.explanations.of_query(self.definition, level)
 
     def describe(self) -> dict[str, Any]:
         """What the catalog knows of the query."""

@@ -1,8 +1,7 @@
 """The pond: everything a client can do, in one object.
 
-Every way in (Python, command line, HTTP, console) goes through a `Pond`. It owns the store, the
-sequencer and the runtime; `composition.py` puts one together. All methods may be called from any
-thread.
+Every way in (Python, command line, HTTP, console) goes through a `Pond`. What works inside it is in
+`works.py`. All methods may be called from any thread.
 """
 
 from __future__ import annotations
@@ -17,53 +16,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
-from millpond.cql import parse_script, parse_statement, statements
-from millpond.engine.residual import Residual
+from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef
+from millpond.cql import parse_script
 from millpond.errors import MillpondError
-from millpond.planner.bound import BoundQuery
 from millpond.runtime.protocol import Runtime
-from millpond.runtime.tasks import Built
 from millpond.service import decode
-from millpond.service.advancer import Advancer
-from millpond.service.changes import ChangeReader
-from millpond.service.derivations import Derivations
-from millpond.service.entities import Entities
-from millpond.service.explanations import Explanations
-from millpond.service.following import Following
-from millpond.service.functions import UserFunctions
 from millpond.service.handles import Handle, StreamHandle
-from millpond.service.intake import Intake
-from millpond.service.invocation import Invoker
-from millpond.service.join_maintenance import JoinMaintenance, JoinSettings
-from millpond.service.kept_answers import Refresher
-from millpond.service.maintenance import Maintenance
-from millpond.service.metrics import Metrics
+from millpond.service.join_maintenance import JoinSettings
 from millpond.service.prepared import stream_valued
-from millpond.service.promises import Promises
-from millpond.service.registration import Registrar, Request
-from millpond.service.relations import Relations
+from millpond.service.registration import Request
 from millpond.service.results import Answer, IngestReceipt, StatementResult
-from millpond.service.sequencer import Sequencer
-from millpond.service.sources import Sources
 from millpond.service.statements import Executor
-from millpond.service.statistics import StreamStatistics
-from millpond.service.stems import QueryStems
-from millpond.state.store import Store
-from millpond.state.version import Version
-
-#: How long an answer waits for rows a statement inserted.
-_STATED_SECONDS = 60.0
-
-Progress = Callable[[dict[str, Any]], None]
+from millpond.service.works import Progress, Works
 
 
-def system_clock() -> int:
-    """The clock: microseconds since 1970 UTC."""
-    return clock_time.time_ns() // 1_000
-
-
-class Pond:
+class Pond(Works):
     """A running data stream management system over one store."""
 
     def __init__(
@@ -95,117 +62,20 @@ class Pond:
         Raises:
             MillpondError: STORE-601 to STORE-604.
         """
-        self.clock = clock or system_clock
-        self.started_at = self.clock()
-        self.bounded = bounded
-        self.runtime = runtime
+        super().__init__(
+            directory,
+            runtime,
+            bounded=bounded,
+            clock=clock,
+            progress=progress,
+            function_seconds=function_seconds,
+            joins=joins,
+        )
+        #: Held while streams, relations and functions come and go.
         self.definitions = threading.RLock()
-        self._progress = progress
         self._on_close = on_close
         self._closed = False
-        self._stated = 0
-        self._store = Store.open(directory, self.clock)
-        self.log = self._store.log
-        store = self._store.directory
-        self.promises = Promises(self.clock)
-        self.stems = QueryStems(store)
-        self.stems.load(self.log.version)
-        self.intake = Intake(self._store.inbox, self.log, self.promises)
-        self.sequencer = Sequencer(self.log, self.intake, self.stems, self.promises, str(store))
-        self.residual = Residual()
-        self.relations_state = Relations(store, self.log, self.residual)
-        self.registrar = Registrar(self.log, self.stems, self.clock)
-        self.user_functions = UserFunctions(store, self.log, self.registrar, function_seconds)
-        self.invoker = Invoker(
-            store, self.log, self.sequencer, self.promises, self.relations_state, self.residual
-        )
-        self.refresher = Refresher(self.log, self.registrar, self.invoker)
-        self._maintenance = Maintenance(
-            store,
-            self.log,
-            self._store.inbox,
-            self.stems,
-            self.registrar,
-            runtime,
-            settings=joins,
-        )
-        self.stems.routing = self.joins.settings.routing
-        self.derivations = Derivations(
-            self.log,
-            self.registrar,
-            self.sequencer,
-            self.relations_state,
-            self.invoker.present,
-            StreamStatistics(self.invoker.files),
-        )
-        self.advancer = Advancer(
-            store,
-            self.log,
-            self.derivations,
-            self.relations_state,
-            self.promises,
-            self.stems,
-            self.invoker.files,
-            runtime,
-        )
-        self.sources = Sources(
-            store,
-            self.log,
-            runtime,
-            self.sequencer,
-            self.advancer,
-            self.registrar,
-            self.relations_state,
-            self.present,
-            bounded=bounded,
-        )
-        self.reader = ChangeReader(store, self.log)
-        self.following = Following(
-            self.log, self.registrar, self.derivations, self.advancer, self.reader
-        )
-        self._explanations = Explanations(self)
-        self.metrics_of = Metrics(self)
-        self.metrics = self.metrics_of.registry
-        self.entities = Entities(self)
-        #: Files of the store found corrupt or missing, by their names.
-        self._damage: dict[str, MillpondError] = {}
-        matches = {m.path: m for refs in self.log.version.matches_of.values() for m in refs}
-        for problem in self._store.problems:
-            path = problem.primary.split('"')[1]
-            if path in matches:
-                self._maintenance.torn(matches[path])
-            else:
-                self._damaged(problem)
-        self.sources.on_change = self._wake
-        self.sources.on_read = lambda stream, rows: self._report(stream, rows, done=True)
-        self.invoker.files.on_torn = self._maintenance.torn
-        self.invoker.on_damage = self._maintenance.on_damage = self._damaged
-        self.reader.on_damage = self._damaged
-        self.reader.reached = self.advancer.reached
-        self.relations_state.epoch_needed = self.derivations.epoch_needed
-        self._maintenance.needed_since = self.derivations.needed_since
-        self.advancer.on_commit = self._after_advance
-        self.advancer.on_failure = self._derivation_failed
-        self.sequencer.on_commit = self._after_commit
-        self.registrar.on_change = self._wake
-        self.log.on_publish = self.refresher.wake
-        self.refresher.on_failure = self._function_failed
-        self.registrar.finality = self._finality
-        self._maintenance.on_collect = self.invoker.files.forget
-        try:
-            runtime.start(self.sequencer, store)
-            if not bounded:
-                for stream in self.log.version.streams.values():
-                    self.sources.open(stream)
-            if self.intake.waiting() or not bounded:
-                runtime.wake_inbox()
-        except BaseException:
-            self._store.close()
-            raise
-        self._maintenance.start()
-        self.advancer.start()
-        self.refresher.start()
-        self._wake()
+        self.start()
         atexit.register(_close, weakref.ref(self))
 
     # -- statements ----------------------------------------------------------------------------
@@ -241,7 +111,7 @@ class Pond:
     ) -> list[Handle]:
         """Register many queries in one epoch: all of them, or none and an error that says which."""
         self._check_open()
-        requests = [_request(cql, name, options) for cql, name, options in queries]
+        requests = [Request.of(cql, name, options) for cql, name, options in queries]
         definitions = self.registrar.register(requests)
         return [Handle(self, d) for d in definitions]
 
@@ -321,12 +191,13 @@ class Pond:
         """A plan, of a standing query by its name or of a query's text."""
         found = self.log.version.find(query)
         if isinstance(found, QueryDef):
-            return self.explain_query(found, level)
-        return self.explain_derived(found, level) or self.explain_text(query, level)
+            return self.explanations.of_query(found, level)
+        derived = self.explanations.of_derived(found, level)
+        return derived or self.explanations.of_text(query, level)
 
     def shared_plan(self) -> str:
         """What all queries share: streams, the modules their elements pass, what is kept."""
-        return self._explanations.of_all()
+        return self.explanations.of_all()
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -390,7 +261,7 @@ class Pond:
     def settle(self, timeout: float | None = None) -> None:
         """As `catch_up`, and until every kept element is matched against every query."""
         self.catch_up(timeout)
-        if not self._maintenance.settle(timeout) or not self.refresher.settle(timeout):
+        if not self.maintenance.settle(timeout) or not self.refresher.settle(timeout):
             raise MillpondError("POND-405", "settling took too long")
 
     # -- looking -------------------------------------------------------------------------------
@@ -426,7 +297,7 @@ class Pond:
                 self.sources.describe(version, stream, moment) for stream in version.named_streams()
             ],
             "uptime_s": (moment.now - self.started_at) / 1e6,
-            "problems": [p.to_json()["error"] for p in list(self._damage.values())],
+            "problems": [p.to_json()["error"] for p in self.problems()],
             "runtime": self.runtime.describe(),
         }
 
@@ -436,12 +307,8 @@ class Pond:
             return
         self._closed = True
         try:
-            self.refresher.stop()
-            self.advancer.stop()
-            self._maintenance.stop()
-            self.runtime.stop()
+            self.stop()
         finally:
-            self._store.close()
             if self._on_close is not None:
                 self._on_close()
 
@@ -463,128 +330,16 @@ class Pond:
         try:
             answer = self.invoker.invoke(prepared, at)
         except MillpondError as error:
-            self._function_failed(definition, error)
+            self.function_failed(definition, error)
             raise
         self.refresher.invoked(definition)
-        self.metrics_of.invoked(clock_time.perf_counter() - started)
+        self.meters.invoked(clock_time.perf_counter() - started)
         return answer
 
     def ask_text(self, text: str) -> Answer:
         return self.invoker.invoke(self.registrar.once(text))
 
-    def stated(self, number: int) -> None:
-        """A statement pushed rows: answers to later statements and asks wait for them."""
-        self._stated = max(self._stated, number)
-        self.runtime.wake_inbox()
-
-    def before_answer(self, text: str | None = None) -> None:
-        """What an answer waits for: rows pushed by statements, and bounded sources' ends.
-
-        With a query's text also the derived streams it reads.
-
-        Raises:
-            MillpondError: POND-405 when the rows have not become an epoch for a minute.
-        """
-        self._await_stated()
-        if self.bounded:
-            self.sources.read_to_end()
-        version = self.log.version
-        # A derived stream has a name; without any there is nothing to be read for it.
-        if text is not None and any(s.derived is not None for s in version.named_streams()):
-            read = [version.find(leaf.stream) for leaf in self.registrar.bind(text).streams]
-            derived = [s for s in read if isinstance(s, StreamDef) and s.derived is not None]
-            self.advancer.catch_up(derived, _STATED_SECONDS)
-
-    def present(self) -> int:
-        """The instant of a change of a relation that names none; statements before it count.
-
-        Raises:
-            MillpondError: as `before_answer`.
-        """
-        self._await_stated()
-        return self.invoker.present()
-
-    def _await_stated(self) -> None:
-        if not self.intake.wait(self._stated, _STATED_SECONDS):
-            raise MillpondError(
-                "POND-405",
-                "rows inserted before are not visible yet",
-                detail="They are durable and will be.",
-                hint="Ask again; SHOW STREAMS says if the pipeline has stopped.",
-            )
-
-    def route(self, settings: JoinSettings) -> None:
-        """Route tuples, and divide joins, otherwise from now on; no answer changes."""
-        self.joins.settings = settings
-        self.stems.routing = settings.routing
-        self._maintenance.wake()
-
-    @property
-    def joins(self) -> JoinMaintenance:
-        """What keeps shared joins."""
-        return self._maintenance.joins
-
-    def explain_query(self, definition: QueryDef, level: str) -> str:
-        return self._explanations.of_query(definition, level)
-
-    def explain_derived(self, found: Definition | None, level: str) -> str | None:
-        return self._explanations.of_derived(found, level)
-
-    def explain_text(self, text: str, level: str) -> str:
-        return self._explanations.of_text(text, level)
-
     # -- inside --------------------------------------------------------------------------------
-
-    def _after_commit(self, version: Version, built: Sequence[Built]) -> None:
-        for item in built:
-            self.stems.observe(item.stream_id, item)
-            if item.failed:
-                self._maintenance.suspend_failed(item.stream_id, item.failed)
-        self.metrics_of.committed(version, built)
-        for stream_id in {item.stream_id for item in built}:
-            stream = version.streams.get(stream_id)
-            if stream is not None:
-                self._report(stream, version.clock(stream_id).next_seq, done=False)
-        self._wake()
-
-    def _after_advance(self, version: Version, built: Sequence[Built]) -> None:
-        for item in built:
-            self.stems.observe(item.stream_id, item)
-            if item.failed:
-                self._maintenance.suspend_failed(item.stream_id, item.failed)
-        self.metrics_of.advanced(version, built)
-        self._maintenance.wake()
-
-    def _function_failed(self, query: QueryDef, error: MillpondError) -> None:
-        """A user-defined function that fails suspends the query that called it."""
-        if error.code == "POND-411":
-            self.registrar.suspend(query, f"{error.detail}")
-
-    def _derivation_failed(self, stream: StreamDef, error: MillpondError) -> None:
-        """What cannot be derived suspends its query; a derived stream stops."""
-        assert stream.derived is not None
-        query = self.log.version.queries.get(stream.derived.query_id or -1)
-        if query is not None:
-            reason = f"Its changes could not be computed: {error.detail or error.primary}"
-            self.registrar.suspend(query, reason)
-        if error.code == "STORE-602":
-            self._damaged(error)
-
-    def _wake(self) -> None:
-        self._maintenance.wake()
-        self.advancer.wake()
-
-    def _finality(self) -> Callable[[BoundQuery], int]:
-        moment = self.promises.capture()
-        version = self.log.version
-        return lambda bound: self.derivations.final(version, moment, bound)
-
-    def _damaged(self, error: MillpondError) -> None:
-        self._damage.setdefault(error.primary.rpartition("/")[2], error)
-
-    def _report(self, stream: StreamDef, rows: int, done: bool) -> None:
-        if self._progress is not None:
-            self._progress({"stream": stream.name, "rows": rows, "done": done})
 
     def _check_open(self) -> None:
         if self._closed:
@@ -608,25 +363,3 @@ def _placed(error: MillpondError, script: str, offset: int) -> MillpondError:
             error.span = error.span.shifted(start)
             error.text = script
     return error
-
-
-def _request(cql: str, name: str | None, options: dict[str, Any]) -> Request:
-    """A registration by text: a bare query, or CREATE QUERY with its own name and options."""
-    if not isinstance(cql, str) or not isinstance(name, str | None):
-        raise MillpondError(
-            "CQL-103",
-            "a query and its name are given as text",
-            hint="register('SELECT …', 'name', option=value)",
-        )
-    if cql.lstrip()[:6].upper() == "CREATE":
-        parsed = parse_statement(cql)
-        if not isinstance(parsed, statements.CreateQuery):
-            raise MillpondError(
-                "CQL-216",
-                "only queries are registered",
-                hint="Use execute() for other statements.",
-            )
-        merged = {**parsed.options, **options}
-        text = parsed.query_text
-        return Request(text, name or parsed.name, merged, cql, parsed.name_span)
-    return Request(cql, name, options)

@@ -22,6 +22,7 @@ from millpond.catalog.objects import (
     RelationDef,
     StreamDef,
 )
+from millpond.cql import parse_statement, statements
 from millpond.errors import MillpondError, Span
 from millpond.model.time import BEGINNING
 from millpond.planner.bound import BoundQuery
@@ -52,6 +53,28 @@ class Request:
     #: Where the name stands, for errors.
     statement: str | None = None
     name_span: Span | None = None
+
+    @classmethod
+    def of(cls, cql: str, name: str | None, options: Mapping[str, Any]) -> Request:
+        """A registration by text: a bare query, or CREATE QUERY with its own name and options."""
+        if not isinstance(cql, str) or not isinstance(name, str | None):
+            raise MillpondError(
+                "CQL-103",
+                "a query and its name are given as text",
+                hint="register('SELECT …', 'name', option=value)",
+            )
+        if cql.lstrip()[:6].upper() == "CREATE":
+            parsed = parse_statement(cql)
+            if not isinstance(parsed, statements.CreateQuery):
+                raise MillpondError(
+                    "CQL-216",
+                    "only queries are registered",
+                    hint="Use execute() for other statements.",
+                )
+            merged = {**parsed.options, **options}
+            text = parsed.query_text
+            return cls(text, name or parsed.name, merged, cql, parsed.name_span)
+        return cls(cql, name, options)
 
 
 class Registrar:

@@ -184,16 +184,15 @@ class Executor:
     # -- looking -------------------------------------------------------------------------------
 
     def _explain(self, statement: statements.Explain) -> StatementResult:
-        if statement.name is not None:
-            derived = self._pond.log.version.find(statement.name)
-            if (text := self._pond.explain_derived(derived, statement.level)) is not None:
-                return StatementResult("explain", statement.name, text=text)
-            definition = self._query(statement.name, statement)
-            text = self._pond.explain_query(definition, statement.level)
-            return StatementResult("explain", definition.name, text=text)
-        assert statement.query is not None
-        query = statement.query_text
-        return StatementResult("explain", text=self._pond.explain_text(query, statement.level))
+        plans, level = self._pond.explanations, statement.level
+        if statement.name is None:
+            return StatementResult("explain", text=plans.of_text(statement.query_text, level))
+        derived = self._pond.log.version.find(statement.name)
+        if (text := plans.of_derived(derived, level)) is not None:
+            return StatementResult("explain", statement.name, text=text)
+        definition = self._query(statement.name, statement)
+        text = plans.of_query(definition, level)
+        return StatementResult("explain", definition.name, text=text)
 
     def _describe(self, statement: statements.Describe) -> StatementResult:
         found = self._pond.log.version.find(statement.name)

@@ -176,8 +176,8 @@ def test_an_instant_that_is_not_kept_is_an_error(forgotten: Pond) -> None:
 
 def test_an_answer_is_of_one_version(both: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is committed, merged or dropped while an answer is computed does not show in it."""
-    both._maintenance.stop()
-    both._maintenance._stopping = False
+    both.maintenance.stop()
+    both.maintenance._stopping = False
     for at in range(9):
         both.ingest("app", rows(at))
     query = both.register("SELECT a.v FROM app a, app b WHERE a.v = b.v")
@@ -189,7 +189,7 @@ def test_an_answer_is_of_one_version(both: Pond, monkeypatch: pytest.MonkeyPatch
         if not disturbed:
             disturbed.append(1)
             both.ingest("app", rows(9, 10, 11))
-            while both._maintenance.step():
+            while both.maintenance.step():
                 pass
             both.invoker.files.forget(list(both.invoker.files._segments))
         return span(view, *given)

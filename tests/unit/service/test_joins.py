@@ -93,7 +93,7 @@ def test_whatever_is_stored_answers_are_those_of_the_windows(
 ) -> None:
     chance = random.Random(seed)
     pond = open_pond()
-    pond._maintenance.joins.settings = JoinSettings(
+    pond.maintenance.joins.settings = JoinSettings(
         shards=chance.choice([1, 2, 3]), routing=chance.choice(["ticket", "random", "worst"])
     )
     create(pond)
@@ -205,7 +205,7 @@ def test_small_files_are_folded_and_old_ones_forgotten(pond: Pond, answered: lis
 
 def test_a_join_that_explodes_suspends_its_query_and_no_other(pond: Pond) -> None:
     create(pond)
-    pond._maintenance.joins.settings = JoinSettings(shards=1, max_pairs=50)
+    pond.maintenance.joins.settings = JoinSettings(shards=1, max_pairs=50)
     pond.register("SELECT a.v FROM a, b WHERE a.k = b.k", "all_of_it")
     pond.register("SELECT a.v FROM a, b WHERE a.k = b.k AND a.v = 3 AND b.v = 3", "some")
     alike = [{"ts": to_datetime(20 * SECOND), "k": 1, "v": v % 4} for v in range(12)]
@@ -225,7 +225,7 @@ def test_one_task_a_shard_finds_the_same(tmp_path: Path, clock: ManualClock) -> 
     answers, sizes = [], []
     for shards in (1, 3):
         pond = open_local(tmp_path / f"shards{shards}", clock=clock)
-        pond._maintenance.joins.settings = JoinSettings(shards=shards)
+        pond.maintenance.joins.settings = JoinSettings(shards=shards)
         create(pond)
         pond.register(QUERIES[0], "q")
         chance = random.Random(5)
@@ -317,7 +317,7 @@ def test_query_sets_are_kept_within_bounds(joined: Pond, monkeypatch: pytest.Mon
 
 
 def test_every_key_of_a_plan_is_known(joined: Pond) -> None:
-    plan = joined._maintenance.joins.plan(core(joined))
+    plan = joined.maintenance.joins.plan(core(joined))
     assert [(leaf, key.text) for leaf, key in join_maintenance.keys_of(plan)] == [
         (0, '"k" (integer) | "ts" (timestamp)'),
         (1, '"k" (integer) | "ts" (timestamp)'),

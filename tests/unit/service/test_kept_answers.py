@@ -255,7 +255,7 @@ def test_the_streams_of_the_weightiest_queries_are_looked_after_first(
     names: list[str] = []
     version = s.log.version
     monkeypatch.setattr(
-        s._maintenance, "backfill", lambda id: bool(names.append(version.streams[id].name))
+        s.maintenance, "backfill", lambda id: bool(names.append(version.streams[id].name))
     )
-    s._maintenance.step()
+    s.maintenance.step()
     assert names[:2] == ["other", "s"]

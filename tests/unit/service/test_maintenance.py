@@ -51,8 +51,8 @@ def referenced(pond: Pond, kind: str) -> set[str]:
 
 def quiet(pond: Pond) -> None:
     """Stop the thread, so that a test does each step itself."""
-    pond._maintenance.stop()
-    pond._maintenance._stopping = False
+    pond.maintenance.stop()
+    pond.maintenance._stopping = False
 
 
 # -- backfill -----------------------------------------------------------------------------------
@@ -64,10 +64,10 @@ def test_kept_segments_are_matched_against_new_queries(s: Pond) -> None:
     first = s.register("SELECT v FROM s WHERE v > 2")
     assert {covered_upto(s.log.version, seg.id) for seg in segments(s)} == {0}
     assert values(first.invoke()) == [3, 4]
-    assert s._maintenance.step()
+    assert s.maintenance.step()
     second = s.register("SELECT v FROM s WHERE v < 2")
     feed(s, 5, 6)
-    while s._maintenance.step():
+    while s.maintenance.step():
         pass
     assert {covered_upto(s.log.version, seg.id) for seg in segments(s)} == {2}
     assert values(first.invoke()) == [3, 4, 5]
@@ -199,7 +199,7 @@ def test_merging_changes_no_answer(s: Pond, at: int | None) -> None:
     quiet(s)
     feed(s, 0, 20)
     before = [values(query.invoke(at)) for query in queries]
-    while s._maintenance.step():
+    while s.maintenance.step():
         pass
     assert len(segments(s)) < 10
     assert sum(segment.rows for segment in segments(s)) == 20
@@ -243,7 +243,7 @@ def test_registering_while_segments_are_merged(s: Pond, monkeypatch: pytest.Monk
         return result
 
     monkeypatch.setattr(tasks, "merge", merge_meanwhile)
-    while s._maintenance.step():
+    while s.maintenance.step():
         pass
     assert late
     assert values(late[0].invoke()) == [0, 1]
@@ -262,7 +262,7 @@ def test_dropping_a_stream_while_its_segments_are_merged(
         return result
 
     monkeypatch.setattr(tasks, "merge", merge_meanwhile)
-    while s._maintenance.step():
+    while s.maintenance.step():
         pass
     assert s.streams() == []
     assert files(s, "segments") == set()
@@ -382,7 +382,7 @@ def test_a_query_registered_as_its_data_is_dropped_finds_it_kept(
     pond.execute("CREATE STREAM r (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts RETAIN 1 ROWS")
     quiet(pond)
     feed(pond, 0, 6, "r")
-    since = pond._maintenance._needs.since
+    since = pond.maintenance._needs.since
 
     def register_meanwhile(*asked: Any) -> int:
         found = since(*asked)
@@ -390,8 +390,8 @@ def test_a_query_registered_as_its_data_is_dropped_finds_it_kept(
             pond.register("SELECT v FROM r [RANGE 100 SECONDS]", "late")
         return found
 
-    monkeypatch.setattr(pond._maintenance._needs, "since", register_meanwhile)
-    while pond._maintenance.step():
+    monkeypatch.setattr(pond.maintenance._needs, "since", register_meanwhile)
+    while pond.maintenance.step():
         pass
     answer = pond.query("late").invoke()
     assert answer.complete
@@ -421,7 +421,7 @@ def test_a_corrupt_segment_is_left_alone_and_everything_else_goes_on(
     query = again.register("SELECT v FROM s [RANGE 10 SECONDS] WHERE v > 2")
     feed(again, 0, 10, "t")
     for _ in range(100):
-        if not again._maintenance.step():
+        if not again.maintenance.step():
             break
     else:
         raise AssertionError("maintenance does not come to rest")
@@ -450,13 +450,13 @@ def test_one_stream_s_failure_is_not_another_s(
         return merge(job)
 
     monkeypatch.setattr(tasks, "merge", fail)
-    while s._maintenance.step():
+    while s.maintenance.step():
         pass
     assert len(segments(s, name="t")) == 2
     assert len(segments(s)) == 9
     assert "the disk is full" in caplog.text
     monkeypatch.undo()
-    while s._maintenance.step():
+    while s.maintenance.step():
         pass
     assert len(segments(s)) == 2
 
@@ -475,7 +475,7 @@ def test_what_failed_is_tried_again_unasked(s: Pond, monkeypatch: pytest.MonkeyP
     feed(s, 0, 9)
     deadline = time.monotonic() + 20
     while len(segments(s)) > 2 and time.monotonic() < deadline:
-        s._maintenance._wake.wait(0.01)
+        s.maintenance._wake.wait(0.01)
     assert len(segments(s)) == 2
 
 
@@ -526,7 +526,7 @@ def test_what_failed_is_not_taken_for_no_match(t: Pond, open_pond: OpenPond) -> 
         again.query("bad").invoke()
     for _ in range(10):
         texts(again, "1")
-    while again._maintenance.step():
+    while again.maintenance.step():
         pass
     with pytest.raises(MillpondError, match="POND-40"):
         again.query("bad").invoke()
