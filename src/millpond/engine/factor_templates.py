@@ -19,15 +19,9 @@ from typing import cast
 from sqlglot import exp
 
 from millpond.engine.constants import Unfolded, keys_on, literal_constant
-from millpond.engine.factors import (
-    FLIPPED,
-    Clauses,
-    Factors,
-    Reader,
-    assemble,
-    clauses_of,
-    compared,
-)
+from millpond.engine.factors import Factors, assemble
+from millpond.engine.normal_form import Clauses, clauses_of
+from millpond.engine.predicate_reader import FLIPPED, Reader, compared
 from millpond.engine.value_sets import Cut, Domain, ValueSet, domain_of, interval
 from millpond.model.schema import Field, Schema
 from millpond.planner.residual import with_literals

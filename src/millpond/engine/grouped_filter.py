@@ -14,7 +14,7 @@ A block has 512 queries, eight words, one cache line: a row is one memory access
 of a block with two cuts per query and attribute fit the second-level cache for a handful of
 attributes. Tables are linear in the number of queries, and one more query rebuilds one block.
 
-Disjunctions over attributes (section 3.2.8, CNF) become layers: layer j holds every query's
+Disjunctions over attributes (section 3.2.7, CNF) become layers: layer j holds every query's
 j-th clause, as tables that are OR-ed over the clause's attributes.
 """
 

@@ -7,7 +7,8 @@ import pickle
 import pytest
 import sqlglot
 
-from millpond.engine.factors import MAX_CLAUSES, MAX_CUTS, Factors, factorize
+from millpond.engine.factors import Factors, factorize
+from millpond.engine.normal_form import MAX_CLAUSES, MAX_CUTS
 from millpond.engine.value_sets import EVERYTHING, Domain, ValueSet, interval, points
 from millpond.model.schema import Field, Schema
 
