@@ -63,6 +63,11 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
         # An inbox file is read whole, whatever its size.
         "spark.sql.sources.binaryFile.maxLength": str(2**31 - 1),
         "spark.python.worker.reuse": "true",
+        "spark.python.daemon.module": "millpond.runtime.spark.daemon",
+        # Over TCP a worker waits 40 ms for a batch's last packet, which waits for an answer.
+        "spark.python.unix.domain.socket.enabled": "true",
+        # With it workers of streaming queries and of other tasks could not be the same ones.
+        "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
         "spark.sql.adaptive.enabled": "false",
     }
     if local:

@@ -1,0 +1,46 @@
+"""The processes Spark runs tasks in: of one kind for all tasks, and ready from the start."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytestmark = pytest.mark.spark
+
+
+def of_this_worker(_: Any = None) -> tuple[int, bool, bool]:
+    """Its parent, whether it has loaded what tasks need, and whether it is fed over TCP."""
+    own = {_link(file) for file in Path("/proc/self/fd").iterdir()}
+    over_tcp = any(
+        f"socket:[{line.split()[9]}]" in own
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]
+    )
+    return os.getppid(), "millpond.runtime.join_tasks" in sys.modules, over_tcp
+
+
+def _link(file: Path) -> str:
+    try:
+        return os.readlink(file)
+    except FileNotFoundError:  # what the directory was read by
+        return ""
+
+
+def test_tasks_of_all_kinds_run_in_workers_of_one_daemon_that_loaded_what_they_need(spark: Any):
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        list(batches)
+        parent, loaded, over_tcp = of_this_worker()
+        row = {"parent": [parent], "loaded": [loaded], "over_tcp": [over_tcp]}
+        yield pa.RecordBatch.from_pydict(row)
+
+    (task,) = spark.sparkContext.parallelize([0], 1).map(of_this_worker).collect()
+    frame = spark.range(1).coalesce(1)
+    (row,) = frame.mapInArrow(look, "parent bigint, loaded boolean, over_tcp boolean").collect()
+    assert task == tuple(row)
+    assert task[1:] == (True, False)
