@@ -14,17 +14,15 @@ group, and then each of the group's blocks only translates codes.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millpond.engine.block_groups import Group, Groups, Program
 from millpond.engine.eddy import Router
 from millpond.engine.gap_lists import gaps_of_bits
 from millpond.engine.grouped_filter import BLOCK, Block
@@ -53,12 +51,11 @@ from millpond.engine.matches import (
 )
 from millpond.engine.other_factors import OtherFactors, Rows
 from millpond.engine.query_stem import StemSnapshot
-from millpond.engine.region_codes import Coder, Column, coder_for
+from millpond.engine.region_codes import Column
 from millpond.engine.routing import Ticket
 from millpond.engine.scalar import ScalarEvaluator
 from millpond.engine.value_sets import domain_of
 from millpond.model.bit_matrix import rows_of_bits, words_for
-from millpond.model.schema import Schema
 
 __all__ = ["MatchReader", "Matches", "match"]
 
@@ -100,145 +97,7 @@ def match(
     return run.matches
 
 
-@dataclass(frozen=True, eq=False)
-class _Program:
-    """A block, with its tables addressed by its group's codes. See `match_kernels`."""
-
-    block: Block
-    translation: npt.NDArray[np.uint16]
-    shift: dict[int, int]
-    code: npt.NDArray[np.int64]
-
-    def arguments(self, stages: npt.NDArray[np.int64]) -> tuple[Any, ...]:
-        """What the compiled loops take, with the stages in this order."""
-        arrays = self.block.arrays
-        stage = arrays["stage_attribute"][stages]
-        part = arrays["part_attribute"]
-        return (
-            self.translation,
-            arrays["table"],
-            arrays["present"],
-            self.code[stage],
-            self._shifts(stage),
-            arrays["stage_row"][stages],
-            _pending(self.block.having[stages]),
-            arrays["layer_pass"],
-            arrays["layer_start"],
-            self.code[part],
-            self._shifts(part),
-            arrays["part_row"],
-        )
-
-    def _shifts(self, attributes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return np.array([self.shift[a] for a in attributes.tolist()], np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class _Group:
-    """Blocks that share region codes."""
-
-    attributes: tuple[str, ...]
-    coders: tuple[Coder, ...]
-    of_null: tuple[int, ...]
-    programs: tuple[_Program, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """About what it holds besides the blocks: a coder's index costs some 20 bytes a cut."""
-        return sum(p.translation.nbytes for p in self.programs) + 20 * sum(self.of_null)
-
-
-def _pending(having: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """For each stage, and for what comes after the last, the queries with a factor yet to come."""
-    after = np.zeros((len(having) + 1, having.shape[1]), np.uint64)
-    after[:-1] = np.bitwise_or.accumulate(having[::-1], axis=0)[::-1]
-    return after
-
-
-def _prepare(schema: Schema, blocks: Sequence[Block]) -> _Group:
-    """Merges the cuts of the blocks and builds the translations."""
-    attributes = tuple(sorted({a for b in blocks for a in b.attributes}))
-    number = {a: i for i, a in enumerate(attributes)}
-    coders: list[Coder] = []
-    unions: list[Any] = []
-    for attribute in attributes:
-        field = schema.find(attribute)
-        domain = domain_of(field.type) if field else None
-        assert domain is not None, attribute
-        parts = [b.cuts(b.attributes.index(attribute)) for b in blocks if attribute in b.attributes]
-        union: Any
-        if any(isinstance(p, tuple) for p in parts):
-            texts = sorted({c for p in parts for c in p})
-            union = {c: i for i, c in enumerate(texts)}
-            coders.append(coder_for(domain, texts))
-        else:
-            union = np.unique(np.concatenate(parts))
-            coders.append(coder_for(domain, union if len(union) else []))
-        unions.append(union)
-    programs = []
-    for block in blocks:
-        pieces: list[npt.NDArray[np.uint16]] = []
-        shift: dict[int, int] = {}
-        at = 0
-        for i, attribute in enumerate(block.attributes):
-            union, cuts = unions[number[attribute]], block.cuts(i)
-            shift[i] = at
-            pieces.append(_translation(union, cuts))
-            at += len(union) + 2
-        programs.append(
-            _Program(
-                block,
-                np.concatenate([np.zeros(0, np.uint16), *pieces]),
-                shift,
-                np.array([number[a] for a in block.attributes], np.int64),
-            )
-        )
-    return _Group(attributes, tuple(coders), tuple(len(u) + 1 for u in unions), tuple(programs))
-
-
-def _translation(union: Any, cuts: Any) -> npt.NDArray[np.uint16]:
-    """For each region of the union of cuts, and for NULL, the region among `cuts`."""
-    if isinstance(cuts, tuple):
-        places = np.array([union[c] for c in cuts], np.int64)
-    elif isinstance(union, dict):
-        places = np.zeros(0, np.int64)
-    else:
-        places = np.searchsorted(union, cuts)
-    regions = np.zeros(len(union) + 2, np.uint16)
-    regions[places + 1] = 1
-    np.cumsum(regions, out=regions)
-    regions[-1] = len(cuts) + 1
-    return regions
-
-
-class _Groups:
-    """The groups this process has prepared, the least recently used dropped first."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._bytes = 0
-        self._lock = threading.Lock()
-        self._groups: OrderedDict[tuple[int, ...], tuple[Sequence[Block], _Group]] = OrderedDict()
-
-    def get(self, schema: Schema, blocks: Sequence[Block]) -> _Group:
-        # The entry holds the blocks, so an id is not used again while it is a key.
-        key = tuple(id(b) for b in blocks)
-        with self._lock:
-            entry = self._groups.get(key)
-            if entry is not None:
-                self._groups.move_to_end(key)
-                return entry[1]
-        group = _prepare(schema, blocks)
-        with self._lock:
-            if key not in self._groups:
-                self._groups[key] = blocks, group
-                self._bytes += group.nbytes
-            while self._bytes > self._most_bytes and len(self._groups) > 1:
-                self._bytes -= self._groups.popitem(last=False)[1][1].nbytes
-        return group
-
-
-_groups = _Groups(192 * 2**20)
+_groups = Groups(192 * 2**20)
 
 
 class _Run:
@@ -274,7 +133,7 @@ class _Run:
         known = self.matches.stats.get(attribute)
         self.matches.stats[attribute] = known.plus(passage) if known else passage
 
-    def match_group(self, group: _Group) -> None:
+    def match_group(self, group: Group) -> None:
         """Codes the values and matches the group's blocks."""
         codes = np.empty((len(group.attributes), self.rows), np.int32)
         for i, attribute in enumerate(group.attributes):
@@ -285,7 +144,7 @@ class _Run:
             if program.block.lanes:
                 self._match_block(program, codes)
 
-    def _match_block(self, program: _Program, codes: npt.NDArray[np.int32]) -> None:
+    def _match_block(self, program: Program, codes: npt.NDArray[np.int32]) -> None:
         block = program.block
         stage_attribute = block.arrays["stage_attribute"]
         names = [block.attributes[a] for a in stage_attribute]
