@@ -21,7 +21,7 @@ class Picked(Measure):
 
     Attributes:
         argument: The values.
-        kind: Which entry (`synopses.ordered_multiset.LEAST` …).
+        kind: Which entry (`synopses.multiset_walks.LEAST` …).
         share: Of which quantile, in [0, 1].
     """
 

@@ -14,7 +14,7 @@ The arguments of every function: `keys`, `counts`, `child` by node and entry, `s
 many entries), `free` the numbers of free nodes, `state[0]` how many these are; `root` is one tree:
 its top node (−1: empty), its height, how many keys it holds, copies counted, and how many distinct.
 
-When something here changes, change `ordered_multiset.py` as well: what was compiled is kept by the
+When something here changes, change `multiset_walks.py` as well: what was compiled is kept by the
 time of that file alone.
 """
 

@@ -8,15 +8,8 @@ import numpy as np
 import pytest
 
 from millpond.operators.cells import Layout
-from millpond.synopses.ordered_multiset import (
-    ABOVE,
-    BELOW,
-    DISCRETE,
-    DISTINCT,
-    GREATEST,
-    LEAST,
-    OrderedMultisets,
-)
+from millpond.synopses.multiset_walks import ABOVE, BELOW, DISCRETE, DISTINCT, GREATEST, LEAST
+from millpond.synopses.ordered_multiset import OrderedMultisets
 
 PICKS = np.array([LEAST, GREATEST, DISTINCT, DISCRETE, BELOW, ABOVE])
 SHARES = np.array([0.0, 0.0, 0.0, 0.3, 0.7, 0.7])

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from millpond.operators.aggregate import Aggregate, Call, Entry, Trace
 from millpond.operators.measures import Batch
 from millpond.operators.ordered import Picked
+from millpond.synopses.multiset_walks import GREATEST, LEAST
 from millpond.synopses.order_keys import can_be_ordered
-from millpond.synopses.ordered_multiset import GREATEST, LEAST
 
 
 @dataclass(frozen=True)

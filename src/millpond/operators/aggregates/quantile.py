@@ -19,8 +19,8 @@ import pyarrow as pa
 from millpond.operators.aggregate import Aggregate, Call, Entry, Numbers, Trace, TwoWords, steady
 from millpond.operators.measures import Batch
 from millpond.operators.ordered import Picked
+from millpond.synopses.multiset_walks import ABOVE, BELOW, DISCRETE
 from millpond.synopses.order_keys import can_be_ordered, doubles, is_whole, whole_numbers
-from millpond.synopses.ordered_multiset import ABOVE, BELOW, DISCRETE
 from millpond.synopses.wide_integers import fused
 
 Doubles = npt.NDArray[np.float64]

@@ -1,0 +1,264 @@
+"""The walks of ordered multisets: a batch's changes applied, and what is to be told of them.
+
+A walk returns 0 when nodes run out, and goes on where it was when it is called again with more:
+compiled code cannot make the pool larger.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import int64, njit, types
+
+from millpond.model.compiled import I64, READ_F64, READ_I64, compiled
+from millpond.synopses.counted_tree import RESERVE, entries, extreme, insert, remove, select
+
+_KEYS = types.Array(types.int64, 2, "C")
+_CHILD = types.Array(types.int32, 2, "C")
+_CELLS = (READ_I64, READ_I64, READ_I64)
+
+#: What a pick is: the least or the greatest key, how many are distinct, or a quantile: DuckDB's
+#: discrete one, or the entry below or above the place of the continuous one.
+LEAST, GREATEST, DISTINCT, DISCRETE, BELOW, ABOVE = range(6)
+
+_POOL = (_KEYS, _KEYS, _CHILD, I64, I64, I64, types.Array(types.int64, 2, "C"))
+
+
+@njit(inline="never")
+def _pick(root, picks, shares, keys, counts, child, sizes, out):  # type: ignore[no-untyped-def]
+    total = root[2]
+    out[len(picks)] = total
+    if total == 0:
+        for i in range(len(picks)):
+            out[i] = 0
+        return
+    for i in range(len(picks)):
+        kind = picks[i]
+        if kind == LEAST:
+            out[i] = extreme(root, False, keys, child, sizes)
+        elif kind == GREATEST:
+            out[i] = extreme(root, True, keys, child, sizes)
+        elif kind == DISTINCT:
+            out[i] = root[3]
+        else:
+            share = shares[i]
+            if kind == DISCRETE:
+                # DuckDB's discrete quantile: the first with at least that share up to it.
+                rank = int64(max(1, total - int64(np.floor(total - share * total))) - 1)
+            else:
+                exact = (total - 1) * share
+                rank = int64(np.floor(exact) if kind == BELOW else np.ceil(exact))
+            out[i] = select(root, rank, keys, counts, child, sizes)
+
+
+@compiled(
+    types.int64(READ_I64, *_CELLS, READ_I64, READ_I64, READ_I64, READ_F64, *_POOL, I64, _KEYS)
+)
+def walk(  # type: ignore[no-untyped-def]
+    order,
+    bounds,
+    starts,
+    groups,
+    weights,
+    values,
+    picks,
+    shares,
+    keys,
+    counts,
+    child,
+    sizes,
+    free,
+    state,
+    roots,
+    position,
+    trace,
+):
+    """1 when all is done, 0 when nodes run out (call again with more), −1 when a key is missing.
+
+    `position` is where to go on: the touched group, the cell in it (if any of it was applied), and
+    the change in that.
+    """
+    path = np.empty(64, np.int64)
+    places = np.empty(64, np.int64)
+    for t in range(position[0], len(groups)):
+        root = roots[groups[t]]
+        c = starts[t]
+        resumed = int64(-1)
+        if position[2] >= 0:
+            c = position[1]
+            resumed = position[2]
+            position[2] = -1
+        else:
+            _pick(root, picks, shares, keys, counts, child, sizes, trace[c + t])
+        while c < starts[t + 1]:
+            # What comes before what goes: then nothing goes that is not there, whatever the order.
+            for j in range(bounds[c] if resumed < 0 else resumed, bounds[c + 1]):
+                if weights[j] > 0:
+                    if state[0] < RESERVE:
+                        position[0] = t
+                        position[1] = c
+                        position[2] = j
+                        return 0
+                    key = values[order[j]]
+                    insert(root, key, weights[j], keys, counts, child, sizes, free, state)
+            resumed = -1
+            for j in range(bounds[c], bounds[c + 1]):
+                if weights[j] < 0:
+                    key, times = values[order[j]], -weights[j]
+                    if (
+                        remove(
+                            root, key, times, keys, counts, child, sizes, free, state, path, places
+                        )
+                        < 0
+                    ):
+                        return -1
+            _pick(root, picks, shares, keys, counts, child, sizes, trace[c + t + 1])
+            c += 1
+    return 1
+
+
+@compiled(types.int64(READ_I64, *_CELLS, READ_I64, READ_I64, *_POOL, I64, I64))
+def transitions(  # type: ignore[no-untyped-def]
+    order,
+    bounds,
+    starts,
+    groups,
+    weights,
+    values,
+    keys,
+    counts,
+    child,
+    sizes,
+    free,
+    state,
+    roots,
+    position,
+    out,
+):
+    """As `walk`, but tells which changes make a key appear or disappear."""
+    path = np.empty(64, np.int64)
+    places = np.empty(64, np.int64)
+    for t in range(position[0], len(groups)):
+        root = roots[groups[t]]
+        c = starts[t]
+        resumed = int64(-1)
+        if position[2] >= 0:
+            c = position[1]
+            resumed = position[2]
+            position[2] = -1
+        while c < starts[t + 1]:
+            for j in range(bounds[c] if resumed < 0 else resumed, bounds[c + 1]):
+                if weights[j] > 0:
+                    if state[0] < RESERVE:
+                        position[0] = t
+                        position[1] = c
+                        position[2] = j
+                        return 0
+                    key = values[order[j]]
+                    if insert(root, key, weights[j], keys, counts, child, sizes, free, state):
+                        out[j] = 1
+            resumed = -1
+            for j in range(bounds[c], bounds[c + 1]):
+                if weights[j] < 0:
+                    key, times = values[order[j]], -weights[j]
+                    gone = remove(
+                        root, key, times, keys, counts, child, sizes, free, state, path, places
+                    )
+                    if gone < 0:
+                        return -1
+                    if gone == 1:
+                        out[j] = -1
+            c += 1
+    return 1
+
+
+@compiled(types.int64(READ_I64, READ_I64, READ_I64, types.int64, _KEYS, *_POOL, I64, I64, I64, I64))
+def slide(  # type: ignore[no-untyped-def]
+    at,
+    weights,
+    values,
+    skip,
+    held,
+    keys,
+    counts,
+    child,
+    sizes,
+    free,
+    state,
+    roots,
+    position,
+    out_at,
+    out_key,
+    out_by,
+):
+    """1 when all is done, 0 when nodes or room run out (call again), −1 when a key is missing.
+
+    `position`: the instant's first change to go on at, the change in it (or −1), rows of output.
+    """
+    path = np.empty(64, np.int64)
+    places = np.empty(64, np.int64)
+    room = len(held) - 1
+    fresh = np.empty((room + 1, 2), np.int64)
+    root = roots[0]
+    n = len(at)
+    low = position[0]
+    while low < n:
+        high = low
+        while high < n and at[high] == at[low]:
+            high += 1
+        if len(out_at) - position[2] < 2 * room:
+            position[0] = low
+            return 0
+        start = position[1] if position[1] >= 0 else low
+        position[1] = -1
+        for j in range(start, high):
+            if weights[j] > 0:
+                if state[0] < RESERVE:
+                    position[0] = low
+                    position[1] = j
+                    return 0
+                insert(root, values[j], weights[j], keys, counts, child, sizes, free, state)
+        for j in range(low, high):
+            if weights[j] < 0:
+                key, times = values[j], -weights[j]
+                gone = remove(
+                    root, key, times, keys, counts, child, sizes, free, state, path, places
+                )
+                if gone < 0:
+                    return -1
+        size = held[room, 0]
+        matters = held[room, 1] < room
+        for j in range(low, high):
+            if matters or values[j] <= held[size - 1, 0]:
+                matters = True
+                break
+        if matters and room > 0:
+            found, copies = entries(
+                root, skip, room, keys, counts, child, sizes, path, places, fresh
+            )
+            i, k, out = int64(0), int64(0), position[2]
+            while i < size or k < found:
+                by = int64(0)
+                if k >= found or (i < size and held[i, 0] < fresh[k, 0]):
+                    key, by = held[i, 0], -held[i, 1]
+                    i += 1
+                elif i >= size or fresh[k, 0] < held[i, 0]:
+                    key, by = fresh[k, 0], fresh[k, 1]
+                    k += 1
+                else:
+                    key, by = fresh[k, 0], fresh[k, 1] - held[i, 1]
+                    i += 1
+                    k += 1
+                if by != 0:
+                    out_at[out] = at[low]
+                    out_key[out] = key
+                    out_by[out] = by
+                    out += 1
+            position[2] = out
+            for k in range(found):
+                held[k, 0] = fresh[k, 0]
+                held[k, 1] = fresh[k, 1]
+            held[room, 0] = found
+            held[room, 1] = copies
+        low = high
+    position[0] = n
+    return 1
