@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import signal
 import sys
 import types
@@ -149,6 +150,14 @@ def test_run_what_cannot_be_read(tmp_path, opened, make):
 def test_run_an_empty_script(tmp_path, opened):
     result = millpond("run", script(tmp_path, "-- nothing\n"), "--format", "json")
     assert (result.exit_code, result.stdout) == (0, "")
+
+
+def test_what_a_batch_raises_is_said_once(tmp_path, opened, monkeypatch):
+    """Py4J would log it with its stack, beside the error it becomes."""
+    logger = logging.getLogger("py4j.clientserver")
+    monkeypatch.setattr(logger.parent, "level", logging.NOTSET)
+    assert millpond("run", script(tmp_path, "SHOW QUERIES")).exit_code == 0
+    assert not logger.isEnabledFor(logging.ERROR)
 
 
 def test_an_unforeseen_failure_has_no_trace(tmp_path, opened, pond, monkeypatch):

@@ -57,7 +57,10 @@ def cast(value: Any, field: Field) -> Any:
 def _cast_by_duckdb(value: Any, field: Field) -> Any:
     with session() as connection:
         try:
-            row = connection.execute(f"SELECT CAST(? AS {field.type})", [value]).fetchone()
+            # A text that names a zone is the instant it names; without one it is in UTC.
+            zoned = isinstance(value, str) and field.type == "TIMESTAMP"
+            read = "CAST(? AS TIMESTAMPTZ)" if zoned else "?"
+            row = connection.execute(f"SELECT CAST({read} AS {field.type})", [value]).fetchone()
         except duckdb.Error as error:
             raise Unfit(f'column "{field.name}": {value!r} is not a {field.type}') from error
     assert row is not None

@@ -19,6 +19,7 @@ from millpond.algebra.history import cast
 from millpond.algebra.session import load, session
 from millpond.catalog.objects import RelationDef
 from millpond.errors import MillpondError
+from millpond.model.casts import value_cast
 from millpond.model.time import END, Instant
 
 
@@ -108,7 +109,7 @@ class RelationHistory:
         for name, sql in assignments.items():
             column = self.definition.schema.find(name)
             assert column is not None
-            typed.append((column.name, f"CAST({sql} AS {column.type})"))
+            typed.append((column.name, value_cast(sql, column.type)))
         items = ", ".join(sql for _, sql in typed)
         rows = self._over(places, f"SELECT {items} FROM rows ORDER BY __place")
         return [{name: value for (name, _), value in zip(typed, row, strict=True)} for row in rows]

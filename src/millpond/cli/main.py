@@ -91,6 +91,8 @@ def options(
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
+    # It logs with its stack whatever a batch raises, which is said where the batch belongs.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     if version:
         print(f"millpond {millpond.__version__}")
         raise typer.Exit

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from millpond.errors import MillpondError
 from millpond.model import time
+from millpond.model.casts import attempted_text_cast
 from millpond.model.schema import Schema
 
 #: A column a reader may add: the text of a row it could not split into columns.
@@ -250,6 +251,12 @@ def _cast(rows: pa.Table, schema: Schema, reasons: _Reasons) -> dict[str, pa.Chu
     return cast
 
 
+def _attempt(column: str, given: pa.DataType, type_: str) -> str:
+    if _is_text(given):
+        return attempted_text_cast(column, type_)
+    return f"TRY_CAST({column} AS {type_})"
+
+
 def _a(type_: str) -> str:
     return f"an {type_}" if type_ == "INTEGER" else f"a {type_}"
 
@@ -266,7 +273,9 @@ def _duckdb_casts(
         return {}
     names = list(source)
     table = pa.table({f"c{i}": source[name] for i, name in enumerate(names)})
-    sql = ", ".join(f"TRY_CAST(c{i} AS {types[n]}) AS c{i}" for i, n in enumerate(names))
+    sql = ", ".join(
+        f"{_attempt(f'c{i}', source[n].type, types[n])} AS c{i}" for i, n in enumerate(names)
+    )
     try:
         result = _projected(table, sql)
     except duckdb.Error as error:

@@ -37,6 +37,18 @@ def check_constants(scopes: list[Scope], check: TypeCheck, text: str) -> None:
                 text=text,
                 span=span_of(literal),
             )
+    instants = [literal for literal, type_ in found if type_ == "TIMESTAMP"]
+    meant = check.means_its_zone([to_duckdb(literal) for literal in instants])
+    for literal, is_meant in zip(instants, meant, strict=True):
+        if not is_meant:
+            raise MillpondError(
+                "CQL-205",
+                f"'{literal.name}' names a time zone, and a TIMESTAMP has none",
+                detail="DuckDB would pass over the zone, and mean another instant.",
+                hint="Write the instant in UTC.",
+                text=text,
+                span=span_of(literal),
+            )
 
 
 def _casts(scope: Scope) -> Iterator[tuple[exp.Expr, str]]:

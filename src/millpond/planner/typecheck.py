@@ -15,6 +15,7 @@ from functools import cache
 import duckdb
 
 from millpond.catalog.objects import FunctionDef
+from millpond.model.casts import attempted_text_cast
 from millpond.model.schema import Field
 from millpond.planner.functions import syntax_tree
 from millpond.planner.scope import Leaf
@@ -75,9 +76,22 @@ class TypeCheck:
 
     def castable(self, casts: list[tuple[str, str]]) -> list[bool]:
         """Whether each (SQL literal, type) cast gives a value."""
-        if not casts:
+        return self._flags([f"TRY_CAST({value} AS {type_}) IS NOT NULL" for value, type_ in casts])
+
+    def means_its_zone(self, instants: list[str]) -> list[bool]:
+        """Whether each text, an SQL literal, is the same TIMESTAMP with its zone and without."""
+        return self._flags(
+            [
+                f"TRY_CAST({text} AS TIMESTAMP)"
+                f" IS NOT DISTINCT FROM {attempted_text_cast(text, 'TIMESTAMP')}"
+                for text in instants
+            ]
+        )
+
+    def _flags(self, conditions: list[str]) -> list[bool]:
+        if not conditions:
             return []
-        items = ", ".join(f"TRY_CAST({value} AS {type_}) IS NOT NULL" for value, type_ in casts)
+        items = ", ".join(conditions)
         row = self._session.execute(f"SELECT to_json([{items}])").fetchone()
         assert row is not None
         flags: list[bool] = json.loads(row[0])

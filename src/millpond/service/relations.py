@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from millpond.catalog.objects import RelationDef
 from millpond.engine.residual import Residual
 from millpond.errors import MillpondError
+from millpond.model.casts import value_cast
 from millpond.model.time import BEGINNING, END, format_instant
 from millpond.service.sequencer import relative
 from millpond.state.arrow_file import FileMeta, open_arrow
@@ -63,6 +64,20 @@ class Held:
         """All rows it ever held, with when each was one under the two names of `interval`."""
         chosen = self.table.select([*columns, "__from", "__to"])
         return chosen.rename_columns([*columns, *interval])
+
+
+class Uncomputable(Exception):
+    """An expression over a relation's rows failed.
+
+    Attributes:
+        column: The column it was to give a value; None for the predicate.
+        error: Why it failed.
+    """
+
+    def __init__(self, column: str | None, error: MillpondError) -> None:
+        super().__init__(str(error))
+        self.column = column
+        self.error = error
 
 
 class Relations:
@@ -124,7 +139,11 @@ class Relations:
         return self._change("insert", relation, change)
 
     def delete(self, relation: RelationDef, where: str | None, at: int) -> int:
-        """End the rows that hold at `at` and satisfy the DuckDB predicate; their number."""
+        """End the rows that hold at `at` and satisfy the DuckDB predicate; their number.
+
+        Raises:
+            Uncomputable: the predicate failed on a row.
+        """
 
         def change(held: Held) -> tuple[pa.Table, pa.Table]:
             chosen = self._chosen(relation, held, where, at)
@@ -138,19 +157,22 @@ class Relations:
         """Replace the rows that hold at `at` and satisfy the predicate; their number.
 
         `assignments` maps columns to DuckDB expressions over the old row.
+
+        Raises:
+            Uncomputable: an expression failed on a row.
+            MillpondError: POND-408 when a primary key is NULL or taken.
         """
 
         def change(held: Held) -> tuple[pa.Table, pa.Table]:
             chosen = self._chosen(relation, held, where, at)
             lower = {name.lower(): sql for name, sql in assignments.items()}
             items = [
-                f"CAST({lower[f.name.lower()]} AS {f.type}) AS {quoted(f.name)}"
+                f"{value_cast(lower[f.name.lower()], f.type)} AS {quoted(f.name)}"
                 if f.name.lower() in lower
                 else quoted(f.name)
                 for f in relation.schema.fields
             ]
-            sql = f"SELECT {', '.join(items)} FROM {quoted(relation.name)}"
-            fresh = self._residual.evaluate(sql, {relation.name: chosen})
+            fresh = self._computed(relation, items, chosen)
             added = _rows(relation, fresh, held.next_rid, at, END)
             # A row that was going to end later still does, under its new values.
             column = added.schema.get_field_index("__to")
@@ -175,12 +197,28 @@ class Relations:
         self._log.commit(EpochChange(kind="create", add=[relation], add_deltas=[delta]))
         return added.num_rows
 
+    def _computed(self, relation: RelationDef, items: list[str], rows: pa.Table) -> pa.Table:
+        """One expression a column, over rows; what fails is computed alone, to say which it is."""
+        slices, behind = {relation.name: rows}, f" FROM {quoted(relation.name)}"
+        try:
+            return self._residual.evaluate(f"SELECT {', '.join(items)}{behind}", slices)
+        except MillpondError:
+            for field, item in zip(relation.schema.fields, items, strict=True):
+                try:
+                    self._residual.evaluate(f"SELECT {item}{behind}", slices)
+                except MillpondError as error:
+                    raise Uncomputable(field.name, error) from error
+            raise
+
     def _chosen(self, relation: RelationDef, held: Held, where: str | None, at: int) -> pa.Table:
         alive = held.table.filter(pa.array((held.starts <= at) & (at < held.ends)))
         if where is None:
             return alive
         sql = f"SELECT * FROM {quoted(relation.name)} WHERE {where}"
-        return self._residual.evaluate(sql, {relation.name: alive})
+        try:
+            return self._residual.evaluate(sql, {relation.name: alive})
+        except MillpondError as error:
+            raise Uncomputable(None, error) from error
 
     def _change(
         self,

@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from sqlglot import exp
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
-from millpond.cql import print_query, statements, to_duckdb
+from millpond.cql import statements
 from millpond.cql.statements import Statement
-from millpond.errors import MillpondError, Span
+from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.planner.names import did_you_mean
-from millpond.planner.user_functions import name_functions
 from millpond.service.intake import check_heartbeat
-from millpond.service.relations import quoted
 from millpond.service.results import StatementResult, counted, done
+from millpond.service.row_changes import RowChange
 from millpond.service.sequencer import progress_of, source_key
 from millpond.service.values import values_of
 from millpond.state.version import Version
@@ -91,71 +89,9 @@ class RowStatements:
                 hint="Use a relation for what changes.",
             )
         self._refuse_view(found, statement, f"{word.upper()} of")
-        at = self._instant(statement.at)
-        where = statement.where
-        self._check_scalar(statement, found, where)
-        self._name_functions(where, *dict(getattr(statement, "assignments", ())).values())
-        condition = to_duckdb(where) if where is not None else None
-        if isinstance(statement, statements.Delete):
-            count = self._pond.relations_state.delete(found, condition, at)
-            return done("delete", found.name, f"{counted(count, 'row')} deleted")
-        assignments = {}
-        for name, value in statement.assignments:
-            if found.schema.find(name) is None:
-                raise statement.error(
-                    "CQL-202",
-                    f'no column "{name}" in "{found.name}"',
-                    detail=f"Its columns are {', '.join(found.schema.names)}.",
-                    hint=did_you_mean(name, found.schema.names) or "Name one of these.",
-                )
-            self._check_scalar(statement, found, value, boolean=False)
-            assignments[name] = to_duckdb(value)
-        count = self._pond.relations_state.update(found, assignments, condition, at)
-        return done("update", found.name, f"{counted(count, 'row')} updated")
-
-    def _check_scalar(
-        self,
-        statement: Statement,
-        relation: RelationDef,
-        value: exp.Expression | None,
-        boolean: bool = True,
-    ) -> None:
-        """Bind an expression as the WHERE or the SELECT list of a query over the relation.
-
-        What SET computes must be one value a row, so it is bound in a WHERE too.
-        """
-        if value is None:
-            return
-        name = quoted(relation.name)
-        text = print_query(value)
-        probe = f"SELECT * FROM {name} WHERE {text}" if boolean else f"SELECT {text} FROM {name}"
-        try:
-            self._pond.registrar.bind(probe)
-            if not boolean:
-                self._check_row_wise(f"SELECT * FROM {name} WHERE ({text}) IS NULL")
-        except MillpondError as error:
-            error.text, error.span = statement.text, None
-            start = statement.text.find(text)
-            if start >= 0:
-                error.span = Span(start, start + len(text))
-            raise
-
-    def _name_functions(self, *values: exp.Expression | None) -> None:
-        """Say user-defined functions as DuckDB knows them, in trees that are the statement's."""
-        for value in values:
-            if value is not None:
-                name_functions(value, self._pond.registrar.names)
-
-    def _check_row_wise(self, probe: str) -> None:
-        try:
-            self._pond.registrar.bind(probe)
-        except MillpondError as error:
-            raise MillpondError(
-                "CQL-206",
-                "the value in SET is not computed from one row",
-                detail="Aggregates, window functions and UNNEST speak of several rows.",
-                hint="Compute it in a query, and set the constant it gives.",
-            ) from error
+        change = RowChange(self._pond, found, statement)
+        count = change.made_at(self._instant(statement.at))
+        return done(word, found.name, f"{counted(count, 'row')} {word}d")
 
     def heartbeat(self, statement: statements.Heartbeat) -> StatementResult:
         pond = self._pond

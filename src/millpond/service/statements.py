@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql import statements
 from millpond.cql.statements import Statement
-from millpond.errors import MillpondError
+from millpond.errors import MillpondError, Span
 from millpond.planner.views import refuse_stream_valued
 from millpond.service.change_sources import change_source, is_change_source
 from millpond.service.definitions import (
@@ -35,7 +35,14 @@ class Executor:
         self._rows = RowStatements(pond)
 
     def execute(self, statement: Statement) -> StatementResult:
-        """Execute one statement; errors carry its text."""
+        """Execute one statement; errors carry its text, and a place in it."""
+        try:
+            return self._executed(statement)
+        except MillpondError as error:
+            whereabouts = statement.name_span or Span(0, len(statement.text))
+            raise error.at(statement.text, whereabouts) from error
+
+    def _executed(self, statement: Statement) -> StatementResult:
         match statement:
             case statements.CreateStream():
                 return self._create_stream(statement)

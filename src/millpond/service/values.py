@@ -11,6 +11,7 @@ from millpond.cql import statements, to_duckdb
 from millpond.cql.places import span_of
 from millpond.engine.residual import Residual
 from millpond.errors import MillpondError
+from millpond.model.casts import value_cast
 from millpond.service.relations import quoted
 
 
@@ -29,7 +30,7 @@ def values_of(
     """
     fields = [field for name in columns if (field := target.schema.find(name)) is not None]
     rows = [
-        [f"CAST({to_duckdb(v)} AS {field.type})" for v, field in zip(row, fields, strict=True)]
+        [value_cast(to_duckdb(v), field.type) for v, field in zip(row, fields, strict=True)]
         for row in statement.rows
     ]
     given = {name.lower(): f"v{i}" for i, name in enumerate(columns)}

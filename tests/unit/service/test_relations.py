@@ -149,3 +149,15 @@ def test_the_present_is_the_greatest_timestamp(r: Pond) -> None:
     r.execute("INSERT INTO r VALUES ('b', 2)")
     assert held(r, 39) == [("a", 1)]
     assert held(r, 40) == [("a", 1), ("b", 2)]
+
+
+def test_what_a_value_was_computed_as_it_is_for_ever(r: Pond, open_pond: OpenPond) -> None:
+    r.execute("CREATE STREAM drawn (v DOUBLE)")
+    r.execute("INSERT INTO drawn VALUES (random()), (random())")
+    r.execute("INSERT INTO r VALUES (random()::VARCHAR, 1), (now()::VARCHAR, 2)")
+    drawn = r.ask("SELECT v FROM drawn").rows()
+    before = held(r)
+    assert len(set(drawn)) == 2
+    again = open_pond()
+    assert held(again) == before
+    assert again.ask("SELECT v FROM drawn").rows() == drawn
