@@ -1,8 +1,8 @@
-"""What a worker does: build a segment from a batch, match kept segments, merge segments.
+"""What a worker does with a batch: admit its rows, match them, and write them as segments.
 
-These functions are all a runtime ships to its workers. They read the files they are given, write
-files nobody sees until the driver commits them, and return only descriptions; retrying one leaves
-an orphan and changes nothing.
+The functions of this module and those beside it are all a runtime ships to its workers. They read
+the files they are given, write files nobody sees until the driver commits them, and return only
+descriptions; retrying one leaves an orphan and changes nothing.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from millpond.engine.matches import Matches, Passage
 from millpond.engine.query_stem import StemSnapshot
 from millpond.engine.routing import Account, policy
 from millpond.engine.scalar import ScalarEvaluator
-from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
-from millpond.state.arrow_file import FileMeta, global_seq, open_arrow, write_arrow
+from millpond.state.arrow_file import FileMeta, write_arrow
 from millpond.state.store import new_path
 from millpond.state.version import DATA, REJECTS
 
@@ -275,10 +274,11 @@ def task_router(routing: str, seed: int, accounts: Mapping[str, Account]) -> Rou
 
 def matches_table(found: Matches) -> pa.Table:
     """Matches as they are stored. What failed is said with them, lest it pass for no match."""
-    return _with_failed(found.to_table(), found.failed)
+    return with_failed(found.to_table(), found.failed)
 
 
-def _with_failed(table: pa.Table, failed: Iterable[int]) -> pa.Table:
+def with_failed(table: pa.Table, failed: Iterable[int]) -> pa.Table:
+    """Stored matches with the slots whose predicate could not be evaluated."""
     text = ",".join(str(slot) for slot in sorted(failed))
     return table.replace_schema_metadata({FAILED: text}) if text else table
 
@@ -329,98 +329,3 @@ def warm_up(number: int) -> int:
     judge = Admission(schema, None, 0, 0)
     match(admit(rows, judge).elements, stem, ScalarEvaluator.shared()).to_table()
     return number
-
-
-@dataclass(frozen=True)
-class BackfillJob:
-    """Match kept segments against new slots: new queries probe old data."""
-
-    store: str
-    stream_id: int
-    segments: tuple[tuple[int, str, str], ...]
-    stem: str
-    low: int
-    upto: int
-
-
-@dataclass(frozen=True)
-class Backfilled:
-    """The matches of one kept segment for the slots in [low, upto)."""
-
-    segment_id: int
-    file: FileMeta
-    low: int
-    upto: int
-    failed: dict[int, str]
-
-
-def backfill(job: BackfillJob) -> list[Backfilled]:
-    """Match each segment `(id, path, checksum)` of a job."""
-    stem = StemSnapshot.load(Path(job.stem))
-    done = []
-    for segment_id, path, checksum in job.segments:
-        table = open_arrow(Path(job.store) / path, checksum)
-        found = match(table, stem, ScalarEvaluator.shared())
-        file = write_matches(job.store, matches_table(found))
-        done.append(Backfilled(segment_id, file, job.low, job.upto, found.failed))
-    return done
-
-
-@dataclass(frozen=True)
-class MergeJob:
-    """Merge segments `(id, path, checksum, seq_runs)` of one stream and kind into one."""
-
-    store: str
-    stream_id: int
-    kind: str
-    level: int
-    segments: tuple[tuple[int, str, str, tuple[tuple[int, int], ...]], ...]
-    stem: str | None
-    upto: int
-
-
-@dataclass(frozen=True)
-class Merged:
-    """The segment that replaces `replaced`."""
-
-    built: Built
-    level: int
-    replaced: tuple[int, ...]
-
-
-def merge(job: MergeJob) -> Merged:
-    """Merge by (timestamp, sequence) and match again, which also lets dropped slots go."""
-    tables = []
-    for _, path, checksum, runs in job.segments:
-        table = open_arrow(Path(job.store) / path, checksum)
-        sequence = global_seq(table["__seq"].to_numpy(), runs)
-        at = table.schema.get_field_index("__seq")
-        tables.append(table.set_column(at, "__seq", pa.array(sequence)))
-    merged = pa.concat_tables(tables)
-    order = np.lexsort((merged["__seq"].to_numpy(), merged["__ts"].to_numpy()))
-    elements = merged.take(pa.array(order)).combine_chunks()
-    stem = StemSnapshot.load(Path(job.stem)) if job.stem else None
-    built = write_segment(job.store, job.stream_id, elements, stem, job.upto, kind=job.kind)
-    return Merged(built, job.level, tuple(s[0] for s in job.segments))
-
-
-@dataclass(frozen=True)
-class FoldJob:
-    """Make one file of a segment's matches `(path, checksum)`, of the live slots alone."""
-
-    store: str
-    segment_id: int
-    matches: tuple[tuple[str, str], ...]
-    live: tuple[int, ...]
-
-
-def fold(job: FoldJob) -> FileMeta | None:
-    """The file, or None when one of them is corrupt: then they are to be computed again."""
-    try:
-        tables = [open_arrow(Path(job.store) / path, checksum) for path, checksum in job.matches]
-    except MillpondError:
-        return None
-    live = pa.array(job.live, pa.uint32())
-    failed = frozenset(job.live) & frozenset().union(*(failed_slots(t) for t in tables))
-    parts = [t.filter(pc.is_in(t["slot"], live)).replace_schema_metadata() for t in tables]
-    return write_matches(job.store, _with_failed(pa.concat_tables(parts), failed))

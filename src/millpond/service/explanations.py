@@ -13,8 +13,8 @@ from millpond.model.time import format_instant
 from millpond.planner.bound import BoundQuery
 from millpond.planner.dataflow.plan import Plan, explained_together, readers
 from millpond.planner.explain import explain
+from millpond.service.backfill import covered_upto
 from millpond.service.join_facts import JoinFacts, account_text
-from millpond.service.maintenance import covered_upto
 from millpond.service.results import counted
 from millpond.state.version import LeafRef, Version
 

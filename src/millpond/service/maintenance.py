@@ -10,8 +10,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -21,8 +19,9 @@ from pathlib import Path
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import END
-from millpond.runtime import tasks
+from millpond.runtime import maintenance_tasks, tasks
 from millpond.runtime.protocol import Done, Job, Runtime
+from millpond.service.backfill import Backfill
 from millpond.service.background import Background
 from millpond.service.join_maintenance import JoinMaintenance, JoinSettings
 from millpond.service.registration import Registrar
@@ -41,8 +40,6 @@ from millpond.state.version import DATA, REJECTS, MatchRef, SegmentRef, StreamSt
 log = logging.getLogger("millpond.maintenance")
 
 _RETRY_SECONDS = 15.0
-#: Match files of a segment from which on they are folded.
-_MOST_MATCHES = 16
 
 
 class Maintenance(Background):
@@ -56,7 +53,6 @@ class Maintenance(Background):
         stems: QueryStems,
         registrar: Registrar,
         runtime: Runtime,
-        parallelism: int = 2,
         settings: JoinSettings | None = None,
     ) -> None:
         super().__init__("maintenance")
@@ -66,7 +62,6 @@ class Maintenance(Background):
         self._stems = stems
         self._registrar = registrar
         self._runtime = runtime
-        self._parallelism = parallelism
         self._failed = False
         self._needs = WindowNeeds(registrar)
         self._weights = StreamWeights()
@@ -78,6 +73,7 @@ class Maintenance(Background):
         self._torn: set[MatchRef] = set()
         #: The timestamp from which derivations still need a stream.
         self.needed_since: Callable[[Version, StreamDef], int] = lambda version, stream: END
+        self._backfill = Backfill(store, epochs, stems, runtime, self._run, self.suspend_failed)
         #: What is about joins.
         self.joins = JoinMaintenance(
             store, epochs, self._run, self._unreadable, self._suspend, settings
@@ -212,73 +208,13 @@ class Maintenance(Background):
     def backfill(self, stream_id: int) -> bool:
         """Match kept segments against the slots they lack."""
         with self._log.pin() as version:
-            greatest = version.greatest_slot(stream_id)
-            if greatest is None or self._is_settled("backfill", stream_id, version):
+            if self._is_settled("backfill", stream_id, version):
                 return False
-            lacking: dict[int, list[SegmentRef]] = defaultdict(list)
-            scattered: list[tuple[MatchRef, ...]] = []
-            for segment in self._readable(version.segments(stream_id)):
-                covered = covered_upto(version, segment.id)
-                if covered <= greatest:
-                    lacking[covered].append(segment)
-                elif parts := to_fold(version.matches(segment.id)):
-                    scattered.append(parts)
-            for low, segments in lacking.items():
-                self._backfill(version, stream_id, low, segments)
-            if scattered:
-                self._fold(scattered, [s.slot for s in version.slots(stream_id)])
-            if not lacking and not scattered:
+            segments = self._readable(version.segments(stream_id))
+            busy = self._backfill.step(version, stream_id, segments)
+            if not busy:
                 self._settle("backfill", stream_id, version)
-            return bool(lacking or scattered)
-
-    def _fold(self, scattered: list[tuple[MatchRef, ...]], live: list[int]) -> None:
-        """Make one file of many; each registration adds one to every segment."""
-        jobs = []
-        for parts in scattered:
-            low, upto = parts[0].low, parts[-1].upto
-            among = live[bisect_left(live, low) : bisect_left(live, upto)]
-            files = tuple((m.path, m.checksum) for m in parts)
-            jobs.append(tasks.FoldJob(str(self._store), parts[0].segment_id, files, tuple(among)))
-        folded = self._runtime.run(tasks.fold, jobs)
-        self._log.commit(
-            EpochChange(
-                kind="fold",
-                matches=[
-                    match_ref(parts[0].segment_id, parts[0].low, parts[-1].upto, file)
-                    for parts, file in zip(scattered, folded, strict=True)
-                    if file is not None
-                ],
-                drop_matches=[match for parts in scattered for match in parts],
-            )
-        )
-
-    def _backfill(
-        self, version: Version, stream_id: int, low: int, segments: list[SegmentRef]
-    ) -> None:
-        stem, upto, files = self._stems.part(version, stream_id, low)
-        if stem is None:
-            return
-        jobs = [
-            tasks.BackfillJob(
-                str(self._store),
-                stream_id,
-                tuple((s.id, s.path, s.checksum) for s in share),
-                str(stem),
-                low,
-                upto,
-            )
-            for share in shares(segments, self._parallelism)
-        ]
-        try:
-            shared = self._run(tasks.backfill, jobs, segments)
-            done = [item for items in shared for item in items]
-            matches = [match_ref(d.segment_id, d.low, d.upto, d.file) for d in done]
-            if matches:
-                self._log.commit(EpochChange(kind="backfill", matches=matches))
-        finally:
-            shutil.rmtree(files[0].parent, ignore_errors=True)
-        for item in done:
-            self.suspend_failed(stream_id, item.failed)
+            return busy
 
     def _suspend(self, query_id: int, reason: str) -> None:
         query = self._log.version.queries.get(query_id)
@@ -319,7 +255,7 @@ class Maintenance(Background):
         if kind == DATA:
             stem, upto, _ = self._stems.snapshot(version, stream_id)
         jobs = [
-            tasks.MergeJob(
+            maintenance_tasks.MergeJob(
                 str(self._store),
                 stream_id,
                 kind,
@@ -331,13 +267,13 @@ class Maintenance(Background):
             for plan in plans
         ]
         with self._stems.kept(stem):
-            merged = self._run(tasks.merge, jobs, [s for plan in plans for s in plan])
+            merged = self._run(maintenance_tasks.merge, jobs, [s for plan in plans for s in plan])
         for plan, item in zip(plans if merged else (), merged, strict=True):
             self._replace(plan, item)
             self.suspend_failed(stream_id, item.built.failed)
         return True
 
-    def _replace(self, plan: tuple[SegmentRef, ...], item: tasks.Merged) -> None:
+    def _replace(self, plan: tuple[SegmentRef, ...], item: maintenance_tasks.Merged) -> None:
         built = item.built
         segment = segment_ref(built, ((0, 0),), level=item.level, epoch=max(s.epoch for s in plan))
         matches = []
@@ -381,40 +317,3 @@ class Maintenance(Background):
         with suppress(StaleChange):
             self._log.commit(change)
         return True
-
-
-def covered_upto(version: Version, segment_id: int) -> int:
-    """The first slot a segment has not been matched against."""
-    covered = 0
-    for ref in version.matches(segment_id):
-        if ref.low > covered:
-            break
-        covered = max(covered, ref.upto)
-    return covered
-
-
-def shares(segments: list[SegmentRef], count: int) -> list[list[SegmentRef]]:
-    """Segments dealt out so that each share has about as many rows."""
-    dealt: list[list[SegmentRef]] = [[] for _ in range(min(count, len(segments)))]
-    rows = [0] * len(dealt)
-    for segment in sorted(segments, key=lambda s: s.rows, reverse=True):
-        least = rows.index(min(rows))
-        dealt[least].append(segment)
-        rows[least] += segment.rows
-    return dealt
-
-
-def to_fold(matches: tuple[MatchRef, ...]) -> tuple[MatchRef, ...]:
-    """The newest matches of a segment that are to be one file; none while there are few.
-
-    A file is rewritten when those after it have grown to half its size, so a match is written
-    about as often as the files double.
-    """
-    if len(matches) < _MOST_MATCHES:
-        return ()
-    start = len(matches) - 1
-    newer = matches[start].bytes
-    while start and (matches[start - 1].bytes <= 2 * newer or len(matches) - start < 4):
-        start -= 1
-        newer += matches[start].bytes
-    return matches[start:]

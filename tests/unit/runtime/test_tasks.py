@@ -17,6 +17,14 @@ from millpond.engine.query_stem import StemSnapshot
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING, to_datetime
 from millpond.runtime import tasks
+from millpond.runtime.maintenance_tasks import (
+    BackfillJob,
+    FoldJob,
+    MergeJob,
+    backfill,
+    fold,
+    merge,
+)
 from millpond.runtime.tasks import BatchPlan, Built, Chunk, StreamPlan, build
 from millpond.service.sequencer import number_runs
 from millpond.state.arrow_file import global_seq, open_arrow
@@ -174,10 +182,10 @@ def test_a_predicate_that_fails_is_told_from_one_that_matches_nothing(store: Pat
     assert built.failed.keys() == {0}
     assert built.matches is not None
     assert tasks.failed_slots(open_arrow(built.matches.path)) == {0}
-    job = tasks.BackfillJob(
+    job = BackfillJob(
         str(store), 1, ((7, f"segments/{built.file.path.name}", built.file.checksum),), file, 0, 3
     )
-    (again,) = tasks.backfill(job)
+    (again,) = backfill(job)
     assert (again.segment_id, again.failed.keys()) == (7, {0})
     assert tasks.failed_slots(open_arrow(again.file.path)) == {0}
 
@@ -191,7 +199,7 @@ def merged(store: Path, built: list[Built], kind: str = "data", stem: str | None
         (n, f"{b.file.path.parent.name}/{b.file.path.name}", b.file.checksum, own)
         for n, (b, own) in enumerate(zip(built, runs, strict=True))
     )
-    return tasks.merge(tasks.MergeJob(str(store), 1, kind, 1, segments, stem, 3))
+    return merge(MergeJob(str(store), 1, kind, 1, segments, stem, 3))
 
 
 def test_a_merge_keeps_time_and_arrival_order(store: Path) -> None:
@@ -234,7 +242,7 @@ def test_folded_matches_say_what_their_parts_said_of_live_slots(store: Path) -> 
         parts.append((f"matches/{meta.path.name}", meta.checksum))
     before = MatchReader(whole)
     for live in ((0, 1, 3), (3,), ()):
-        folded = tasks.fold(tasks.FoldJob(str(store), 7, tuple(parts), live))
+        folded = fold(FoldJob(str(store), 7, tuple(parts), live))
         assert folded is not None
         table = open_arrow(folded.path, folded.checksum)
         assert tasks.failed_slots(table) == {1} & set(live)
@@ -243,4 +251,4 @@ def test_folded_matches_say_what_their_parts_said_of_live_slots(store: Path) -> 
             expected = before.rows(slot, 0, 200).tolist() if slot in live else []
             assert reader.rows(slot, 0, 200).tolist() == expected
     torn = (*parts, ("matches/missing.arrow", "0"))
-    assert tasks.fold(tasks.FoldJob(str(store), 7, torn, (0,))) is None
+    assert fold(FoldJob(str(store), 7, torn, (0,))) is None

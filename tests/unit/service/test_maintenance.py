@@ -11,9 +11,9 @@ import pytest
 from millpond.engine import query_stem
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, to_datetime
-from millpond.runtime import tasks
+from millpond.runtime import maintenance_tasks
 from millpond.service import maintenance
-from millpond.service.maintenance import covered_upto, shares, to_fold
+from millpond.service.backfill import covered_upto, shares, to_fold
 from millpond.service.pond import Pond
 from millpond.service.window_needs import WindowNeeds
 from millpond.state.version import DATA, REJECTS, MatchRef, SegmentRef
@@ -234,15 +234,15 @@ def test_registering_while_segments_are_merged(s: Pond, monkeypatch: pytest.Monk
     feed(s, 0, 9)
     first = s.register("SELECT v FROM s WHERE v > 6")
     late: list[Any] = []
-    merge = tasks.merge
+    merge = maintenance_tasks.merge
 
-    def merge_meanwhile(job: tasks.MergeJob) -> tasks.Merged:
+    def merge_meanwhile(job: maintenance_tasks.MergeJob) -> maintenance_tasks.Merged:
         result = merge(job)
         late.append(s.register("SELECT v FROM s WHERE v < 2"))
         first.unregister()
         return result
 
-    monkeypatch.setattr(tasks, "merge", merge_meanwhile)
+    monkeypatch.setattr(maintenance_tasks, "merge", merge_meanwhile)
     while s.maintenance.step():
         pass
     assert late
@@ -254,14 +254,14 @@ def test_dropping_a_stream_while_its_segments_are_merged(
 ) -> None:
     quiet(s)
     feed(s, 0, 9)
-    merge = tasks.merge
+    merge = maintenance_tasks.merge
 
-    def merge_meanwhile(job: tasks.MergeJob) -> tasks.Merged:
+    def merge_meanwhile(job: maintenance_tasks.MergeJob) -> maintenance_tasks.Merged:
         result = merge(job)
         s.execute("DROP STREAM s")
         return result
 
-    monkeypatch.setattr(tasks, "merge", merge_meanwhile)
+    monkeypatch.setattr(maintenance_tasks, "merge", merge_meanwhile)
     while s.maintenance.step():
         pass
     assert s.streams() == []
@@ -442,14 +442,14 @@ def test_one_stream_s_failure_is_not_another_s(
     feed(s, 0, 9)
     feed(s, 0, 9, "t")
     failing = stream_id(s)
-    merge = tasks.merge
+    merge = maintenance_tasks.merge
 
-    def fail(job: tasks.MergeJob) -> tasks.Merged:
+    def fail(job: maintenance_tasks.MergeJob) -> maintenance_tasks.Merged:
         if job.stream_id == failing:
             raise MillpondError("STORE-603", "the disk is full")
         return merge(job)
 
-    monkeypatch.setattr(tasks, "merge", fail)
+    monkeypatch.setattr(maintenance_tasks, "merge", fail)
     while s.maintenance.step():
         pass
     assert len(segments(s, name="t")) == 2
@@ -464,14 +464,14 @@ def test_one_stream_s_failure_is_not_another_s(
 def test_what_failed_is_tried_again_unasked(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "_RETRY_SECONDS", 0.01)
     failures = iter([MillpondError("STORE-603", "the disk is full")] * 3)
-    merge = tasks.merge
+    merge = maintenance_tasks.merge
 
-    def fail(job: tasks.MergeJob) -> tasks.Merged:
+    def fail(job: maintenance_tasks.MergeJob) -> maintenance_tasks.Merged:
         for failure in failures:
             raise failure
         return merge(job)
 
-    monkeypatch.setattr(tasks, "merge", fail)
+    monkeypatch.setattr(maintenance_tasks, "merge", fail)
     feed(s, 0, 9)
     deadline = time.monotonic() + 20
     while len(segments(s)) > 2 and time.monotonic() < deadline:

@@ -1,0 +1,122 @@
+"""What a worker does with kept segments: match them against new queries, merge them.
+
+As the tasks that build segments (`tasks`), these write files nobody sees until they are committed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.engine.match import match
+from millpond.engine.query_stem import StemSnapshot
+from millpond.engine.scalar import ScalarEvaluator
+from millpond.errors import MillpondError
+from millpond.runtime.tasks import (
+    Built,
+    failed_slots,
+    matches_table,
+    with_failed,
+    write_matches,
+    write_segment,
+)
+from millpond.state.arrow_file import FileMeta, global_seq, open_arrow
+
+
+@dataclass(frozen=True)
+class BackfillJob:
+    """Match kept segments against new slots: new queries probe old data."""
+
+    store: str
+    stream_id: int
+    segments: tuple[tuple[int, str, str], ...]
+    stem: str
+    low: int
+    upto: int
+
+
+@dataclass(frozen=True)
+class Backfilled:
+    """The matches of one kept segment for the slots in [low, upto)."""
+
+    segment_id: int
+    file: FileMeta
+    low: int
+    upto: int
+    failed: dict[int, str]
+
+
+def backfill(job: BackfillJob) -> list[Backfilled]:
+    """Match each segment `(id, path, checksum)` of a job."""
+    stem = StemSnapshot.load(Path(job.stem))
+    done = []
+    for segment_id, path, checksum in job.segments:
+        table = open_arrow(Path(job.store) / path, checksum)
+        found = match(table, stem, ScalarEvaluator.shared())
+        file = write_matches(job.store, matches_table(found))
+        done.append(Backfilled(segment_id, file, job.low, job.upto, found.failed))
+    return done
+
+
+@dataclass(frozen=True)
+class MergeJob:
+    """Merge segments `(id, path, checksum, seq_runs)` of one stream and kind into one."""
+
+    store: str
+    stream_id: int
+    kind: str
+    level: int
+    segments: tuple[tuple[int, str, str, tuple[tuple[int, int], ...]], ...]
+    stem: str | None
+    upto: int
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The segment that replaces `replaced`."""
+
+    built: Built
+    level: int
+    replaced: tuple[int, ...]
+
+
+def merge(job: MergeJob) -> Merged:
+    """Merge by (timestamp, sequence) and match again, which also lets dropped slots go."""
+    tables = []
+    for _, path, checksum, runs in job.segments:
+        table = open_arrow(Path(job.store) / path, checksum)
+        sequence = global_seq(table["__seq"].to_numpy(), runs)
+        at = table.schema.get_field_index("__seq")
+        tables.append(table.set_column(at, "__seq", pa.array(sequence)))
+    merged = pa.concat_tables(tables)
+    order = np.lexsort((merged["__seq"].to_numpy(), merged["__ts"].to_numpy()))
+    elements = merged.take(pa.array(order)).combine_chunks()
+    stem = StemSnapshot.load(Path(job.stem)) if job.stem else None
+    built = write_segment(job.store, job.stream_id, elements, stem, job.upto, kind=job.kind)
+    return Merged(built, job.level, tuple(s[0] for s in job.segments))
+
+
+@dataclass(frozen=True)
+class FoldJob:
+    """Make one file of a segment's matches `(path, checksum)`, of the live slots alone."""
+
+    store: str
+    segment_id: int
+    matches: tuple[tuple[str, str], ...]
+    live: tuple[int, ...]
+
+
+def fold(job: FoldJob) -> FileMeta | None:
+    """The file, or None when one of them is corrupt: then they are to be computed again."""
+    try:
+        tables = [open_arrow(Path(job.store) / path, checksum) for path, checksum in job.matches]
+    except MillpondError:
+        return None
+    live = pa.array(job.live, pa.uint32())
+    failed = frozenset(job.live) & frozenset().union(*(failed_slots(t) for t in tables))
+    parts = [t.filter(pc.is_in(t["slot"], live)).replace_schema_metadata() for t in tables]
+    return write_matches(job.store, with_failed(pa.concat_tables(parts), failed))
