@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from millpond.service.join_maintenance import JoinSettings
+from millpond.service.join_rounds import JoinSettings
 from millpond.service.pond import Pond
 
 pytestmark = pytest.mark.spark

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.service.entity_settings import with_settings
-from millpond.service.join_maintenance import JoinSettings
+from millpond.service.join_rounds import JoinSettings
 from millpond.service.pond import Pond
 
 

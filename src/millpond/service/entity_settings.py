@@ -15,7 +15,7 @@ from typing import Any
 from millpond.catalog.objects import QueryDef
 from millpond.engine.routing import POLICIES
 from millpond.errors import MillpondError
-from millpond.service.join_maintenance import JoinSettings
+from millpond.service.join_rounds import JoinSettings
 from millpond.service.options import option
 
 #: Which options of its query an entity has, by the first word of its id.

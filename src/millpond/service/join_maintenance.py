@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -19,13 +19,14 @@ from millpond.engine.eddy import Ledger
 from millpond.engine.join_plan import ArrangementKey, JoinPlan
 from millpond.model.time import BEGINNING
 from millpond.runtime import join_tasks
-from millpond.runtime.join_tasks import Probed, ProbeJob, SegmentPart, unpack_plan
+from millpond.runtime.join_tasks import Probed, ProbeJob, unpack_plan
+from millpond.service.join_rounds import JoinSettings, Round, jobs_of, needed_from, round_of
 from millpond.service.sequencer import relative
 from millpond.state.arrow_file import FileMeta
 from millpond.state.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
-from millpond.state.join_state import ArrangementRef, JoinChange, JoinCore, JoinUse, PairsRef
-from millpond.state.version import SegmentRef, Version
+from millpond.state.join_state import ArrangementRef, JoinChange, JoinCore, PairsRef
+from millpond.state.version import Version
 
 log = logging.getLogger("millpond.joins")
 
@@ -33,39 +34,6 @@ log = logging.getLogger("millpond.joins")
 _MOST_FILES = 8
 #: Pairs beyond which a file is not folded further.
 _LARGE = 16_000_000
-
-
-@dataclass(frozen=True)
-class JoinSettings:
-    """How joins are run; none of it changes an answer.
-
-    Attributes:
-        shards: Tasks a core is probed by; its SteMs' runs are partitioned by the key's hash.
-        routing: The eddy's policy.
-        max_pairs: Pairs one task may find in one batch; a query whose own join finds more is
-            suspended.
-        max_cores: Joins that are kept up to date; of more, those with the most queries. The others
-            are joined at invocation.
-    """
-
-    shards: int = 2
-    routing: str = "ticket"
-    max_pairs: int = 50_000_000
-    max_cores: int = 64
-
-
-@dataclass(frozen=True)
-class _Round:
-    """What is to be looked for: uses in [low, upto), elements from `old` on, up to `limit`."""
-
-    low: int
-    upto: int
-    old: tuple[int, ...]
-    limit: tuple[int, ...]
-    epoch: int
-    since: int
-    spans: tuple[int | None, ...]
-    uses: tuple[JoinUse, ...]
 
 
 class JoinMaintenance:
@@ -113,7 +81,7 @@ class JoinMaintenance:
         """Bring every core a round further, in one job; False when there was nothing to do."""
         with self._log.pin() as version:
             cores = self._kept(version)
-            due = [(core, found) for core in cores if (found := self._due(version, core))]
+            due = [(core, found) for core in cores if (found := round_of(version, core))]
             jobs = [self._jobs(version, core, found) for core, found in due]
             touched = {s for core, _ in due for id in core.stream_ids for s in version.segments(id)}
             every = [job for own in jobs for job in own]
@@ -143,7 +111,7 @@ class JoinMaintenance:
             cores.sort(key=lambda core: (-len(version.joins.users(core.id)), core.id))
         return cores[: self.settings.max_cores]
 
-    def _finish(self, core: JoinCore, due: _Round, probed: list[Probed]) -> None:
+    def _finish(self, core: JoinCore, due: Round, probed: list[Probed]) -> None:
         """Commit what the jobs of a core found, or do what their trouble asks for."""
         if any(item.failed for item in probed):
             self._give_up(core.id, probed)
@@ -153,8 +121,7 @@ class JoinMaintenance:
         for item in probed:
             exploded.update(item.exploded)
         if exploded:
-            self._discard(file.file for item in probed for file in item.pairs)
-            self._discard(run.file for item in probed for run in item.runs)
+            self._discard_all(probed)
             self._explode(due, exploded)
             return
         with suppress(StaleChange):  # queries came or went meanwhile
@@ -165,120 +132,13 @@ class JoinMaintenance:
         return list(keys_of(self.plan(core)))
 
     def _give_up(self, core_id: int, probed: Sequence[Probed]) -> None:
-        self._discard(file.file for item in probed for file in item.pairs)
-        self._discard(run.file for item in probed for run in item.runs)
+        self._discard_all(probed)
         self.failed[core_id] = next(item.failed for item in probed if item.failed)
         log.info("a join is left to invocation: %s", self.failed[core_id])
 
-    def _due(self, version: Version, core: JoinCore) -> _Round | None:
-        positions = tuple(version.clock(id).next_seq for id in core.stream_ids)
-        if core.upto < core.next_use:
-            low, upto = core.upto, core.next_use
-            first = not core.upto
-            old = (0,) * len(positions)
-            limit, epoch = (positions, version.epoch) if first else (core.covered, core.epoch)
-        elif positions != core.covered:
-            low, upto, old, limit, epoch = 0, core.upto, core.covered, positions, version.epoch
-        else:
-            return None
-        members = version.joins.users(core.id)
-        uses = tuple(
-            use
-            for number, query_id in members.items()
-            if low <= number < upto and (use := version.joins.uses.get(query_id)) is not None
-        )
-        spans = tuple(
-            None if None in own else max(s for s in own if s is not None)
-            for own in zip(*(use.spans for use in uses), strict=True)
-        )
-        since = min((self._needed(version, core, use) for use in uses), default=BEGINNING)
-        return _Round(low, upto, old, limit, epoch, since, spans, uses)
-
-    def _needed(self, version: Version, core: JoinCore, use: JoinUse) -> int:
-        """From which instant on a use needs pairs to be answered as of now."""
-        instant: int | None = None
-        for stream_id, span in zip(core.stream_ids, use.spans, strict=True):
-            high = version.clock(stream_id).high
-            if span is None or high is None:
-                return BEGINNING
-            instant = high - span if instant is None else min(instant, high - span)
-        return BEGINNING if instant is None else max(instant, BEGINNING)
-
-    def _jobs(self, version: Version, core: JoinCore, due: _Round) -> list[ProbeJob]:
-        if not due.uses or not all(version.segments(id) for id in core.stream_ids):
-            return []
-        uses = tuple((use.number, self._slots(version, core, use)) for use in due.uses)
-        leaves = tuple(
-            tuple(self._part(version, core, s, due) for s in segments)
-            for segments in self._near(version, core, due)
-        )
-        ledger = self.ledgers.get(core.id, Ledger())
-        settings = self.settings
-        return [
-            ProbeJob(
-                str(self._store),
-                core.id,
-                self.plan(core),
-                shard,
-                settings.shards,
-                leaves,
-                due.old,
-                due.limit,
-                uses,
-                due.spans,
-                settings.max_pairs,
-                settings.routing,
-                ledger.accounts,
-            )
-            for shard in range(settings.shards)
-        ]
-
-    def _near(self, version: Version, core: JoinCore, due: _Round) -> list[list[SegmentRef]]:
-        """For each stream the segments that can have a part in what is looked for."""
-        every = [version.segments(id) for id in core.stream_ids]
-        if not any(due.old):
-            return [[s for s in own if s.max_ts >= due.since] for own in every]
-        fresh = [[s for s in own if s.epoch > core.epoch] for own in every]
-        near = []
-        for leaf, own in enumerate(every):
-            kept = []
-            for segment in own:
-                wanted = segment.epoch > core.epoch
-                for start, starting in enumerate(fresh):
-                    if wanted or start == leaf or not starting:
-                        continue
-                    behind, ahead = due.spans[leaf], due.spans[start]
-                    first, last = starting[0].min_ts, max(s.max_ts for s in starting)
-                    wanted = (behind is None or segment.max_ts > first - behind) and (
-                        ahead is None or segment.min_ts < last + ahead
-                    )
-                if wanted or len(every) > 2:
-                    kept.append(segment)
-            near.append(kept)
-        return near
-
-    def _part(
-        self, version: Version, core: JoinCore, segment: SegmentRef, due: _Round
-    ) -> SegmentPart:
-        return SegmentPart(
-            segment.id,
-            segment.path,
-            segment.checksum,
-            segment.seq_runs,
-            segment.min_ts,
-            segment.max_ts,
-            bool(any(due.old)) and segment.epoch <= core.epoch,
-            tuple(
-                (run.key, run.shard, run.shards, run.path, run.checksum)
-                for run in version.joins.runs(segment.id)
-            ),
-            tuple((m.low, m.upto, m.path, m.checksum) for m in version.matches(segment.id)),
-        )
-
-    @staticmethod
-    def _slots(version: Version, core: JoinCore, use: JoinUse) -> tuple[int | None, ...]:
-        slots = [leaf.slot for leaf in version.leaves(use.query_id)]
-        return tuple(slots[leaf] for leaf in use.leaves)
+    def _jobs(self, version: Version, core: JoinCore, due: Round) -> list[ProbeJob]:
+        learnt = self.ledgers.get(core.id, Ledger()).accounts
+        return jobs_of(version, core, due, self.plan(core), self.settings, learnt, str(self._store))
 
     def _learn(self, core_id: int, probed: Iterable[Probed]) -> None:
         ledger = self.ledgers.setdefault(core_id, Ledger())
@@ -288,7 +148,7 @@ class JoinMaintenance:
             ledger.visits += item.visits
             ledger.routed += item.routed
 
-    def _explode(self, due: _Round, exploded: dict[int, int]) -> None:
+    def _explode(self, due: Round, exploded: dict[int, int]) -> None:
         for use in due.uses:
             if use.number in exploded:
                 self._suspend(
@@ -297,7 +157,7 @@ class JoinMaintenance:
                     f"{self.settings.max_pairs:,} are allowed: narrow its windows or its factors.",
                 )
 
-    def _commit(self, core: JoinCore, due: _Round, probed: Sequence[Probed]) -> None:
+    def _commit(self, core: JoinCore, due: Round, probed: Sequence[Probed]) -> None:
         pairs = [
             PairsRef(
                 0,
@@ -356,14 +216,18 @@ class JoinMaintenance:
         try:
             self._log.commit(change)
         except BaseException:
-            self._discard(found.file for item in probed for found in item.pairs)
-            self._discard(run.file for item in probed for run in item.runs)
+            self._discard_all(probed)
             raise
         self._discard(r.file for item in probed for r in item.runs if not self._refers(r))
 
     def _refers(self, run: join_tasks.BuiltRun) -> bool:
         name = relative(run.file.path)
         return any(r.path == name for r in self._log.version.joins.runs(run.segment_id))
+
+    def _discard_all(self, probed: Iterable[Probed]) -> None:
+        for item in probed:
+            self._discard(file.file for file in item.pairs)
+            self._discard(run.file for run in item.runs)
 
     @staticmethod
     def _discard(files: Iterable[FileMeta]) -> None:
@@ -375,7 +239,7 @@ class JoinMaintenance:
     def _expire(self, version: Version, core: JoinCore) -> bool:
         """Drop files all of whose tuples have a constituent that left every window."""
         uses = [version.joins.uses[id] for id in version.joins.users(core.id).values()]
-        needed = min((self._needed(version, core, use) for use in uses), default=BEGINNING)
+        needed = min((needed_from(version, core, use) for use in uses), default=BEGINNING)
         gone = [file for file in version.joins.pairs(core.id) if file.max_oldest < needed]
         if not gone:
             return False

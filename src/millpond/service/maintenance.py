@@ -23,7 +23,8 @@ from millpond.runtime import maintenance_tasks, tasks
 from millpond.runtime.protocol import Done, Job, Runtime
 from millpond.service.backfill import Backfill
 from millpond.service.background import Background
-from millpond.service.join_maintenance import JoinMaintenance, JoinSettings
+from millpond.service.join_maintenance import JoinMaintenance
+from millpond.service.join_rounds import JoinSettings
 from millpond.service.registration import Registrar
 from millpond.service.sequencer import match_ref, segment_ref
 from millpond.service.stems import QueryStems

@@ -22,7 +22,7 @@ from millpond.errors import MillpondError
 from millpond.runtime.protocol import Runtime
 from millpond.service import decode
 from millpond.service.handles import Handle, StreamHandle
-from millpond.service.join_maintenance import JoinSettings
+from millpond.service.join_rounds import JoinSettings
 from millpond.service.prepared import stream_valued
 from millpond.service.registration import Request
 from millpond.service.results import Answer, IngestReceipt, StatementResult

@@ -30,7 +30,8 @@ from millpond.service.following import Following
 from millpond.service.functions import UserFunctions
 from millpond.service.intake import Intake
 from millpond.service.invocation import Invoker
-from millpond.service.join_maintenance import JoinMaintenance, JoinSettings
+from millpond.service.join_maintenance import JoinMaintenance
+from millpond.service.join_rounds import JoinSettings
 from millpond.service.kept_answers import Refresher
 from millpond.service.maintenance import Maintenance
 from millpond.service.metrics import Metrics

@@ -34,7 +34,7 @@ from millpond.cql.statements import (
 from millpond.errors import MillpondError
 from millpond.model import time
 from millpond.model.schema import canonical_type
-from millpond.service.join_maintenance import JoinSettings
+from millpond.service.join_rounds import JoinSettings
 from millpond.service.pond import Pond
 from millpond.testing import golden_table as cells
 from millpond.testing.decoys import decoys

@@ -16,7 +16,7 @@ import pytest
 from millpond.engine.routing import POLICIES
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
-from millpond.service.join_maintenance import JoinSettings
+from millpond.service.join_rounds import JoinSettings
 from millpond.service.pond import Pond
 from millpond.testing.oracle_pond import OraclePond
 

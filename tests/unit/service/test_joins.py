@@ -14,7 +14,7 @@ from millpond.model.time import to_datetime
 from millpond.runtime import join_tasks
 from millpond.service import composition, join_maintenance, stored_join
 from millpond.service.join_facts import JoinFacts
-from millpond.service.join_maintenance import JoinSettings
+from millpond.service.join_rounds import JoinSettings
 from millpond.service.pond import Pond
 from millpond.state.arrow_file import forget
 from millpond.state.join_state import JoinCore
