@@ -72,8 +72,13 @@ _OPTION_REMARKS = {
     "materialize": "See [standing queries](../guide/standing_queries.md).",
     "weight": "Whose work is done first: matching, merging and kept answers.",
     "changes": "It counts when the first change is asked for, and not after.",
-    "strategy": "Of its changes: the answers and changes are the same by any.",
-    "partitions": "By 'aware', of its changes; unless given, what is expected to cost least.",
+    "strategy": "Of its changes: the answers and changes are the same by any. Unless given, the"
+    " engine's.",
+    "partitions": "By 'aware', of its changes.",
+    "eager_expiration": "Of its changes, which are the same by any"
+    " ([expiration intervals](../guide/changes.md#expiration-intervals)). Unless given, the"
+    " engine's.",
+    "lazy_expiration": "The same holds of it.",
     "seed": "Queries with the same text have the same sample, whenever they are registered.",
 }
 
@@ -195,6 +200,8 @@ def options_page() -> str:
 
 
 def _default(option: str) -> str:
+    if option == "partitions":
+        return "what costs least"
     if option not in DEFAULTS:
         return "from the query's text"
     match DEFAULTS[option]:

@@ -1,11 +1,13 @@
 """Changes over random scenarios: what a reader is given, page by page, is what the definition says.
 
-However the feed is cut, whenever the reader comes and whenever the pond is opened anew, and whether
-a query is followed itself or through a stream derived from it.
+However the feed is cut, whenever the reader comes and whenever the pond is opened anew, whether
+a query is followed itself or through a stream derived from it, and whatever the strategy and the
+expiration intervals.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,12 +16,13 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from millpond.service.change_settings import ChangeSettings
 from millpond.testing import golden_table as cells
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 from millpond.testing.oracle_laws import as_golden
 from millpond.testing.oracle_pond import OraclePond
-from millpond.testing.strategies import Scenario, scenarios
+from millpond.testing.strategies import SECOND, Scenario, scenarios
 
 LAW = settings(
     max_examples=8,
@@ -54,12 +57,31 @@ def fetched(pond: Any, name: str, after: int) -> list[tuple[Any, ...]]:
     return [(*row[:3], *map(cells.show_cell, row[3:])) for row in rows]
 
 
+def there(pond: Any, name: str, after: int) -> list[tuple[Any, ...]]:
+    """As `fetched`, of what has been delivered by itself."""
+    handle = pond.derived(name) if name.startswith("d") else pond.query(name)
+    rows: list[tuple[Any, ...]] = handle.page(after).rows()
+    return [(*row[:3], *map(cells.show_cell, row[3:])) for row in rows]
+
+
 def delivered(
-    scenario: Scenario, store: Path, reads: frozenset[int], reopens: frozenset[int]
+    scenario: Scenario,
+    store: Path,
+    reads: Mapping[int, bool],
+    reopens: frozenset[int],
+    changes: ChangeSettings,
 ) -> dict[str, list[tuple[Any, ...]]]:
-    """What a reader has in the end who reads after some batches, each time behind the last."""
+    """What a reader has in the end who reads after some batches, each time behind the last.
+
+    Args:
+        scenario: What happens.
+        store: A directory for the pond.
+        reads: After which batches is read, and whether by asking for all that is final.
+        reopens: After which batches the pond is closed and opened again.
+        changes: How changes are computed.
+    """
     clock = ManualClock()
-    pond = open_local(store, clock)
+    pond = open_local(store, clock, changes=changes)
     try:
         got: dict[str, list[tuple[Any, ...]]] = {n: [] for n in declare(pond, scenario)}
         for place, (stream, rows) in enumerate(scenario.batches()):
@@ -67,10 +89,11 @@ def delivered(
             pond.catch_up()
             if place in reopens:
                 pond.close()
-                pond = open_local(store, clock)
+                pond = open_local(store, clock, changes=changes)
             if place in reads:
+                read = fetched if reads[place] else there
                 for name, rest in got.items():
-                    rest += fetched(pond, name, rest[-1][0] if rest else 0)
+                    rest += read(pond, name, rest[-1][0] if rest else 0)
         for declared in scenario.streams:
             pond.execute(LATE.format(declared.name))
         for name, rest in got.items():
@@ -93,14 +116,20 @@ def meant(scenario: Scenario) -> dict[str, list[tuple[Any, ...]]]:
 @LAW
 @given(
     scenarios(most_queries=3),
-    st.frozensets(st.integers(0, 12), max_size=5),
+    st.dictionaries(st.integers(0, 12), st.booleans(), max_size=5),
     st.frozensets(st.integers(0, 12), max_size=2),
+    st.builds(
+        ChangeSettings,
+        strategy=st.sampled_from(("aware", "aware", "negative", "direct")),
+        eager_expiration=st.sampled_from((0, 0, 1, 2 * SECOND, 3600 * SECOND)),
+        lazy_expiration=st.sampled_from((None, 0, 2 * SECOND, 3600 * SECOND)),
+    ),
 )
 def test_changes_are_what_the_definition_says(
-    scenario: Scenario, reads: frozenset[int], reopens: frozenset[int]
+    scenario: Scenario, reads: dict[int, bool], reopens: frozenset[int], changes: ChangeSettings
 ) -> None:
     with TemporaryDirectory(prefix="millpond-changes-") as directory:
-        found = delivered(scenario, Path(directory) / "store", reads, reopens)
+        found = delivered(scenario, Path(directory) / "store", reads, reopens, changes)
     for name, rows in meant(scenario).items():
         number = int(name[1:])
         assert [row[0] for row in found[name]] == list(range(1, len(found[name]) + 1))

@@ -111,6 +111,14 @@ def test_run_opens_what_it_is_told_to(tmp_path, opened):
     assert all(callable(c["progress"]) for c in opened)
 
 
+def test_run_computes_changes_as_it_is_told_to(tmp_path, opened):
+    settings = ("--strategy", "direct", "--eager-expiration", "1 minute")
+    millpond("run", script(tmp_path, "SHOW STREAMS;"), *settings, "--lazy-expiration", "1 hour")
+    (call,) = opened
+    wanted = {"strategy": "direct", "eager_expiration": "1 minute", "lazy_expiration": "1 hour"}
+    assert wanted.items() <= call.items()
+
+
 def test_run_from_stdin(opened):
     result = millpond("run", "-", "--format", "json", input="SELECT 'é' AS e FROM flights LIMIT 1")
     assert json.loads(result.stdout)["rows"] == [["é"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import httpx
 import pyarrow as pa
@@ -36,6 +36,22 @@ def test_register_invoke_unregister(remote, pond):
     assert answer.query == "late"
     handle.unregister()
     assert pond.queries() == []
+
+
+def test_lengths_of_time_as_options(remote, pond):
+    handle = remote.register(
+        LATE, "late", eager_expiration=timedelta(minutes=1), lazy_expiration="auto"
+    )
+    assert pond.queries()[0].options == {
+        "eager_expiration": "1 MINUTE",
+        "lazy_expiration": "auto",
+    }
+    handle.alter(lazy_expiration=timedelta(seconds=90))
+    assert handle.describe()["options"]["lazy_expiration"] == "90 SECONDS"
+    remote.register_many([(LATE, "other", {"eager_expiration": timedelta(0)})])
+    assert remote.query("other").describe()["options"] == {"eager_expiration": "0 SECONDS"}
+    with pytest.raises(MillpondError, match="A number needs a unit of time"):
+        handle.alter(eager_expiration=5)
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,16 @@ def test_settings_of_entities(http, late):
     assert http.get(one).json()["settings"] == {"routing": "worst"}
     error_of(http.patch(one, json={"routing": "best"}), 400, "CQL-214")
     error_of(http.patch("/v1/entities/joins:all", json={"shards": 0}), 400, "CQL-214")
+    changes = "/v1/entities/changes:all"
+    set_ = http.patch(changes, json={"lazy_expiration": "90 minutes", "strategy": "negative"})
+    assert set_.json()["settings"] == http.get(changes).json()["settings"]
+    assert set_.json()["settings"] == {
+        "strategy": "negative",
+        "eager_expiration": "0 SECONDS",
+        "lazy_expiration": "90 MINUTES",
+    }
+    error = error_of(http.patch(changes, json={"eager_expiration": 7}), 400, "CQL-214")
+    assert "A number needs a unit of time." in error["detail"]
     error = error_of(http.patch("/v1/entities/queue:inbox", json={"size": 1}), 400, "CQL-214")
     assert error["message"] == 'no setting "size" of entity "queue:inbox"'
     assert "routing of eddies" in error["hint"]

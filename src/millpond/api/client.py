@@ -11,9 +11,9 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -24,6 +24,7 @@ from millpond.api import change_forms, decode, encode
 from millpond.api.surface import Registration, RowFormat
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_statement, statements
+from millpond.cql.durations import timedelta_text
 from millpond.errors import MillpondError
 from millpond.model.time import from_datetime, parse_instant
 from millpond.service.results import Answer, Change, Changes, IngestReceipt, StatementResult
@@ -112,12 +113,12 @@ class RemotePond:
 
     def register(self, cql: str, name: str | None = None, **options: Any) -> RemoteHandle:
         """Registers a query."""
-        body = {"cql": cql, "name": name, "options": options}
+        body = {"cql": cql, "name": name, "options": _in_json(options)}
         return self._handle(self._send("POST", "/v1/queries", body, text=cql).json())
 
     def register_many(self, queries: Sequence[Registration]) -> list[RemoteHandle]:
         """Registers queries all together or not at all."""
-        body = [{"cql": cql, "name": name, "options": opts} for cql, name, opts in queries]
+        body = [{"cql": c, "name": n, "options": _in_json(options)} for c, n, options in queries]
         return [self._handle(item) for item in self._send("POST", "/v1/queries", body).json()]
 
     def query(self, name_or_id: str | int) -> RemoteHandle:
@@ -359,7 +360,7 @@ class RemoteHandle(RemoteFollowed):
 
     def alter(self, **options: Any) -> None:
         """Sets options of the query."""
-        self._pond._send("PATCH", self._path, options)
+        self._pond._send("PATCH", self._path, _in_json(options))
 
     def unregister(self) -> None:
         """Unregisters the query."""
@@ -384,6 +385,11 @@ class RemoteStream(RemoteFollowed):
     def alter(self, **options: Any) -> None:
         """`active=True`: a stream that has stopped goes on."""
         self._pond._send("PATCH", self._path, options)
+
+
+def _in_json(options: Mapping[str, Any]) -> dict[str, Any]:
+    """A query's options as JSON has them; lengths of time are texts there."""
+    return {k: timedelta_text(v) if isinstance(v, timedelta) else v for k, v in options.items()}
 
 
 def _length(pages: Sequence[Changes]) -> int:

@@ -77,6 +77,22 @@ Shards = Annotated[
     int | None,
     typer.Option("--shards", min=1, help="Tasks a join is divided into; as many as cores, say."),
 ]
+Strategy = Annotated[
+    str,
+    typer.Option("--strategy", help="How changes are computed: aware, direct or negative."),
+]
+Eager = Annotated[
+    str,
+    typer.Option(
+        "--eager-expiration", help="How long changes that time alone brings may wait: '1 minute'."
+    ),
+]
+Lazy = Annotated[
+    str,
+    typer.Option(
+        "--lazy-expiration", help="How often state drops what has expired: '5 minutes', or auto."
+    ),
+]
 Token = Annotated[
     str | None,
     typer.Option("--token", envvar="MILLPOND_TOKEN", help="What clients must bear."),
@@ -108,11 +124,21 @@ def run(
     master: Master = None,
     routing: Routing = "ticket",
     shards: Shards = None,
+    strategy: Strategy = "aware",
+    eager_expiration: Eager = "0 seconds",
+    lazy_expiration: Lazy = "auto",
 ) -> None:
     """Runs a script's statements in order and prints what they answer."""
     from millpond.cli.running import run_script
 
-    run_script(file, store, format, master, routing, shards)
+    settings = {
+        "routing": routing,
+        "shards": shards,
+        "strategy": strategy,
+        "eager_expiration": eager_expiration,
+        "lazy_expiration": lazy_expiration,
+    }
+    run_script(file, store, format, master, settings)
 
 
 @app.command()
@@ -125,6 +151,9 @@ def serve(
     max_body_mb: Annotated[int, typer.Option(min=1, help="The largest request body, MB.")] = 64,
     routing: Routing = "ticket",
     shards: Shards = None,
+    strategy: Strategy = "aware",
+    eager_expiration: Eager = "0 seconds",
+    lazy_expiration: Lazy = "auto",
 ) -> None:
     """Serves a pond: the HTTP API, the console and the metrics."""
     from millpond.api import server
@@ -139,7 +168,15 @@ def serve(
 
     from millpond.service.composition import open_pond
 
-    pond = open_pond(store, master=master, routing=routing, shards=shards)
+    pond = open_pond(
+        store,
+        master=master,
+        routing=routing,
+        shards=shards,
+        strategy=strategy,
+        eager_expiration=eager_expiration,
+        lazy_expiration=lazy_expiration,
+    )
     try:
         ended_by = server.serve(
             pond, token=token, listener=listener, max_body=max_body_mb * 1024 * 1024

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import typer
 
@@ -19,10 +22,9 @@ def run_script(
     store: Path | None,
     format: Format,
     master: str | None,
-    routing: str = "ticket",
-    shards: int | None = None,
+    settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Runs a script, printing each answer as it is given.
+    """Runs a script, printing each answer as it is given; `settings` are the engine's.
 
     The grammar of the whole script is checked before Spark is started.
 
@@ -39,9 +41,7 @@ def run_script(
         from millpond.service.composition import open_pond
 
         progress = ReadingProgress()
-        pond = open_pond(
-            store, master=master, bounded=True, progress=progress, routing=routing, shards=shards
-        )
+        pond = open_pond(store, master=master, bounded=True, progress=progress, **settings)
         try:
             out = writer(format)
             for result in pond.run(text):

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlglot.tokenizer_core import TokenType
 
+from millpond.cql.durations import duration_text
 from millpond.cql.queries import QueryParser
 from millpond.cql.statements import (
     Alter,
@@ -320,6 +321,8 @@ class DefinitionParser(QueryParser):
         if kind is TokenType.STRING:
             self._advance()
             return self._prev.text
+        if self.sees("INTERVAL"):
+            return duration_text(self.duration(f'option "{key}"', zero=True))
         if self.accept("TRUE"):
             return True
         if self.accept("FALSE"):
@@ -333,7 +336,7 @@ class DefinitionParser(QueryParser):
                 return -number if negative else number
             self._advance(-1)
         self.expected(
-            f'a value of option "{key}": a string, a number, TRUE or FALSE',
+            f'a value of option "{key}": a string, a number, an INTERVAL, TRUE or FALSE',
             "Put words in 'single quotes'.",
         )
 

@@ -25,7 +25,8 @@ UNITS: dict[str, int] = {
     "MICROSECOND": 1,
 }
 
-_UNIT_NAMES: dict[str, int] = {
+#: Microseconds in each unit, by every name it has.
+UNIT_NAMES: dict[str, int] = {
     **UNITS,
     **{f"{unit}S": size for unit, size in UNITS.items()},
     **dict.fromkeys(("US", "USEC", "USECS"), 1),
@@ -54,6 +55,23 @@ _KNOWN_UNITS = "Units are microseconds, milliseconds, seconds, minutes, hours, d
 _KINDS = "NOW, RANGE, ROWS or PARTITION BY"
 
 
+def amounts(text: str) -> list[tuple[str, str | None]]:
+    """The (number, unit) pairs of an interval's string; the last may lack its unit.
+
+    >>> amounts("1 hour 30"), amounts("soon")
+    ([('1', 'HOUR'), ('30', None)], [])
+    """
+    found: list[tuple[str, str | None]] = []
+    at = 0
+    while at < len(text):
+        match = _AMOUNT.match(text, at)
+        if match is None or (found and found[-1][1] is None):
+            return []
+        found.append((match[1], match[2].upper() or None))
+        at = match.end()
+    return found
+
+
 class WindowParser(CqlCursor):
     """Reads `[...]` windows, `BEGIN ... END ...` periods and durations."""
 
@@ -70,10 +88,10 @@ class WindowParser(CqlCursor):
         start = self.here()
         self.accept("INTERVAL")
         token = self._curr
-        amounts: list[tuple[str, str | None]] = []
+        lengths: list[tuple[str, str | None]] = []
         if token.token_type is TokenType.STRING:
             self._advance()
-            amounts = self._amounts(token.text)
+            lengths = amounts(token.text)
             number = self.behind()
         else:
             signed = self.here()
@@ -83,16 +101,16 @@ class WindowParser(CqlCursor):
             text = self._curr.text
             self._advance()
             number = self.since(signed)
-            amounts = [(sign + text, None)] if _NUMBER.fullmatch(text) else []
-        if not amounts:
+            lengths = [(sign + text, None)] if _NUMBER.fullmatch(text) else []
+        if not lengths:
             raise self._wrong_size(
                 f"the length of {what} cannot be read",
                 number,
                 hint="Write a number and a unit, for example 15 MINUTES.",
             )
-        if amounts[-1][1] is None:
-            amounts[-1] = (amounts[-1][0], self._unit(what))
-        total = sum((self._microseconds(n, u, what, start) for n, u in amounts), Fraction(0))
+        if lengths[-1][1] is None:
+            lengths[-1] = (lengths[-1][0], self._unit(what))
+        total = sum((self._microseconds(n, u, what, start) for n, u in lengths), Fraction(0))
         if total.denominator != 1:
             raise self._wrong_size(
                 f"the length of {what} is not a whole number of microseconds", number
@@ -116,21 +134,9 @@ class WindowParser(CqlCursor):
             )
         return int(total)
 
-    def _amounts(self, text: str) -> list[tuple[str, str | None]]:
-        """The (number, unit) pairs of an interval's string; the last may lack its unit."""
-        amounts: list[tuple[str, str | None]] = []
-        at = 0
-        while at < len(text):
-            match = _AMOUNT.match(text, at)
-            if match is None or (amounts and amounts[-1][1] is None):
-                return []
-            amounts.append((match[1], match[2].upper() or None))
-            at = match.end()
-        return amounts
-
     def _unit(self, what: str) -> str:
         word = self._curr.text.upper()
-        if word not in _UNIT_NAMES and word not in _UNFIXED:
+        if word not in UNIT_NAMES and word not in _UNFIXED:
             self.expected(
                 f"a unit of time for {what}",
                 _KNOWN_UNITS,
@@ -147,13 +153,13 @@ class WindowParser(CqlCursor):
                 detail="Months and years have no fixed length, and a window's length is fixed.",
                 hint="Write it in days or weeks.",
             )
-        if unit not in _UNIT_NAMES:
+        if unit not in UNIT_NAMES:
             raise self._wrong_size(
                 f'"{unit.lower()}" is no unit of time',
                 self.since(start),
                 hint=_KNOWN_UNITS,
             )
-        return Fraction(number) * _UNIT_NAMES[unit]
+        return Fraction(number) * UNIT_NAMES[unit]
 
     def _wrong_size(
         self, primary: str, span: Span, *, detail: str | None = None, hint: str | None = None

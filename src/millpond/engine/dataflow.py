@@ -9,7 +9,8 @@ them gives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +20,9 @@ from millpond.engine.dataflow_sink import net_changes
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.operators.delta import Delta
-from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.node import Node, Operator, Purger, Scalars
 from millpond.operators.source import TIMESTAMP
-from millpond.planner.dataflow.plan import Plan, in_order
+from millpond.planner.dataflow.plan import Plan, in_order, purgings
 
 
 class Dataflow:
@@ -41,6 +42,8 @@ class Dataflow:
         self.failed: dict[str, MillpondError] = {}
         self._plans: dict[str, Plan] = {}
         self._since: dict[str, int] = {}
+        #: What is told of each plan by `purge`.
+        self._intervals: dict[str, frozenset[int | None]] = {}
         self._nodes: list[Node] = []
         self._operators: dict[str, Operator] = {}
         for plan in plans:
@@ -123,6 +126,32 @@ class Dataflow:
             inputs = [deltas[i.key] for i in node.inputs]
         return self._operators[node.key].advance(inputs, upto, scalars)
 
+    def purge(self, intervals: Mapping[str, Collection[int | None]]) -> None:
+        """Says how often what has expired is dropped for each plan (`operators/purging.py`).
+
+        Args:
+            intervals: By the keys of plans, what the queries say that have them. By default it is
+                what the plan says.
+        """
+        told = {key: frozenset(some) for key, some in intervals.items()}
+        if told != self._intervals:
+            self._intervals = told
+            self._tell_purging()
+
+    def _tell_purging(self) -> None:
+        said = {
+            key: self._intervals.get(key, frozenset((plan.lazy_expiration,)))
+            for key, plan in self._plans.items()
+        }
+        if len(agreed := set(said.values())) == 1:
+            (intervals,) = agreed
+            told: Mapping[str, Collection[int | None]]
+            told = {node.key: intervals for node in self._nodes if node.purges}
+        else:
+            told = purgings((self._plans[key], some) for key, some in said.items())
+        for node_key, some in told.items():
+            cast(Purger, self._operators[node_key]).purging.as_told(some)
+
     def attach(self, other: Dataflow) -> None:
         """Takes over another flow's plans; nodes both have are this one's from now on.
 
@@ -154,6 +183,7 @@ class Dataflow:
         self._nodes = list(in_order([plan.root for plan in self._plans.values()]))
         held = self._operators
         self._operators = {n.key: held.get(n.key) or n.operator() for n in self._nodes}
+        self._tell_purging()
 
 
 def _fed(node: Node, feeds: Mapping[str, pa.Table]) -> Delta:

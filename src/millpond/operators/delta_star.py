@@ -41,6 +41,7 @@ from millpond.operators.flow import (
 from millpond.operators.grouping import grouped
 from millpond.operators.keys import Keys
 from millpond.operators.node import Operator, Scalars, Unary
+from millpond.operators.purging import Purging
 from millpond.operators.row_store import RowStore, doubled
 
 #: Before every instant: the expiration of a row that was never given.
@@ -59,6 +60,7 @@ class DeltaStar(Unary):
     keeps_input: bool = False
 
     name = "distinct"
+    purges = True
 
     def __post_init__(self) -> None:
         assert not self.input.announces
@@ -158,6 +160,7 @@ class Longest:
         self._given = np.full(64, _NEVER, np.int64)
         self._longest = np.full(64, _NEVER, np.int64)
         self._out = [np.empty(64, np.int64) for _ in range(3)]
+        self.purging = Purging()
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         (delta,) = inputs
@@ -199,10 +202,14 @@ class Longest:
             self._longest = doubled(self._longest, len(self._keys), _NEVER)
 
     def _forget(self, upto: int, living: int) -> None:
-        """Drops rows that have no copy any more, when they are most."""
-        if living and not self._keys.is_worth_compacting(living):
-            return
+        """Drops rows that have no copy any more, when it is time."""
         known = len(self._keys)
+        due = self.purging.is_due(upto)
+        if due:
+            self._purge(upto)
+        by_share = self.purging.by_share and (not living or self._keys.is_worth_compacting(living))
+        if living == known or not (due or by_share):
+            return
         alive = self._given[:known] > upto
         self._renumber(self._keys.compact(alive))
         self._rows.keep(alive)
@@ -210,6 +217,9 @@ class Longest:
             moved = np.full(max(64, 2 * living), _NEVER, np.int64)
             moved[:living] = getattr(self, name)[:known][alive]
             setattr(self, name, moved)
+
+    def _purge(self, upto: int) -> None:
+        """It is time to drop what has expired, and is kept beside the rows."""
 
     def _renumber(self, moved: Ints) -> None:
         """The rows' numbers have changed."""
@@ -232,7 +242,7 @@ def _look_through(numbers, until, given, upto, longest):  # type: ignore[no-unty
 
 
 class Rescanning(Longest):
-    """`DeltaStar` that keeps its input; expired copies go lazily, when they may be half of it."""
+    """`DeltaStar` that keeps its input; expired copies go lazily, like expired rows."""
 
     def __init__(self, schema: pa.Schema) -> None:
         super().__init__(schema)
@@ -253,10 +263,13 @@ class Rescanning(Longest):
         found = super().advance(inputs, upto, scalars)
         self._longest.fill(_NEVER)
         self._position = upto
-        if self._count > 2 * self._enough:
-            self._choose(self._until[: self._count] > upto)
-            self._enough = max(self._count, 64)
+        if self.purging.by_share and self._count > 2 * self._enough:
+            self._purge(upto)
         return found
+
+    def _purge(self, upto: int) -> None:
+        self._choose(self._until[: self._count] > upto)
+        self._enough = max(self._count, 64)
 
     def _keep(self, delta: Delta) -> None:
         numbers = self._keys.number(delta.rows.columns)

@@ -10,8 +10,7 @@ the row it deletes. (Update patterns, 2.1 and 2.2; symmetric probing with build 
 CACQ, 2.4.)
 
 Each side keeps its rows in a table by key. Rows that have expired are skipped while probing and
-dropped when they are as many as those alive (the paper's lazy maintenance); rows and negative
-tuples that cancel are added up then.
+dropped lazily.
 """
 
 from __future__ import annotations
@@ -40,6 +39,7 @@ from millpond.operators.flow import (
 )
 from millpond.operators.keys import Keys
 from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.purging import Purging
 from millpond.operators.side import Side, compact_both
 
 
@@ -68,6 +68,7 @@ class Join(Node):
     text: str = ""
 
     state = "rows by key, both sides"
+    purges = True
 
     @property
     def schema(self) -> pa.Schema:
@@ -133,10 +134,11 @@ class Joining:
         self._width = len(node.left.schema)
         self._keys = Keys([node.left.schema.field(p).type for p in node.left_keys])
         self._left, self._right = Side(node.left.schema), Side(node.right.schema)
+        self.purging = Purging()
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         if not len(inputs[0]) and not len(inputs[1]):
-            compact_both(self._left, self._right, self._keys if self._left_keys else None, upto)
+            self._compact(upto)
             return Delta.empty(self._schema)
         left, left_numbers = self._numbered(inputs[0], self._left_keys)
         right, right_numbers = self._numbered(inputs[1], self._right_keys)
@@ -151,7 +153,7 @@ class Joining:
                 probing, held = self._left.probe(right, right_numbers)
                 parts.append(self._pairs(right, probing, self._left, held, True, scalars))
             self._right.build(right, right_numbers, len(self._keys))
-        compact_both(self._left, self._right, self._keys if self._left_keys else None, upto)
+        self._compact(upto)
         return Delta.together(parts) if parts else Delta.empty(self._schema)
 
     def _numbered(self, delta: Delta, places: tuple[int, ...]) -> tuple[Delta, Ints]:
@@ -208,6 +210,10 @@ class Joining:
         left, right = (theirs, ours) if held_is_left else (ours, theirs)
         both = [*left, *right]
         return pa.RecordBatch.from_arrays([both[p] for p in wanted], schema=schema)
+
+    def _compact(self, upto: int) -> None:
+        keys = self._keys if self._left_keys else None
+        compact_both(self._left, self._right, keys, upto, self.purging)
 
     def size(self) -> int:
         return len(self._left) + len(self._right)

@@ -42,6 +42,7 @@ from millpond.operators.flow import (
 )
 from millpond.operators.keys import Keys
 from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.purging import Purging
 from millpond.operators.side import Side, compact_both
 
 
@@ -70,6 +71,7 @@ class Matching(Node):
     text: str = ""
 
     announces = True
+    purges = True
 
     @property
     def schema(self) -> pa.Schema:
@@ -156,6 +158,7 @@ class _Matching:
         self._schema = node.schema
         self._keys = Keys([node.left.schema.field(p).type for p in node.left_keys])
         self._left, self._right = Side(node.left.schema), Side(node.right.schema)
+        self.purging = Purging()
 
     def _numbered(self, delta: Delta, places: tuple[int, ...]) -> tuple[Delta, Ints, Delta]:
         """The rows whose key can be equal to one, their keys' numbers, and the other rows."""
@@ -183,6 +186,10 @@ class _Matching:
         places, at, weight = places[order], at[order], weight[order]
         rows = self._left.rows.pick(places)
         return self._given(rows, Delta(rows, at, self._left.until[places], weight))
+
+    def _compact(self, upto: int) -> None:
+        keys = self._keys if self._left_keys else None
+        compact_both(self._left, self._right, keys, upto, self.purging)
 
     def size(self) -> int:
         return len(self._left) + len(self._right)
@@ -228,7 +235,7 @@ class MatchingByKey(_Matching):
             weight = -right.weight[probing] * self._left.weight[held]
             parts.append(self._held(held, at, weight))
             self._right.build(right, right_numbers, len(self._keys))
-        compact_both(self._left, self._right, self._keys if self._left_keys else None, upto)
+        self._compact(upto)
         return Delta.together(parts)
 
     def _present(self, left: Delta, numbers: Ints) -> np.ndarray:
@@ -304,7 +311,7 @@ class MatchingByCount(_Matching):
             self._right.build(right, right_numbers, len(self._keys))
         if changes:
             parts.append(self._followed(base, changes))
-        compact_both(self._left, self._right, self._keys if self._left_keys else None, upto)
+        self._compact(upto)
         return Delta.together(parts) if parts else Delta.empty(self._schema)
 
     def _followed(self, base: int, changes: list[tuple[Ints, Ints, Ints]]) -> Delta:

@@ -25,6 +25,7 @@ from millpond.model.patterns import Edge, Pattern
 from millpond.operators import flow
 from millpond.operators.delta import Delta
 from millpond.operators.flow import Flow, Known
+from millpond.operators.purging import Purging
 
 
 class Scalars(Protocol):
@@ -80,6 +81,12 @@ class Operator(Protocol):
         ...
 
 
+class Purger(Operator, Protocol):
+    """An operator that keeps rows for a while that have expired; readers say how often they go."""
+
+    purging: Purging
+
+
 class Node(ABC):
     """What a plan knows of one operator.
 
@@ -96,10 +103,12 @@ class Node(ABC):
         takes_expirations: Whether its inputs may carry expirations (`Delta.until`). If not, the
             planner puts an `Expire` node below it, which turns them into negative tuples.
         carries_expirations: Whether its own rows may carry them.
+        purges: Whether it keeps rows for a while that have expired: its operator is a `Purger`.
     """
 
     text: str = ""
     takes_expirations: bool = True
+    purges: bool = False
 
     @cached_property
     def inputs(self) -> tuple[Node, ...]:

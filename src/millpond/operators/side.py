@@ -1,8 +1,8 @@
 """One input of a join: its rows by key, to be built and probed (CACQ, 2.4).
 
-Rows that have expired are skipped while probing and dropped when they are as many as those alive
-(the paper's lazy maintenance, Update patterns 2.1); rows and negative tuples that cancel are added
-up then.
+Rows that have expired are skipped while probing and dropped lazily (Update patterns 2.1; when, says
+`purging.py`); rows and negative tuples that cancel are added up then, or when the latter are half
+of all rows, for until then they are found like rows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.model.time import END
 from millpond.operators.delta import Delta, Ints
 from millpond.operators.keys import Keys
+from millpond.operators.purging import Purging
 from millpond.operators.row_store import RowStore, doubled
 
 
@@ -110,11 +111,22 @@ class Side:
         _probe(*arguments, probing, held, True)
         return probing, held
 
-    def is_worth_compacting(self, upto: int) -> bool:
-        """Whether half of the rows are gone; looked at seldom, for looking takes all of them."""
+    def is_worth_compacting(self, upto: int, due: bool, by_share: bool) -> bool:
+        """Whether some rows are gone and it is time, or negative tuples are to be added up.
+
+        Args:
+            upto: Rows that expired up to this instant are gone.
+            due: Whether it is time by the intervals.
+            by_share: Whether it is also time when half of the rows are gone; that is looked at
+                seldom, for looking takes all of them.
+        """
         count = len(self.rows)
         if not count:
             return False
+        if due and (self._negative or bool((self.until[:count] <= upto).any())):
+            return True
+        if not by_share:
+            return 4 * self._negative >= count
         if upto < self._half_gone_at and count < 2 * self._looked_at and 4 * self._negative < count:
             return False
         gone = int((self.until[:count] <= upto).sum())
@@ -168,17 +180,18 @@ class Side:
         _chain(np.ascontiguousarray(self.numbers()), self._head, self._following, 0)
 
 
-def compact_both(left: Side, right: Side, keys: Keys | None, upto: int) -> None:
+def compact_both(left: Side, right: Side, keys: Keys | None, upto: int, purging: Purging) -> None:
     """Compacts the sides where it is worth it, and then the keys neither has any more.
 
     Args:
         left, right: The two inputs' rows.
         keys: What numbers their keys; None where all rows have one.
         upto: Rows that expired up to this instant go.
+        purging: When they do.
     """
-    done = False
+    done, due = False, purging.is_due(upto)
     for side in (left, right):
-        if side.is_worth_compacting(upto):
+        if side.is_worth_compacting(upto, due, purging.by_share):
             side.compact(upto)
             done = True
     if not done or keys is None:

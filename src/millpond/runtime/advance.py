@@ -38,8 +38,9 @@ from millpond.state.relation_log import changes_between, fold, held_at
 from millpond.state.store import new_path
 from millpond.state.version import DATA
 
-#: Dataflows a worker keeps, the least recently used go first.
-_FLOWS = 64
+#: Groups whose dataflows a worker keeps, the least recently used go first; and how many more of
+#: a group than one, whose members are at other positions.
+_FLOWS, _APART = 64, 2
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,7 @@ def advance(job: AdvanceJob) -> Advanced:
     """Advance a job's derivations and write what they gained."""
     try:
         held, rebuilt = _at_position(job)
+        held.flow.purge(_purging(job))
         deltas = held.advanced(job, job.upto, job.now)
     except Exception as error:
         return Advanced(failures={sink.stream_id: _explained(error) for sink in job.sinks})
@@ -179,6 +181,14 @@ def advance(job: AdvanceJob) -> Advanced:
         return Advanced(unwritten=error)
     _flows.put(job, held)
     return Advanced(tuple(built), failures, rebuilt)
+
+
+def _purging(job: AdvanceJob) -> dict[str, set[int | None]]:
+    """How often the derivations of each plan want what has expired to be dropped."""
+    found: dict[str, set[int | None]] = {}
+    for sink in job.sinks:
+        found.setdefault(sink.plan.key, set()).add(sink.plan.lazy_expiration)
+    return found
 
 
 def _explained(error: Exception) -> MillpondError:
@@ -214,19 +224,43 @@ class _Kept:
 
 
 class _Flows:
-    """The dataflows of this process. A job takes one out and puts it back when it is done."""
+    """The dataflows of this process. A job takes one out and puts it back when it is done.
+
+    Of a group whose members are not all at one position there are several dataflows, which become
+    one where they meet.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, str, str], _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str, str], list[_Kept]] = OrderedDict()
 
     def take(self, job: AdvanceJob) -> _Kept | None:
+        """A dataflow that has some of the job's plans and is not past its position."""
+        wanted = {sink.plan.key for sink in job.sinks}
         with self._lock:
-            return self._kept.pop((job.store, job.life, job.group), None)
+            flows = self._kept.get((job.store, job.life, job.group), [])
+            usable = [
+                kept
+                for kept in flows
+                if kept.flow.position <= job.position and not wanted.isdisjoint(kept.flow.sinks)
+            ]
+            if not usable:
+                return None
+            found = max(usable, key=lambda kept: kept.flow.position)
+            flows.remove(found)
+            return found
 
     def put(self, job: AdvanceJob, kept: _Kept) -> None:
+        name = (job.store, job.life, job.group)
         with self._lock:
-            self._kept[job.store, job.life, job.group] = kept
+            apart = []
+            for other in self._kept.pop(name, []):
+                same_position = other.flow.position == kept.flow.position
+                if same_position and _same_relations(job, other.epoch, kept.epoch):
+                    kept.flow.attach(other.flow)
+                elif not set(other.flow.sinks) <= set(kept.flow.sinks):
+                    apart.append(other)
+            self._kept[name] = [*apart[-_APART:], kept]
             while len(self._kept) > _FLOWS:
                 self._kept.popitem(last=False)
 
@@ -255,7 +289,8 @@ def _brought_up(held: _Kept, job: AdvanceJob) -> bool:
     What it gives on the way was written by them.
     """
     flow = held.flow
-    if flow.position == job.position and held.epoch == job.epoch:
+    if flow.position == job.position and _same_relations(job, held.epoch, job.epoch):
+        held.epoch = job.epoch
         return True
     if flow.position >= job.position or held.epoch > job.epoch:
         return False
@@ -263,6 +298,13 @@ def _brought_up(held: _Kept, job: AdvanceJob) -> bool:
         return False
     held.advanced(job, job.position, job.epoch)
     return True
+
+
+def _same_relations(job: AdvanceJob, one: int, other: int) -> bool:
+    """Whether a job's relations as of two epochs are the same."""
+    low, high = sorted((one, other))
+    files = (file for relation in job.relations.values() for file in relation.files)
+    return not any(low < file.epoch <= high for file in files)
 
 
 def _made(job: AdvanceJob, plans: Sequence[Plan]) -> _Kept:

@@ -24,11 +24,19 @@ _GROUP = 256
 
 @dataclass(frozen=True, eq=False)
 class Due:
-    """A derivation that is to be advanced, from its clock's position on up to an instant."""
+    """A derivation that is to be advanced up to an instant.
+
+    Attributes:
+        derivation: Which.
+        clock: Where it is.
+        upto: The instant.
+        reached: Up to where it is known to have no changes behind its clock's position.
+    """
 
     derivation: Derivation
     clock: StreamClock
     upto: int
+    reached: int
 
 
 def sources(
@@ -70,12 +78,12 @@ class AdvanceJobs:
         self, version: Version, due: list[Due], kept: ExitStack
     ) -> list[tuple[list[Due], AdvanceJob]]:
         """Groups and their jobs; until `kept` is closed, the files they name stay."""
-        return [(members, self._job(version, members, kept)) for members in _grouped(due)]
+        return [(group, self._job(version, group, kept)) for group in _grouped(version, due)]
 
     def _job(self, version: Version, members: list[Due], kept: ExitStack) -> AdvanceJob:
         sinks = tuple(self._sink(version, item.derivation, kept) for item in members)
         first = members[0]
-        position = first.clock.position
+        position = max(item.clock.position for item in members)
         since: dict[str, int | None] = {}
         for item in members:
             for name, at in item.derivation.plan.reach(position).items():
@@ -103,7 +111,7 @@ class AdvanceJobs:
             self._life,
             _label(members),
             position,
-            first.clock.relations_epoch,
+            max(item.clock.relations_epoch for item in members),
             first.upto,
             version.epoch,
             since,
@@ -124,27 +132,46 @@ class AdvanceJobs:
         return Sink(stream.id, derivation.plan, columns, stem, upto, slots, routing, accounts)
 
 
-def _grouped(due: list[Due]) -> list[list[Due]]:
-    """Derivations at one position over the same inputs, which one dataflow can advance."""
-    groups: defaultdict[tuple[object, ...], list[Due]] = defaultdict(list)
+def _grouped(version: Version, due: list[Due]) -> list[list[Due]]:
+    """Derivations that one dataflow can advance: in one company, with a position in common.
+
+    A derivation is at every instant from its clock's position on up to where it is known to have
+    no changes.
+    """
+    companies: defaultdict[tuple[object, ...], list[Due]] = defaultdict(list)
     for item in due:
-        reads = (item.derivation.streams, item.derivation.relations)
-        where = (item.clock.position, item.clock.relations_epoch, item.upto)
-        groups[(*reads, *where)].append(item)
+        known = _known(version, item)
+        companies[(item.derivation.company, item.upto, known)].append(item)
+    groups = []
+    for members in companies.values():
+        rest = sorted(members, key=lambda item: (item.clock.position, item.derivation.id))
+        while rest:
+            least = min(item.reached for item in rest)
+            groups.append([item for item in rest if item.clock.position <= least])
+            rest = [item for item in rest if item.clock.position > least]
     return [
         members[start : start + _GROUP]
-        for members in groups.values()
+        for members in groups
         for start in range(0, len(members), _GROUP)
     ]
+
+
+def _known(version: Version, item: Due) -> tuple[int, ...]:
+    """Of each relation the last of its deltas that a derivation has read."""
+    epoch = item.clock.relations_epoch
+    return tuple(
+        max((d.epoch for d in version.relation_deltas(relation) if d.epoch <= epoch), default=-1)
+        for relation in sorted(item.derivation.relations)
+    )
 
 
 def _label(members: list[Due]) -> str:
     """The name under which a worker keeps the group's dataflow.
 
-    It says what the group reads and not who is in it, so that a derivation that joins finds the
+    It says in what company it is and not who is in it, so that a derivation that joins finds the
     dataflow there. A large group is cut in parts, named by their first members.
     """
     first = members[0].derivation
     part = first.id if len(members) == _GROUP else 0
-    reads = (sorted(first.streams), sorted(first.relations), part)
+    reads = (sorted(first.streams), sorted(first.relations), first.eager_expiration, part)
     return hashlib.blake2b(repr(reads).encode(), digest_size=8).hexdigest()

@@ -6,6 +6,11 @@ is new for, deals them out in groups that are at one position over the same stre
 advance the groups, and commits what they gained with their new positions: one epoch a round,
 whatever the number of derivations. Derived streams of derived streams come a round later each.
 
+Changes that time alone brings may wait (eager expiration intervals, Update patterns 2.3.2): a
+query is advanced for them when the first of them is due by its interval, and sooner for anything
+else that is new or when somebody asks for all of its changes. Whatever it is advanced for, those it
+shares a dataflow with come along, because a dataflow is at one instant.
+
 INV-ADVANCER-1: a derivation's position moves only in the epoch that holds its changes up to there.
 """
 
@@ -14,9 +19,10 @@ from __future__ import annotations
 import logging
 import threading
 import time as clock_time
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import is_not
 from pathlib import Path
 
@@ -44,10 +50,29 @@ log = logging.getLogger("millpond.advancer")
 
 #: How long changes that come by the clock alone may wait.
 _TICK_SECONDS = 0.2
-#: How often the heartbeat of a derived stream on the clock goes on while nothing happens.
+#: How often heartbeats that others have to know go on with the clock while nothing happens.
 _HEARTBEAT_SECONDS = 1.0
 _LONGEST_SECONDS = 3600.0
 _RETRY_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What was found out about a derivation that is not as far as it can be.
+
+    Attributes:
+        derivation: Which.
+        clock: Where it is.
+        upto: How far it can be.
+        is_due: Whether it is to be advanced for its own sake.
+        quiet: If it is not: up to where it has no changes.
+    """
+
+    derivation: Derivation
+    clock: StreamClock
+    upto: int
+    is_due: bool
+    quiet: int
 
 
 class Advancer:
@@ -75,6 +100,8 @@ class Advancer:
         self._moved = threading.Condition()
         self._asked = 0
         self._done = 0
+        #: Derivations of which somebody wants everything that is final, by when that was asked.
+        self._wanted: dict[int, int] = {}
         #: Whether the pond is closed or about to be.
         self.stopping = False
         #: Why the last round failed, which is nobody's query's fault; it is tried again.
@@ -127,13 +154,13 @@ class Advancer:
             called = self._wake.wait(_RETRY_SECONDS if self._failure else self._patience())
             self._wake.clear()
             with self._moved:
-                asked = self._asked
+                asked, wanted = self._asked, frozenset(self._wanted)
             if self.stopping:
                 return
             try:
                 # One clock reading for all rounds: each would find a later one, and never end.
                 now = self._promises.capture().now
-                while not self.stopping and self.step(now, called):
+                while not self.stopping and self.step(now, called, wanted):
                     pass
                 self._failure = None
             except Exception as error:
@@ -142,6 +169,7 @@ class Advancer:
                     log.warning("advancing failed and will be tried again: %s", error)
             with self._moved:
                 self._done = max(self._done, asked)
+                self._wanted = {id: n for id, n in self._wanted.items() if n > asked}
             self._tell()
 
     def _patience(self) -> float | None:
@@ -154,10 +182,10 @@ class Advancer:
             derivation = self._planned(version, stream)
             if derivation is None or not self._is_on_the_clock(version, derivation):
                 continue
-            due = self._next_moment(version, derivation)
+            due = self._next_moment(version, derivation) + derivation.eager_expiration
             ahead = due - self._derivations.target(version, moment, derivation)
             wait = max(_TICK_SECONDS, ahead / 1e6)
-            if not stream.is_change_log:
+            if derivation.must_tell:
                 wait = min(wait, _HEARTBEAT_SECONDS)
             patience = wait if patience is None else min(patience, wait)
         return None if patience is None else min(patience, _LONGEST_SECONDS)
@@ -195,8 +223,19 @@ class Advancer:
 
     # -- waiting -------------------------------------------------------------------------------
 
-    def catch_up(self, streams: Iterable[StreamDef], timeout: float | None = None) -> bool:
+    def catch_up(
+        self,
+        streams: Iterable[StreamDef],
+        timeout: float | None = None,
+        *,
+        expired: bool = False,
+    ) -> bool:
         """Wait until these derivations, and those they read, are as far as they can be now.
+
+        Args:
+            streams: What their changes are elements of.
+            timeout: How long at most, in seconds; False if that was not enough.
+            expired: Whether changes that time alone brings are not to wait any longer.
 
         Raises:
             MillpondError: STORE-603 when what they gained cannot be written.
@@ -214,9 +253,13 @@ class Advancer:
         if not wanted:
             return True
         deadline = None if timeout is None else clock_time.monotonic() + timeout
-        self.wake()
         with self._moved:
+            self._asked += 1
             asked = self._asked
+            if expired:
+                self._wanted.update(dict.fromkeys(wanted, asked))
+        self._wake.set()
+        with self._moved:
             left = None if deadline is None else max(0.0, deadline - clock_time.monotonic())
             heard = self._moved.wait_for(lambda: self._done >= asked or self.stopping, left)
         failure = self._failure
@@ -276,25 +319,30 @@ class Advancer:
 
     # -- a round -------------------------------------------------------------------------------
 
-    def step(self, now: int | None = None, called: bool = True) -> bool:
+    def step(
+        self, now: int | None = None, called: bool = True, wanted: Collection[int] = ()
+    ) -> bool:
         """Do one round; False when nothing was to be done.
 
         Args:
             now: The clock reading that counts; None for a new one.
             called: Whether somebody asked for it. If only time has passed, the heartbeats of
-                derived streams that have nothing new are not published all the time.
+                what has nothing new are not published all the time.
+            wanted: Ids of the derivations of which everything that is final is wanted.
         """
         with self._round:
             moment = self._promises.capture()
             if now is not None:
                 moment = replace(moment, now=now)
             with self._log.pin() as version:
-                due: list[Due] = []
-                moved: dict[int, int] = {}
+                looks: list[_Look] = []
                 for stream in self._derivations.all(version):
                     if self.stopping:
                         return False
-                    self._look(version, moment, stream, due, moved)
+                    look = self._look(version, moment, stream, stream.id in wanted)
+                    if look is not None:
+                        looks.append(look)
+                due, moved = self._sorted(version, looks)
                 sparing = clock_time.monotonic() - self._moved_at < _HEARTBEAT_SECONDS
                 busy = bool(moved) and (called or not sparing)
                 if busy:
@@ -312,37 +360,31 @@ class Advancer:
         return query is None or not query.active
 
     def _look(
-        self,
-        version: Version,
-        moment: Moment,
-        stream: StreamDef,
-        due: list[Due],
-        moved: dict[int, int],
-    ) -> None:
-        """Find out what is to be done for a derivation."""
+        self, version: Version, moment: Moment, stream: StreamDef, wanted: bool
+    ) -> _Look | None:
+        """Find out what is to be done for a derivation, if anything is."""
         derivation = self._planned(version, stream)
         if derivation is None:
-            return
+            return None
         clock = version.clock(stream.id)
         upto = self._derivations.target(version, moment, derivation)
-        if upto <= self.reached(version, stream):
+        if upto <= clock.position:
             self.stoppages.clear(stream.id)
-            return
-        if self._is_touched(version, derivation, clock, upto):
-            due.append(Due(derivation, clock, step_end(version, derivation, clock, upto)))
-        elif stream.is_change_log:
-            self._reached[stream.id] = upto
-        else:
-            moved[stream.id] = upto
-            self.stoppages.clear(stream.id)
+            return None
+        soonest = self._next_moment(version, derivation)
+        patience = 0 if wanted else derivation.eager_expiration
+        is_due = (
+            soonest + patience <= upto
+            or self._derivations.is_corrected(version, derivation)
+            or self._brings_anything(version, derivation, clock, upto)
+        )
+        return _Look(derivation, clock, upto, is_due, min(upto, soonest - 1))
 
-    def _is_touched(
+    def _brings_anything(
         self, version: Version, derivation: Derivation, clock: StreamClock, upto: int
     ) -> bool:
-        """Whether anything may change in the instants after the position up to `upto`."""
-        if clock.position < BEGINNING or self._next_moment(version, derivation) <= upto:
-            return True
-        if self._derivations.is_corrected(version, derivation):
+        """Whether there is anything in the instants after the position up to `upto`."""
+        if clock.position < BEGINNING:
             return True
         for relation_id in derivation.relations:
             held = self._relations.held(version, version.relations[relation_id])
@@ -354,8 +396,35 @@ class Advancer:
             for segment in segments
         )
 
+    def _sorted(self, version: Version, looks: Sequence[_Look]) -> tuple[list[Due], dict[int, int]]:
+        """What is to be advanced, and what has nothing new and is only to go on."""
+        due: list[Due] = []
+        moved: dict[int, int] = {}
+        companies: defaultdict[object, list[_Look]] = defaultdict(list)
+        for look in looks:
+            companies[(look.derivation.company, look.upto)].append(look)
+        for members in companies.values():
+            if any(look.is_due for look in members):
+                due += [self._due(version, look) for look in members]
+                continue
+            is_quiet = all(look.quiet == look.upto for look in members)
+            for look in members:
+                id = look.derivation.id
+                if look.derivation.must_tell:
+                    moved.update({id: look.upto} if is_quiet else {})
+                else:
+                    self._reached[id] = max(look.quiet, self._reached.get(id, look.quiet))
+                if is_quiet:
+                    self.stoppages.clear(id)
+        return due, moved
+
+    def _due(self, version: Version, look: _Look) -> Due:
+        derivation, clock = look.derivation, look.clock
+        upto = step_end(version, derivation, clock, look.upto)
+        return Due(derivation, clock, upto, self.reached(version, derivation.stream))
+
     def _move(self, moved: dict[int, int]) -> None:
-        """Derived streams nothing is new for: their heartbeats go on."""
+        """Derivations nothing is new for, and whose heartbeats are to be known: they go on."""
 
         def change(now: Version) -> EpochChange:
             clocks = {
@@ -403,7 +472,7 @@ class Advancer:
                     id = item.derivation.id
                     if id in result.failures or id not in now.streams:
                         continue
-                    if now.clock(id).position == job.position:
+                    if now.clock(id).position == item.clock.position:
                         clocks[id] = replace(
                             now.clock(id), heartbeat=job.upto + 1, relations_epoch=job.now
                         )

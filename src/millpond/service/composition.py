@@ -5,9 +5,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from millpond.service import change_settings
+from millpond.service.change_settings import ChangeSettings
 from millpond.service.entity_settings import with_settings
 from millpond.service.join_rounds import JoinSettings
 from millpond.service.pond import Pond
@@ -24,6 +27,9 @@ def open_pond(
     routing: str = "ticket",
     shards: int | None = None,
     max_pairs: int | None = None,
+    strategy: str = "aware",
+    eager_expiration: str | timedelta = "0 seconds",
+    lazy_expiration: str | timedelta = "auto",
 ) -> Pond:
     """Open a pond on Spark.
 
@@ -40,10 +46,12 @@ def open_pond(
             by the join key. About as many as there are cores.
         max_pairs: How many pairs one task may find in one batch; a query whose own join finds more
             is suspended.
+        strategy, eager_expiration, lazy_expiration: How changes are computed where a query's own
+            options of these names do not say. They change none.
 
     Raises:
-        MillpondError: CQL-214 for an unknown policy, SERVE-702 without Java, STORE-601 to
-            STORE-604.
+        MillpondError: CQL-214 for a value a setting cannot have, SERVE-702 without Java, STORE-601
+            to STORE-604.
     """
     from millpond.runtime.spark.runtime import SparkRuntime
 
@@ -69,6 +77,14 @@ def open_pond(
                 "routing": routing,
                 "shards": shards or JoinSettings.shards,
                 "max_pairs": max_pairs or JoinSettings.max_pairs,
+            },
+        ),
+        changes=change_settings.with_settings(
+            ChangeSettings(),
+            {
+                "strategy": strategy,
+                "eager_expiration": eager_expiration,
+                "lazy_expiration": lazy_expiration,
             },
         ),
     )

@@ -10,6 +10,7 @@ it would have made (SEMANTICS, section 7, law 5).
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,8 +22,9 @@ from millpond.model.time import BEGINNING, END, LAST
 from millpond.planner.bound import BoundQuery
 from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.names import did_you_mean
+from millpond.service.change_settings import ChangeSettings
 from millpond.service.definitions import derived_stream_query
-from millpond.service.options import DEFAULTS, option
+from millpond.service.options import option
 from millpond.service.prepared import default_seed, stream_of
 from millpond.service.promises import Moment
 from millpond.service.registration import Registrar
@@ -32,6 +34,9 @@ from millpond.service.statistics import StreamStatistics
 from millpond.state.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import StreamClock, Version, change_log_name
+
+#: Ids of streams, ids of relations, and an eager expiration interval.
+Company = tuple[frozenset[int], frozenset[int], int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +49,8 @@ class Derivation:
         plan: What computes its changes.
         streams: Ids of the streams it reads.
         relations: Ids of the relations it reads.
+        eager_expiration: How long changes that time alone brings may wait, in microseconds. Those
+            of a derived stream do not: whatever reads it waits for its heartbeat.
     """
 
     stream: StreamDef
@@ -51,10 +58,29 @@ class Derivation:
     plan: Plan
     streams: frozenset[int]
     relations: frozenset[int]
+    eager_expiration: int = 0
+
+    @property
+    def company(self) -> Company:
+        """What those have in common that are advanced together, and share operators.
+
+        Of other intervals each is advanced for its own: a dataflow is at one instant, so what it
+        shares would be advanced for the least patient, and the others would wait for nothing.
+        """
+        return (self.streams, self.relations, self.eager_expiration)
 
     @property
     def id(self) -> int:
         return self.stream.id
+
+    @property
+    def must_tell(self) -> bool:
+        """Whether its position is to be durable also where it has no changes.
+
+        Others wait for the heartbeat of a derived stream. What a relation is told of instants that
+        count as delivered comes behind them, and those are the ones readers were told of.
+        """
+        return bool(self.relations) or not self.stream.is_change_log
 
     @property
     def moves_by_itself(self) -> bool:
@@ -73,6 +99,7 @@ class Derivations:
         relations: Relations,
         present: Callable[[], int],
         statistics: StreamStatistics,
+        settings: ChangeSettings | None = None,
     ) -> None:
         self._log = log
         self._registrar = registrar
@@ -80,10 +107,23 @@ class Derivations:
         self._relations = relations
         self._present = present
         self._statistics = statistics
-        #: Keys of the nodes of all plans that are known.
-        self._running: set[str] = set()
+        self._settings = settings or ChangeSettings()
+        #: By company, the keys of the nodes of all plans that are known.
+        self._running: defaultdict[Company, set[str]] = defaultdict(set)
         self._known: dict[int, Derivation] = {}
         self._lock = threading.Lock()
+
+    @property
+    def settings(self) -> ChangeSettings:
+        """How changes are computed where a query does not say."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: ChangeSettings) -> None:
+        with self._lock:
+            self._settings = settings
+            self._known.clear()
+            self._running.clear()
 
     # -- what there is -------------------------------------------------------------------------
 
@@ -101,18 +141,28 @@ class Derivations:
         bound = self._registrar.bind(stream.derived.text)
         if not stream.is_change_log:
             bound = derived_stream_query(bound)
+        query = version.queries.get(stream.derived.query_id or -1)
+        company = self.company(version, bound, query)
+        derivation = Derivation(stream, bound, self._plan(bound, query), *company)
+        with self._lock:
+            self._known[stream.id] = derivation
+            self._running[company].update(node.key for node in derivation.plan.nodes())
+        return derivation
+
+    def company(self, version: Version, bound: BoundQuery, query: QueryDef | None) -> Company:
+        """In what company a query, or a derived stream, is advanced."""
         streams = frozenset(stream_of(version, leaf).id for leaf in bound.streams)
         relations = frozenset(
             found.id
             for leaf in bound.relations
             if isinstance(found := version.find(leaf.relation), RelationDef)
         )
-        query = version.queries.get(stream.derived.query_id or -1)
-        derivation = Derivation(stream, bound, self._plan(bound, query), streams, relations)
-        with self._lock:
-            self._known[stream.id] = derivation
-            self._running.update(node.key for node in derivation.plan.nodes())
-        return derivation
+        patience = self.settings_of(query).eager_expiration if query is not None else 0
+        return (streams, relations, patience)
+
+    def settings_of(self, query: QueryDef | None) -> ChangeSettings:
+        """How the changes of a query, or of a derived stream, are computed."""
+        return self._settings if query is None else self._settings.with_options(query.options)
 
     def _plan(self, bound: BoundQuery, query: QueryDef | None) -> Plan:
         return self.planned(self._log.version, bound, query)
@@ -124,15 +174,28 @@ class Derivations:
             MillpondError: CQL-214, its strategy is not one for it.
         """
         options = query.options if query is not None else {}
+        settings = self.settings_of(query)
         seed = options.get("seed")
-        return plan_changes(
-            bound,
-            self._registrar.names,
-            seed=default_seed(bound) if seed is None else int(seed),
-            strategy=options.get("strategy", DEFAULTS["strategy"]),
-            known=self._statistics.of(version, bound, self._running),
-            partitions=options.get("partitions"),
-        )
+        running = self._running[self.company(version, bound, query)]
+
+        def by(strategy: str) -> Plan:
+            return plan_changes(
+                bound,
+                self._registrar.names,
+                seed=default_seed(bound) if seed is None else int(seed),
+                strategy=strategy,
+                known=self._statistics.of(version, bound, running),
+                partitions=options.get("partitions"),
+                lazy_expiration=settings.lazy_expiration,
+            )
+
+        try:
+            return by(settings.strategy)
+        except MillpondError as error:
+            # What the engine says is for those queries it can be said of.
+            if error.code != "CQL-214" or "strategy" in options:
+                raise
+            return by("aware")
 
     def all(self, version: Version) -> list[StreamDef]:
         """The streams that are derived."""
@@ -140,8 +203,10 @@ class Derivations:
             with self._lock:
                 for gone in self._known.keys() - version.streams.keys():
                     del self._known[gone]
-                plans = [d.plan for d in self._known.values()]
-                self._running = {node.key for plan in plans for node in plan.nodes()}
+                self._running.clear()
+                for derivation in self._known.values():
+                    keys = (node.key for node in derivation.plan.nodes())
+                    self._running[derivation.company].update(keys)
         return [s for s in version.streams.values() if s.derived is not None]
 
     def needed_since(self, version: Version, stream: StreamDef) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.planner.names import did_you_mean
+from millpond.service import change_settings
 from millpond.service.entity_settings import check_known, of_engine, of_query, with_settings
 from millpond.state.version import DATA, REJECTS, Version
 
@@ -91,21 +92,33 @@ class Entities:
         check_known(id, entity.settings, settings)
         if not settings:
             return entity
-        if entity.kind == "operator" and entity.of == _ALL:
-            self._works.route(with_settings(self._works.joins.settings, settings))
+        works, kind = self._works, id.partition(":")[0]
+        if entity.of != _ALL:
+            altered = works.registrar.alter(works.registrar.find(entity.of), settings)
+            now = of_query(kind, altered, works.derivations.settings_of(altered))
+            return replace(entity, settings=now)
+        if kind == "changes":
+            works.compute(change_settings.with_settings(works.derivations.settings, settings))
         else:
-            self._works.registrar.alter(self._works.registrar.find(entity.of), settings)
-        return replace(entity, settings={**entity.settings, **settings})
+            works.route(with_settings(works.joins.settings, settings))
+        now = of_engine(kind, works.joins.settings, works.derivations.settings)
+        return replace(entity, settings=now)
 
     def _engine(self, version: Version) -> Iterator[Entity]:
         """What works for all streams and queries together."""
         settings, joins = self._works.joins.settings, version.joins
-        yield Entity("eddies:all", "operator", _ALL, {}, of_engine("eddies", settings))
+        changes = self._works.derivations.settings
+        yield Entity("eddies:all", "operator", _ALL, {}, of_engine("eddies", settings, changes))
         figures = {
             "joins": len(joins.cores),
             "pairs": sum(file.pairs for core in joins.cores for file in joins.pairs(core)),
         }
-        yield Entity("joins:all", "operator", _ALL, figures, of_engine("joins", settings))
+        yield Entity("joins:all", "operator", _ALL, figures, of_engine("joins", settings, changes))
+        followed = sum(stream.derived is not None for stream in version.streams.values())
+        figures = {"derivations": followed}
+        yield Entity(
+            "changes:all", "operator", _ALL, figures, of_engine("changes", settings, changes)
+        )
 
     def _queues(self, version: Version) -> Iterator[Entity]:
         waiting = len(self._works.intake.waiting())
@@ -136,7 +149,8 @@ class Entities:
                 "upto": format_instant(self._works.advancer.reached(version, stream)),
                 "lag seconds": lag.get(stream.id, 0.0),
             }
-            settings = of_query("derivation", query) if query is not None else {}
+            changes = self._works.derivations.settings_of(query)
+            settings = of_query("derivation", query, changes) if query is not None else {}
             yield Entity(f"derivation:{name}", "operator", name, figures, settings)
 
     def _segments(self, version: Version) -> Iterator[Entity]:
@@ -183,5 +197,6 @@ class Entities:
             query = version.queries.get(id)
             if query is not None:
                 figures = kept.of(id).figures()
-                settings = of_query("answer", query)
+                changes = self._works.derivations.settings_of(query)
+                settings = of_query("answer", query, changes)
                 yield Entity(f"answer:{query.name}", "synopsis", query.name, figures, settings)

@@ -2,8 +2,8 @@
 
 STREAM's control tables are written as well as read (CIDR 2003, section 5): a property that is set
 takes effect in the running system. Here these are the options of queries, at the entities that
-work for one query alone, and how tuples are routed and joins divided, at those that work for all.
-What is not here is measured, or is part of a declaration.
+work for one query alone, and how tuples are routed, joins divided and changes computed, at those
+that work for all. What is not here is measured, or is part of a declaration.
 """
 
 from __future__ import annotations
@@ -15,26 +15,40 @@ from typing import Any
 from millpond.catalog.objects import QueryDef
 from millpond.engine.routing import POLICIES
 from millpond.errors import MillpondError
+from millpond.service import change_settings
+from millpond.service.change_settings import ChangeSettings
 from millpond.service.join_rounds import JoinSettings
 from millpond.service.options import option
 
 #: Which options of its query an entity has, by the first word of its id.
 _OF_QUERY = {
-    "derivation": ("strategy", "keep_changes"),
+    "derivation": (*change_settings.NAMES, "keep_changes"),
     "answer": ("materialize", "weight", "max_rows", "max_seconds"),
 }
 #: Which settings of the engine.
-_OF_ENGINE = {"eddies": ("routing",), "joins": ("shards", "max_pairs", "max_cores")}
+_OF_ENGINE = {
+    "eddies": ("routing",),
+    "joins": ("shards", "max_pairs", "max_cores"),
+    "changes": change_settings.NAMES,
+}
 
 
-def of_query(kind: str, query: QueryDef) -> dict[str, Any]:
-    """The options of a query that are settings of the entity that works for it."""
-    return {name: option(query, name) for name in _OF_QUERY[kind]}
+def of_query(kind: str, query: QueryDef, changes: ChangeSettings) -> dict[str, Any]:
+    """The options of a query that are settings of the entity that works for it.
+
+    Args:
+        kind: The entity's.
+        query: The query.
+        changes: What holds for its changes, by its options or the engine's settings.
+    """
+    shown = changes.shown()
+    return {name: shown.get(name) or option(query, name) for name in _OF_QUERY[kind]}
 
 
-def of_engine(kind: str, settings: JoinSettings) -> dict[str, Any]:
+def of_engine(kind: str, joins: JoinSettings, changes: ChangeSettings) -> dict[str, Any]:
     """The engine's settings that are those of an entity."""
-    return {name: asdict(settings)[name] for name in _OF_ENGINE[kind]}
+    every = {**asdict(joins), **changes.shown()}
+    return {name: every[name] for name in _OF_ENGINE[kind]}
 
 
 def check_known(id: str, has: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -6,14 +6,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
+from millpond.cql.durations import duration_text
 from millpond.engine.matches import OTHERS
 from millpond.errors import MillpondError
 from millpond.model.function_names import as_written
 from millpond.model.time import format_instant
 from millpond.planner.bound import BoundQuery
-from millpond.planner.dataflow.plan import Plan, explained_together, readers
+from millpond.planner.dataflow.plan import Plan, explained_together, purgings, readers
 from millpond.planner.explain import explain
 from millpond.service.backfill import covered_upto
+from millpond.service.derivations import Company
 from millpond.service.join_facts import JoinFacts, account_text
 from millpond.service.results import counted
 from millpond.state.version import LeafRef, Version
@@ -47,7 +49,7 @@ class Explanations:
             if level not in _COMPUTED:
                 return explain(bound, level)
             derivation = self._works.derivations.of(self._works.log.version, found)
-            return self._planned(derivation.plan, level, found.name)
+            return self._planned(derivation.plan, level, found.name, derivation.company)
         if isinstance(found, RelationDef) and found.view is not None:
             return self.of_text(found.view, level)
         return None
@@ -85,41 +87,45 @@ class Explanations:
             plan = derivations.planned(version, bound, query)
         else:
             plan = derivations.of(version, log).plan
-        return self._planned(plan, level, "" if query is None else query.name)
+        company = derivations.company(version, bound, query)
+        return self._planned(plan, level, "" if query is None else query.name, company)
 
-    def _planned(self, plan: Plan, level: str, name: str) -> str:
+    def _planned(self, plan: Plan, level: str, name: str, company: Company) -> str:
         """A plan's operators; at run time with what is expected of each and who shares it."""
         head = plan.to_stream or "changes"
-        lines = [f"{head} (incremental, at every heartbeat, strategy {plan.strategy})"]
+        *_, patience = company
+        waits = f"for expirations alone within {duration_text(patience)}, " if patience else ""
+        lines = [f"{head} (incremental, at every heartbeat, {waits}strategy {plan.strategy})"]
         if plan.fallback:
             lines.append(f"  answered anew at every change: {plan.fallback}")
-        shared = {
-            key: found if name in found else [name, *found]
-            for key, found in self._users(level).items()
-            if name
-        }
+        others = self._plans(company) if name and level in ("shared", "runtime") else {}
+        plans = {name: plan, **others}
+        shared = readers(plans) if others else {}
+        purging = purgings((p, (p.lazy_expiration,)) for p in plans.values())
         if level == "runtime":
             cost = f"≈ {plan.cost * 1e6:,.3g} µs/s more than runs without it"
             lines.append(f"  {cost}; {plan.basis}" if plan.basis else f"  {cost}")
-            explained = plan.estimated_among(shared)
+            explained = plan.estimated_among(shared, purging)
         else:
-            explained = plan.explained_among(shared)
+            explained = plan.explained_among(shared, purging)
         return "\n".join([*lines, *(f"  {line}" for line in explained.split("\n"))])
 
-    def _users(self, level: str) -> dict[str, list[str]]:
-        """By the keys of the nodes that compute changes, whose changes they are."""
-        return readers(self._plans()) if level in ("shared", "runtime") else {}
+    def _plans(self, company: Company) -> dict[str, Plan]:
+        """The plans of a company that compute changes now, by their queries' and streams' names."""
+        return self._companies().get(company, {})
 
-    def _plans(self) -> dict[str, Plan]:
-        """The plans that compute changes now, by the names of their queries and streams."""
-        version, plans = self._works.log.version, {}
+    def _companies(self) -> dict[Company, dict[str, Plan]]:
+        """All plans that compute changes now: only those in one company share anything."""
+        version = self._works.log.version
+        companies: dict[Company, dict[str, Plan]] = {}
         for stream in self._works.derivations.all(version):
             assert stream.derived is not None
             query = version.queries.get(stream.derived.query_id or -1)
             with suppress(MillpondError):
-                plan = self._works.derivations.of(version, stream).plan
-                plans[stream.name if query is None else query.name] = plan
-        return plans
+                derivation = self._works.derivations.of(version, stream)
+                plans = companies.setdefault(derivation.company, {})
+                plans[stream.name if query is None else query.name] = derivation.plan
+        return companies
 
     def _delivered(self, version: Version, definition: QueryDef) -> str | None:
         log = version.change_log(definition.id)
@@ -159,8 +165,7 @@ class Explanations:
             if entity.id.startswith(("derivation:", "function:", "answer:", "relation:")):
                 figures = ", ".join(f"{key} {_plain(v)}" for key, v in entity.figures.items())
                 lines.append(f"{entity.id.replace(':', ' ', 1)}: {figures}")
-        if plans := self._plans():
-            lines.append(explained_together(plans))
+        lines += map(explained_together, self._companies().values())
         return "\n".join(lines)
 
     def _rate(self, stream_id: int) -> str:

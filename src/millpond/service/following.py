@@ -53,7 +53,7 @@ class Following:
             followed: A standing query or a derived stream.
             after: The cursor; None for the oldest kept.
             limit: How many at most.
-            wait: Whether to wait for those on their way, or to give what is there.
+            wait: Whether to have all that are final computed, or to give what is there.
 
         Raises:
             MillpondError: POND-402 for an inactive or suspended query, POND-412 for the cursor,
@@ -62,7 +62,7 @@ class Following:
         cursor = parse_cursor(after, followed.name)
         changes = self.log_of(followed)
         if wait:
-            self._advancer.catch_up([changes], _FETCH_SECONDS)
+            self._advancer.catch_up([changes], _FETCH_SECONDS, expired=True)
             self.log_of(followed)  # it may have failed on the way
         return self._reader.read(changes, followed.name, cursor, limit)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from millpond.catalog.objects import QueryDef
+from millpond.cql.durations import duration_text, parse_duration, timedelta_text
 from millpond.engine.residual import Limits
 from millpond.errors import MillpondError, Span
 from millpond.planner.names import did_you_mean
@@ -25,6 +27,10 @@ OPTIONS: dict[str, str] = {
     "keep_changes": "a whole number > 0: how many changes are kept to be read again",
     "strategy": "'aware', 'direct' or 'negative': how operators learn that rows have left",
     "partitions": "a whole number > 0: into how many parts, by when they leave, rows are put",
+    "eager_expiration": "a length of time, as '10 seconds' or INTERVAL 10 SECONDS: how long "
+    "changes that time alone brings may wait to be computed",
+    "lazy_expiration": "a length of time, or 'auto': how often rows that have expired are dropped "
+    "from state that nobody needs to read at once; by 'auto', when they are as many as those alive",
     "seed": "a whole number: the seed of its samples",
 }
 
@@ -38,11 +44,14 @@ DEFAULTS: dict[str, Any] = {
     "changes": "from registration",
     "keep_changes": 1_000_000,
     "strategy": "aware",
+    "eager_expiration": "0 SECONDS",
+    "lazy_expiration": "auto",
 }
 
 _MODES = ("lazy", "none", "eager", "auto")
 _CHANGES = ("from registration", "from beginning")
 _WORDS = ("materialize", "changes", "strategy")
+_LENGTHS = ("eager_expiration", "lazy_expiration")
 
 
 def option(query: QueryDef, name: str) -> Any:
@@ -64,17 +73,40 @@ def check_options(options: Mapping[str, Any], statement: str | None = None) -> d
                 text=statement,
                 span=_place(key, statement),
             )
-        if not _fits(name, value):
+        try:
+            checked[name] = checked_value(name, value)
+        except ValueError as reason:
             raise MillpondError(
                 "CQL-214",
                 f'the query option "{name}" cannot be {value!r}',
-                detail=f"It takes {OPTIONS[name]}.",
+                detail=taken(name, reason),
                 hint="Give one of these values.",
                 text=statement,
                 span=_place(key, statement),
-            )
-        checked[name] = value.lower() if name in _WORDS else value
+            ) from None
     return checked
+
+
+def checked_value(name: str, value: Any) -> Any:
+    """A value of an option as it is kept: words in lower case, lengths of time in their own unit.
+
+    Raises:
+        ValueError: it is none of the option's values; with a sentence if there is more to say.
+
+    >>> checked_value("lazy_expiration", "300 s"), checked_value("strategy", "Direct")
+    ('5 MINUTES', 'direct')
+    """
+    if name in _LENGTHS:
+        if name == "lazy_expiration" and isinstance(value, str) and value.lower() == "auto":
+            return "auto"
+        if isinstance(value, timedelta):
+            value = timedelta_text(value)
+        if not isinstance(value, str):
+            raise ValueError("A number needs a unit of time" if _is_number(value) else "")
+        return duration_text(parse_duration(value))
+    if not _fits(name, value):
+        raise ValueError
+    return value.lower() if name in _WORDS else value
 
 
 def refuse_settled(query: QueryDef, given: Mapping[str, Any], statement: str | None) -> None:
@@ -111,8 +143,7 @@ def check_stream_options(
 
 
 def _fits(name: str, value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    finite = number and -math.inf < value < math.inf
+    finite = _is_number(value) and -math.inf < value < math.inf
     match name:
         case "materialize":
             return isinstance(value, str) and value.lower() in _MODES
@@ -130,6 +161,15 @@ def _fits(name: str, value: Any) -> bool:
             return finite and value > 0
 
 
+def taken(name: str, reason: ValueError) -> str:
+    """What an option takes, and what was wrong with a value it does not, for an error's detail."""
+    return f"It takes {OPTIONS[name]}.{f' {reason}.' if str(reason) else ''}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _place(key: str, statement: str | None) -> Span | None:
     """Where an option stands in a statement's text: from its name to its value's end."""
     match = _setting(key).search(statement) if statement else None
@@ -138,4 +178,6 @@ def _place(key: str, statement: str | None) -> Span | None:
 
 def _setting(key: str) -> re.Pattern[str]:
     name = re.escape(key)
-    return re.compile(rf"""(?i)(?<![\w'"])["']?{name}["']?\s*=\s*(?:'(?:[^']|'')*'|-?[\w.]+)""")
+    length = r"INTERVAL\s+(?:'[^']*'|-?[\d.]+)(?:\s*\w+)?"
+    value = rf"(?:{length}|'(?:[^']|'')*'|-?[\w.]+)"
+    return re.compile(rf"""(?i)(?<![\w'"])["']?{name}["']?\s*=\s*{value}""")

@@ -21,6 +21,7 @@ from millpond.cql import parse_script
 from millpond.errors import MillpondError
 from millpond.runtime.protocol import Runtime
 from millpond.service import decode
+from millpond.service.change_settings import ChangeSettings
 from millpond.service.handles import Handle, StreamHandle
 from millpond.service.join_rounds import JoinSettings
 from millpond.service.prepared import stream_valued
@@ -44,6 +45,7 @@ class Pond(Works):
         on_close: Callable[[], None] | None = None,
         function_seconds: float | None = None,
         joins: JoinSettings | None = None,
+        changes: ChangeSettings | None = None,
     ) -> None:
         """Open the store and start the runtime over it.
 
@@ -58,6 +60,7 @@ class Pond(Works):
             function_seconds: How long one call of a user-defined function may take that does not
                 say so itself.
             joins: The routing policy, the shards of SteMs, and what a join may find.
+            changes: How changes are computed where a query does not say.
 
         Raises:
             MillpondError: STORE-601 to STORE-604.
@@ -70,6 +73,7 @@ class Pond(Works):
             progress=progress,
             function_seconds=function_seconds,
             joins=joins,
+            changes=changes,
         )
         #: Held while streams, relations and functions come and go.
         self.definitions = threading.RLock()

@@ -22,6 +22,7 @@ from millpond.planner.bound import BoundQuery
 from millpond.runtime.protocol import Runtime
 from millpond.runtime.tasks import Built
 from millpond.service.advancer import Advancer
+from millpond.service.change_settings import ChangeSettings
 from millpond.service.changes import ChangeReader
 from millpond.service.derivations import Derivations
 from millpond.service.entities import Entities
@@ -91,6 +92,7 @@ class Works:
         progress: Progress | None = None,
         function_seconds: float | None = None,
         joins: JoinSettings | None = None,
+        changes: ChangeSettings | None = None,
     ) -> None:
         """Open a store and put the parts together; see `Pond`."""
         self.clock = clock or system_clock
@@ -132,6 +134,7 @@ class Works:
             self.relations_state,
             self.invoker.present,
             StreamStatistics(self.invoker.files),
+            changes,
         )
         self.advancer = Advancer(
             store,
@@ -239,6 +242,11 @@ class Works:
         self.joins.settings = settings
         self.stems.routing = settings.routing
         self.maintenance.wake()
+
+    def compute(self, settings: ChangeSettings) -> None:
+        """Compute changes otherwise from now on where a query does not say; none changes."""
+        self.derivations.settings = settings
+        self.advancer.wake()
 
     def problems(self) -> list[MillpondError]:
         """Files of the store found corrupt or missing."""

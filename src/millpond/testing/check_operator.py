@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ from millpond.engine.dataflow_scalars import DuckDBScalars
 from millpond.model.patterns import MONOTONIC, STRICT, WEAK, Edge, Pattern
 from millpond.model.time import BEGINNING, END
 from millpond.operators.delta import Delta, positional
-from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.node import Node, Operator, Purger, Scalars
 from millpond.planner.dataflow.joins import explicit
 from millpond.planner.dataflow.plan import in_order
 
@@ -94,7 +94,11 @@ class Life:
 
 
 def check_operator(
-    node: Node, histories: Mapping[str, Sequence[Life]], cuts: Sequence[int], meaning: Meaning
+    node: Node,
+    histories: Mapping[str, Sequence[Life]],
+    cuts: Sequence[int],
+    meaning: Meaning,
+    intervals: Collection[int | None] = (None,),
 ) -> None:
     """Raises AssertionError where a node breaks a promise on a history.
 
@@ -103,10 +107,11 @@ def check_operator(
         histories: What the inputs hold when, by label.
         cuts: Ascending instants below LATE to which it is advanced; LATE is added.
         meaning: Its bag from those of its inputs, in the order of `node.inputs`.
+        intervals: How often readers want expired rows dropped; at most LATE // 2, or None.
     """
     given = [i for i in in_order([node]) if i.feed is not None]
-    whole = run(node, histories, [LATE])
-    parts = run(node, histories, [*cuts, LATE])
+    whole = run(node, histories, [LATE], intervals)
+    parts = run(node, histories, [*cuts, LATE], intervals)
     labels = [_label(i) for i in node.inputs]
     instants = {BEGINNING, LATE}
     for life in (life for history in histories.values() for life in history):
@@ -157,10 +162,18 @@ class Run:
     left: int
 
 
-def run(node: Node, histories: Mapping[str, Sequence[Life]], cuts: Sequence[int]) -> Run:
+def run(
+    node: Node,
+    histories: Mapping[str, Sequence[Life]],
+    cuts: Sequence[int],
+    intervals: Collection[int | None] = (None,),
+) -> Run:
     """Advances a node to each cut in turn, with its state pickled and read back between."""
     nodes = list(in_order([node]))
     operators = {n.key: n.operator() for n in nodes if n.feed is None}
+    for n in nodes:
+        if n.purges:
+            cast(Purger, operators[n.key]).purging.as_told(intervals)
     scalars: Scalars = DuckDBScalars()
     given: list[Delta] = []
     position = BEGINNING - 1

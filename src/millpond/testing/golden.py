@@ -34,6 +34,7 @@ from millpond.cql.statements import (
 from millpond.errors import MillpondError
 from millpond.model import time
 from millpond.model.schema import canonical_type
+from millpond.service.change_settings import ChangeSettings, with_settings
 from millpond.service.join_rounds import JoinSettings
 from millpond.service.pond import Pond
 from millpond.testing import golden_table as cells
@@ -145,6 +146,9 @@ class _Performance:
         if isinstance(pond, Pond):
             policy, shards = self.variation.routing
             pond.route(JoinSettings(shards=shards, routing=policy))
+            eager, lazy = self.variation.expiring
+            intervals = {"eager_expiration": eager, "lazy_expiration": lazy}
+            pond.compute(with_settings(ChangeSettings(), intervals))
         return pond
 
     def _settle(self) -> None:

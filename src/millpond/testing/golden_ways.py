@@ -27,6 +27,7 @@ class Variation:
         reopen_every: The pond is closed and opened after every so many steps.
         routing: The eddies' policy, and into how many shards joins are divided.
         settled: Whether everything is matched, joined and stored before it is asked for.
+        expiring: The eager and the lazy expiration interval of all changes.
     """
 
     cut: int | None = None
@@ -37,6 +38,7 @@ class Variation:
     reopen_every: int | None = None
     routing: tuple[str, int] = ("ticket", 2)
     settled: bool = False
+    expiring: tuple[str, str] = ("0 seconds", "auto")
 
     def __str__(self) -> str:
         parts = [f"cut {self.cut}" if self.cut else "whole", self.order]
@@ -46,6 +48,8 @@ class Variation:
         parts += [f"reopened each {self.reopen_every}"] * bool(self.reopen_every)
         parts += [f"{self.routing[0]} in {self.routing[1]}"] * (self.routing != ("ticket", 2))
         parts += ["settled"] * self.settled
+        if self.expiring != ("0 seconds", "auto"):
+            parts.append("expiring {}, {}".format(*self.expiring))
         return ", ".join(parts)
 
 
@@ -61,6 +65,7 @@ VARIATIONS: tuple[Variation, ...] = (
         options=(("materialize", "lazy"),),
         routing=("worst", 3),
         settled=True,
+        expiring=("2 seconds", "0 seconds"),
     ),
     Variation(
         cut=7,
@@ -68,6 +73,7 @@ VARIATIONS: tuple[Variation, ...] = (
         options=(("materialize", "none"),),
         reopen_every=2,
         routing=("fixed", 2),
+        expiring=("3 hours", "1 day"),
     ),
     Variation(
         cut=1,
@@ -78,8 +84,14 @@ VARIATIONS: tuple[Variation, ...] = (
         reopen_every=5,
         routing=("random", 1),
         settled=True,
+        expiring=("1 millisecond", "5 seconds"),
     ),
-    Variation(order="queries first", shuffled=True, options=(("materialize", "none"),)),
+    Variation(
+        order="queries first",
+        shuffled=True,
+        options=(("materialize", "none"),),
+        expiring=("5 minutes", "auto"),
+    ),
 )
 
 
@@ -156,6 +168,7 @@ def variations(every: bool = False) -> tuple[Variation, ...]:
             reopen_every=reopened,
             routing=(("random", 2), ("worst", 3))[reopened is None],
             settled=company == 0,
+            expiring=(("0 seconds", "3 seconds"), ("10 seconds", "1 hour"))[company == 0],
         )
         for cut in (1, 7, None)
         for order in ("written", "queries first", "data first")

@@ -21,6 +21,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.runtime.protocol import INBOX, Done, Job, Pipeline
 from millpond.runtime.tasks import Built, Chunk, build
+from millpond.service.change_settings import ChangeSettings
 from millpond.service.pond import Pond
 from millpond.service.sequencer import source_key
 from millpond.state.arrow_file import FileMeta, write_arrow
@@ -160,10 +161,11 @@ def open_local(
     bounded: bool = False,
     batch_rows: int | None = None,
     partitions: int = 1,
+    changes: ChangeSettings | None = None,
 ) -> Pond:
     """A pond without Spark over a store directory."""
     runtime = LocalRuntime(batch_rows, partitions)
-    return Pond(Path(store), runtime, bounded=bounded, clock=clock)
+    return Pond(Path(store), runtime, bounded=bounded, clock=clock, changes=changes)
 
 
 def _files(definition: StreamDef | RelationDef) -> list[Path]:

@@ -54,6 +54,9 @@ from millpond.testing.check_operator import (
     histories,
 )
 
+#: How often readers may want expired rows dropped.
+INTERVALS = ((None,), (0,), (3,), (None, 7), (500, 3), (500,))
+
 CONFORMANCE = settings(
     max_examples=40,
     derandomize=True,
@@ -107,7 +110,9 @@ def test_delta_star(keeps_input: bool, data: st.DataObject) -> None:
     edge = data.draw(st.sampled_from(EDGES[:3]))
     node = DeltaStar(Given("one", TYPES, edge), keeps_input)
     drawn = {"one": data.draw(histories(ROWS, edge))}
-    check_operator(node, drawn, data.draw(cuts()), RULES["distinct"])
+    check_operator(
+        node, drawn, data.draw(cuts()), RULES["distinct"], data.draw(st.sampled_from(INTERVALS))
+    )
 
 
 def test_delta_star_keeps_at_most_twice_its_output() -> None:
@@ -168,7 +173,7 @@ def test_joins(data: st.DataObject) -> None:
         case _:
             node = Join(left, right, (0,), (0,), ("c1 < c3",), keep)
             meaning = pairs(lambda one, other: known(one) and one[0] == other[0], _less)
-    check_operator(node, drawn, data.draw(cuts()), meaning)
+    check_operator(node, drawn, data.draw(cuts()), meaning, data.draw(st.sampled_from(INTERVALS)))
 
 
 def _less(one: tuple, other: tuple) -> bool:
@@ -200,7 +205,7 @@ def test_semijoins_and_antijoins(anti: bool, data: st.DataObject) -> None:
 
         return Counter({one: n for one, n in ours.items() if has_partner(one) != anti})
 
-    check_operator(node, drawn, data.draw(cuts()), meaning)
+    check_operator(node, drawn, data.draw(cuts()), meaning, data.draw(st.sampled_from(INTERVALS)))
 
 
 @CONFORMANCE

@@ -8,7 +8,7 @@ incremental operators becomes one node that answers the query anew at every chan
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.cql.durations import duration_text
 from millpond.model.schema import Schema
 from millpond.model.windows import Range
 from millpond.operators.node import Node
@@ -45,6 +46,9 @@ class Plan:
         estimates: What is expected of each node, by its key.
         cost: The share of one core's time that it is expected to add to what runs.
         basis: What the estimates rest on.
+        lazy_expiration: How often its operators drop what has expired, in microseconds; None: when
+            as much has expired as is alive. It is no part of the key: operators are shared by
+            plans that differ in it.
     """
 
     root: Node
@@ -55,6 +59,7 @@ class Plan:
     estimates: Mapping[str, Estimate] = field(default_factory=dict, repr=False)
     cost: float = 0.0
     basis: str = ""
+    lazy_expiration: int | None = None
 
     @cached_property
     def key(self) -> str:
@@ -124,13 +129,28 @@ class Plan:
         """The plan as indented text: operators, patterns of their edges, structures of state."""
         return self.explained_among({})
 
-    def explained_among(self, users: Mapping[str, Sequence[str]]) -> str:
-        """As `explained`, with the names of those who share a node, by its key."""
-        return "\n".join(_explained(self.root, 0, set(), users))
+    def explained_among(
+        self,
+        users: Mapping[str, Sequence[str]],
+        purging: Mapping[str, Set[int | None]] | None = None,
+    ) -> str:
+        """As `explained`, with the names of those who share a node, by its key, and with how often
+        all of them want it to drop what has expired."""
+        return "\n".join(_explained(self.root, 0, set(), users, purging or self.purging))
 
-    def estimated_among(self, users: Mapping[str, Sequence[str]]) -> str:
+    def estimated_among(
+        self,
+        users: Mapping[str, Sequence[str]],
+        purging: Mapping[str, Set[int | None]] | None = None,
+    ) -> str:
         """As `explained_among`, with what is expected to run on each edge and what it costs."""
-        return "\n".join(_explained(self.root, 0, set(), users, self.estimates))
+        among = (users, purging or self.purging)
+        return "\n".join(_explained(self.root, 0, set(), *among, self.estimates))
+
+    @property
+    def purging(self) -> dict[str, set[int | None]]:
+        """As `purgings`, of this plan alone."""
+        return purgings([(self, (self.lazy_expiration,))])
 
     def nodes(self) -> Iterator[Node]:
         """Every node once, inputs before those that read them."""
@@ -146,12 +166,29 @@ def readers(plans: Mapping[str, Plan]) -> dict[str, list[str]]:
     return found
 
 
+def purgings(
+    plans: Iterable[tuple[Plan, Iterable[int | None]]],
+) -> dict[str, set[int | None]]:
+    """For every node that purges, by its key, how often plans it works for want it to.
+
+    Args:
+        plans: Plans, each with what the queries say that have it.
+    """
+    found: dict[str, set[int | None]] = {}
+    for plan, intervals in plans:
+        for node in plan.nodes():
+            if node.purges:
+                found.setdefault(node.key, set()).update(intervals)
+    return found
+
+
 def explained_together(plans: Mapping[str, Plan]) -> str:
     """Named plans as the one they are: each node once, with those who share it."""
     users, shown, lines = readers(plans), set[str](), []
+    purging = purgings((plan, (plan.lazy_expiration,)) for plan in plans.values())
     for name, plan in plans.items():
         lines.append(f"changes of {name}")
-        lines += _explained(plan.root, 1, shown, users)
+        lines += _explained(plan.root, 1, shown, users, purging)
     return "\n".join(lines)
 
 
@@ -160,6 +197,7 @@ def _explained(
     depth: int,
     shown: set[str],
     users: Mapping[str, Sequence[str]],
+    purging: Mapping[str, Set[int | None]],
     expected: Mapping[str, Estimate] = MappingProxyType({}),
 ) -> Iterator[str]:
     """A node and what is below it; what was shown before is not shown again."""
@@ -170,12 +208,21 @@ def _explained(
         yield f"{'  ' * depth}{node.name}{detail}  (as above)"
         return
     shown.add(node.key)
-    state = f", state: {node.state}" if node.state else ""
+    state = f", state: {node.state}{_purged(purging.get(node.key, ()))}" if node.state else ""
     estimate = expected.get(node.key)
     about = f"  {_in_figures(estimate)}" if estimate is not None else ""
     yield f"{'  ' * depth}{node.name}{detail}  ({node.pattern.name}{state}){by}{about}"
     for below in node.inputs:
-        yield from _explained(below, depth + 1, shown, users, expected)
+        yield from _explained(below, depth + 1, shown, users, purging, expected)
+
+
+def _purged(intervals: Collection[int | None]) -> str:
+    """How often state drops what has expired, where anybody says."""
+    said = [i for i in intervals if i is not None]
+    if not said:
+        return ""
+    every = f", purged every {duration_text(min(said))}" if min(said) else ", purged at every step"
+    return every + " or when half has expired" * (None in intervals)
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
@@ -213,6 +260,7 @@ def plan_changes(
     strategy: str = "aware",
     known: Statistics | None = None,
     partitions: int | None = None,
+    lazy_expiration: int | None = None,
     rules: tuple[Rule, ...] = RULES,
 ) -> Plan:
     """Plans the changes of a bound query.
@@ -224,6 +272,7 @@ def plan_changes(
         strategy: One of `strategies.STRATEGIES`; the changes are the same by any.
         known: What is known of the streams; nothing by default.
         partitions, rules: As of `strategies.applied`.
+        lazy_expiration: As of `Plan`.
 
     Raises:
         MillpondError: CQL-214, the strategy is not one for this query.
@@ -254,7 +303,17 @@ def plan_changes(
     expected, cost = estimates(root, known), total(root, known) / 1e9
     read = sorted({leaf.stream for leaf in bound.streams})
     basis = "; ".join(f"{name} {known.basis(name)}" for name in read)
-    return Plan(root, bound.output, bound.to_stream, reason, strategy, expected, cost, basis)
+    return Plan(
+        root,
+        bound.output,
+        bound.to_stream,
+        reason,
+        strategy,
+        expected,
+        cost,
+        basis,
+        lazy_expiration,
+    )
 
 
 def _ticks(bound: BoundQuery, catalog: Names) -> tuple[Node, ...]:
