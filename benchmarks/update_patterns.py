@@ -8,9 +8,14 @@ expected to cost least; Millpond's default). One more query is written so that o
 makes it cheap: the duplicate-elimination push-down.
 
 The dataflow alone is measured, in processor time, in steps of `--step` seconds: 1 is the paper's
-setting, whose eager expiration interval is the time between two arrivals. A strategy a query's
-patterns forbid has no figure. Changes are kept, and must be the same by every strategy; steps of
-the strategies are interleaved, so that what else the machine does falls on all of them.
+setting, whose eager expiration interval is the time between two arrivals. Its lazy expiration
+interval is five percent of the window (`--lazy 0.05`); Millpond's default is to drop what has
+expired when it is as much as what is alive. A strategy a query's patterns forbid has no figure.
+Changes are kept, and must be the same by every strategy; steps of the strategies are interleaved,
+so that what else the machine does falls on all of them.
+
+`--intervals` asks another question: what does the lazy interval cost, and what does it save? Then
+*aware* alone is measured, over a whole window without gaps, with several intervals side by side.
 
 What to expect: the paper's factors come from lists that are scanned, and from results that are kept
 and searched for what a negative tuple takes back. Operators over tables and columns do neither, and
@@ -19,6 +24,7 @@ suffers where large results are scanned at short steps, and `aware` is an order 
 than both only where it rewrites; elsewhere it is the better of the two, and keeps fewer rows.
 
     python benchmarks/update_patterns.py [--windows 2000,20000,200000] [--steps 1,100] [--plans]
+        [--lazy 0.05] [--intervals]
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ import hashlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +59,10 @@ SECOND = 1_000_000
 MOST = 10_000_000
 #: In how many stretches is measured.
 STRETCHES = 10
+#: Lazy expiration intervals that are compared, in shares of the window; None is the default.
+SHARES = (None, 0.0, 0.01, 0.05, 0.25, 1.0)
+#: What of the queries keeps what has expired for a while.
+LAZY = ("1 join, ftp (fig. 9)", "2 distinct pairs (fig. 12, 14)", "4 distinct, then join (fig. 16)")
 
 QUERIES = {
     "1 join, ftp (fig. 9)": (
@@ -105,12 +116,17 @@ def known(links: dict[str, pa.Table], step: float) -> Statistics:
     return Observed(samples, DuckDBScalars(), steps=1 / step)
 
 
-def planned(text: str, strategy: str, statistics: Statistics) -> Plan | None:
-    """The query's plan by a strategy; None where the strategy is not one for it."""
+def planned(
+    text: str, strategy: str, statistics: Statistics, lazy: int | None = None
+) -> Plan | None:
+    """The query's plan by a strategy, with a lazy expiration interval in microseconds; None where
+    the strategy is not one for it."""
     catalog = Catalog()
     bound = bind(parse_query(text), text, catalog)
     try:
-        return plan_changes(bound, catalog, strategy=strategy, known=statistics)
+        return plan_changes(
+            bound, catalog, strategy=strategy, known=statistics, lazy_expiration=lazy
+        )
     except MillpondError as error:
         if error.code != "CQL-214":
             raise
@@ -141,6 +157,7 @@ class Run:
     arrived: int = 0
     seconds: float = 0.0
     kept: list[pa.Table] = field(default_factory=list)
+    states: list[int] = field(default_factory=list)
 
     def pass_by(self, links: dict[str, pa.Table], low: int, high: int, step: int) -> None:
         """Advances without being measured."""
@@ -154,6 +171,7 @@ class Run:
         changes = self.flow.advance(feeds, upto)
         self.seconds += time.process_time() - begun
         self.kept.append(changes[self.plan.key])
+        self.states.append(self.state)
 
     @property
     def milliseconds(self) -> float:
@@ -187,34 +205,51 @@ class Run:
         return worst
 
 
-def measure(
-    text: str, links: dict[str, pa.Table], window: int, measured: int, step: int
+def interval(share: float | None, window: int) -> int | None:
+    """A share of a window of so many seconds in microseconds."""
+    return None if share is None else int(share * window * SECOND)
+
+
+def strategies(
+    text: str, links: dict[str, pa.Table], window: int, step: int, share: float | None
 ) -> dict[str, Run]:
-    """Every strategy on one query and window, from full windows on.
+    """A run by each strategy that is one for the query."""
+    runs = {}
+    for strategy in STRATEGIES:
+        plan = planned(text, strategy, known(links, step), interval(share, window))
+        if plan is not None and (strategy == "aware" or _expected(plan) < MOST):
+            runs[strategy] = Run(plan, Dataflow(plan))
+    return runs
+
+
+def measure(
+    text: str,
+    runs: dict[str, Run],
+    links: dict[str, pa.Table],
+    window: int,
+    measured: int,
+    step: int,
+    stretches: int = STRETCHES,
+) -> None:
+    """Some runs of one query and window, from full windows on.
 
     Stretches are measured that are spread over one more window: what is eliminated as a duplicate
     comes back in waves, a window apart.
     """
-    runs = {}
-    for strategy in STRATEGIES:
-        plan = planned(text, strategy, known(links, step))
-        if plan is not None and (strategy == "aware" or _expected(plan) < MOST):
-            runs[strategy] = Run(plan, Dataflow(plan))
     long_step, now = max(step, window // 20) * SECOND, 0
-    for stretch in range(STRETCHES):
-        passed = now + (window + 1 if not stretch else window // STRETCHES) * SECOND
+    for stretch in range(stretches):
+        passed = now + (window + 1 if not stretch else window // stretches) * SECOND
         # A few steps of the length that is measured, so that state has its shape.
         begun = passed + 5 * step * SECOND
         for run in runs.values():
             run.pass_by(links, now, passed, long_step)
             run.pass_by(links, passed, begun, step * SECOND)
-        now = begun + -(-measured // (STRETCHES * step)) * step * SECOND
+        now = begun + -(-measured // (stretches * step)) * step * SECOND
         own = [steps(links, run.plan, begun, now, step * SECOND) for run in runs.values()]
         for feeds in zip(*own, strict=True):
             for run, (tables, upto) in zip(runs.values(), feeds, strict=True):
                 run.advance(tables, upto)
     assert len({run.digest() for run in runs.values()}) == 1, (text, window)
-    return runs
 
 
 def _expected(plan: Plan) -> float:
@@ -229,17 +264,44 @@ def main() -> None:
     parser.add_argument("--steps", default="1,100", help="seconds of traffic a step")
     parser.add_argument("--measured", type=int, default=200, help="steps that are measured")
     parser.add_argument("--plans", action="store_true", help="print what aware chose")
+    parser.add_argument("--lazy", type=float, help="the lazy expiration interval, of the window")
+    parser.add_argument("--intervals", action="store_true", help="compare lazy intervals")
     options = parser.parse_args()
     windows = [int(w) for w in options.windows.split(",")]
     lengths = [int(s) for s in options.steps.split(",")]
     longest = 2 * max(windows) + (options.measured + 10 * STRETCHES) * max(lengths) + 1_000
     links = {name: link(n, longest + 5_000) for n, name in enumerate(LINKS)}
     for step in lengths:
-        one_step_length(links, windows, step, options.measured, options.plans)
+        if options.intervals:
+            lazy_intervals(links, windows, step)
+        else:
+            one_step_length(links, windows, step, options)
+
+
+def lazy_intervals(links: dict[str, pa.Table], windows: list[int], step: int) -> None:
+    """What intervals cost and save, in a table."""
+    rows = []
+    for about, window in product(LAZY, windows):
+        text = QUERIES[about].format(w=f"[RANGE {window} SECONDS]")
+        runs = {}
+        for share in SHARES:
+            plan = planned(text, "aware", known(links, step), interval(share, window))
+            assert plan is not None
+            runs["default" if share is None else f"{share:.0%}"] = Run(plan, Dataflow(plan))
+        measure(text, runs, links, window, window, step, stretches=1)
+        for name, run in runs.items():
+            mean = sum(run.states) / len(run.states)
+            rows.append([about, window, name, run.milliseconds, mean, max(run.states)])
+        console.print(f"query {about} done, window {window} s, steps of {step} s")
+    show(
+        f"Lazy expiration intervals, steps of {step} s",
+        ["query", "window, s", "interval", "ms per 1,000", "rows of state, mean", "at most"],
+        rows,
+    )
 
 
 def one_step_length(
-    links: dict[str, pa.Table], windows: list[int], step: int, measured: int, plans: bool
+    links: dict[str, pa.Table], windows: list[int], step: int, options: argparse.Namespace
 ) -> None:
     """Table and pictures for steps of one length."""
     rows = []
@@ -248,7 +310,8 @@ def one_step_length(
         states: dict[str, tuple[list[float], list[float]]] = {}
         for window in windows:
             query = text.format(w=f"[RANGE {window} SECONDS]")
-            found = measure(query, links, window, measured * step, step)
+            found = strategies(query, links, window, step, options.lazy)
+            measure(query, found, links, window, options.measured * step, step)
             for strategy, run in found.items():
                 for lines, value in ((times, run.milliseconds), (states, float(run.state))):
                     xs, ys = lines.setdefault(strategy, ([], []))
@@ -268,7 +331,7 @@ def one_step_length(
                     aware.same_as(found),
                 ]
             )
-            if plans:
+            if options.plans:
                 console.print(f"{about}, window {window} s, steps of {step} s:")
                 console.print(aware.plan.estimated_among({}))
         console.print(f"query {about} done, steps of {step} s")

@@ -99,7 +99,7 @@ class Explanations:
         if plan.fallback:
             lines.append(f"  answered anew at every change: {plan.fallback}")
         others = self._plans(company) if name and level in ("shared", "runtime") else {}
-        plans = {name: plan, **others}
+        plans = others if name in others else {name: plan, **others}
         shared = readers(plans) if others else {}
         purging = purgings((p, (p.lazy_expiration,)) for p in plans.values())
         if level == "runtime":
