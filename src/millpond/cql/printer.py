@@ -11,6 +11,8 @@ from dataclasses import fields
 from functools import singledispatch
 from typing import Any
 
+from sqlglot import exp
+
 from millpond.cql.dialect import print_query
 from millpond.cql.durations import duration_text
 from millpond.cql.queries import QueryParser
@@ -97,18 +99,13 @@ def _print(statement: Statement) -> str:
 
 @_print.register
 def _(statement: CreateStream) -> str:
-    parts = [f"CREATE STREAM {print_name(statement.name)} ({_columns(statement.columns)})"]
-    if statement.timestamp_by is not None:
-        parts.append(f"TIMESTAMP BY {print_name(statement.timestamp_by)}")
-    if statement.delay:
-        parts.append(f"DELAY INTERVAL {duration_text(statement.delay)}")
-    if statement.idle_after is not None:
-        parts.append(f"IDLE AFTER INTERVAL {duration_text(statement.idle_after)}")
+    text = f"CREATE STREAM {print_name(statement.name)} ({_columns(statement.columns)})"
+    text += _timestamps(statement)
     if statement.retain is not None:
-        parts.append(f"RETAIN INTERVAL {duration_text(statement.retain)}")
+        text += f" RETAIN INTERVAL {duration_text(statement.retain)}"
     if statement.retain_rows is not None:
-        parts.append(f"RETAIN {statement.retain_rows} ROWS")
-    return " ".join(parts) + _source(statement.source)
+        text += f" RETAIN {statement.retain_rows} ROWS"
+    return text + _source(statement.source)
 
 
 @_print.register
@@ -118,13 +115,7 @@ def _(statement: CreateRelation) -> str:
     if statement.primary_key:
         columns += f", PRIMARY KEY ({_names(statement.primary_key)})"
     text = f"CREATE {retroactive}RELATION {print_name(statement.name)} ({columns})"
-    if statement.timestamp_by is not None:
-        text += f" TIMESTAMP BY {print_name(statement.timestamp_by)}"
-    if statement.delay:
-        text += f" DELAY INTERVAL {duration_text(statement.delay)}"
-    if statement.idle_after is not None:
-        text += f" IDLE AFTER INTERVAL {duration_text(statement.idle_after)}"
-    return text + _source(statement.source)
+    return text + _timestamps(statement) + _source(statement.source)
 
 
 @_print.register
@@ -181,14 +172,13 @@ def _(statement: Update) -> str:
     changes = ", ".join(
         f"{print_name(column)} = {print_query(value)}" for column, value in statement.assignments
     )
-    where = f" WHERE {print_query(statement.where)}" if statement.where is not None else ""
-    return f"UPDATE {print_name(statement.name)} SET {changes}{where}{_at(statement.at)}"
+    name = print_name(statement.name)
+    return f"UPDATE {name} SET {changes}{_where(statement.where)}{_at(statement.at)}"
 
 
 @_print.register
 def _(statement: Delete) -> str:
-    where = f" WHERE {print_query(statement.where)}" if statement.where is not None else ""
-    return f"DELETE FROM {print_name(statement.name)}{where}{_at(statement.at)}"
+    return f"DELETE FROM {print_name(statement.name)}{_where(statement.where)}{_at(statement.at)}"
 
 
 @_print.register
@@ -220,6 +210,21 @@ def _columns(columns: tuple[Any, ...]) -> str:
 
 def _names(names: tuple[str, ...]) -> str:
     return ", ".join(map(print_name, names))
+
+
+def _timestamps(statement: CreateStream | CreateRelation) -> str:
+    text = ""
+    if statement.timestamp_by is not None:
+        text += f" TIMESTAMP BY {print_name(statement.timestamp_by)}"
+    if statement.delay:
+        text += f" DELAY INTERVAL {duration_text(statement.delay)}"
+    if statement.idle_after is not None:
+        text += f" IDLE AFTER INTERVAL {duration_text(statement.idle_after)}"
+    return text
+
+
+def _where(condition: exp.Expression | None) -> str:
+    return f" WHERE {print_query(condition)}" if condition is not None else ""
 
 
 def _at(instant: int | None) -> str:

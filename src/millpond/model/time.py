@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import NewType
 
@@ -19,6 +20,11 @@ LAST = Instant(2**62 - 2**40)
 _FIRST = BEGINNING + 2**40
 
 _EPOCH = datetime(1970, 1, 1)
+
+
+def now() -> Instant:
+    """What the clock of this machine says."""
+    return Instant(time.time_ns() // 1_000)
 
 
 def from_datetime(at: datetime) -> Instant:

@@ -54,6 +54,11 @@ class Cells:
         return len(self.at) + len(self.groups)
 
     @property
+    def walked(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """`order`, `bounds`, `starts` and `groups`, as compiled walks take them."""
+        return self.order, self.bounds, self.starts, self.groups
+
+    @property
     def representatives(self) -> Ints:
         """A change of each touched group: the first."""
         return self.order[self.bounds[self.starts[:-1]]]

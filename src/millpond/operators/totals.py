@@ -90,10 +90,7 @@ class WholeSumming(_RowAGroup):
         cells = batch.cells
         trace = np.empty((cells.places, 2), np.int64)
         walk_integers(
-            cells.order,
-            cells.bounds,
-            cells.starts,
-            cells.groups,
+            *cells.walked,
             batch.weights(self._argument),
             batch.numeric(self._argument.column, whole_numbers),
             self._kept,
@@ -112,10 +109,7 @@ class WideSumming(_RowAGroup):
         cells = batch.cells
         trace = np.empty((cells.places, 2), np.int64)
         fits = walk_wide_integers(
-            cells.order,
-            cells.bounds,
-            cells.starts,
-            cells.groups,
+            *cells.walked,
             batch.weights(self._argument),
             batch.numeric(self._argument.column, two_words),
             self._kept,
@@ -131,6 +125,27 @@ class WideSumming(_RowAGroup):
         return trace
 
 
+class _Exactly(Measuring):
+    """Of each group an exact sum of doubles, with or without that of their squares."""
+
+    def __init__(self, argument: Argument, with_squares: bool = False) -> None:
+        self._argument = argument
+        self._kept = ExactSums(with_squares=with_squares)
+
+    def _taken(self, batch: Batch) -> Doubles:
+        """The values of a batch, for which there is room from now on."""
+        values = batch.numeric(self._argument.column, doubles)
+        self._kept.reserve(batch.groups)
+        self._kept.reach(values, batch.placed_weights(self._argument))
+        return values
+
+    def renumber(self, moved: Ints, groups: int) -> None:
+        self._kept.renumber(moved, groups)
+
+    def size(self) -> int:
+        return self._kept.size()
+
+
 @dataclass(frozen=True)
 class DoubleSum(Measure):
     """The sum of doubles, exact and then rounded once: a trace float64."""
@@ -141,24 +156,14 @@ class DoubleSum(Measure):
         return DoubleSumming(self.argument)
 
 
-class DoubleSumming(Measuring):
+class DoubleSumming(_Exactly):
     """`DoubleSum` at work."""
 
-    def __init__(self, argument: Argument) -> None:
-        self._argument = argument
-        self._kept = ExactSums()
-
     def advance(self, batch: Batch) -> Doubles:
-        values = batch.numeric(self._argument.column, doubles)
-        self._kept.reserve(batch.groups)
-        self._kept.reach(values, batch.placed_weights(self._argument))
-        cells = batch.cells
+        values, cells = self._taken(batch), batch.cells
         trace = np.empty(cells.places)
         walk_doubles(
-            cells.order,
-            cells.bounds,
-            cells.starts,
-            cells.groups,
+            *cells.walked,
             batch.weights(self._argument),
             values,
             self._kept.base,
@@ -167,12 +172,6 @@ class DoubleSumming(Measuring):
             trace,
         )
         return trace
-
-    def renumber(self, moved: Ints, groups: int) -> None:
-        self._kept.renumber(moved, groups)
-
-    def size(self) -> int:
-        return self._kept.size()
 
 
 class Moments(NamedTuple):
@@ -189,28 +188,18 @@ class Spread(Measure):
     argument: Argument
 
     def start(self) -> Measuring:
-        return Spreading(self.argument)
+        return Spreading(self.argument, with_squares=True)
 
 
-class Spreading(Measuring):
+class Spreading(_Exactly):
     """`Spread` at work."""
 
-    def __init__(self, argument: Argument) -> None:
-        self._argument = argument
-        self._kept = ExactSums(with_squares=True)
-
     def advance(self, batch: Batch) -> Moments:
-        values = batch.numeric(self._argument.column, doubles)
+        values, cells = self._taken(batch), batch.cells
         counts = batch.trace(Counted(self._argument))
-        self._kept.reserve(batch.groups)
-        self._kept.reach(values, batch.placed_weights(self._argument))
-        cells = batch.cells
         significand, exponent = np.empty(cells.places), np.empty(cells.places, np.int64)
         walk_moments(
-            cells.order,
-            cells.bounds,
-            cells.starts,
-            cells.groups,
+            *cells.walked,
             batch.weights(self._argument),
             values,
             self._kept.base,
@@ -222,9 +211,3 @@ class Spreading(Measuring):
             exponent,
         )
         return Moments(significand, exponent)
-
-    def renumber(self, moved: Ints, groups: int) -> None:
-        self._kept.renumber(moved, groups)
-
-    def size(self) -> int:
-        return self._kept.size()

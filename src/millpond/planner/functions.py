@@ -127,38 +127,38 @@ class Call:
 
 def calls(tree: Any) -> Iterator[Call]:
     """Every call in DuckDB's syntax tree, as `json_serialize_sql` gives it."""
-    stack = [tree]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, list):
-            stack.extend(node)
-        elif isinstance(node, dict):
-            match node.get("class"), node.get("type"):
-                case (("FUNCTION" | "WINDOW"), _):
-                    name = str(node.get("function_name", "")).lower()
-                    arguments = node.get("arguments", node.get("children")) or []
-                    yield Call(name, len(arguments))
-                case "COLUMN_REF", _:
-                    names = node.get("column_names") or []
-                    if len(names) == 1 and names[0].lower() in CALLS_WITHOUT_PARENTHESES:
-                        yield Call(names[0].lower(), 0)
-                case _, "TABLE_FUNCTION":
-                    function = node.get("function") or {}
-                    yield Call(str(function.get("function_name", "")).lower(), 0, in_from=True)
-            stack.extend(v for v in node.values() if isinstance(v, dict | list))
+    for node in _nodes(tree):
+        match node.get("class"), node.get("type"):
+            case (("FUNCTION" | "WINDOW"), _):
+                name = str(node.get("function_name", "")).lower()
+                arguments = node.get("arguments", node.get("children")) or []
+                yield Call(name, len(arguments))
+            case "COLUMN_REF", _:
+                names = node.get("column_names") or []
+                if len(names) == 1 and names[0].lower() in CALLS_WITHOUT_PARENTHESES:
+                    yield Call(names[0].lower(), 0)
+            case _, "TABLE_FUNCTION":
+                function = node.get("function") or {}
+                yield Call(str(function.get("function_name", "")).lower(), 0, in_from=True)
 
 
 def tables(tree: Any) -> Iterator[str]:
     """The name of every table in DuckDB's syntax tree."""
+    for node in _nodes(tree):
+        if node.get("type") == "BASE_TABLE":
+            path = [node.get("catalog_name"), node.get("schema_name"), node.get("table_name")]
+            yield ".".join(p for p in path if p)
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """Every node of DuckDB's syntax tree."""
     stack = [tree]
     while stack:
         node = stack.pop()
         if isinstance(node, list):
             stack.extend(node)
         elif isinstance(node, dict):
-            if node.get("type") == "BASE_TABLE":
-                path = [node.get("catalog_name"), node.get("schema_name"), node.get("table_name")]
-                yield ".".join(p for p in path if p)
+            yield node
             stack.extend(v for v in node.values() if isinstance(v, dict | list))
 
 

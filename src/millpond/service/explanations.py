@@ -42,8 +42,10 @@ class Explanations:
             return explain(bound, level)
         return self._changes(bound, level)
 
-    def of_derived(self, found: Definition | None, level: str) -> str | None:
-        """The plan of a derived stream or relation; None if it is something else."""
+    def of(self, found: Definition | None, level: str) -> str | None:
+        """The plan of a query, a derived stream or a derived relation; None for all else."""
+        if isinstance(found, QueryDef):
+            return self._of_query(found, level)
         if isinstance(found, StreamDef) and found.derived is not None:
             bound = self._works.registrar.bind(found.derived.text)
             if level not in _COMPUTED:
@@ -54,8 +56,7 @@ class Explanations:
             return self.of_text(found.view, level)
         return None
 
-    def of_query(self, definition: QueryDef, level: str) -> str:
-        """The plan of a standing query."""
+    def _of_query(self, definition: QueryDef, level: str) -> str:
         works = self._works
         version = works.log.version
         bound = works.registrar.bind(definition.text)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
@@ -16,6 +16,9 @@ from millpond.service.results import Answer, Change, Changes
 
 if TYPE_CHECKING:
     from millpond.service.pond import Pond
+
+
+_D = TypeVar("_D", QueryDef, StreamDef)
 
 
 class Followed(ABC):
@@ -30,6 +33,11 @@ class Followed(ABC):
     @abstractmethod
     def definition(self) -> QueryDef | StreamDef:
         """The definition as the catalog has it now. Raises CQL-201 once it is dropped."""
+
+    def _still(self, found: _D | None, kind: str, hint: str) -> _D:
+        if found is None:
+            raise MillpondError("CQL-201", f'no {kind} "{self.name}" any more', hint=hint)
+        return found
 
     def fetch(self, after: str | int | None = None, limit: int | None = None) -> Changes:
         """The changes after a cursor, or from the oldest kept on, as far as they are final."""
@@ -48,6 +56,12 @@ class Followed(ABC):
         """Whether there is a change after a cursor, or there can be none any more."""
         return self._pond.following.has_more(self.id, cursor)
 
+    def plan(self, level: str = "logical") -> str:
+        """The plan as EXPLAIN shows it."""
+        text = self._pond.explanations.of(self.definition, level)
+        assert text is not None
+        return text
+
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
         """Have `heard` called, from any thread, when there may be more; gives what ends that."""
         return self._pond.following.listen(heard)
@@ -59,13 +73,8 @@ class Handle(Followed):
     @property
     def definition(self) -> QueryDef:
         """The query as the catalog has it now. Raises CQL-201 once it is unregistered."""
-        found = self._pond.log.version.queries.get(self.id)
-        if found is None:
-            raise MillpondError(
-                "CQL-201", f'no query "{self.name}" any more', hint="It was unregistered."
-            )
-        assert isinstance(found, QueryDef)
-        return found
+        found: QueryDef | None = self._pond.log.version.queries.get(self.id)
+        return self._still(found, "query", "It was unregistered.")
 
     def invoke(self, at: int | str | date | None = None) -> Answer:
         """The answer as of now, or at an instant: a timestamp as text, a datetime, or µs."""
@@ -78,10 +87,6 @@ class Handle(Followed):
     def alter(self, **options: Any) -> None:
         """Change options, for example `active=False`."""
         self._pond.registrar.alter(self.definition, options)
-
-    def plan(self, level: str = "logical") -> str:
-        """The plan as EXPLAIN shows it."""
-        return self._pond.explanations.of_query(self.definition, level)
 
     def describe(self) -> dict[str, Any]:
         """What the catalog knows of the query."""
@@ -108,22 +113,13 @@ class StreamHandle(Followed):
 
     @property
     def definition(self) -> StreamDef:
-        found = self._pond.log.version.streams.get(self.id)
-        if found is None:
-            raise MillpondError(
-                "CQL-201", f'no stream "{self.name}" any more', hint="It was dropped."
-            )
-        assert isinstance(found, StreamDef)
-        return found
+        """The stream as the catalog has it now. Raises CQL-201 once it is dropped."""
+        return self._still(self._pond.log.version.streams.get(self.id), "stream", "It was dropped.")
 
     def alter(self, **options: Any) -> None:
         """`active=True`: a stream that has stopped goes on. Raises POND-406 if it cannot."""
         check_stream_options(options)
         self._pond.following.go_on(self.definition)
-
-    def plan(self, level: str = "logical") -> str:
-        """The plan as EXPLAIN shows it."""
-        return self._pond.explain(self.name, level)
 
     def __repr__(self) -> str:
         return f"<StreamHandle {self.name}>"

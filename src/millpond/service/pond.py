@@ -194,10 +194,7 @@ class Pond(Works):
     def explain(self, query: str, level: str = "logical") -> str:
         """A plan, of a standing query by its name or of a query's text."""
         found = self.log.version.find(query)
-        if isinstance(found, QueryDef):
-            return self.explanations.of_query(found, level)
-        derived = self.explanations.of_derived(found, level)
-        return derived or self.explanations.of_text(query, level)
+        return self.explanations.of(found, level) or self.explanations.of_text(query, level)
 
     def shared_plan(self) -> str:
         """What all queries share: streams, the modules their elements pass, what is kept."""

@@ -194,12 +194,11 @@ class Executor:
         plans, level = self._pond.explanations, statement.level
         if statement.name is None:
             return StatementResult("explain", text=plans.of_text(statement.query_text, level))
-        derived = self._pond.log.version.find(statement.name)
-        if (text := plans.of_derived(derived, level)) is not None:
-            return StatementResult("explain", statement.name, text=text)
-        definition = self._query(statement.name, statement)
-        text = plans.of_query(definition, level)
-        return StatementResult("explain", definition.name, text=text)
+        found = self._pond.log.version.find(statement.name)
+        if (text := plans.of(found, level)) is None:
+            self._query(statement.name, statement)  # raises what is wrong with the name
+        name = found.name if isinstance(found, QueryDef) else statement.name
+        return StatementResult("explain", name, text=text)
 
     def _describe(self, statement: statements.Describe) -> StatementResult:
         found = self._pond.log.version.find(statement.name)

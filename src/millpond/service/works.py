@@ -10,7 +10,6 @@ something happened (`on_commit`, `on_change`, …), so that no part knows who li
 
 from __future__ import annotations
 
-import time as clock_time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.engine.residual import Residual
 from millpond.errors import MillpondError
+from millpond.model.time import now
 from millpond.planner.bound import BoundQuery
 from millpond.runtime.protocol import Runtime
 from millpond.runtime.tasks import Built
@@ -50,11 +50,6 @@ from millpond.state.version import Version
 STATED_SECONDS = 60.0
 
 Progress = Callable[[dict[str, Any]], None]
-
-
-def system_clock() -> int:
-    """The clock: microseconds since 1970 UTC."""
-    return clock_time.time_ns() // 1_000
 
 
 class Works:
@@ -95,7 +90,7 @@ class Works:
         changes: ChangeSettings | None = None,
     ) -> None:
         """Open a store and put the parts together; see `Pond`."""
-        self.clock = clock or system_clock
+        self.clock = clock or now
         self.started_at = self.clock()
         self.bounded = bounded
         self.runtime = runtime

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +26,7 @@ from itertools import count
 from pathlib import Path
 from sqlite3 import Connection
 
+from millpond.model.time import now
 from millpond.state import arrow_file
 from millpond.state.database import Database
 from millpond.state.epoch_change import EpochChange, StaleChange
@@ -50,7 +50,7 @@ class EpochLog:
     ) -> None:
         self._database = database
         self._directory = directory
-        self._clock = clock or (lambda: time.time_ns() // 1000)
+        self._clock = clock or now
         self._version = read_version(database)
         self._batches: dict[str, int] = dict(database.read("SELECT source, batch_id FROM batch"))
         counters = dict(database.read("SELECT name, next FROM counter"))

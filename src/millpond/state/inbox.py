@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +32,7 @@ import pyarrow as pa
 import xxhash
 
 from millpond.errors import MillpondError
+from millpond.model.time import now
 from millpond.state import arrow_file
 from millpond.state.database import Database
 from millpond.state.fail_points import reach
@@ -111,7 +111,7 @@ class Inbox:
         """Open the inbox in `directory`, and put right what a crash left there."""
         self._database = database
         self._directory = directory
-        self._clock = clock or (lambda: time.time_ns() // 1000)
+        self._clock = clock or now
         self._directory.mkdir(parents=True, exist_ok=True)
         saved = database.read("SELECT next FROM counter WHERE name = 'inbox'")
         greatest = database.read("SELECT coalesce(max(number), 0) FROM inbox")[0][0]

@@ -11,8 +11,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import TypeVar
 
-from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef, folded
+from millpond.catalog.objects import (
+    Definition,
+    FunctionDef,
+    QueryDef,
+    RelationDef,
+    StreamDef,
+    folded,
+)
 from millpond.state.bucket_map import BucketMap
 from millpond.state.join_state import succeed_joins
 from millpond.state.settlement import Settled
@@ -26,23 +34,17 @@ from millpond.state.version import (
     Version,
 )
 
+_D = TypeVar("_D", StreamDef, RelationDef)
+
 
 def succeed(version: Version, change: Settled) -> Version:
     """The version after `change`."""
     streams, relations, queries = version.streams, version.relations, version.queries
     put = (*change.add, *change.replace)
     if any(isinstance(d, StreamDef) for d in (*put, *change.drop)):
-        changed = dict(streams)
-        for definition in change.drop:
-            changed.pop(definition.id, None)
-        changed.update((d.id, d) for d in put if isinstance(d, StreamDef))
-        streams = MappingProxyType(changed)
+        streams = _changed(streams, put, change.drop, StreamDef)
     if any(isinstance(d, RelationDef) for d in (*put, *change.drop)):
-        held = dict(relations)
-        for definition in change.drop:
-            held.pop(definition.id, None)
-        held.update((d.id, d) for d in put if isinstance(d, RelationDef))
-        relations = MappingProxyType(held)
+        relations = _changed(relations, put, change.drop, RelationDef)
     queries = queries.changed(
         {d.id: d for d in put if isinstance(d, QueryDef)},
         drop=[d.id for d in change.drop if isinstance(d, QueryDef)],
@@ -66,6 +68,17 @@ def succeed(version: Version, change: Settled) -> Version:
         functions=_functions(version, change),
         joins=succeed_joins(version.joins, change.joins),
     )
+
+
+def _changed(
+    held: Mapping[int, _D], put: Iterable[Definition], drop: Iterable[Definition], kind: type[_D]
+) -> Mapping[int, _D]:
+    """Definitions of one kind, by their ids, after some came, were replaced or went."""
+    changed = dict(held)
+    for definition in drop:
+        changed.pop(definition.id, None)
+    changed.update((d.id, d) for d in put if isinstance(d, kind))
+    return MappingProxyType(changed)
 
 
 def _functions(version: Version, change: Settled) -> Mapping[str, FunctionDef]:

@@ -65,10 +65,7 @@ class OrderedMultisets:
         while True:
             self._make_room()
             done = walk(
-                cells.order,
-                cells.bounds,
-                cells.starts,
-                cells.groups,
+                *cells.walked,
                 weights,
                 keys,
                 picks,
@@ -94,10 +91,7 @@ class OrderedMultisets:
         while True:
             self._make_room()
             done = transitions(
-                cells.order,
-                cells.bounds,
-                cells.starts,
-                cells.groups,
+                *cells.walked,
                 weights,
                 keys,
                 *self._pool,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Depends, Header, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
@@ -20,10 +21,17 @@ from millpond.service.changes import PAGE, parse_cursor
 #: What may stand between a server and a browser must not hold events back.
 _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
-After = Annotated[str | None, Query(description="a cursor: what comes behind it")]
-Limit = Annotated[int | None, Query(ge=0, description="changes at most")]
-Follow = Annotated[bool | None, Query(description="go on with those to come")]
-Wait = Annotated[float, Query(ge=0, le=60, description="seconds an empty page waits")]
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked for of what is followed, and in which form."""
+
+    after: Annotated[str | None, Query(description="a cursor: what comes behind it")] = None
+    limit: Annotated[int | None, Query(ge=0, description="changes at most")] = None
+    follow: Annotated[bool | None, Query(description="go on with those to come")] = None
+    wait: Annotated[float, Query(ge=0, le=60, description="seconds an empty page waits")] = 0
+    accept: Annotated[str | None, Header()] = None
+    last_event_id: Annotated[str | None, Header()] = None
 
 
 def router(pond: ServedPond, followers: Followers) -> APIRouter:
@@ -31,15 +39,7 @@ def router(pond: ServedPond, followers: Followers) -> APIRouter:
     routes = APIRouter()
 
     @routes.get("/v1/queries/{query}/changes", response_class=Response, tags=["queries"])
-    async def changes(
-        query: str,
-        after: After = None,
-        limit: Limit = None,
-        follow: Follow = None,
-        wait: Wait = 0,
-        accept: Annotated[str | None, Header()] = None,
-        last_event_id: Annotated[str | None, Header()] = None,
-    ) -> Response:
+    async def changes(query: str, wanted: Annotated[Wanted, Depends()]) -> Response:
         """The changes of a query after a cursor: a page of them, or a stream that goes on.
 
         A page is JSON, NDJSON or Arrow; `cursor` in it is where to read on. With `follow=true` the
@@ -47,44 +47,26 @@ def router(pond: ServedPond, followers: Followers) -> APIRouter:
         by itself. Changes are given once they are final, and are never revised.
         """
         handle = await run_in_threadpool(find_query, pond, query)
-        # A browser that lost its connection asks the same again and says what it had last.
-        return await _read(followers, handle, last_event_id or after, limit, follow, wait, accept)
+        return await _read(followers, handle, wanted)
 
     @routes.get("/v1/streams/{stream}/changes", response_class=Response, tags=["streams"])
-    async def elements(
-        stream: str,
-        after: After = None,
-        limit: Limit = None,
-        follow: Follow = None,
-        wait: Wait = 0,
-        accept: Annotated[str | None, Header()] = None,
-        last_event_id: Annotated[str | None, Header()] = None,
-    ) -> Response:
+    async def elements(stream: str, wanted: Annotated[Wanted, Depends()]) -> Response:
         """The elements of a derived stream after a cursor, as the changes of a query are given."""
         handle = await run_in_threadpool(pond.derived, stream)
-        return await _read(followers, handle, last_event_id or after, limit, follow, wait, accept)
+        return await _read(followers, handle, wanted)
 
     return routes
 
 
-async def _read(
-    followers: Followers,
-    handle: Followed,
-    after: str | None,
-    limit: int | None,
-    follow: bool | None,
-    wait: float,
-    accept: str | None,
-) -> Response:
+async def _read(followers: Followers, handle: Followed, wanted: Wanted) -> Response:
     """A page of what is followed, or a response that goes on."""
-    form = preferred(accept, [encode.JSON, encode.NDJSON, EVENTS, encode.ARROW])
-    if follow is None:
-        follow = form == EVENTS
-    cursor = parse_cursor(after, handle.name)
-    if not follow:
-        most = PAGE if limit is None else limit
-        if wait:
-            page = await followers.next_page(handle, cursor, most, wait)
+    form = preferred(wanted.accept, [encode.JSON, encode.NDJSON, EVENTS, encode.ARROW])
+    # A browser that lost its connection asks the same again and says what it had last.
+    cursor = parse_cursor(wanted.last_event_id or wanted.after, handle.name)
+    if not (form == EVENTS if wanted.follow is None else wanted.follow):
+        most = PAGE if wanted.limit is None else wanted.limit
+        if wanted.wait:
+            page = await followers.next_page(handle, cursor, most, wanted.wait)
         else:
             page = await run_in_threadpool(handle.fetch, cursor, most)
         return Response(change_forms.page(page, form), media_type=form)
@@ -97,5 +79,5 @@ async def _read(
     form = encode.NDJSON if form == encode.JSON else form
     # What is wrong with the cursor is to be an error and not a stream that ends with one.
     await run_in_threadpool(handle.page, cursor, 0)
-    body = followers.follow(handle, cursor, limit, form)
+    body = followers.follow(handle, cursor, wanted.limit, form)
     return StreamingResponse(body, headers=_UNBUFFERED, media_type=form)
