@@ -118,8 +118,8 @@ def test_what_there_is(remote, pond):
 
 def test_all_pages_of_queries(remote, pond, monkeypatch):
     remote.register_many([(LATE, None, {})] * 5)
-    get = remote._get
-    monkeypatch.setattr(remote, "_get", lambda path, **p: get(path, **{**p, "limit": 2}))
+    get = remote._calls.get
+    monkeypatch.setattr(remote._calls, "get", lambda path, **p: get(path, **{**p, "limit": 2}))
     assert [q.id for q in remote.queries()] == [q.id for q in pond.queries()]
 
 

@@ -11,8 +11,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from millpond.api import client as client_module
-from millpond.api import followers, server
+from millpond.api import followers, remote_handles, server
 from millpond.api.client import connect
 from millpond.errors import MillpondError
 
@@ -191,7 +190,7 @@ def test_a_derived_stream_is_followed(http, pond):
 
 def test_the_client_outlives_the_server(pond, monkeypatch):
     """A subscription goes on where it was when another server serves the same pond."""
-    monkeypatch.setattr(client_module, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(remote_handles, "_PAUSE_SECONDS", 0.01)
     pond.register(Q, "q", changes="from beginning")
     port = 0
     got: list[int] = []

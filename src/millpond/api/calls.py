@@ -1,0 +1,87 @@
+"""Calls to a server: JSON or Arrow there and back, and its errors as what they were."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from millpond.api import decode, encode
+from millpond.cql.durations import timedelta_text
+from millpond.errors import MillpondError
+
+#: Seconds an answer that would say nothing new is waited for.
+POLL_SECONDS = 25.0
+
+
+class Calls:
+    """Calls a server; safe to use from several threads.
+
+    Every call raises the `MillpondError` the server answers with, SERVE-705 when it cannot be
+    reached, and POND-410 when the connection was closed here.
+    """
+
+    def __init__(self, http: httpx.Client) -> None:
+        self.http = http
+
+    def get(self, path: str, **params: Any) -> dict[str, Any]:
+        """What JSON the server has at a path."""
+        response = self.checked(self.request("GET", path, params=params))
+        try:
+            body: dict[str, Any] = response.json()
+        except json.JSONDecodeError:
+            raise decode.error(response.status_code, response.content) from None
+        return body
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        text: str | None = None,
+        accept: str = encode.JSON,
+        params: dict[str, Any] | None = None,
+    ) -> httpx.Response:
+        """A call with a JSON body; an error's place is shown in `text`."""
+        content = None if body is None else encode.dumps(encode.plain(body))
+        headers = {"Accept": accept, "Content-Type": encode.JSON}
+        response = self.request(method, path, content=content, headers=headers, params=params)
+        return self.checked(response, text)
+
+    def request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        """What the server answers, an error or not."""
+        try:
+            if self.http.is_closed:
+                raise MillpondError(
+                    "POND-410", "the connection is closed", hint="Call millpond.connect() again."
+                )
+            return self.http.request(method, path, **arguments)
+        except (httpx.TransportError, httpx.UnsupportedProtocol) as error:
+            raise MillpondError(
+                "SERVE-705",
+                f"the server at {self.http.base_url} cannot be reached",
+                detail=f"{str(error).rstrip('.') or type(error).__name__}.",
+                hint="Check the URL, and start a server with `millpond serve`.",
+            ) from error
+
+    @staticmethod
+    def checked(response: httpx.Response, text: str | None = None) -> httpx.Response:
+        """A response that is no error; an error's place is shown in `text`."""
+        if response.is_success:
+            return response
+        raise decode.error(response.status_code, response.content, text)
+
+
+def segment(name: str | int) -> str:
+    """A name as a part of a path."""
+    return quote(str(name), safe="")
+
+
+def in_json(options: Mapping[str, Any]) -> dict[str, Any]:
+    """A query's options as JSON has them; lengths of time are texts there."""
+    return {k: timedelta_text(v) if isinstance(v, timedelta) else v for k, v in options.items()}
