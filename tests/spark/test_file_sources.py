@@ -206,6 +206,38 @@ def test_json_values_keep_their_text_until_they_are_cast(bounded, tmp_path):
     assert second == (at(2), 12, None, False, '{"a":[1,2]}')
 
 
+def test_json_keys_in_any_case(bounded, tmp_path):
+    """Each file as its first rows spell them; a byte order mark is no part of the first."""
+    (tmp_path / "1.json").write_text(
+        f'\ufeff{{"TS": "{at(1)}", "Origin": "JFK", "more": 1}}\n'
+        f'{{"TS": "{at(2)}", "DELAY": 2.5}}\n'
+    )
+    (tmp_path / "2.json").write_text(f'{{"ts": "{at(3)}", "origin": "LGA", "ORIGIN": "x"}}\n')
+    (tmp_path / "3.json").write_text("no json\n")
+    with gzip.open(tmp_path / "4.json.gz", "wt") as file:
+        file.write(f'\n{{"Ts": "{at(4)}"}}\n')
+    create(bounded, tmp_path, "json")
+    assert rows(bounded, "SELECT * FROM flights ORDER BY ts") == [
+        (at(1), "JFK", None),
+        (at(2), None, 2.5),
+        (at(3), "LGA", None),
+        (at(4), None, None),
+    ]
+    assert [raw for _, raw in rejects(bounded)] == ["no json"]
+
+
+def test_keys_of_one_json_text_in_any_case(bounded, tmp_path):
+    file = tmp_path / "flights.json"
+    file.write_text(
+        f'[{{"TS": "{at(1)}",\n "ORIGIN": {{"ts": 1}}}},\n {{"DELAY": 1, "TS": "{at(2)}"}}]'
+    )
+    create(bounded, file, "json", multiLine="true")
+    assert rows(bounded, "SELECT * FROM flights ORDER BY ts") == [
+        (at(1), '{"ts": 1}', None),
+        (at(2), None, 1.0),
+    ]
+
+
 def test_corrupt_json_lines_are_rejected(bounded, tmp_path):
     good = [json.dumps({"ts": str(at(n)), "origin": "JFK", "delay": n}) for n in (1, 2)]
     (tmp_path / "in.json").write_text("\n".join([good[0], '{"ts": "2024', "not json", good[1]]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow as pa
 from millpond.api.encode import ANSWER_KEY
 from millpond.catalog.objects import QueryDef, RelationDef, SourceDef, StreamDef
 from millpond.errors import CODES, MillpondError, Span
+from millpond.model.far_times import read
 from millpond.model.schema import Schema, arrow_type, canonical_type
 from millpond.model.time import BEGINNING, END, parse_instant
 from millpond.service.results import Answer, Changes, IngestReceipt, StatementResult
@@ -195,11 +197,22 @@ def _column(values: list[Any], kind: str) -> pa.Array:
         return pa.array(values)
     arrow = arrow_type(canonical)
     if canonical == "TIMESTAMP":
-        values = [None if v is None else datetime.fromisoformat(v) for v in values]
-    elif canonical == "DATE":
-        values = [None if v is None else date.fromisoformat(v) for v in values]
-    elif canonical.startswith("DECIMAL"):
+        return _moments(values, datetime.fromisoformat, "us", arrow)
+    if canonical == "DATE":
+        return _moments(values, date.fromisoformat, "D", arrow)
+    if canonical.startswith("DECIMAL"):
         values = [None if v is None else Decimal(v) for v in values]
     elif canonical in ("FLOAT", "DOUBLE"):
         values = [float(v) if isinstance(v, str) else v for v in values]
     return pa.array(values, arrow)
+
+
+def _moments(
+    texts: list[str | None], parse: Callable[[str], Any], unit: str, arrow: pa.DataType
+) -> pa.Array:
+    """Instants or days; those Python has no object for by their ticks."""
+    try:
+        return pa.array([None if text is None else parse(text) for text in texts], arrow)
+    except ValueError:
+        ticks = [None if text is None else read(text, unit) for text in texts]
+        return pa.array(ticks, pa.int64() if unit == "us" else pa.int32()).cast(arrow)

@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
+from millpond.model.far_times import spelled
 from millpond.model.schema import ARROW_TYPES
 from millpond.model.time import (
     BEGINNING,
@@ -36,7 +37,13 @@ from millpond.model.time import (
     parse_instant,
     to_datetime,
 )
-from millpond.service.results import Answer, Changes, IngestReceipt, StatementResult
+from millpond.service.results import (
+    Answer,
+    Changes,
+    IngestReceipt,
+    StatementResult,
+    python_values,
+)
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -296,13 +303,18 @@ def _odd_float(value: float) -> str:
     return "Infinity" if value > 0 else "-Infinity"
 
 
+def _absent(texts: list[Any], column: pa.ChunkedArray) -> list[Any]:
+    return texts if not column.null_count else [None if t == "NaT" else t for t in texts]
+
+
 def _column(column: pa.ChunkedArray) -> list[Any]:
     arrow = column.type
     if pa.types.is_timestamp(arrow):
         # One conversion of the whole column: a datetime a value would cost three times the rest.
         stamps = column.cast(pa.timestamp("us")).to_numpy()
-        texts: list[Any] = np.datetime_as_string(stamps, unit="us").tolist()
-        return texts if not column.null_count else [None if t == "NaT" else t for t in texts]
+        return _absent(spelled(stamps.astype("datetime64[us]")), column)
+    if pa.types.is_date32(arrow):
+        return _absent(spelled(column.to_numpy().astype("datetime64[D]")), column)
     if pa.types.is_integer(arrow) and not column.null_count:
         return column.to_numpy().tolist()
     if pa.types.is_floating(arrow):
@@ -317,4 +329,4 @@ def _column(column: pa.ChunkedArray) -> list[Any]:
         return column.to_pylist()
     if _is_whole(arrow):
         return [None if value is None else int(value) for value in column.to_pylist()]
-    return [plain(value) for value in column.to_pylist()]
+    return [plain(value) for value in python_values(column)]

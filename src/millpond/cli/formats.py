@@ -17,7 +17,7 @@ from rich.text import Text
 from millpond.api.encode import instant_text, json_rows, shown_changes
 from millpond.cli.choices import Format
 from millpond.model.time import format_instant, format_interval
-from millpond.service.results import Answer, Changes, StatementResult
+from millpond.service.results import Answer, Changes, StatementResult, python_values
 
 #: Rows a printed table shows at most; JSON and CSV show all.
 SHOWN_ROWS = 1000
@@ -119,7 +119,7 @@ class TableWriter:
         for field in rows.schema:
             grid.add_column(Text(field.name), justify="right" if _is_number(field.type) else "left")
         shown = rows.slice(0, SHOWN_ROWS)
-        columns = [column.to_pylist() for column in shown.columns]
+        columns = [python_values(column) for column in shown.columns]
         for row in zip(*columns, strict=True):
             grid.add_row(*(_cell(value) for value in row))
         self._console.print(grid)

@@ -8,7 +8,8 @@ a known shape is bound by noting its constants.
 Lifting is right because the binding of a comparison does not depend on a constant's value:
 
 - INV-TEMPLATE-1: a lifted constant is an operand of a comparison, IN, BETWEEN or LIKE in a WHERE,
-  an ON or a HAVING, so it is part of no output name, no window, no ordinal and no group.
+  an ON or a HAVING, or one of the numbers an operand is computed from, so it is part of no output
+  name, no window, no ordinal and no group.
 - INV-TEMPLATE-2: constants in the same place of a shape are of the same kind, and a string that
   has to become another type is lifted only where its form shows that it can.
 - INV-TEMPLATE-3: every other constant is part of the template's key.
@@ -339,11 +340,26 @@ def _becomes(literal: exp.Expr, sibling: exp.Expr) -> str | None:
     return type_
 
 
+#: What numbers are computed with whatever they are.
+_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div)
+
+
+def _is_number(node: exp.Expr) -> bool:
+    """Whether an expression is computed from constant numbers alone."""
+    if isinstance(node, _ARITHMETIC):
+        return _is_number(node.this) and _is_number(node.expression)
+    if isinstance(node, exp.Neg | exp.Paren):
+        return _is_number(node.this)
+    return isinstance(node, exp.Literal) and not node.is_string
+
+
 def _compared_with(literal: exp.Literal) -> exp.Expr | None:
     """What a constant is compared with; None where it is not, and may not be lifted."""
     node: exp.Expr = literal
-    while isinstance(node.parent, exp.Neg | exp.Paren) or (
-        isinstance(node.parent, exp.Cast) and node is literal
+    while (
+        isinstance(node.parent, exp.Neg | exp.Paren)
+        or (isinstance(node.parent, exp.Cast) and node is literal)
+        or (isinstance(node.parent, _ARITHMETIC) and _is_number(node.parent))
     ):
         node = node.parent
     parent = node.parent

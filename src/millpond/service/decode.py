@@ -109,7 +109,7 @@ def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
 
 def _ndjson(data: bytes, schema: Schema) -> pa.Table:
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _unreadable("UTF-8 text", str(error)) from error
     names = {f.name.lower(): f.name for f in schema.fields}

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.model import time
+from millpond.model.far_times import spelled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +46,7 @@ class Answer:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """The rows as Python tuples; an instant beyond the years 1 to 9999 is its text."""
-        columns = [_values(column) for column in self.table.columns]
+        columns = [python_values(column) for column in self.table.columns]
         return list(zip(*columns, strict=True)) if columns else [()] * self.table.num_rows
 
     def to_pandas(self) -> pd.DataFrame:
@@ -152,7 +154,7 @@ class Changes:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Per change its cursor, its instant (µs), its sign and the row's values."""
-        return list(zip(*(_values(column) for column in self.table.columns), strict=True))
+        return list(zip(*(python_values(column) for column in self.table.columns), strict=True))
 
     def __iter__(self) -> Iterator[Change]:
         for cursor, at, sign, *row in self.rows():
@@ -166,7 +168,8 @@ class Changes:
         return f"<Changes of {self.query}: {len(self)} up to {upto}, cursor {self.cursor}>"
 
 
-def _values(column: pa.ChunkedArray) -> list[Any]:
+def python_values(column: pa.ChunkedArray) -> list[Any]:
+    """A column's values as Python's; the text of a value Python has no object for."""
     try:
         return list(column.to_pylist())
     except (OverflowError, ValueError):
@@ -176,8 +179,17 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 def _value(scalar: pa.Scalar) -> Any:
     try:
         return scalar.as_py()
-    except (OverflowError, ValueError):  # Python has no object for it
-        return scalar.cast(pa.string()).as_py()
+    except (OverflowError, ValueError):
+        kind = scalar.type
+    if pa.types.is_timestamp(kind):
+        ticks = scalar.cast(pa.timestamp("us", kind.tz)).value
+        return spelled(np.array([ticks], "datetime64[us]"))[0].replace("T", " ")
+    if pa.types.is_date32(kind):
+        return spelled(np.array([scalar.value], "datetime64[D]"))[0]
+    if isinstance(scalar, pa.StructScalar):
+        return {name: _value(part) for name, part in scalar.items()}
+    parts = [_value(part) for part in scalar.values]
+    return [tuple(part.values()) for part in parts] if isinstance(scalar, pa.MapScalar) else parts
 
 
 @dataclass(frozen=True)

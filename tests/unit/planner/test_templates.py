@@ -34,6 +34,8 @@ CORPUS = [
     "SELECT * FROM flights WHERE ts > '2013-01-02' AND ts < '2013-02-03 04:05:06'",
     "SELECT * FROM flights WHERE ts > TIMESTAMP '2013-01-02 00:00:00' AND carrier LIKE 'A%'",
     "SELECT * FROM flights WHERE distance = '100'",
+    "SELECT carrier FROM flights WHERE delay BETWEEN 5 AND 5 + 50 AND distance > -(3 - 1) * 2 / 4",
+    "SELECT origin FROM flights GROUP BY origin HAVING avg(delay) > 4 + 3 * 2",
     "SELECT f.carrier FROM flights f, weather w "
     "WHERE f.origin = w.origin AND w.wind > 30 AND f.delay > 5",
     "SELECT carrier FROM flights f "
@@ -121,7 +123,7 @@ def test_constants_alone_make_no_new_binding(names: Any, monkeypatch: pytest.Mon
         binder.bind(
             f"SELECT * FROM flights WHERE delay > {i} AND origin = 'A{i}' "
             f"AND ts > '2013-01-{10 + i % 10} 00:00:00' AND distance IN ({i}, {i + 1}) "
-            f"AND ts < TIMESTAMP '2013-02-{10 + i % 10}'"
+            f"AND ts < TIMESTAMP '2013-02-{10 + i % 10}' AND delay < {i} + 30 * {i}"
         )
     assert count == 1
     binder.bind("SELECT delay > 1 FROM flights WHERE delay > 2")

@@ -24,6 +24,11 @@ def test_keys_are_names_in_any_case() -> None:
     assert table.to_pydict() == {"a": [1, 2], "s": [None, "x"]}
 
 
+@pytest.mark.parametrize(("text", "format"), [('{"a": "1"}\r\n', "ndjson"), ("a\r\n1\r\n", "csv")])
+def test_a_byte_order_mark_is_no_part_of_the_first_line(text: str, format: str) -> None:
+    assert from_text(text.encode("utf-8-sig"), format, SCHEMA)["a"].to_pylist() == ["1"]
+
+
 @pytest.mark.parametrize("rows", [[{}], [{}, {}], [{"unknown": 1}]])
 def test_a_row_without_columns_is_a_row(rows: list[dict[str, Any]]) -> None:
     assert from_rows(rows).num_rows == len(rows)

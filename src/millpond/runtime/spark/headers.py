@@ -20,7 +20,7 @@ from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.errors import MillpondError
 
 #: Endings of files Python does not unpack: Spark reads their first line.
-_PACKED = (".bz2", ".deflate", ".lz4", ".snappy", ".zst", ".zstd")
+PACKED = (".bz2", ".deflate", ".lz4", ".snappy", ".zst", ".zstd")
 
 
 def has_headers(definition: StreamDef | RelationDef) -> bool:
@@ -72,6 +72,7 @@ def read_by_header(
     definition: StreamDef | RelationDef,
     paths: Iterable[str],
     read: Callable[[tuple[str, ...], list[str]], DataFrame],
+    columns_of: Callable[..., tuple[str, ...]] = columns_of,
 ) -> DataFrame | None:
     """Rows of all files; `read` reads those that have the same columns. None if all are empty."""
     groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
@@ -88,7 +89,7 @@ def _header(spark: SparkSession, path: str, options: dict[str, str]) -> list[str
     encoding = options.get("encoding", options.get("charset", "utf-8"))
     local = local_path(path)
     try:
-        if local is None or local.suffix in _PACKED:
+        if local is None or local.suffix in PACKED:
             rows = spark.read.text(path).filter("trim(value) <> ''").head(1)
             lines: Iterable[str] = [row.value.removeprefix("\ufeff") for row in rows]
             return _first(lines, separator)

@@ -22,6 +22,7 @@ from millpond.engine.ingress import CORRUPT
 from millpond.errors import MillpondError
 from millpond.planner.names import did_you_mean
 from millpond.runtime.spark.headers import has_headers, local_path, read_by_header
+from millpond.runtime.spark.json_keys import keys_of
 from millpond.runtime.spark.parquet import check_columns, without_columns
 
 FILE_FORMATS = ("csv", "json", "parquet", "orc", "text")
@@ -155,6 +156,8 @@ def files_frame(
         frame = spark.read.format(source.format).schema(schema).options(**given)
         return _with_origin(frame.load([_literal_glob(path) for path in group]), declared)
 
+    if source.format == "json":
+        return read_by_header(spark, definition, paths, read, keys_of)
     if not has_headers(definition):
         return read(declared, paths)
     return read_by_header(spark, definition, paths, read)

@@ -1,0 +1,78 @@
+"""Instants and days before the year 1, after 9999, and infinite, by every way out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from millpond.api import decode
+from millpond.api.encode import json_rows
+from millpond.cli.choices import Format
+from millpond.cli.formats import writer
+from millpond.model.far_times import read, spelled
+
+QUERY = """SELECT TIMESTAMP '-0044-03-15 01:02:03' AS t, DATE '-0044-03-15' AS d,
+  TIMESTAMP '20000-01-01' AS late, DATE 'infinity' AS never, TIMESTAMP '-infinity' AS always,
+  DATE '2026-01-01' AS day, [DATE '-0044-03-15'] AS days,
+  map([1], [DATE '0044-03-15 (BC)']) AS part"""
+
+SHOWN = [
+    "-0044-03-15T01:02:03.000000",
+    "-0044-03-15",
+    "20000-01-01T00:00:00.000000",
+    "infinity",
+    "-infinity",
+    "2026-01-01",
+    ["-0044-03-15"],
+    [[1, "-0043-03-15"]],
+]
+
+
+def test_in_json(pond, http):
+    answer = http.post("/v1/statements", json={"text": QUERY}).json()["results"][0]
+    assert answer["rows"] == [SHOWN]
+    assert decode.table({k: v[:6] if k != "rows" else [v[0][:6]] for k, v in _table(answer)}) == (
+        pond.ask(QUERY).table.select(range(6))
+    )
+
+
+def _table(answer):
+    return [(key, answer[key]) for key in ("columns", "types", "rows")]
+
+
+@pytest.mark.parametrize("format", Format)
+def test_from_the_command_line(pond, format):
+    out = io.StringIO()
+    writer(format, out).write(pond.execute(QUERY)[0])
+    text = out.getvalue()
+    if format is Format.JSON:
+        assert json.loads(text)["rows"] == [SHOWN]
+    elif format is Format.CSV:
+        assert list(csv.reader(text.splitlines()))[1][:6] == SHOWN[:6]
+    else:
+        assert all(str(value).replace("T", " ")[:11] in text for value in SHOWN[:6])
+
+
+def test_in_python(pond):
+    (row,) = pond.ask(QUERY).rows()
+    assert row[:2] == ("-0044-03-15 01:02:03.000000", "-0044-03-15")
+    assert row[3:5] == ("infinity", "-infinity")
+    assert row[6:] == (["-0044-03-15"], [(1, "-0043-03-15")])
+
+
+def test_every_text_reads_back():
+    days = np.array([-(2**31) + 1, -3_000_000, -735_629, -719_529, -719_528, 0, 2**31 - 1])
+    instants = np.array([-(2**63) + 1, -(2**62), -62_167_219_200_000_001, 0, 2**62, 2**63 - 1])
+    assert [read(text, "D") for text in spelled(days.astype("datetime64[D]"))] == days.tolist()
+    texts = spelled(instants.astype("datetime64[us]"))
+    assert [read(text, "us") for text in texts] == instants.tolist()
+
+
+def test_what_is_absent_is_null():
+    days = pa.table({"d": pa.array([None, -735_629], pa.int32()).cast(pa.date32())})
+    assert json_rows(days) == [[None], ["-0045-12-02"]]
