@@ -17,7 +17,7 @@ from millpond.service.joined import join_of, use_of
 from millpond.service.prepared import Prepared, leaf_factors, prepare, stream_of
 from millpond.service.stems import slot_key
 from millpond.state.join_state import JoinChange, JoinCore, JoinUse
-from millpond.state.version import DATA, LeafRef, SlotRef, Version
+from millpond.state.version import LeafRef, SlotRef, Version
 
 
 class Additions:
@@ -81,7 +81,7 @@ class Additions:
                 slot = self._slot(version, stream.id, found)
             factors.append(found)
             slots.append(slot)
-            self.leaves.append(LeafRef(definition.id, number, stream.id, DATA, slot))
+            self.leaves.append(LeafRef(definition.id, number, stream.id, slot))
         streams = [stream_of(version, leaf) for leaf in bound.streams]
         join = join_of(bound, streams)
         if join is not None and matched:

@@ -79,6 +79,13 @@ class Database:
             except sqlite3.Error as error:
                 raise _explained(error, self.path) from error
 
+    def each(self, sql: str) -> Iterator[tuple]:
+        """The rows of a SELECT one by one, for many; the caller holds the lock meanwhile."""
+        try:
+            yield from self._connection.execute(sql)
+        except sqlite3.Error as error:
+            raise _explained(error, self.path) from error
+
     def close(self) -> None:
         """Close the connection; closing again does nothing."""
         with self.lock:

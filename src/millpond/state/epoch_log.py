@@ -230,9 +230,9 @@ class EpochLog:
             {s.stream_id: s.slot + 1 for s in change.add_slots}.items(),
         )
         many(
-            "INSERT INTO leaf VALUES (?, ?, ?, ?, ?)",
+            "INSERT INTO leaf VALUES (?, ?, ?, ?)",
             [
-                (leaf.query_id, leaf.leaf, leaf.stream_id, leaf.kind, leaf.slot)
+                (leaf.query_id, leaf.leaf, leaf.stream_id, leaf.slot)
                 for leaves in change.leaves.values()
                 for leaf in leaves
             ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from types import MappingProxyType
+from typing import Any
 
 from millpond.catalog.objects import (
     Definition,
@@ -37,16 +38,18 @@ def read_version(database: Database) -> Version:
         epoch = database.read("SELECT coalesce(max(epoch), 0) FROM epoch")[0][0]
         definitions: list[Definition] = []
         functions: dict[str, FunctionDef] = {}
-        for row in database.read("SELECT id, kind, body FROM definition"):
-            definition = definition_of(*row)
+        numbers = _Numbers()
+        decode = json.JSONDecoder(parse_int=numbers.read).decode
+        for id, kind, body in database.each("SELECT id, kind, body FROM definition"):
+            definition = definition_of(numbers.one(id), kind, body, decode)
             if isinstance(definition, FunctionDef):
                 functions[definition.name] = definition
             else:
                 definitions.append(definition)
         segments = _segments(database)
         leaves: defaultdict[int, list[LeafRef]] = defaultdict(list)
-        for row in database.read("SELECT * FROM leaf ORDER BY query_id, leaf"):
-            leaves[row[0]].append(LeafRef(*row))
+        for row in database.each("SELECT * FROM leaf ORDER BY query_id, leaf"):
+            leaves[row[0]].append(LeafRef(*map(numbers.one, row)))
         matches: defaultdict[int, list[MatchRef]] = defaultdict(list)
         for row in database.read("SELECT * FROM matches ORDER BY segment_id, low, id"):
             matches[row[1]].append(MatchRef(*row))
@@ -66,7 +69,7 @@ def read_version(database: Database) -> Version:
                 {d.id: d for d in definitions if isinstance(d, QueryDef)}
             ),
             ids=BucketMap[str, int]().changed({folded(d.name): d.id for d in definitions}),
-            states=MappingProxyType(_states(database, segments)),
+            states=MappingProxyType(_states(database, segments, numbers)),
             segments_by_id=BucketMap[int, SegmentRef]().changed({s.id: s for s in segments}),
             matches_of=BucketMap[int, tuple[MatchRef, ...]]().changed(
                 {id: tuple(own) for id, own in matches.items()}
@@ -80,6 +83,19 @@ def read_version(database: Database) -> Version:
         )
 
 
+class _Numbers:
+    """Gives one object for equal numbers: tens of thousands of queries have many in common."""
+
+    def __init__(self) -> None:
+        self._known: dict[int | None, int | None] = {}
+
+    def one(self, number: Any) -> Any:
+        return self._known.setdefault(number, number)
+
+    def read(self, digits: str) -> Any:
+        return self.one(int(digits))
+
+
 def _segments(database: Database) -> list[SegmentRef]:
     found = []
     for row in database.read("SELECT * FROM segment ORDER BY min_ts, id"):
@@ -89,7 +105,9 @@ def _segments(database: Database) -> list[SegmentRef]:
     return found
 
 
-def _states(database: Database, segments: list[SegmentRef]) -> dict[int, StreamState]:
+def _states(
+    database: Database, segments: list[SegmentRef], numbers: _Numbers
+) -> dict[int, StreamState]:
     data: defaultdict[int, list[SegmentRef]] = defaultdict(list)
     rejects: defaultdict[int, list[SegmentRef]] = defaultdict(list)
     for segment in segments:
@@ -99,8 +117,11 @@ def _states(database: Database, segments: list[SegmentRef]) -> dict[int, StreamS
         values[5] = bool(values[5])
         clocks[id] = StreamClock(*values)
     slots: defaultdict[int, dict[int, SlotRef]] = defaultdict(dict)
-    for row in database.read("SELECT * FROM slot ORDER BY stream_id, slot"):
-        slots[row[0]][row[1]] = SlotRef(*row)
+    for row in database.each("SELECT * FROM slot ORDER BY stream_id, slot"):
+        stream_id, slot, *predicate = row
+        slots[stream_id][numbers.one(slot)] = SlotRef(
+            numbers.one(stream_id), numbers.one(slot), *predicate
+        )
     floors = dict(database.read("SELECT stream_id, next_slot FROM slot_floor"))
     return {
         id: StreamState(

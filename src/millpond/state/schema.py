@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -57,7 +58,7 @@ CREATE TABLE slot_floor (         -- where a stream's unused slot numbers begin
 );
 CREATE TABLE leaf (
   query_id INTEGER NOT NULL, leaf INTEGER NOT NULL, stream_id INTEGER NOT NULL,
-  kind TEXT NOT NULL, slot INTEGER, PRIMARY KEY (query_id, leaf)
+  slot INTEGER, PRIMARY KEY (query_id, leaf)
 ) WITHOUT ROWID;
 CREATE TABLE relation_delta (
   path TEXT PRIMARY KEY, relation_id INTEGER NOT NULL, epoch INTEGER NOT NULL,
@@ -145,9 +146,11 @@ def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]
             return definition.id, "query", _dump(body)
 
 
-def definition_of(id: int, kind: str, text: str) -> Definition | FunctionDef:
-    """The definition `definition_row` wrote."""
-    body = json.loads(text)
+def definition_of(
+    id: int, kind: str, text: str, decode: Callable[[str], Any] = json.loads
+) -> Definition | FunctionDef:
+    """The definition `definition_row` wrote; `decode` reads JSON."""
+    body = decode(text)
     if kind == "query":
         return QueryDef(id=id, **body)
     if kind == "function":

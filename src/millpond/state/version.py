@@ -141,7 +141,6 @@ class LeafRef:
     query_id: int
     leaf: int
     stream_id: int
-    kind: str
     slot: int | None
 
 

@@ -50,7 +50,7 @@ def live(directory: Path) -> None:
             kind="register",
             add=[QueryDef(query, "late", "SELECT * FROM flights")],
             add_slots=[SlotRef(stream, 0, b"k", b"f")],
-            add_leaves=[LeafRef(query, 0, stream, "data", 0)],
+            add_leaves=[LeafRef(query, 0, stream, 0)],
         )
     )
     push(10)

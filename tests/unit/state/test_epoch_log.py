@@ -238,7 +238,7 @@ def test_a_slot_number_is_never_used_again(log, stream, tmp_path):
 
 def test_a_query_has_its_leaves_in_order_and_takes_them_along(log, stream, a):
     query = log.next_id()
-    leaves = [LeafRef(query, 1, stream, "data", 0), LeafRef(query, 0, stream, "rejects", None)]
+    leaves = [LeafRef(query, 1, stream, 0), LeafRef(query, 0, stream, None)]
     log.commit(EpochChange(kind="register", add=[a.query(query)], add_leaves=leaves))
     assert log.version.leaves(query) == (leaves[1], leaves[0])
     log.commit(EpochChange(kind="drop", drop=[query]))

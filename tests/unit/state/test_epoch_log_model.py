@@ -219,7 +219,7 @@ class EpochLogMachine(RuleBasedStateMachine):
         query = self.log.next_id()
         low = self.log.version.next_slot(stream)
         slots = [SlotRef(stream, low + i, f"key {low + i}".encode(), b"\0f") for i in range(count)]
-        leaves = tuple(LeafRef(query, i, stream, "data", s.slot) for i, s in enumerate(slots))
+        leaves = tuple(LeafRef(query, i, stream, s.slot) for i, s in enumerate(slots))
         definition = QueryDef(query, f"Name{query}", "…", {"weight": 0.5}, self.model.epoch + 1)
         self.commit(add=[definition], add_slots=slots, add_leaves=leaves)
         self.model.definitions[query] = definition
