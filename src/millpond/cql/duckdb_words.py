@@ -1,4 +1,4 @@
-"""The words DuckDB does not take as the name of a column or a table unless they are quoted."""
+"""Names as DuckDB takes them: which words it does not take unless they are quoted, and quotes."""
 
 from __future__ import annotations
 
@@ -118,3 +118,8 @@ RESERVED = frozenset(
         "with",
     ]
 )
+
+
+def quoted(name: str) -> str:
+    """A name in DuckDB's quotes."""
+    return '"' + name.replace('"', '""') + '"'

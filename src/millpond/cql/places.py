@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sqlglot import exp
-from sqlglot.tokenizer_core import Token
 
 from millpond.errors import Span
 
@@ -31,11 +30,6 @@ def span_of(expr: exp.Expr) -> Span | None:
             elif type(value) is list:
                 stack.extend(item for item in value if isinstance(item, exp.Expr))
     return Span(start, end) if start >= 0 else None
-
-
-def span_between(first: Token, last: Token) -> Span:
-    """The span from the first token's start to the last token's end."""
-    return Span(first.start, last.end + 1)
 
 
 def place(node: exp.Expr, span: Span) -> None:

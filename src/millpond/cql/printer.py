@@ -14,6 +14,7 @@ from typing import Any
 from sqlglot import exp
 
 from millpond.cql.dialect import print_query
+from millpond.cql.duckdb_words import quoted
 from millpond.cql.durations import duration_text
 from millpond.cql.queries import QueryParser
 from millpond.cql.statements import (
@@ -89,7 +90,7 @@ def print_name(name: str) -> str:
     """
     if _PLAIN_NAME.fullmatch(name) and name.upper() not in _SPECIAL:
         return name
-    return _quoted(name)
+    return quoted(name)
 
 
 @singledispatch
@@ -254,10 +255,6 @@ def _source(source: SourceClause | None) -> str:
         return ""
     # A format is read in lower case unless it is quoted.
     lower = source.format == source.format.lower()
-    name = print_name(source.format) if lower else _quoted(source.format)
+    name = print_name(source.format) if lower else quoted(source.format)
     options = f" OPTIONS {_options(source.options, ' ')}" if source.options else ""
     return f" USING {name}{options}"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.cql.duckdb_words import quoted
 from millpond.errors import MillpondError
 from millpond.model import time
 from millpond.model.casts import attempted_text_cast
@@ -347,9 +348,7 @@ def _raw_text(rows: pa.Table, positions: np.ndarray, schema: Schema) -> pa.Array
     bad = rows.take(pa.array(positions))
     corrupt = bad[CORRUPT] if CORRUPT in bad.column_names else None
     source = pa.table({f"c{i}": bad[f.name] for i, f in enumerate(schema.fields)})
-    members = ", ".join(
-        '"{}" := c{}'.format(f.name.replace('"', '""'), i) for i, f in enumerate(schema.fields)
-    )
+    members = ", ".join(f"{quoted(f.name)} := c{i}" for i, f in enumerate(schema.fields))
     try:
         json_of = f"to_json(struct_pack({members}))::VARCHAR AS raw"
         text = _projected(source, json_of)["raw"].combine_chunks()

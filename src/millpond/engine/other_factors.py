@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millpond.cql.duckdb_words import quoted
 from millpond.engine.eddy import Router
 from millpond.engine.safe_expressions import cannot_fail
 from millpond.engine.scalar import ScalarEvaluator, truth
@@ -235,7 +236,7 @@ class OtherFactors:
 
     def _select(self, expressions: Any, rows: Rows | None) -> pa.Table:
         """The rows, with the columns the expressions may name (they are spelt quoted)."""
-        names = [n for n in self._table.column_names if any(_quote(n) in e for e in expressions)]
+        names = [n for n in self._table.column_names if any(quoted(n) in e for e in expressions)]
         table = self._table.select(names or self._table.column_names[:1])
         return table if rows is None else table.take(pa.array(rows))
 
@@ -313,7 +314,3 @@ def _groups_of(expressions: Sequence[str]) -> Iterator[list[str]]:
     for group in groups.values():
         for start in range(0, len(group), _TOGETHER):
             yield group[start : start + _TOGETHER]
-
-
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

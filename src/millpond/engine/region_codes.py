@@ -39,7 +39,6 @@ class Column:
             column = (
                 pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
             )
-        self._domain = domain
         self._length = len(column)
         self._nulls: npt.NDArray[np.bool_] | None = None
         if column.null_count:

@@ -25,7 +25,6 @@ from millpond.operators.delta import Bools, Ints
 from millpond.operators.grouping import number_anew
 
 _BOOL = types.Array(types.boolean, 1, "C", readonly=True)
-_I8 = types.Array(types.int8, 1, "C")
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from sqlglot import exp
 
+from millpond.cql.duckdb_words import quoted
 from millpond.cql.nodes import BY_ATTRIBUTES
 from millpond.errors import MillpondError
 from millpond.planner.attached import HIDDEN, timestamp_column
@@ -112,9 +113,9 @@ def _as_sql(node: exp.SetOperation) -> exp.Expr:
     age = f"c{len(names)}"
     keys = ", ".join(f"c{p}" for p in places)
     values = "".join(f", c{i} DESC NULLS FIRST" for i in range(len(names)))
-    shown = ", ".join(f"c{i} AS {_quoted(name)}" for i, name in enumerate(names))
+    shown = ", ".join(f"c{i} AS {quoted(name)}" for i, name in enumerate(names))
     given = ", ".join(f"c{i}" for i in range(len(names) + 1))
-    grouped = ", ".join(f"__r.{_quoted(a)} AS b{i}" for i, a in enumerate(by))
+    grouped = ", ".join(f"__r.{quoted(a)} AS b{i}" for i, a in enumerate(by))
     numbers = ", ".join(str(i + 1) for i in range(len(by)))
     equal = " AND ".join(f"__o.c{p} IS NOT DISTINCT FROM __m.b{i}" for i, p in enumerate(places))
     plain: exp.Expr = exp.maybe_parse(
@@ -137,7 +138,3 @@ def _as_sql(node: exp.SetOperation) -> exp.Expr:
         if node.args.get(clause):
             plain.set(clause, node.args[clause].copy())
     return plain
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

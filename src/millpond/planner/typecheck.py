@@ -15,6 +15,7 @@ from functools import cache
 import duckdb
 
 from millpond.catalog.objects import FunctionDef
+from millpond.cql.duckdb_words import quoted
 from millpond.model.casts import attempted_text_cast
 from millpond.model.schema import Field
 from millpond.planner.functions import syntax_tree
@@ -96,11 +97,6 @@ class TypeCheck:
         assert row is not None
         flags: list[bool] = json.loads(row[0])
         return flags
-
-
-def quoted(name: str) -> str:
-    """A name in DuckDB's quotes."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 _lock = threading.Lock()

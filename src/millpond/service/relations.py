@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.catalog.objects import RelationDef
+from millpond.cql.duckdb_words import quoted
 from millpond.engine.residual import Residual
 from millpond.errors import MillpondError
 from millpond.model.casts import value_cast
@@ -25,7 +26,7 @@ from millpond.service.sequencer import relative
 from millpond.state.arrow_file import FileMeta, open_arrow
 from millpond.state.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
-from millpond.state.relation_log import ends, fold, write_delta
+from millpond.state.relation_log import ends, fold, held_at, rows_added, write_delta
 from millpond.state.version import RelationDelta, Version
 
 _DELTAS = 64
@@ -133,7 +134,7 @@ class Relations:
         """
 
         def change(held: Held) -> tuple[pa.Table, pa.Table]:
-            added = _rows(relation, rows, held.next_rid, at, END)
+            added = _rows(relation, rows, held.next_rid, at)
             return added, ends((), at)
 
         return self._change("insert", relation, change)
@@ -173,7 +174,7 @@ class Relations:
                 for f in relation.schema.fields
             ]
             fresh = self._computed(relation, items, chosen)
-            added = _rows(relation, fresh, held.next_rid, at, END)
+            added = _rows(relation, fresh, held.next_rid, at)
             # A row that was going to end later still does, under its new values.
             column = added.schema.get_field_index("__to")
             added = added.set_column(column, "__to", chosen["__to"])
@@ -189,8 +190,8 @@ class Relations:
         Raises:
             MillpondError: CQL-208 when the name is taken, POND-408 for its keys.
         """
-        empty = _rows(relation, relation.schema.to_arrow().empty_table(), 0, at, END)
-        added = _rows(relation, open_arrow(file.path, file.checksum), 0, at, END)
+        empty = _rows(relation, relation.schema.to_arrow().empty_table(), 0, at)
+        added = _rows(relation, open_arrow(file.path, file.checksum), 0, at)
         held = Held(empty, empty["__from"].to_numpy(), empty["__to"].to_numpy())
         self._check_keys(relation, held, added, ends((), at))
         delta = self._delta(relation, write_delta(self._store, added))
@@ -211,7 +212,7 @@ class Relations:
             raise
 
     def _chosen(self, relation: RelationDef, held: Held, where: str | None, at: int) -> pa.Table:
-        alive = held.table.filter(pa.array((held.starts <= at) & (at < held.ends)))
+        alive = held_at(held.table, at)
         if where is None:
             return alive
         sql = f"SELECT * FROM {quoted(relation.name)} WHERE {where}"
@@ -298,20 +299,11 @@ class Relations:
             )
 
 
-def quoted(name: str) -> str:
-    """An identifier in DuckDB's SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _rows(relation: RelationDef, rows: pa.Table, rid: int, start: int, end: int) -> pa.Table:
-    """Rows in the relation's layout with their intervals."""
-    count = rows.num_rows
+def _rows(relation: RelationDef, rows: pa.Table, rid: int, start: int) -> pa.Table:
+    """New rows in the relation's columns, numbered from `rid` on, which hold from `start` on."""
     target = relation.schema.to_arrow()
     columns = [rows.column(i).cast(f.type) for i, f in enumerate(target)]
-    table = pa.Table.from_arrays(columns, schema=target)
-    table = table.append_column("__rid", pa.array(np.arange(rid, rid + count, dtype=np.int64)))
-    table = table.append_column("__from", pa.array(np.full(count, start, dtype=np.int64)))
-    return table.append_column("__to", pa.array(np.full(count, end, dtype=np.int64)))
+    return rows_added(pa.Table.from_arrays(columns, schema=target), rid, start)
 
 
 def _after(kept: pa.Table, added: pa.Table, ended: pa.Table) -> pa.Table:

@@ -8,12 +8,13 @@ from sqlglot import exp
 
 from millpond.catalog.objects import RelationDef
 from millpond.cql import print_query, span_of, statements, to_duckdb
+from millpond.cql.duckdb_words import quoted
 from millpond.errors import MillpondError, Span
 from millpond.model.casts import value_cast
 from millpond.model.schema import Field
 from millpond.planner.names import did_you_mean
 from millpond.planner.user_functions import name_functions
-from millpond.service.relations import Uncomputable, quoted
+from millpond.service.relations import Uncomputable
 
 if TYPE_CHECKING:
     from millpond.service.pond import Pond

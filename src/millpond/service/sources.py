@@ -12,6 +12,7 @@ from typing import Any
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql import parse_statement, statements
+from millpond.cql.duckdb_words import quoted
 from millpond.errors import MillpondError
 from millpond.model import time
 from millpond.model.schema import Field, Schema, canonical_type
@@ -22,7 +23,7 @@ from millpond.service.change_sources import changes_name
 from millpond.service.definitions import stream_definition
 from millpond.service.promises import Moment
 from millpond.service.registration import Registrar
-from millpond.service.relations import Relations, quoted
+from millpond.service.relations import Relations
 from millpond.service.sequencer import Sequencer
 from millpond.state.arrow_file import FileMeta
 from millpond.state.epoch_change import EpochChange

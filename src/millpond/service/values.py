@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql import statements, to_duckdb
+from millpond.cql.duckdb_words import quoted
 from millpond.cql.places import span_of
 from millpond.engine.residual import Residual
 from millpond.errors import MillpondError
 from millpond.model.casts import value_cast
-from millpond.service.relations import quoted
 
 
 def values_of(

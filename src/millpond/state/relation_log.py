@@ -72,13 +72,12 @@ def write_delta(directory: str | Path, added: pa.Table, ended: pa.Table | None =
     return write_arrow(new_path(directory, "relations"), lines)
 
 
-def fold(deltas: Iterable[pa.Table], columns: pa.Schema, keep_from: int | None = None) -> pa.Table:
+def fold(deltas: Iterable[pa.Table], columns: pa.Schema) -> pa.Table:
     """Every row the deltas speak of, with the interval in which it is valid.
 
     Args:
         deltas: Tables of files `write_delta` made, in any order.
         columns: The relation's columns.
-        keep_from: Rows that ended at or before this instant are left out.
 
     Returns:
         `folded_schema(columns)`, in the order of `__rid`. A row that ends when it begins, or
@@ -101,20 +100,10 @@ def fold(deltas: Iterable[pa.Table], columns: pa.Schema, keep_from: int | None =
         known[known] = rids[place[known]] == which[known]
         np.minimum.at(until, place[known], ended.column("__to").to_numpy()[known])
     valid = until > added.column("__from").to_numpy()
-    if keep_from is not None:
-        valid &= until > keep_from
     folded = added.set_column(
         schema.get_field_index("__to"), _VALIDITY[2], pa.array(until, pa.int64())
     )
     return folded if valid.all() else folded.filter(pa.array(valid))
-
-
-def at_instant(folded: pa.Table, at: int) -> pa.Table:
-    """R(at): the rows of a fold valid at an instant, without their intervals."""
-    valid = pc.and_(
-        pc.less_equal(folded.column("__from"), at), pc.greater(folded.column("__to"), at)
-    )
-    return folded.filter(valid).drop_columns(["__rid", "__from", "__to"])
 
 
 def held_at(folded: pa.Table, at: int) -> pa.Table:
