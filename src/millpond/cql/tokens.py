@@ -84,6 +84,10 @@ def tokenize(text: str) -> list[Token]:
 
 
 def _check(text: str, tokens: list[Token]) -> None:
+    """Raises for what sqlglot reads and CQL does not have, and for brackets that do not match.
+
+    One loop without calls, because every query that is registered comes through here.
+    """
     open_brackets: list[Token] = []
     previous: Token | None = None
     for token in tokens:
@@ -104,14 +108,7 @@ def _check(text: str, tokens: list[Token]) -> None:
         elif kind in _OPENING:
             open_brackets.append(token)
             if len(open_brackets) > DEEPEST:
-                raise MillpondError(
-                    "CQL-103",
-                    "brackets nest too deeply",
-                    detail=f"A statement may nest at most {DEEPEST} brackets.",
-                    hint="Name parts of the query with WITH, or drop superfluous brackets.",
-                    text=text,
-                    span=Span(token.start, token.end + 1),
-                )
+                raise _too_deep(text, token)
         elif kind in _CLOSING:
             if not open_brackets or _OPENING[open_brackets[-1].token_type][0] is not kind:
                 raise _unbalanced(text, token, open_brackets[-1] if open_brackets else None)
@@ -121,13 +118,7 @@ def _check(text: str, tokens: list[Token]) -> None:
                 break
         elif kind is TokenType.IDENTIFIER:
             if not token.text:
-                raise MillpondError(
-                    "CQL-102",
-                    "a quoted name is empty",
-                    hint="Write the name between the double quotes.",
-                    text=text,
-                    span=Span(token.start, token.end + 1),
-                )
+                raise _empty_name(text, token)
         elif kind in _FOREIGN:
             raise _unreadable(text, Span(token.start, token.end + 1))
         if (
@@ -139,20 +130,44 @@ def _check(text: str, tokens: list[Token]) -> None:
             raise _malformed_number(text, previous.start, token.end + 1)
         previous = token
     if open_brackets:
-        token = open_brackets[-1]
-        bracket = _OPENING[token.token_type][1]
-        raise MillpondError(
-            "CQL-103",
-            f'"{bracket}" is never closed',
-            hint=f"Add the missing {_CLOSING[_OPENING[token.token_type][0]]}.",
-            text=text,
-            span=Span(token.start, token.end + 1),
-        )
+        raise _never_closed(text, open_brackets[-1])
 
 
 def is_name(text: str) -> bool:
     """Whether a text can be a name without quotes."""
     return text.isidentifier() or (text[:1] != "$" and text.replace("$", "_").isidentifier())
+
+
+def _too_deep(text: str, token: Token) -> MillpondError:
+    return MillpondError(
+        "CQL-103",
+        "brackets nest too deeply",
+        detail=f"A statement may nest at most {DEEPEST} brackets.",
+        hint="Name parts of the query with WITH, or drop superfluous brackets.",
+        text=text,
+        span=Span(token.start, token.end + 1),
+    )
+
+
+def _empty_name(text: str, token: Token) -> MillpondError:
+    return MillpondError(
+        "CQL-102",
+        "a quoted name is empty",
+        hint="Write the name between the double quotes.",
+        text=text,
+        span=Span(token.start, token.end + 1),
+    )
+
+
+def _never_closed(text: str, opened: Token) -> MillpondError:
+    closing, bracket = _OPENING[opened.token_type]
+    return MillpondError(
+        "CQL-103",
+        f'"{bracket}" is never closed',
+        hint=f"Add the missing {_CLOSING[closing]}.",
+        text=text,
+        span=Span(opened.start, opened.end + 1),
+    )
 
 
 def _unbalanced(text: str, token: Token, opened: Token | None) -> MillpondError:

@@ -107,6 +107,12 @@ class Built:
     routed: int = 0
     learnt: dict[str, Account] = field(default_factory=dict)
 
+    def discard(self) -> None:
+        """Removes its files: they will not be committed."""
+        for file in (self.file, self.matches):
+            if file is not None:
+                file.path.unlink(missing_ok=True)
+
 
 @dataclass(frozen=True)
 class Chunk:

@@ -495,9 +495,7 @@ class Advancer:
             after = self._log.commit(change)
         except (StaleChange, MillpondError):
             for piece in built:
-                for file in (piece.file, piece.matches):
-                    if file is not None:
-                        file.path.unlink(missing_ok=True)
+                piece.discard()
             raise
         self.on_commit(after, built)
         self._tell()

@@ -287,9 +287,7 @@ class Maintenance(Background):
                 )
             )
         except StaleChange:  # the stream was dropped meanwhile
-            for file in (built.file, built.matches):
-                if file is not None:
-                    file.path.unlink(missing_ok=True)
+            built.discard()
 
     def _expire(self, stream_id: int) -> bool:
         version = self._log.version

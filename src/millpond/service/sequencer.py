@@ -135,9 +135,7 @@ class Sequencer:
             except (StaleChange, MillpondError):
                 # Nothing was done, and the batch may come again and again while the disk is full.
                 for item in built:
-                    for file in (item.file, item.matches):
-                        if file is not None:
-                            file.path.unlink(missing_ok=True)
+                    item.discard()
                 raise
             self._intake.done(inbox_done)
         self.release(plan)
