@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlglot import exp
 
 from millpond.errors import Span
@@ -27,7 +29,7 @@ def span_of(expr: exp.Expr) -> Span | None:
         for value in node.args.values():
             if isinstance(value, exp.Expr):
                 stack.append(value)
-            elif type(value) is list:
+            elif type(value) in (list, tuple):
                 stack.extend(item for item in value if isinstance(item, exp.Expr))
     return Span(start, end) if start >= 0 else None
 
@@ -36,3 +38,19 @@ def place(node: exp.Expr, span: Span) -> None:
     """Note the place a node came from, where sqlglot would read it."""
     node.meta["start"] = span.start
     node.meta["end"] = span.end - 1
+
+
+class TokenPlace(dict[str, Any]):
+    """The `meta` of a node that is one token: a dictionary that is copied as what it is, flat.
+
+    sqlglot copies trees often, and half of what copying a list of thousands of constants costs is
+    copying places as if there were something in them.
+    """
+
+    def __init__(self, token: Token) -> None:
+        super().__init__(line=token.line, col=token.col, start=token.start, end=token.end)
+
+    def __deepcopy__(self, memo: object) -> dict[str, Any]:
+        copied = TokenPlace.__new__(TokenPlace)
+        copied.update(self)
+        return copied

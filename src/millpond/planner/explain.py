@@ -83,7 +83,7 @@ def _syntax(node: exp.Expr, role: str = "", depth: int = 0) -> Iterator[str]:
     ]
     yield f"{'  ' * depth}{label}{type(node).__name__}{' ' if values else ''}{' '.join(values)}"
     for key, value in node.args.items():
-        for item in value if isinstance(value, list) else [value]:
+        for item in value if isinstance(value, list | tuple) else [value]:
             if isinstance(item, exp.Expr):
                 yield from _syntax(item, key.rstrip("_"), depth + 1)
 

@@ -49,6 +49,8 @@ from millpond.planner.scope import TYPE
 #: Shapes kept, and templates kept of one shape; the oldest go first.
 _MOST_SHAPES = 2_000
 _MOST_TEMPLATES = 1_000
+#: Queries with long lists are templates for no others, and large; so many are kept as they are.
+_MOST_LONG = 8
 
 #: Strings that certainly are instants and days.
 _MOMENTS = {
@@ -101,6 +103,7 @@ class Binder:
         self._catalog = catalog
         self._shapes: dict[_ShapeKey, _Shape] = {}
         self._outlines: dict[str, _ShapeKey] = {}
+        self._long: dict[str, Binding] = {}
         self._filling = threading.Lock()
 
     def bind(self, text: str) -> BoundQuery:
@@ -109,6 +112,8 @@ class Binder:
         Raises:
             MillpondError: CQL-1xx, CQL-2xx or CQL-301, with its place in `text`.
         """
+        if (long := self._long.get(text)) is not None and self._is_current(long):
+            return long.query
         outline, values = _outline(text)
         known = self._outlines.get(outline)
         if known is not None and (bound := self._filled(known, values, text)) is not None:
@@ -117,8 +122,11 @@ class Binder:
         bound = self._filled(key, [token.text for token in constants], text)
         if bound is None:
             binding = bind_with_definitions(parse_query(text), text, self._catalog)
-            self._keep(key, constants, binding)
             bound = binding.query
+            if _has_long_list(bound.tree):
+                self._keep_long(text, binding)
+                return bound
+            self._keep(key, constants, binding)
         if values == [token.text for token in constants] and _places(text) == [
             (token.start, token.end + 1) for token in constants
         ]:
@@ -131,7 +139,7 @@ class Binder:
         if shape is None or shape.fixed is None:
             return None
         template = shape.templates.get(tuple([values[i] for i in shape.fixed]))
-        if template is None or not self._is_current(template):
+        if template is None or not self._is_current(template.binding):
             return None
         return _filled(template, text, values)
 
@@ -141,14 +149,19 @@ class Binder:
             while len(self._outlines) > _MOST_SHAPES:
                 self._outlines.pop(next(iter(self._outlines)))
 
-    def _is_current(self, template: _Template) -> bool:
-        """Whether the names still mean what they meant when the template was made."""
+    def _keep_long(self, text: str, binding: Binding) -> None:
+        with self._filling:
+            self._long[text] = binding
+            while len(self._long) > _MOST_LONG:
+                self._long.pop(next(iter(self._long)))
+
+    def _is_current(self, binding: Binding) -> bool:
+        """Whether the names still mean what they meant when a query was bound."""
         return all(
-            _same(self._catalog.find(name), definition)
-            for name, definition in template.binding.used.items()
+            _same(self._catalog.find(name), definition) for name, definition in binding.used.items()
         ) and all(
             self._catalog.function(function.name) == function
-            for function in template.binding.functions.values()
+            for function in binding.functions.values()
         )
 
     def _keep(self, key: _ShapeKey, constants: list[Token], binding: Binding) -> None:
@@ -171,6 +184,11 @@ class Binder:
             self._shapes[key] = _Shape(shape.fixed, templates)
             while len(self._shapes) > _MOST_SHAPES:
                 self._shapes.pop(next(iter(self._shapes)))
+
+
+def _has_long_list(tree: exp.Expr) -> bool:
+    """Whether a list of constants is one value of the tree (`cql.expressions`)."""
+    return any(type(node.args.get("expressions")) is tuple for node in tree.find_all(exp.In))
 
 
 def _same(found: Definition | None, definition: Definition) -> bool:

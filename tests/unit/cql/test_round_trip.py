@@ -34,6 +34,20 @@ def test_round_trip(text: str) -> None:
     assert print_statement(again) == printed
 
 
+@pytest.mark.parametrize("constants", [["1", "-2", "3.5", "1e3"], ["'a'", "'it''s'"], ["7"]])
+def test_a_long_list_is_one_value_and_prints_as_it_was_written(constants: list[str]) -> None:
+    listed = ", ".join(constants * 600)
+    text = f"SELECT a FROM s WHERE b IN ({listed}) AND c IN ({', '.join(constants)})"
+    query = parse_query(text)
+    assert print_query(query) == text
+    assert parse_query(print_query(query)) == query
+    assert parse_query(text.replace(listed, listed + ", 8")) != query
+    long, short = query.find_all(exp.In)
+    assert long.copy().expressions is long.expressions
+    assert short.copy().expressions is not short.expressions
+    assert parse_query(f"SELECT a FROM s WHERE b IN ({listed}, 1 + 1)").find(exp.Add) is not None
+
+
 def _lower(text: str) -> str | None:
     """A printed text in lower case outside its strings, unless that changes more than keywords."""
     parts = text.split("'")

@@ -131,6 +131,23 @@ def test_constants_alone_make_no_new_binding(names: Any, monkeypatch: pytest.Mon
     assert count == 3
 
 
+def test_a_long_list_is_bound_once_and_kept_as_it_is(
+    names: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [
+        f"SELECT carrier FROM flights WHERE distance IN ({', '.join(map(str, range(n, 2_000)))})"
+        for n in range(10)
+    ]
+    binder = Binder(names)
+    for text in texts:
+        fresh = _outcome(lambda t: bind(parse_query(t), t, names), text)
+        assert _outcome(binder.bind, text) == fresh
+    monkeypatch.setattr(templates, "bind_with_definitions", lambda *_: pytest.fail("bound anew"))
+    for text in texts[2:]:
+        assert binder.bind(text).text == text
+    assert not any(shape.templates for shape in binder._shapes.values())
+
+
 def test_a_name_that_means_something_else_is_bound_again(names: Any) -> None:
     binder = Binder(names)
     text = "SELECT * FROM weather WHERE wind > 3"
