@@ -19,60 +19,34 @@ from __future__ import annotations
 import logging
 import threading
 import time as clock_time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from operator import is_not
+from dataclasses import replace
 from pathlib import Path
 
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
-from millpond.model.time import BEGINNING, END, LAST
+from millpond.model.time import BEGINNING, LAST
 from millpond.runtime import advance as tasks
 from millpond.runtime.advance import Advanced, AdvanceJob
 from millpond.runtime.protocol import Runtime
 from millpond.runtime.tasks import Built
-from millpond.service.advance_jobs import AdvanceJobs, Due, sources, step_end
-from millpond.service.derivations import Derivation, Derivations
-from millpond.service.expirations import next_moment
+from millpond.service.advance_jobs import AdvanceJobs, Due
+from millpond.service.agenda import HEARTBEAT_SECONDS, Agenda, Look
+from millpond.service.derivations import Derivations
 from millpond.service.leaf_views import Files
-from millpond.service.promises import Moment, Promises
+from millpond.service.promises import Promises
 from millpond.service.relations import Relations
 from millpond.service.sequencer import match_ref, segment_ref
 from millpond.service.stems import QueryStems
 from millpond.service.stoppages import Stoppages
 from millpond.state.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
-from millpond.state.version import SegmentRef, StreamClock, StreamState, Version
+from millpond.state.version import SegmentRef, StreamClock, Version
 
 log = logging.getLogger("millpond.advancer")
 
-#: How long changes that come by the clock alone may wait.
-_TICK_SECONDS = 0.2
-#: How often heartbeats that others have to know go on with the clock while nothing happens.
-_HEARTBEAT_SECONDS = 1.0
-_LONGEST_SECONDS = 3600.0
 _RETRY_SECONDS = 15.0
-
-
-@dataclass(frozen=True)
-class _Look:
-    """What was found out about a derivation that is not as far as it can be.
-
-    Attributes:
-        derivation: Which.
-        clock: Where it is.
-        upto: How far it can be.
-        is_due: Whether it is to be advanced for its own sake.
-        quiet: If it is not: up to where it has no changes.
-    """
-
-    derivation: Derivation
-    clock: StreamClock
-    upto: int
-    is_due: bool
-    quiet: int
 
 
 class Advancer:
@@ -89,10 +63,8 @@ class Advancer:
         files: Files,
         runtime: Runtime,
     ) -> None:
-        self._files = files
         self._log = epochs
         self._derivations = derivations
-        self._relations = relations
         self._promises = promises
         self._runtime = runtime
         self._jobs = AdvanceJobs(store, stems)
@@ -106,13 +78,10 @@ class Advancer:
         self.stopping = False
         #: Why the last round failed, which is nobody's query's fault; it is tried again.
         self._failure: Exception | None = None
-        #: Per derivation how far it is known that there is nothing new.
-        self._reached: dict[int, int] = {}
-        #: Per derivation the state of its inputs for which its next moment was found, and that.
-        self._moments: dict[int, tuple[int, list[StreamState | None], int]] = {}
         self._moved_at = 0.0
         #: Derived streams that cannot be advanced, and why.
         self.stoppages = Stoppages()
+        self._agenda = Agenda(files, derivations, relations, self.stoppages, self._blame)
         self.on_commit: Callable[[Version, Sequence[Built]], None] = lambda version, built: None
         self.on_failure: Callable[[StreamDef, MillpondError], None] = lambda stream, error: None
         self._listeners: set[Callable[[], None]] = set()
@@ -151,7 +120,7 @@ class Advancer:
 
     def _loop(self) -> None:
         while not self.stopping:
-            called = self._wake.wait(_RETRY_SECONDS if self._failure else self._patience())
+            called = self._wake.wait(self._patience())
             self._wake.clear()
             with self._moved:
                 asked, wanted = self._asked, frozenset(self._wanted)
@@ -173,53 +142,10 @@ class Advancer:
             self._tell()
 
     def _patience(self) -> float | None:
-        """How long nothing can become due if nothing is committed; None for ever."""
-        moment, version = self._promises.capture(), self._log.version
-        patience = self.stoppages.patience(version.streams)
-        if patience is not None:
-            patience = max(_TICK_SECONDS, patience)
-        for stream in self._derivations.all(version):
-            derivation = self._planned(version, stream)
-            if derivation is None or not self._is_on_the_clock(version, derivation):
-                continue
-            due = self._next_moment(version, derivation) + derivation.eager_expiration
-            ahead = due - self._derivations.target(version, moment, derivation)
-            wait = max(_TICK_SECONDS, ahead / 1e6)
-            if derivation.must_tell:
-                wait = min(wait, _HEARTBEAT_SECONDS)
-            patience = wait if patience is None else min(patience, wait)
-        return None if patience is None else min(patience, _LONGEST_SECONDS)
-
-    def _planned(self, version: Version, stream: StreamDef) -> Derivation | None:
-        """A derivation that is to be advanced; None if it is not, or cannot be."""
-        if self._idles(version, stream):
-            return None
-        try:
-            return self._derivations.of(version, stream)
-        except MillpondError as error:
-            self._blame(stream, error)
-            return None
-
-    @staticmethod
-    def _is_on_the_clock(version: Version, derivation: Derivation) -> bool:
-        """Whether what is final for a derivation depends on the clock, directly."""
-        return any(
-            s.derived is None and (s.timestamp_by is None or s.idle_after is not None)
-            for i in derivation.streams
-            if (s := version.streams.get(i)) is not None
-        )
-
-    def _next_moment(self, version: Version, derivation: Derivation) -> int:
-        """The first instant after a derivation's position at which it may change by itself."""
-        if not derivation.moves_by_itself:
-            return END
-        position = version.clock(derivation.id).position
-        states = [version.states.get(i) for i in sorted(derivation.streams)]
-        known = self._moments.get(derivation.id)
-        if known is None or known[0] != position or any(map(is_not, known[1], states)):
-            found = next_moment(self._files, version, derivation.bound, position)
-            known = self._moments[derivation.id] = (position, states, found)
-        return known[2]
+        if self._failure is not None:
+            return _RETRY_SECONDS
+        moment = self._promises.capture()
+        return self._agenda.patience(self._log.version, moment)
 
     # -- waiting -------------------------------------------------------------------------------
 
@@ -245,7 +171,7 @@ class Advancer:
         waiting = [s for s in streams if s.derived is not None]
         while waiting:
             stream = waiting.pop()
-            if stream.id in wanted or self._idles(version, stream):
+            if stream.id in wanted or self._agenda.idles(version, stream):
                 continue
             wanted[stream.id] = stream
             reads = self._derivations.of(version, stream).streams
@@ -299,19 +225,18 @@ class Advancer:
 
     def reached(self, version: Version, stream: StreamDef) -> int:
         """The last instant up to which all of a derivation's changes are known to be there."""
-        position = version.clock(stream.id).position
-        return max(position, self._reached.get(stream.id, position))
+        return self._agenda.reached(version, stream)
 
     def lag(self) -> dict[int, float]:
         """By derivation, how many seconds of what is final it does not have yet."""
         moment, version = self._promises.capture(), self._log.version
         behind: dict[int, float] = {}
         for stream in self._derivations.all(version):
-            derivation = self._planned(version, stream)
+            derivation = self._agenda.planned(version, stream)
             if derivation is None:
                 continue
             target = self._derivations.target(version, moment, derivation)
-            reached = self.reached(version, stream)
+            reached = self._agenda.reached(version, stream)
             # Before the first element and after the last there is no distance to speak of.
             known = reached > BEGINNING and target < LAST
             behind[stream.id] = max(0.0, (target - reached) / 1e6) if known else 0.0
@@ -335,93 +260,21 @@ class Advancer:
             if now is not None:
                 moment = replace(moment, now=now)
             with self._log.pin() as version:
-                looks: list[_Look] = []
+                looks: list[Look] = []
                 for stream in self._derivations.all(version):
                     if self.stopping:
                         return False
-                    look = self._look(version, moment, stream, stream.id in wanted)
+                    look = self._agenda.look(version, moment, stream, stream.id in wanted)
                     if look is not None:
                         looks.append(look)
-                due, moved = self._sorted(version, looks)
-                sparing = clock_time.monotonic() - self._moved_at < _HEARTBEAT_SECONDS
+                due, moved = self._agenda.sorted(version, looks)
+                sparing = clock_time.monotonic() - self._moved_at < HEARTBEAT_SECONDS
                 busy = bool(moved) and (called or not sparing)
                 if busy:
                     self._move(moved)
                 if due:
                     busy |= self._advance(version, due)
                 return busy
-
-    def _idles(self, version: Version, stream: StreamDef) -> bool:
-        """Whether a derivation is not to be advanced: its query is inactive or suspended."""
-        assert stream.derived is not None
-        if stream.derived.query_id is None:
-            return self.stoppages.rests(stream.id)
-        query = version.queries.get(stream.derived.query_id)
-        return query is None or not query.active
-
-    def _look(
-        self, version: Version, moment: Moment, stream: StreamDef, wanted: bool
-    ) -> _Look | None:
-        """Find out what is to be done for a derivation, if anything is."""
-        derivation = self._planned(version, stream)
-        if derivation is None:
-            return None
-        clock = version.clock(stream.id)
-        upto = self._derivations.target(version, moment, derivation)
-        if upto <= clock.position:
-            self.stoppages.clear(stream.id)
-            return None
-        soonest = self._next_moment(version, derivation)
-        patience = 0 if wanted else derivation.eager_expiration
-        is_due = (
-            soonest + patience <= upto
-            or self._derivations.is_corrected(version, derivation)
-            or self._brings_anything(version, derivation, clock, upto)
-        )
-        return _Look(derivation, clock, upto, is_due, min(upto, soonest - 1))
-
-    def _brings_anything(
-        self, version: Version, derivation: Derivation, clock: StreamClock, upto: int
-    ) -> bool:
-        """Whether there is anything in the instants after the position up to `upto`."""
-        if clock.position < BEGINNING:
-            return True
-        for relation_id in derivation.relations:
-            held = self._relations.held(version, version.relations[relation_id])
-            if held.changes_within(clock.position, upto):
-                return True
-        return any(
-            segment.max_ts > clock.position and segment.min_ts <= upto
-            for _, segments in sources(version, derivation)
-            for segment in segments
-        )
-
-    def _sorted(self, version: Version, looks: Sequence[_Look]) -> tuple[list[Due], dict[int, int]]:
-        """What is to be advanced, and what has nothing new and is only to go on."""
-        due: list[Due] = []
-        moved: dict[int, int] = {}
-        companies: defaultdict[object, list[_Look]] = defaultdict(list)
-        for look in looks:
-            companies[(look.derivation.company, look.upto)].append(look)
-        for members in companies.values():
-            if any(look.is_due for look in members):
-                due += [self._due(version, look) for look in members]
-                continue
-            is_quiet = all(look.quiet == look.upto for look in members)
-            for look in members:
-                id = look.derivation.id
-                if look.derivation.must_tell:
-                    moved.update({id: look.upto} if is_quiet else {})
-                else:
-                    self._reached[id] = max(look.quiet, self._reached.get(id, look.quiet))
-                if is_quiet:
-                    self.stoppages.clear(id)
-        return due, moved
-
-    def _due(self, version: Version, look: _Look) -> Due:
-        derivation, clock = look.derivation, look.clock
-        upto = step_end(version, derivation, clock, look.upto)
-        return Due(derivation, clock, upto, self.reached(version, derivation.stream))
 
     def _move(self, moved: dict[int, int]) -> None:
         """Derivations nothing is new for, and whose heartbeats are to be known: they go on."""

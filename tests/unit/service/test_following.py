@@ -15,7 +15,7 @@ from millpond.model.time import END
 from millpond.runtime.protocol import Done, Job
 from millpond.service import advance_jobs
 from millpond.service.pond import Pond
-from millpond.service.stoppages import FIRST_SECONDS, Stoppages
+from millpond.service.stoppages import FIRST_SECONDS
 from millpond.testing.local_runtime import LocalRuntime, open_local
 from millpond.testing.manual_clock import ManualClock
 
@@ -151,9 +151,11 @@ def test_a_derived_stream_goes_on_when_its_cause_has_passed(pond: Pond) -> None:
     assert [c.row for c in pond.derived("high").subscribe(follow=False)] == [("b",)]
 
 
-def test_a_stopped_stream_is_tried_again_by_itself(pond: Pond) -> None:
+def test_a_stopped_stream_is_tried_again_by_itself(
+    pond: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seconds = [0.0]
-    pond.advancer.stoppages = Stoppages(lambda: seconds[0])
+    monkeypatch.setattr(pond.advancer.stoppages, "_clock", lambda: seconds[0])
     pond.execute(RATES)
     push(pond, (1, "b", 1), (2, "a", 1))
     put_right(pond)
