@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import Token
 
 from millpond.errors import Span
 

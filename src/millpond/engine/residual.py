@@ -118,9 +118,14 @@ def locked_down(memory: int = 1 << 30, threads: int = 1) -> duckdb.DuckDBPyConne
     return connection
 
 
+#: Rows of an answer read at once, a vector of DuckDB's: what is larger costs no less time, and a
+#: batch of wide rows is there whole before its size can be looked at.
+_BATCH = 2_048
+
+
 def _read(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits) -> pa.Table:
     """The answer, read batch by batch so that one beyond the limits is never held whole."""
-    with connection.sql(sql).to_arrow_reader(65_536) as reader:
+    with connection.sql(sql).to_arrow_reader(_BATCH) as reader:
         batches: list[pa.RecordBatch] = []
         rows = size = 0
         for batch in reader:

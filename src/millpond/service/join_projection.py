@@ -21,8 +21,9 @@ from millpond.engine.join_plan import TS, JoinPlan, Operand
 from millpond.engine.residual import Limits, too_large, too_many_rows
 from millpond.planner.bound import BoundQuery
 
-#: Rows taken at once, so that an answer that is too large is noticed before it is there.
-_STEP = 65_536
+#: Rows taken at once, so that an answer that is too large is noticed before it is there: few until
+#: their width is known (one long text may be in every pair), then as many as have so many bytes.
+_FIRST, _STEP, _STEP_BYTES = 256, 65_536, 64 << 20
 
 
 class JoinedRows(Protocol):
@@ -64,12 +65,16 @@ class JoinProjection:
             raise too_many_rows(limits)
         parts: list[pa.Table] = []
         count = size = 0
-        for start in range(0, max(rows.count, 1), _STEP):
+        start, step = 0, _FIRST
+        while start < rows.count or not parts:
             try:
-                part = self._part(rows, start)
+                part = self._part(rows, start, start + step)
             except pa.ArrowInvalid as error:  # more text than an array may have
                 raise too_large(limits) from error
             parts.append(part)
+            start += step
+            width = part.nbytes // max(part.num_rows, 1)
+            step = min(16 * step, _STEP, _STEP_BYTES // max(width, 1) + 1)
             count += part.num_rows
             size += part.nbytes
             if count > limits.rows:
@@ -78,13 +83,12 @@ class JoinProjection:
                 raise too_large(limits)
         return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
 
-    def _part(self, rows: JoinedRows, start: int) -> pa.Table:
+    def _part(self, rows: JoinedRows, start: int, stop: int) -> pa.Table:
         wanted: dict[int, dict[str, None]] = {}
         for leaf, column in (*self.columns, *(side for pair in self.equal for side in pair)):
             wanted.setdefault(leaf, {})[column] = None
         taken = {
-            leaf: rows.take(leaf, list(columns), start, start + _STEP)
-            for leaf, columns in wanted.items()
+            leaf: rows.take(leaf, list(columns), start, stop) for leaf, columns in wanted.items()
         }
         arrays = [taken[leaf][column] for leaf, column in self.columns]
         table = pa.Table.from_arrays(arrays, names=list(self.names))

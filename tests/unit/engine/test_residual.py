@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -47,6 +49,29 @@ def test_more_memory_than_allowed_is_not_given() -> None:
         residual.evaluate("SELECT len(list(range)) AS n FROM range(50000000)", {})
     with pytest.raises(MillpondError, match="POND-405: the answer is larger than 64 MiB"):
         residual.evaluate("SELECT repeat('x', 2000) AS s FROM range(100000)", {})
+
+
+def test_wide_rows_are_looked_at_before_they_are_many() -> None:
+    """A batch of 65,536 rows of 30 KB would be two gigabytes before its size could be seen."""
+    script = """
+import resource
+from millpond.engine.residual import Limits, Residual
+from millpond.errors import MillpondError
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+residual = Residual(Limits(memory=64 << 20))
+residual.evaluate("SELECT 1", {})
+before = peak()
+try:
+    residual.evaluate("SELECT repeat('x', 30000) AS s FROM range(100000)", {})
+except MillpondError as error:
+    print(error.code, peak() - before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    code, grown = done.stdout.split()
+    assert code == "POND-405"
+    assert int(grown) < 700, f"{grown} MiB"
 
 
 def test_what_breaks_a_database_breaks_one_evaluation_only() -> None:

@@ -101,9 +101,30 @@ def test_an_answer_has_its_limit(equal: tuple) -> None:
 
 
 def test_an_answer_is_taken_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join_projection, "_STEP", 2)
+    monkeypatch.setattr(join_projection, "_FIRST", 2)
     projection = JoinProjection(((0, "v"), (1, "k")), ("x", "y"), ())
     assert projection.of(_Rows(), Limits()).to_pydict() == {"x": [1, 2, 3], "y": ["a", "c", None]}
+
+
+def test_wide_rows_are_never_taken_all_at_once() -> None:
+    """A text of a megabyte in each of ten thousand pairs is ten gigabytes."""
+
+    @dataclass
+    class Wide:
+        count: int = 10_000
+        most: int = 0
+
+        def take(
+            self, leaf: int, columns: Sequence[str], start: int = 0, stop: int | None = None
+        ) -> pa.Table:
+            rows = min(stop or self.count, self.count) - start
+            self.most = max(self.most, rows)
+            return pa.table({"s": pa.repeat("x" * (1 << 20), 1).take(pa.array([0] * rows))})
+
+    wide = Wide()
+    with pytest.raises(MillpondError, match="POND-405"):
+        JoinProjection(((0, "s"),), ("s",), ()).of(wide, Limits(memory=300 << 20))
+    assert wide.most <= 256
 
 
 def test_without_pairs_there_are_columns() -> None:
