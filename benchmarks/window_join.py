@@ -30,7 +30,8 @@ from _harness import console, picture, seconds, show
 from millpond.engine.data_stem import Part
 from millpond.engine.join_plan import JoinPlan, Link, Operand, Value
 from millpond.runtime import join_tasks
-from millpond.runtime.join_tasks import ProbeJob, SegmentPart
+from millpond.runtime.join_segments import SegmentPart, write_run
+from millpond.runtime.join_tasks import ProbeJob
 from millpond.service.composition import open_pond
 from millpond.service.pond import Pond
 from millpond.state.arrow_file import write_arrow
@@ -261,7 +262,7 @@ def stored_segment(
     assert step is not None
     runs = []
     if is_old:
-        run = join_tasks.write_run(store, Part(table).arrange(step.key))
+        run = write_run(store, Part(table).arrange(step.key))
         runs.append((step.key.text, 0, 1, f"runs/{run.path.name}", run.checksum))
     low, high = (START + 1_000 * at for at in (first, first + count - 1))
     path = f"segments/{file.path.name}"

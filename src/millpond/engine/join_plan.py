@@ -8,13 +8,16 @@ ours, and DuckDB joins its slices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 
 from sqlglot import exp
 
 from millpond.cql.dialect import to_duckdb
+from millpond.cql.duckdb_words import quoted
 from millpond.engine.join_keys import Axis, axis_of
 from millpond.planner.joins import JoinShape, JoinSide
 
@@ -123,6 +126,26 @@ class JoinPlan:
         """Equal for joins of the same streams by the same factors: their pairs are the same."""
         return repr((tuple(s.lower() for s in self.streams), self.links))
 
+    def packed(self) -> bytes:
+        """As the catalog keeps it."""
+        return pickle.dumps((self.streams, self.timed_by, self.links), protocol=5)
+
+    @staticmethod
+    def unpack(packed: bytes) -> JoinPlan:
+        """The inverse of `packed`; the catalog is trusted like the code."""
+        return JoinPlan(*pickle.loads(packed))
+
+    def stems(self) -> Iterator[tuple[int, ArrangementKey]]:
+        """The stream and the key of every SteM that may be probed; some more than once."""
+        for leaf in range(len(self.streams)):
+            linked = {link.left.leaf for link in self.links if link.right.leaf == leaf}
+            linked |= {link.right.leaf for link in self.links if link.left.leaf == leaf}
+            for size in range(1, len(linked) + 1):
+                for bound in combinations(sorted(linked), size):
+                    step = self.step(frozenset(bound), leaf)
+                    if step is not None:
+                        yield leaf, step.key
+
     @cached_property
     def _steps(self) -> dict[tuple[frozenset[int], int], Step | None]:
         return {}
@@ -177,7 +200,7 @@ class JoinPlan:
     def time_of(self, leaf: int) -> Value:
         """The value that is the timestamp of a stream's elements."""
         column = self.timed_by[leaf]
-        return Value(TS if column is None else _quote(column), TS, Axis.TIMESTAMP.value)
+        return Value(TS if column is None else quoted(column), TS, Axis.TIMESTAMP.value)
 
 
 def plan_join(
@@ -268,7 +291,3 @@ def _amount(node: exp.Expr, axis: Axis) -> int | None:
     if axis is Axis.INTEGER and isinstance(node, exp.Literal) and not node.is_string:
         return int(node.name) if node.name.isdigit() else None
     return None
-
-
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

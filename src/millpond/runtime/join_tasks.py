@@ -1,4 +1,4 @@
-"""What a worker does for joins: arrange segments, probe what is new, fold files of pairs.
+"""What a worker does for joins: probe what is new, and write the tuples that are found.
 
 As all tasks they are functions of the files they are given, write files nobody sees before the
 driver commits them, and can be run again anywhere.
@@ -12,55 +12,35 @@ probe, by sequence number).
 
 from __future__ import annotations
 
-import pickle
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from millpond.engine.arrangement import Places, Run, shard_range
-from millpond.engine.data_stem import DataSteM, Part, QuerySets
+from millpond.engine.arrangement import Places, shard_range
+from millpond.engine.data_stem import DataSteM, Part
 from millpond.engine.eddy import Eddy, Ledger
 from millpond.engine.join import MORSEL, Budget, Composites, Reach, SteMProbe, TooManyPairs
 from millpond.engine.join_keys import Mask, Numbers, combined
-from millpond.engine.join_plan import ArrangementKey, JoinPlan
-from millpond.engine.matches import MatchReader
-from millpond.engine.pairs import PairsReader, to_table
+from millpond.engine.join_plan import JoinPlan
 from millpond.engine.routing import Account, policy
 from millpond.engine.stretched_pairs import StretchedPairs, numbered, stretched_table
 from millpond.errors import MillpondError
-from millpond.runtime.tasks import failed_slots
-from millpond.state.arrow_file import FileMeta, global_seq, open_arrow, write_arrow
+from millpond.runtime.join_segments import (
+    ArrivalNumbers,
+    BuiltRun,
+    SegmentPart,
+    StoredRuns,
+    query_sets,
+)
+from millpond.runtime.pair_files import BuiltPairs, write_pairs
+from millpond.state.arrow_file import open_arrow, write_arrow
 from millpond.state.store import new_path
 
 #: Tuples after which a file of pairs is written.
 _FILE_PAIRS = 8_000_000
-#: Uses beyond which tuples are not told apart by their query sets while joining.
-MOST_SETS = 256
-
-
-@dataclass(frozen=True)
-class SegmentPart:
-    """A segment a join reads: its file, how its rows are numbered, and what is stored of it.
-
-    `runs` are (key, shard, shards, path, checksum), `matches` (low, upto, path, checksum).
-    `is_old` says that all its elements came before the core's position.
-    """
-
-    segment_id: int
-    path: str
-    checksum: str
-    seq_runs: tuple[tuple[int, int], ...]
-    min_ts: int
-    max_ts: int
-    is_old: bool = False
-    runs: tuple[tuple[str, int, int, str, str], ...] = ()
-    matches: tuple[tuple[int, int, str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,26 +76,6 @@ class ProbeJob:
     most: int
     policy: str = "ticket"
     accounts: dict[str, Account] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class BuiltRun:
-    """A run that was written."""
-
-    segment_id: int
-    key: str
-    shard: int
-    shards: int
-    file: FileMeta
-
-
-@dataclass(frozen=True)
-class BuiltPairs:
-    """A file of pairs that was written."""
-
-    file: FileMeta
-    min_oldest: int
-    max_oldest: int
 
 
 @dataclass(frozen=True)
@@ -318,9 +278,11 @@ class _Work:
         for own in self.job.leaves[leaf]:
             table = open_arrow(Path(self.job.store) / own.path, own.checksum)
             sets = query_sets(self.job.store, own, table.num_rows, slots)
-            parts.append(
-                Part(table, offset, _Numbered(table, own), own.is_old, sets, _Stored(self, own))
+            runs = StoredRuns(
+                self.job.store, own, self.job.shard, self.job.shards, self.sharded, self.built
             )
+            arrivals = ArrivalNumbers(table, own)
+            parts.append(Part(table, offset, arrivals, own.is_old, sets, runs))
             offset += table.num_rows
         return DataSteM(parts)
 
@@ -379,124 +341,6 @@ class _Work:
         return own
 
 
-class _Numbered:
-    """Gives the arrival numbers of a segment's rows."""
-
-    def __init__(self, table: pa.Table, segment: SegmentPart) -> None:
-        self._table = table
-        self._runs = segment.seq_runs
-
-    def __call__(self, rows: Any) -> Numbers:
-        local: Numbers = self._table["__seq"].to_numpy()
-        return global_seq(local[rows], self._runs)
-
-
-class _Stored:
-    """Gives a part's runs: those of the store, or new ones that are written for the next time."""
-
-    def __init__(self, work: _Work, segment: SegmentPart) -> None:
-        self._work = work
-        self._segment = segment
-
-    def __call__(self, part: Part, key: ArrangementKey) -> list[Run]:
-        job = self._work.job
-        shards = job.shards if key.values else 1
-        chosen = [job.shard] if self._work.sharded and key.values else range(shards)
-        return [self._run(part, key, shard, shards) for shard in chosen]
-
-    def _run(self, part: Part, key: ArrangementKey, shard: int, shards: int) -> Run:
-        job = self._work.job
-        for name, number, of, path, checksum in self._segment.runs:
-            if (name, number, of) == (key.text, shard, shards):
-                try:
-                    return Run.of_table(open_arrow(Path(job.store) / path, checksum))
-                except MillpondError:
-                    break  # a cache like all of them: it is made again
-        run = part.arrange(key, (shard, shards))
-        # Of jobs that would all write the same run, one does.
-        if shards > 1 and not self._work.sharded and shard != job.shard:
-            return run
-        if shards == 1 and job.shard != 0:
-            return run
-        file = write_run(job.store, run)
-        self._work.built.append(BuiltRun(self._segment.segment_id, key.text, shard, shards, file))
-        return run
-
-
-def write_run(store: str, run: Run) -> FileMeta:
-    """Write a run; as all caches it need not survive a loss of power."""
-    return write_arrow(new_path(store, "runs"), run.to_table(), sync=False, whole=False)
-
-
-def write_pairs(store: str, arrivals: Sequence[Numbers], oldest: Numbers) -> BuiltPairs:
-    """Write joined tuples."""
-    table = to_table(arrivals, oldest)
-    file = write_arrow(new_path(store, "pairs"), table, sync=False, whole=False)
-    return BuiltPairs(file, int(oldest.min()), int(oldest.max()))
-
-
-def query_sets(
-    store: str, part: SegmentPart, rows: int, slots: Sequence[int | None]
-) -> QuerySets | None:
-    """A bit for each use and element: whether the element matches the use's predicate.
-
-    What is not known passes: query sets only save work here, for every tuple is looked at again
-    when it is read.
-    """
-    if len(slots) > MOST_SETS or None in slots:
-        return None
-    key = (part.path, tuple(slots), part.matches)
-    found = _kept_sets.get(key)
-    if found is None:
-        found = _kept_sets[key] = _query_sets(store, part, rows, slots)
-        while sum(kept.nbytes for kept in _kept_sets.values()) > _KEPT_BYTES:
-            _kept_sets.popitem(last=False)
-    else:
-        _kept_sets.move_to_end(key)
-    return found
-
-
-#: The query sets this process made, the least recently used dropped first. A job runs alone in it.
-_kept_sets: OrderedDict[tuple[Any, ...], QuerySets] = OrderedDict()
-_KEPT_BYTES = 256 << 20
-
-
-def _query_sets(store: str, part: SegmentPart, rows: int, slots: Sequence[int | None]) -> QuerySets:
-    sets = np.zeros((rows, -(-len(slots) // 64)), np.uint64)
-    readers: dict[str, tuple[MatchReader, frozenset[int]] | None] = {}
-    for number, slot in enumerate(slots):
-        assert slot is not None
-        word, bit = number // 64, np.uint64(1) << np.uint64(number % 64)
-        found = _matching(store, part, rows, slot, readers)
-        if found is None:
-            sets[:, word] |= bit
-        else:
-            sets[found, word] |= bit
-    return sets
-
-
-def _matching(
-    store: str,
-    part: SegmentPart,
-    rows: int,
-    slot: int,
-    readers: dict[str, tuple[MatchReader, frozenset[int]] | None],
-) -> Numbers | None:
-    for low, upto, path, checksum in part.matches:
-        if not low <= slot < upto:
-            continue
-        if path not in readers:
-            try:
-                table = open_arrow(Path(store) / path, checksum)
-                readers[path] = MatchReader(table), failed_slots(table)
-            except MillpondError:
-                readers[path] = None
-        reader = readers[path]
-        if reader is not None and slot not in reader[1]:
-            return reader[0].rows(slot, 0, rows)
-    return None
-
-
 def _oldest(plan: JoinPlan, stems: list[DataSteM], places: list[Numbers]) -> Numbers:
     stamps = [
         stem.gather(plan.time_of(leaf), own).numbers
@@ -506,40 +350,3 @@ def _oldest(plan: JoinPlan, stems: list[DataSteM], places: list[Numbers]) -> Num
     for own in stamps[1:]:
         oldest = np.minimum(oldest, own)
     return oldest
-
-
-@dataclass(frozen=True)
-class FoldPairsJob:
-    """Make one file of some files of pairs `(path, checksum)` of one core."""
-
-    store: str
-    files: tuple[tuple[str, str], ...]
-
-
-def fold_pairs(job: FoldPairsJob) -> BuiltPairs:
-    """Fold files; the zones are laid anew.
-
-    Of a tuple only its old zone is known, so it is laid by the last instant of that: read from an
-    instant on, it is left out only if its oldest constituent certainly is older.
-    """
-    readers = [
-        PairsReader.of(open_arrow(Path(job.store) / path, checksum)) for path, checksum in job.files
-    ]
-    every = [reader.after(int(reader.edges[0])) for reader in readers]
-    arrivals = [np.concatenate(columns) for columns in zip(*every, strict=True)]
-    oldest = np.concatenate(
-        [np.repeat(reader.edges[1:] - 1, np.diff(reader.starts)) for reader in readers]
-    )
-    written = write_pairs(job.store, arrivals, oldest)
-    newest = max(int(reader.edges[-1]) for reader in readers)
-    return BuiltPairs(written.file, written.min_oldest, newest)
-
-
-def pack_plan(plan: JoinPlan) -> bytes:
-    """A plan as the catalog keeps it."""
-    return pickle.dumps((plan.streams, plan.timed_by, plan.links), protocol=5)
-
-
-def unpack_plan(data: bytes) -> JoinPlan:
-    """The inverse of `pack_plan`; the catalog is trusted like the code."""
-    return JoinPlan(*pickle.loads(data))

@@ -12,7 +12,6 @@ from millpond.catalog.objects import REJECTS_SUFFIX, QueryDef, StreamDef
 from millpond.engine.factors import Factors
 from millpond.engine.join_plan import JoinPlan
 from millpond.planner.bound import BoundQuery
-from millpond.runtime.join_tasks import pack_plan
 from millpond.service.joined import join_of, use_of
 from millpond.service.prepared import Prepared, leaf_factors, prepare, stream_of
 from millpond.service.stems import slot_key
@@ -116,7 +115,7 @@ class Additions:
         self._uses.append(use)
         if fresh:
             ids = tuple(streams[leaf].id for leaf in use.leaves)
-            self._cores.append(JoinCore(0, plan.key, pack_plan(plan), ids))
+            self._cores.append(JoinCore(0, plan.key, plan.packed(), ids))
             self._core_of[plan.key] = core_id
 
     def _slot(self, version: Version, stream_id: int, factors: Factors) -> int:

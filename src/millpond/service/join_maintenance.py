@@ -12,14 +12,15 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 
 from millpond.engine.eddy import Ledger
 from millpond.engine.join_plan import ArrangementKey, JoinPlan
 from millpond.model.time import BEGINNING
 from millpond.runtime import join_tasks
-from millpond.runtime.join_tasks import Probed, ProbeJob, unpack_plan
+from millpond.runtime.join_segments import BuiltRun
+from millpond.runtime.join_tasks import Probed, ProbeJob
+from millpond.runtime.pair_files import FoldPairsJob, fold_pairs
 from millpond.service.join_rounds import JoinSettings, Round, jobs_of, needed_from, round_of
 from millpond.service.sequencer import relative
 from millpond.state.arrow_file import FileMeta
@@ -74,7 +75,7 @@ class JoinMaintenance:
         """A core's plan."""
         found = self._plans.get(core.id)
         if found is None:
-            found = self._plans[core.id] = unpack_plan(core.plan)
+            found = self._plans[core.id] = JoinPlan.unpack(core.plan)
         return found
 
     def round(self) -> bool:
@@ -129,7 +130,7 @@ class JoinMaintenance:
 
     def keys(self, core: JoinCore) -> list[tuple[int, ArrangementKey]]:
         """(stream, key) of every SteM a core may probe."""
-        return list(keys_of(self.plan(core)))
+        return list(self.plan(core).stems())
 
     def _give_up(self, core_id: int, probed: Sequence[Probed]) -> None:
         self._discard_all(probed)
@@ -220,7 +221,7 @@ class JoinMaintenance:
             raise
         self._discard(r.file for item in probed for r in item.runs if not self._refers(r))
 
-    def _refers(self, run: join_tasks.BuiltRun) -> bool:
+    def _refers(self, run: BuiltRun) -> bool:
         name = relative(run.file.path)
         return any(r.path == name for r in self._log.version.joins.runs(run.segment_id))
 
@@ -268,10 +269,8 @@ class JoinMaintenance:
         chosen = next((files for files in alike.values() if len(files) >= _MOST_FILES), None)
         if chosen is None:
             return False
-        job = join_tasks.FoldPairsJob(
-            str(self._store), tuple((file.path, file.checksum) for file in chosen)
-        )
-        (folded,) = self._run(join_tasks.fold_pairs, [job], ()) or (None,)
+        job = FoldPairsJob(str(self._store), tuple((file.path, file.checksum) for file in chosen))
+        (folded,) = self._run(fold_pairs, [job], ()) or (None,)
         if folded is None:
             return False
         first = chosen[0]
@@ -306,7 +305,7 @@ class JoinMaintenance:
                 return False
             needed: dict[int, set[tuple[str, int]]] = {}
             for core in joins.cores.values():
-                for leaf, key in keys_of(self.plan(core)):
+                for leaf, key in self.plan(core).stems():
                     shards = self.settings.shards if key.values else 1
                     needed.setdefault(core.stream_ids[leaf], set()).add((key.text, shards))
             gone = []
@@ -321,18 +320,6 @@ class JoinMaintenance:
                 del self._plans[id]
                 self.ledgers.pop(id, None)
             return bool(gone)
-
-
-def keys_of(plan: JoinPlan) -> Iterable[tuple[int, ArrangementKey]]:
-    """(stream, key) of every SteM a plan may probe."""
-    for leaf in range(len(plan.streams)):
-        linked = {link.left.leaf for link in plan.links if link.right.leaf == leaf}
-        linked |= {link.right.leaf for link in plan.links if link.left.leaf == leaf}
-        for size in range(1, len(linked) + 1):
-            for bound in combinations(sorted(linked), size):
-                step = plan.step(frozenset(bound), leaf)
-                if step is not None:
-                    yield leaf, step.key
 
 
 def _has(version: Version, run: ArrangementRef) -> bool:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from millpond.engine.join_plan import JoinPlan
 from millpond.engine.routing import Account
 from millpond.model.time import BEGINNING
-from millpond.runtime.join_tasks import ProbeJob, SegmentPart
+from millpond.runtime.join_segments import SegmentPart
+from millpond.runtime.join_tasks import ProbeJob
 from millpond.state.join_state import JoinCore, JoinUse
 from millpond.state.version import SegmentRef, Version
 

@@ -31,7 +31,7 @@ from millpond.state import arrow_file
 from millpond.state.database import Database
 from millpond.state.epoch_change import EpochChange, StaleChange
 from millpond.state.fail_points import reach
-from millpond.state.join_state import write_joins
+from millpond.state.recorded_joins import write_joins
 from millpond.state.recorded_version import read_version
 from millpond.state.schema import definition_row
 from millpond.state.settlement import Settled, settle

@@ -17,7 +17,7 @@ from millpond.catalog.objects import (
 )
 from millpond.state.bucket_map import BucketMap
 from millpond.state.database import Database
-from millpond.state.join_state import read_joins
+from millpond.state.recorded_joins import read_joins
 from millpond.state.schema import definition_of
 from millpond.state.version import (
     DATA,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.state.epoch_change import EpochChange, StaleChange
-from millpond.state.join_state import SettledJoins, StaleJoin, settle_joins
+from millpond.state.join_settlement import SettledJoins, StaleJoin, settle_joins
 from millpond.state.version import (
     LeafRef,
     MatchRef,

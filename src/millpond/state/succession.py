@@ -22,7 +22,7 @@ from millpond.catalog.objects import (
     folded,
 )
 from millpond.state.bucket_map import BucketMap
-from millpond.state.join_state import succeed_joins
+from millpond.state.join_settlement import succeed_joins
 from millpond.state.settlement import Settled
 from millpond.state.version import (
     DATA,

@@ -11,8 +11,8 @@ import pytest
 
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
-from millpond.runtime import join_tasks
-from millpond.service import composition, join_maintenance, stored_join
+from millpond.runtime import join_segments
+from millpond.service import composition, stored_join
 from millpond.service.join_facts import JoinFacts
 from millpond.service.join_rounds import JoinSettings
 from millpond.service.pond import Pond
@@ -308,17 +308,17 @@ def test_there_is_no_other_policy() -> None:
 
 
 def test_query_sets_are_kept_within_bounds(joined: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join_tasks, "_KEPT_BYTES", 1)
+    monkeypatch.setattr(join_segments, "_KEPT_BYTES", 1)
     joined.register(QUERIES[2], "narrow")
     joined.settle()
-    assert len(join_tasks._kept_sets) <= 1
+    assert len(join_segments._kept_sets) <= 1
     plain = joined.register(QUERIES[2], "plain", materialize="none")
     assert joined.query("narrow").invoke().table.equals(plain.invoke().table)
 
 
 def test_every_key_of_a_plan_is_known(joined: Pond) -> None:
     plan = joined.maintenance.joins.plan(core(joined))
-    assert [(leaf, key.text) for leaf, key in join_maintenance.keys_of(plan)] == [
+    assert [(leaf, key.text) for leaf, key in plan.stems()] == [
         (0, '"k" (integer) | "ts" (timestamp)'),
         (1, '"k" (integer) | "ts" (timestamp)'),
     ]
