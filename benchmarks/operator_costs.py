@@ -27,6 +27,7 @@ from millpond.operators.expire import Expire
 from millpond.operators.expiry import ARRIVAL_ORDER
 from millpond.operators.group_by import GroupBy, Grouping
 from millpond.operators.join import Join
+from millpond.operators.last_copy import LastCopy
 from millpond.operators.measures import Argument
 from millpond.operators.multiplicity import Multiplicity
 from millpond.operators.node import Node
@@ -164,6 +165,7 @@ def main() -> None:
             "no pairs",
         ),
         ("δ*", [DeltaStar(one)], [plain], 1, flow.STARRED, "1,000 keys"),
+        ("δ*, announcing", [LastCopy(one)], [plain], 1, flow.STARRED, "1,000 keys"),
         ("δ*, many keys", [DeltaStar(one)], [apart], 1, flow.STARRED + flow.GIVEN, "all differ"),
         (
             "counts",

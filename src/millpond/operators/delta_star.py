@@ -27,6 +27,7 @@ from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.model.patterns import RULES, Edge
 from millpond.model.time import BEGINNING
 from millpond.operators.delta import Bools, Delta, Ints
+from millpond.operators.distinct_rows import DistinctRows
 from millpond.operators.flow import (
     GIVEN,
     LOOKED_AT,
@@ -39,10 +40,9 @@ from millpond.operators.flow import (
     woken,
 )
 from millpond.operators.grouping import grouped
-from millpond.operators.keys import Keys
 from millpond.operators.node import Operator, Scalars, Unary
 from millpond.operators.purging import Purging
-from millpond.operators.row_store import RowStore, doubled
+from millpond.operators.row_store import doubled
 
 #: Before every instant: the expiration of a row that was never given.
 _NEVER = BEGINNING - 2
@@ -155,8 +155,7 @@ class Longest:
     """`DeltaStar` at work: for each row the end of what is given, and of its longest-lived copy."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._keys = Keys(schema.types)
-        self._rows = RowStore(schema)
+        self._rows = DistinctRows(schema)
         self._given = np.full(64, _NEVER, np.int64)
         self._longest = np.full(64, _NEVER, np.int64)
         self._out = [np.empty(64, np.int64) for _ in range(3)]
@@ -166,15 +165,16 @@ class Longest:
         (delta,) = inputs
         parts: list[tuple[Ints, Ints, Ints]] = []
         if len(delta):
-            numbers = self._keys.number(delta.rows.columns)
-            self._note_new(delta.rows, numbers)
-            order, starts, which = grouped(numbers, len(self._keys))
+            numbers = self._rows.number(delta.rows)
+            self._given = doubled(self._given, len(self._rows), _NEVER)
+            self._longest = doubled(self._longest, len(self._rows), _NEVER)
+            order, starts, which = grouped(numbers, len(self._rows))
             out = [np.empty(2 * len(delta), np.int64) for _ in range(3)]
             arguments = (delta.at, delta.until, self._given, self._longest)
             count = _take_over(order, starts, which, *arguments, *out)
             if count:
                 parts.append((out[0][:count], out[1][:count], out[2][:count]))
-        known = len(self._keys)
+        known = len(self._rows)
         if known > len(self._out[0]):
             self._out = [np.empty(2 * known, np.int64) for _ in range(3)]
         given, longest = self._given[:known], self._longest[:known]
@@ -191,28 +191,17 @@ class Longest:
         self._forget(upto, living)
         return found
 
-    def _note_new(self, rows: pa.RecordBatch, numbers: Ints) -> None:
-        """Keeps a row of each number not seen before: numbers are given in order of appearance."""
-        known = len(self._rows)
-        if len(self._keys) > known:
-            fresh = np.flatnonzero(numbers >= known)
-            _, places = np.unique(numbers[fresh], return_index=True)
-            self._rows.add(rows.take(pa.array(fresh[places])))
-            self._given = doubled(self._given, len(self._keys), _NEVER)
-            self._longest = doubled(self._longest, len(self._keys), _NEVER)
-
     def _forget(self, upto: int, living: int) -> None:
         """Drops rows that have no copy any more, when it is time."""
-        known = len(self._keys)
+        known = len(self._rows)
         due = self.purging.is_due(upto)
         if due:
             self._purge(upto)
-        by_share = self.purging.by_share and (not living or self._keys.is_worth_compacting(living))
+        by_share = self.purging.by_share and self._rows.is_worth_compacting(living)
         if living == known or not (due or by_share):
             return
         alive = self._given[:known] > upto
-        self._renumber(self._keys.compact(alive))
-        self._rows.keep(alive)
+        self._renumber(self._rows.compact(alive))
         for name in ("_given", "_longest"):
             moved = np.full(max(64, 2 * living), _NEVER, np.int64)
             moved[:living] = getattr(self, name)[:known][alive]
@@ -226,10 +215,10 @@ class Longest:
 
     def given(self, now: int) -> int:
         """How many rows it gives at an instant it has come to."""
-        return int((self._given[: len(self._keys)] > now).sum())
+        return int((self._given[: len(self._rows)] > now).sum())
 
     def size(self) -> int:
-        return len(self._keys)
+        return len(self._rows)
 
 
 @compiled(types.void(READ_I64, READ_I64, READ_I64, types.int64, I64))
@@ -254,7 +243,7 @@ class Rescanning(Longest):
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         (delta,) = inputs
-        given = self._given[: len(self._keys)]
+        given = self._given[: len(self._rows)]
         if ((given > self._position) & (given <= upto)).any():
             held = (self._numbers[: self._count], self._until[: self._count])
             _look_through(*held, self._given, upto, self._longest)
@@ -272,7 +261,7 @@ class Rescanning(Longest):
         self._enough = max(self._count, 64)
 
     def _keep(self, delta: Delta) -> None:
-        numbers = self._keys.number(delta.rows.columns)
+        numbers = self._rows.number(delta.rows)
         low, high = self._count, self._count + len(delta)
         self._numbers = doubled(self._numbers, high, 0)
         self._until = doubled(self._until, high, 0)
@@ -290,4 +279,4 @@ class Rescanning(Longest):
         self._choose(self._numbers >= 0)
 
     def size(self) -> int:
-        return len(self._keys) + self._count
+        return len(self._rows) + self._count

@@ -24,11 +24,11 @@ from numba import types
 from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.model.patterns import RULES, Edge
 from millpond.operators.delta import Delta
+from millpond.operators.distinct_rows import DistinctRows
 from millpond.operators.flow import COUNTED, GIVEN, STEPPED, Flow, Known, woken
 from millpond.operators.grouping import grouped
-from millpond.operators.keys import Keys
 from millpond.operators.node import Node, Operator, Scalars
-from millpond.operators.row_store import RowStore, doubled
+from millpond.operators.row_store import doubled
 
 _RULES = {"distinct": 0, "intersect": 1, "intersect all": 2, "except": 3, "except all": 4}
 _EDGES = {"except": "negation", "except all": "negation", "intersect all": "intersect"}
@@ -144,8 +144,7 @@ class Counting:
 
     def __init__(self, rule: str, schema: pa.Schema) -> None:
         self._rule = _RULES[rule]
-        self._keys = Keys(schema.types)
-        self._rows = RowStore(schema)
+        self._rows = DistinctRows(schema)
         self._first = np.zeros(64, np.int64)
         self._second = np.zeros(64, np.int64)
 
@@ -160,10 +159,11 @@ class Counting:
         at = np.concatenate([d.at for d in fitted])
         weight = np.concatenate([d.weight for d in fitted])
         rows = pa.concat_batches([d.rows for d in fitted])
-        numbers = self._keys.number(rows.columns)
-        self._note_new(rows, numbers)
+        numbers = self._rows.number(rows)
+        self._first = doubled(self._first, len(self._rows), 0)
+        self._second = doubled(self._second, len(self._rows), 0)
         by_time = np.argsort(at, kind="stable") if len(fitted) > 1 else np.arange(len(at))
-        order, starts, which = grouped(numbers[by_time], len(self._keys))
+        order, starts, which = grouped(numbers[by_time], len(self._rows))
         out = [np.empty(len(at), np.int64) for _ in range(3)]
         count = _count(
             self._rule,
@@ -183,24 +183,13 @@ class Counting:
         self._forget()
         return given
 
-    def _note_new(self, rows: pa.RecordBatch, numbers: np.ndarray) -> None:
-        """Keeps a row of each number not seen before: numbers are given in order of appearance."""
-        known = len(self._rows)
-        if len(self._keys) > known:
-            fresh = np.flatnonzero(numbers >= known)
-            _, places = np.unique(numbers[fresh], return_index=True)
-            self._rows.add(rows.take(pa.array(fresh[places])))
-            self._first = doubled(self._first, len(self._keys), 0)
-            self._second = doubled(self._second, len(self._keys), 0)
-
     def _forget(self) -> None:
-        known = len(self._keys)
+        known = len(self._rows)
         alive = (self._first[:known] != 0) | (self._second[:known] != 0)
         living = int(alive.sum())
-        if living and not self._keys.is_worth_compacting(living):
+        if not self._rows.is_worth_compacting(living):
             return
-        self._keys.compact(alive)
-        self._rows.keep(alive)
+        self._rows.compact(alive)
         room = np.zeros(max(64, 2 * living), np.int64)
         for counts in ("_first", "_second"):
             moved = room.copy()
@@ -208,4 +197,4 @@ class Counting:
             setattr(self, counts, moved)
 
     def size(self) -> int:
-        return len(self._keys)
+        return len(self._rows)

@@ -4,7 +4,8 @@ What may be chosen, at each edge and operator:
 
 - whether rows carry their expirations over an edge, or a negative tuple announces each (2.3): an
   `Expire` node anywhere between the window and who cannot do without;
-- duplicate elimination by δ*, where nothing is announced below it, or by counting (5.3.1);
+- duplicate elimination by δ*, which gives expirations or announces them itself, where nothing is
+  announced below it, or by counting (5.3.1);
 - in how many partitions rows wait for their expiration (5.3.2);
 - each of the rewritings (5.4.2).
 
@@ -27,6 +28,7 @@ from millpond.operators.delta_star import DeltaStar
 from millpond.operators.expire import Expire
 from millpond.operators.expiry import PARTITIONS
 from millpond.operators.flow import CALLED, DELIVERED, WOKEN, Flow, Known, woken
+from millpond.operators.last_copy import LastCopy
 from millpond.operators.multiplicity import Multiplicity
 from millpond.operators.node import Node
 from millpond.planner.rules import RULES, Rule, rewritten
@@ -144,7 +146,7 @@ def _without_expire(node: Node) -> Node | None:
 
 
 def is_distinct(node: Node) -> bool:
-    return isinstance(node, DeltaStar) or (
+    return isinstance(node, DeltaStar | LastCopy) or (
         isinstance(node, Multiplicity) and node.rule == "distinct"
     )
 
@@ -152,6 +154,15 @@ def is_distinct(node: Node) -> bool:
 def _is_strict(node: Node) -> bool:
     """Whether rows of its input may leave before their time, so that δ* is not one for it."""
     return node.inputs[0].announces
+
+
+def _distinct(over: Node, strict: bool) -> Iterator[Node]:
+    """The operators that eliminate duplicates of a form of their input."""
+    if not over.announces:
+        yield DeltaStar(over)
+        yield LastCopy(over)
+    elif strict and not over.carries_expirations:
+        yield Multiplicity((over,), "distinct")
 
 
 class _Forms:
@@ -195,14 +206,11 @@ class _Forms:
                 continue
             over = [f.node for f in inputs]
             if not is_distinct(node):
-                built = node.over_inputs(over) if tuple(over) != node.inputs else node
-            elif not over[0].announces:
-                built = DeltaStar(over[0])
-            elif not over[0].carries_expirations and _is_strict(node):
-                built = Multiplicity((over[0],), "distinct")
-            else:
+                same = node if tuple(over) == node.inputs else node.over_inputs(over)
+                yield self._costed(same, inputs)
                 continue
-            yield self._costed(built, inputs)
+            for built in _distinct(over[0], _is_strict(node)):
+                yield self._costed(built, inputs)
 
     def _costed(self, node: Node, inputs: Sequence[_Form]) -> _Form:
         flows = [f.flow for f in inputs]

@@ -25,6 +25,7 @@ from millpond.operators.expire import Expire
 from millpond.operators.expiry import ARRIVAL_ORDER, PARTITIONS, Partitioned
 from millpond.operators.group_by import GroupBy, Grouping
 from millpond.operators.join import Join
+from millpond.operators.last_copy import LastCopy
 from millpond.operators.matching import Matching
 from millpond.operators.measures import Argument
 from millpond.operators.multiplicity import Multiplicity
@@ -113,6 +114,35 @@ def test_delta_star(keeps_input: bool, data: st.DataObject) -> None:
     check_operator(
         node, drawn, data.draw(cuts()), RULES["distinct"], data.draw(st.sampled_from(INTERVALS))
     )
+
+
+@CONFORMANCE
+@given(st.data())
+def test_last_copy(data: st.DataObject) -> None:
+    edge = data.draw(st.sampled_from(EDGES[:3]))
+    node = LastCopy(Given("one", TYPES, edge))
+    drawn = {"one": data.draw(histories(ROWS, edge))}
+    check_operator(
+        node, drawn, data.draw(cuts()), RULES["distinct"], data.draw(st.sampled_from(INTERVALS))
+    )
+
+
+def test_last_copies_of_many_rows_leave_when_they_are_due() -> None:
+    chance = np.random.default_rng(3)
+    at = np.sort(chance.integers(0, 4_000, 6_000))
+    lives = [
+        Life((str(key), 0.0), int(begun), int(begun + lasts))
+        for key, begun, lasts in zip(
+            chance.integers(0, 2_000, 6_000), at, chance.integers(1, 900, 6_000), strict=True
+        )
+    ]
+    node = LastCopy(Given("one", TYPES, EDGES[2]))
+    for steps in (range(1, 5_000, 7), range(100, 5_001, 490)):
+        run = checking.run(node, {"one": lives}, list(steps))
+        for now in steps:
+            there = {life.row for life in lives if life.at <= now < life.until}
+            assert alive(run.deltas, now) == Counter(dict.fromkeys(there, 1))
+        assert run.left == 0
 
 
 def test_delta_star_keeps_at_most_twice_its_output() -> None:

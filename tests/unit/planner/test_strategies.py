@@ -48,12 +48,11 @@ NEGATION = (
 def test_duplicates_are_eliminated_below_a_join(names) -> None:  # type: ignore[no-untyped-def]
     assert planned(names, JOIN).explained == dedent(
         """\
-        expire  (WEAK, state: 10 partitions by expiration)
-          join f.carrier = g.carrier  (WEAK, state: rows by key, both sides)
-            distinct δ*  (WEAK, state: its output and who takes over, by row)
-              window [RANGE 1 HOUR]  (WEAKEST)
-                stream flights  (MONOTONIC)
-            distinct δ*  (as above)"""
+        join f.carrier = g.carrier  (WEAK, state: rows by key, both sides)
+          distinct δ*, announcing  (WEAK, state: its output, by row)
+            window [RANGE 1 HOUR]  (WEAKEST)
+              stream flights  (MONOTONIC)
+          distinct δ*, announcing  (as above)"""
     )
 
 
@@ -112,11 +111,11 @@ def test_large_results_are_announced_from_the_windows_on(names) -> None:  # type
 
 
 def test_more_partitions_where_more_rows_wait(names) -> None:  # type: ignore[no-untyped-def]
-    text = "SELECT DISTINCT tailnum FROM flights [RANGE 1 HOUR]"
-    assert "10 partitions by expiration" in planned(names, text).explained
-    many = planned(names, text.replace("1 HOUR", "30 DAYS"), known=Rare(1e-9, rate=100.0))
-    assert "200 partitions by expiration" in many.explained
-    assert "5 partitions" in planned(names, text, partitions=5).explained
+    few = Rare(1e-9)
+    assert "10 partitions by expiration" in planned(names, PAIRS, known=few).explained
+    text = PAIRS.replace("1 HOUR", "1 DAYS").replace("2 HOURS", "1 DAYS")
+    assert "50 partitions by expiration" in planned(names, text, known=few).explained
+    assert "5 partitions" in planned(names, PAIRS, known=few, partitions=5).explained
 
 
 def test_the_chosen_plan_is_expected_to_cost_no_more_than_any_other(names) -> None:  # type: ignore[no-untyped-def]
