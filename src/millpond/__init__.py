@@ -1,9 +1,11 @@
 """Millpond: a data stream management system on Apache Spark, in which queries are data.
 
 Reading order. A query's journey: `cql` (text to tree), `catalog` (names), `algebra` (what it
-means), `planner` (names and types resolved, leaves, explain). A tuple's journey: `engine` (pure:
-admission, grouped filters, windows), `state` (segments, epochs), `runtime` (tasks, Spark). How
-people reach both: `service` (the pond), `api`, `console`, `cli`. `testing` is public.
+means), `planner` (names and types resolved, leaves, dataflows, explain). A tuple's journey:
+`engine` (pure: admission, grouped filters, joins, windows), `state` (segments, epochs), `runtime`
+(tasks, Spark). A change's journey: `operators` (what a relation changes by when its inputs do) over
+`synopses` (what they remember). How people reach them: `service` (the pond), `api`, `console`,
+`cli`. `testing` is public.
 """
 
 from __future__ import annotations

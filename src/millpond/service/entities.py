@@ -1,4 +1,4 @@
-"""The control tables: what works inside a pond, and how it does (STREAM, CIDR 2003, section 5).
+"""The control tables: what works inside a pond, and how it does (STREAM, CIDR 2003, section 6.1).
 
 STREAM lists its operators, queues and synopses as relations to be looked at while it runs. An
 entity is one of them, with an id made of its kind and its name, and its figures.

@@ -1,6 +1,6 @@
 """What can be set of an entity while the pond runs; no setting changes an answer.
 
-STREAM's control tables are written as well as read (CIDR 2003, section 5): a property that is set
+STREAM's control tables are written as well as read (CIDR 2003, section 6.1): a property that is set
 takes effect in the running system. Here these are the options of queries, at the entities that
 work for one query alone, and how tuples are routed, joins divided and changes computed, at those
 that work for all. What is not here is measured, or is part of a declaration.

@@ -180,8 +180,8 @@ class Maintenance(Background):
     def _forget_torn(self) -> bool:
         """Forget torn matches, and the later ones of their segments; then they are lacking.
 
-        What a segment has been matched against is said by where its matches end (`covered_upto`),
-        so that none may be missing in between.
+        What a segment has been matched against is said by where its matches end (`backfill`), so
+        that none may be missing in between.
         """
         with self._idle:
             torn, self._torn = self._torn, set()
