@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta, timezone
 
 import httpx
+import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from local_http import local_client
@@ -102,6 +107,67 @@ def test_ingest(remote, pond):
     assert remote.ingest("flights", table, "key").duplicate is False
     assert remote.ingest("flights", table, "key").duplicate is True
     assert pond.ask("SELECT max(ts) m FROM flights").rows() == [(datetime(2026, 3, 1, 13),)]
+
+
+ODD_ROWS = [
+    {"TS": datetime(2026, 3, 1, 12, tzinfo=timezone(timedelta(hours=1))), "carrier": b"bytes"},
+    {"ts": np.datetime64("2026-03-01T11:50"), "delay": np.float32(1.5), "number": 2**70},
+    {"ts": "2026-03-01 11:51", "carrier": {"a": [1]}, "delay": math.nan, "number": "7"},
+    {"ts": "2026-03-01 11:52", "carrier": "\ud800"},
+]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ODD_ROWS,
+        (row for row in ODD_ROWS),
+        pd.DataFrame({"ts": ["2026-03-01 11:55"], "carrier": ["AA"]}),
+        pl.DataFrame({"ts": [datetime(2026, 3, 1, 11, 55)], "number": [1]}),
+        pa.table({"ts": ["2026-03-01 11:55"]}).to_batches()[0],
+        "text",
+        7,
+        {"ts": "2026-03-01 11:55"},
+    ],
+    ids=["rows", "generator", "pandas", "polars", "batch", "text", "number", "row"],
+)
+def test_rows_mean_the_same_here_and_there(remote, pond, rows):
+    pond.execute("CREATE STREAM here (ts TIMESTAMP, carrier STRING, delay DOUBLE, number BIGINT)")
+    pond.execute("CREATE STREAM there (ts TIMESTAMP, carrier STRING, delay DOUBLE, number BIGINT)")
+    if isinstance(rows, Iterator):
+        rows = list(rows)
+    outcomes = []
+    for ingest, stream in ((pond.ingest, "here"), (remote.ingest, "there")):
+        try:
+            outcomes.append(ingest(stream, iter(rows) if rows is ODD_ROWS else rows))
+        except MillpondError as error:
+            outcomes.append((error.code, error.primary))
+    assert outcomes[0] == outcomes[1]
+    pond.catch_up()
+    told = [pond.ask(f"SELECT * FROM {stream} ORDER BY ts").rows() for stream in ("here", "there")]
+    assert repr(told[0]) == repr(told[1])
+
+
+def test_text_and_its_format(remote, pond):
+    for either in (pond, remote):
+        assert either.ingest_text("flights", "ts\n2026-03-01 11:55\n", "csv").accepted == 1
+        with pytest.raises(MillpondError, match="DATA-501"):
+            either.ingest_text("flights", b"<x/>", "xml")
+
+
+@pytest.mark.parametrize("at", ["yesterday", 1.5, object()])
+def test_what_is_no_instant(remote, pond, at):
+    pond.register(LATE, "late")
+    for either in (pond, remote):
+        with pytest.raises(MillpondError, match="CQL-103"):
+            either.query("late").invoke(at=at)
+
+
+@pytest.mark.parametrize("at", [date(2026, 3, 1), -(10**17), 2**62])
+def test_any_instant(remote, pond, at):
+    pond.register(LATE, "late")
+    here, there = (either.query("late").invoke(at=at) for either in (pond, remote))
+    assert (here.as_of, here.rows()) == (there.as_of, there.rows())
 
 
 def test_what_there_is(remote, pond):

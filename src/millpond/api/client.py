@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import httpx
-import pyarrow as pa
 
 from millpond.api import decode, encode
 from millpond.api.calls import POLL_SECONDS, Calls, in_json, segment
@@ -23,6 +22,7 @@ from millpond.api.surface import Registration, RowFormat
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_statement, statements
 from millpond.errors import MillpondError
+from millpond.service.decode import from_rows, unknown_format
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 
 #: Seconds to wait for a connection; for an answer there is no limit but the server's own.
@@ -132,23 +132,27 @@ class RemotePond:
     def ingest(
         self,
         stream: str,
-        rows: pa.Table | list[dict[str, Any]],
+        rows: Any,
         idempotency_key: str | None = None,
     ) -> IngestReceipt:
-        """Pushes rows into a stream; they are durable once this returns."""
-        if isinstance(rows, list):
-            lines = [encode.dumps(encode.plain(row)) for row in rows]
-            return self.ingest_text(stream, b"\n".join(lines), "ndjson", idempotency_key)
-        return self.ingest_text(stream, encode.table_arrow(rows), "arrow", idempotency_key)
+        """Pushes rows into a stream; they are durable once this returns.
+
+        Rows are dictionaries, or a table of pyarrow, pandas or polars. They are columns before
+        they are sent, by what an embedded pond makes them columns with.
+        """
+        table = encode.table_arrow(from_rows(rows))
+        return self.ingest_text(stream, table, "arrow", idempotency_key)
 
     def ingest_text(
         self,
         stream: str,
-        data: bytes,
+        data: bytes | str,
         format: RowFormat,
         idempotency_key: str | None = None,
     ) -> IngestReceipt:
         """Pushes rows that are written already."""
+        if format not in _MEDIA:
+            raise unknown_format(format)
         headers = {
             "Content-Type": _MEDIA[format],
             "Idempotency-Key": idempotency_key or str(uuid.uuid4()),

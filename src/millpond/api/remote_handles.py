@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow as pa
 from millpond.api import change_forms, decode, encode
 from millpond.api.calls import POLL_SECONDS, Calls, in_json, segment
 from millpond.errors import MillpondError
-from millpond.model.time import from_datetime, parse_instant
+from millpond.service.handles import instant
 from millpond.service.results import Answer, Change, Changes
 
 #: Seconds a follower is patient with a server that is away, and pauses between two attempts.
@@ -87,9 +87,15 @@ class RemoteHandle(RemoteFollowed):
     def __repr__(self) -> str:
         return f"<RemoteHandle {self.id} {self.name!r}>"
 
-    def invoke(self, at: int | str | datetime | None = None) -> Answer:
-        """The query's answer as of now or of a kept instant (microseconds, ISO text, datetime)."""
-        params = {} if at is None else {"at": _instant(at)}
+    def invoke(self, at: int | str | date | None = None) -> Answer:
+        """The query's answer as of now or of a kept instant.
+
+        That is microseconds since 1970 UTC, ISO text, a datetime or a date.
+
+        Raises:
+            MillpondError: CQL-103 for anything else.
+        """
+        params = {} if at is None else {"at": encode.instant_text(instant(at)) or ""}
         path = f"{self._path}/result"
         response = self._calls.send("GET", path, accept=encode.ARROW, params=params)
         return decode.arrow_answer(response.content)
@@ -135,12 +141,3 @@ class RemoteStream(RemoteFollowed):
 
 def _length(pages: Sequence[Changes]) -> int:
     return sum(len(page) for page in pages)
-
-
-def _instant(at: int | str | datetime) -> str:
-    match at:
-        case datetime():
-            at = from_datetime(at)
-        case str():
-            at = parse_instant(at)
-    return encode.instant_text(at) or ""

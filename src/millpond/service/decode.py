@@ -23,21 +23,28 @@ from millpond.model.schema import Schema
 _TYPED = (bool, int, float, str, datetime, date)
 
 
-def from_rows(rows: Iterable[dict[str, Any]]) -> pa.Table:
-    """Python dictionaries as columns; keys are column names in any case.
+def from_rows(rows: Any) -> pa.Table:
+    """Rows as columns: Python dictionaries, whose keys are column names in any case, or a table.
+
+    A table is pyarrow's, pandas', polars' or another's that can be read as Arrow's.
 
     Raises:
         MillpondError: DATA-501 for anything else.
     """
-    if isinstance(rows, pa.RecordBatch):
-        return pa.Table.from_batches([rows])
+    if isinstance(rows, pa.Table):
+        return rows
+    if hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__"):
+        try:
+            return pa.table(rows)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise _unreadable("a table", str(error)) from error
     given = list(rows) if isinstance(rows, Iterable) and not isinstance(rows, str | dict) else None
     if given is None or not all(isinstance(row, dict) for row in given):
         raise MillpondError(
             "DATA-501",
-            "the rows are neither a pyarrow table nor dictionaries",
+            "the rows are neither a table nor dictionaries",
             detail=f"They are a {type(rows).__name__}.",
-            hint="Give a pyarrow.Table, or a list with a dictionary a row.",
+            hint="Give a table of pyarrow, pandas or polars, or a list with a dictionary a row.",
         )
     spelled: dict[str, str] = {}
     for row in given:
@@ -104,7 +111,12 @@ def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise _unreadable("an Arrow IPC stream", str(error)) from error
             return table
-    raise _unreadable(f'the format "{format}"', "Formats are ndjson, csv and arrow.")
+    raise unknown_format(format)
+
+
+def unknown_format(format: str) -> MillpondError:
+    """The error of a format rows are not written in."""
+    return _unreadable(f'the format "{format}"', "Formats are ndjson, csv and arrow.")
 
 
 def _ndjson(data: bytes, schema: Schema) -> pa.Table:

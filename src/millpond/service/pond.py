@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_script
 from millpond.errors import MillpondError
@@ -202,28 +200,31 @@ class Pond(Works):
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def ingest(
-        self, stream: str, rows: pa.Table | list[dict[str, Any]], idempotency_key: str | None = None
-    ) -> IngestReceipt:
+    def ingest(self, stream: str, rows: Any, idempotency_key: str | None = None) -> IngestReceipt:
         """Push rows; returns once they are durable. They are visible after the next epoch.
+
+        Args:
+            stream: Its name.
+            rows: Dictionaries, or a table of pyarrow, pandas or polars.
+            idempotency_key: What the same rows are known by if they are pushed again.
 
         Raises:
             MillpondError: CQL-201, POND-407, DATA-501, DATA-503, STORE-603.
         """
         self._check_open()
         definition = self.sources.pushed(stream)
-        table = rows if isinstance(rows, pa.Table) else decode.from_rows(rows)
-        receipt, _ = self.intake.push(definition, table, idempotency_key)
+        receipt, _ = self.intake.push(definition, decode.from_rows(rows), idempotency_key)
         self.runtime.wake_inbox()
         return receipt
 
     def ingest_text(
-        self, stream: str, data: bytes, format: str, idempotency_key: str | None = None
+        self, stream: str, data: bytes | str, format: str, idempotency_key: str | None = None
     ) -> IngestReceipt:
         """Push rows written as 'ndjson', 'csv' (with a header) or 'arrow' (an IPC stream)."""
         self._check_open()
         definition = self.sources.pushed(stream)
-        table = decode.from_text(data, format, definition.schema)
+        written = data.encode() if isinstance(data, str) else data
+        table = decode.from_text(written, format, definition.schema)
         receipt, _ = self.intake.push(definition, table, idempotency_key)
         self.runtime.wake_inbox()
         return receipt

@@ -9,11 +9,10 @@ from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from millpond.api import encode
+from millpond.api import decode, encode
 from millpond.api.negotiate import answer_response, preferred
 from millpond.api.surface import QueryHandle, ServedHandle, ServedPond
 from millpond.errors import MillpondError
-from millpond.model.time import parse_instant
 from millpond.service.options import check_options
 
 Level = Literal["syntax", "logical", "rewritten", "shared", "runtime"]
@@ -149,7 +148,7 @@ def find_query(pond: ServedPond, query: str) -> ServedHandle:
 
 def _instant(text: str) -> int:
     try:
-        return parse_instant(_LOST_PLUS.sub(r"\1+\2", text))
+        return decode.instant(_LOST_PLUS.sub(r"\1+\2", text)) or 0
     except (ValueError, OverflowError):
         raise MillpondError(
             "SERVE-703",
