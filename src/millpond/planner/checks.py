@@ -12,8 +12,8 @@ from millpond.cql.dialect import to_duckdb
 from millpond.errors import MillpondError
 from millpond.planner.blame import Prober, blame, parts
 from millpond.planner.complaints import complaint_of
+from millpond.planner.error_places import mark, mark_word
 from millpond.planner.functions import Call, calls, function_names, tables
-from millpond.planner.marks import mark, mark_word
 from millpond.planner.names import Names, did_you_mean
 from millpond.planner.placement import is_aggregate
 from millpond.planner.pushdown import conjuncts

@@ -21,7 +21,7 @@ from millpond.model.function_names import as_written
 from millpond.model.windows import Rows
 from millpond.planner.bound import BoundQuery, StreamLeaf
 from millpond.planner.constants import COMPARISONS
-from millpond.planner.operators import Operator, operators_of, window_text
+from millpond.planner.logical import LogicalOperator, logical_plan, window_text
 from millpond.planner.pushdown import conjuncts
 from millpond.planner.residual import replace_literals
 from millpond.planner.scope import TYPE
@@ -46,7 +46,7 @@ def explain(bound: BoundQuery, level: str = "logical", **facts: Any) -> str:
         case "syntax":
             lines = _syntax(_written(bound))
         case "logical":
-            lines = _logical(operators_of(bound))
+            lines = _logical(logical_plan(bound))
         case "rewritten":
             lines = _rewritten(bound, {})
         case "shared" | "runtime":
@@ -91,14 +91,14 @@ def _syntax(node: exp.Expr, role: str = "", depth: int = 0) -> Iterator[str]:
 # -- logical ---------------------------------------------------------------------------------------
 
 
-def _logical(root: Operator) -> Iterator[str]:
+def _logical(root: LogicalOperator) -> Iterator[str]:
     rows = list(_operator_rows(root, 0))
     width = min(max(len(text) for text, _ in rows) + 2, 100)
     for text, pattern in rows:
         yield f"{text:<{width}}{pattern}"
 
 
-def _operator_rows(operator: Operator, depth: int) -> Iterator[tuple[str, str]]:
+def _operator_rows(operator: LogicalOperator, depth: int) -> Iterator[tuple[str, str]]:
     detail = f" {operator.detail}" if operator.detail else ""
     yield f"{'  ' * depth}{operator.name}{detail}", operator.pattern.name
     for below in operator.inputs:

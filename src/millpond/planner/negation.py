@@ -17,8 +17,8 @@ from millpond.cql.duckdb_words import quoted
 from millpond.cql.nodes import BY_ATTRIBUTES
 from millpond.errors import MillpondError
 from millpond.planner.attached import HIDDEN, timestamp_column
+from millpond.planner.error_places import mark
 from millpond.planner.from_clause import is_row_by_row
-from millpond.planner.marks import mark
 from millpond.planner.names import did_you_mean, listed, spell
 from millpond.planner.scope import Body, Scope
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from millpond.errors import MillpondError
+from millpond.planner.error_places import mark
 from millpond.planner.functions import function_names
-from millpond.planner.marks import mark
 
 
 @dataclass(frozen=True)

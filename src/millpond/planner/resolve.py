@@ -18,8 +18,8 @@ from millpond.cql import nodes
 from millpond.errors import MillpondError
 from millpond.model.windows import Period
 from millpond.planner.columns import resolve_column
+from millpond.planner.error_places import mark
 from millpond.planner.from_clause import FromClause
-from millpond.planner.marks import mark
 from millpond.planner.names import Names, spell
 from millpond.planner.negation import check_attributes
 from millpond.planner.placement import Placement, check_placement

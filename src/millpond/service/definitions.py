@@ -16,8 +16,8 @@ from millpond.cql.statements import (
 from millpond.errors import MillpondError, Span
 from millpond.model.schema import ALIASES, ARROW_TYPES, Field, Schema, canonical_type
 from millpond.planner.bound import BoundQuery
+from millpond.planner.logical import is_monotonic
 from millpond.planner.names import did_you_mean
-from millpond.planner.operators import is_monotonic
 from millpond.state.version import Version
 
 

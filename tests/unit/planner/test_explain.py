@@ -11,7 +11,7 @@ from millpond.errors import MillpondError
 from millpond.model.patterns import Pattern
 from millpond.planner.bound import BoundQuery
 from millpond.planner.explain import LEVELS, explain
-from millpond.planner.operators import operators_of
+from millpond.planner.logical import logical_plan
 
 Binding = Callable[[str], BoundQuery]
 
@@ -142,4 +142,4 @@ PATTERNS = [
 
 @pytest.mark.parametrize(("text", "pattern"), PATTERNS)
 def test_patterns(binding: Binding, text: str, pattern: Pattern) -> None:
-    assert operators_of(binding(text)).pattern is pattern
+    assert logical_plan(binding(text)).pattern is pattern

@@ -25,7 +25,7 @@ from millpond.operators.source import SEQUENCE, TIMESTAMP, RelationSource, Strea
 from millpond.operators.versions import Versions
 from millpond.operators.window import TimeWindow
 from millpond.planner.bound import RelationLeaf, StreamLeaf
-from millpond.planner.operators import window_text
+from millpond.planner.logical import window_text
 from millpond.planner.pushdown import conjuncts
 
 

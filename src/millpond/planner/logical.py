@@ -1,4 +1,8 @@
-"""A bound query as a tree of operators with the pattern of each edge, for EXPLAIN to show."""
+"""The logical plan: a bound query as a tree of operators with the pattern of each edge.
+
+It is the query as it is written, for EXPLAIN LOGICAL, and says whether rows ever leave the answer.
+What computes changes is another tree, of nodes (`planner/dataflow`).
+"""
 
 from __future__ import annotations
 
@@ -19,34 +23,36 @@ from millpond.planner.residual import LEAF, replace_literals
 
 
 @dataclass(frozen=True)
-class Operator:
+class LogicalOperator:
     """An operator, what it does, its inputs and the edge it gives."""
 
     name: str
     detail: str
     edge: Edge
-    inputs: tuple[Operator, ...] = ()
+    inputs: tuple[LogicalOperator, ...] = ()
 
     @property
     def pattern(self) -> Pattern:
         return self.edge.pattern
 
 
-def operators_of(bound: BoundQuery) -> Operator:
+def logical_plan(bound: BoundQuery) -> LogicalOperator:
     """The query as written, as operators."""
     return _Plan(bound).root()
 
 
 def is_monotonic(bound: BoundQuery) -> bool:
     """Whether nothing ever leaves a query's answer."""
-    return operators_of(bound).pattern is Pattern.MONOTONIC
+    return logical_plan(bound).pattern is Pattern.MONOTONIC
 
 
-def _apply(name: str, detail: str, *inputs: Operator) -> Operator:
-    return Operator(name, detail, RULES[name]([i.edge for i in inputs]), inputs)
+def _apply(name: str, detail: str, *inputs: LogicalOperator) -> LogicalOperator:
+    return LogicalOperator(name, detail, RULES[name]([i.edge for i in inputs]), inputs)
 
 
 class _Plan:
+    """Makes the tree of one query."""
+
     def __init__(self, bound: BoundQuery) -> None:
         self._leaves: dict[str, StreamLeaf | RelationLeaf] = {f.table: f for f in bound.streams}
         self._leaves.update({f.table: f for f in bound.relations})
@@ -56,15 +62,15 @@ class _Plan:
             self._tree = bound.tree.copy()
             replace_literals(self._tree, bound.literals)
 
-    def root(self) -> Operator:
+    def root(self) -> LogicalOperator:
         tree = self._tree
         if isinstance(tree, nodes.RelationToStream):
             inner = self._query(tree.this)
             # What is inserted or deleted is a stream: it never leaves.
-            return Operator(str(tree.args["kind"]).lower(), "", MONOTONIC, (inner,))
+            return LogicalOperator(str(tree.args["kind"]).lower(), "", MONOTONIC, (inner,))
         return self._query(tree)
 
-    def _query(self, node: exp.Expr) -> Operator:
+    def _query(self, node: exp.Expr) -> LogicalOperator:
         if (clause := node.args.get("with_")) is not None:
             for cte in clause.expressions:
                 self._ctes[cte.alias.lower()] = cte.this
@@ -76,7 +82,7 @@ class _Plan:
             return self._select(node)
         return self._ordered(node, plan)
 
-    def _set_operation(self, node: exp.SetOperation) -> Operator:
+    def _set_operation(self, node: exp.SetOperation) -> LogicalOperator:
         left, right = self._query(node.left), self._query(node.right)
         once = bool(node.args.get("distinct"))
         match node:
@@ -88,7 +94,7 @@ class _Plan:
                 plan = _apply("union all", "", left, right)
         return _apply("distinct", "", plan) if once else plan
 
-    def _select(self, node: exp.Expr) -> Operator:
+    def _select(self, node: exp.Expr) -> LogicalOperator:
         plan = self._from(node)
         if (where := node.args.get("where")) is not None:
             plan = self._filtered(where.this, plan)
@@ -121,7 +127,7 @@ class _Plan:
             plan = _apply("distinct", "", plan)
         return self._ordered(node, plan)
 
-    def _ordered(self, node: exp.Expr, plan: Operator) -> Operator:
+    def _ordered(self, node: exp.Expr, plan: LogicalOperator) -> LogicalOperator:
         if (order := node.args.get("order")) is not None:
             plan = _apply("order", _text(order).strip().removeprefix("ORDER BY "), plan)
         for clause in ("limit", "offset"):
@@ -129,16 +135,16 @@ class _Plan:
                 plan = _apply("limit", _text(part).removeprefix("LIMIT "), plan)
         return plan
 
-    def _from(self, node: exp.Expr) -> Operator:
+    def _from(self, node: exp.Expr) -> LogicalOperator:
         clause = node.args.get("from_")
         if clause is None:
-            return Operator("one row", "", MONOTONIC)
+            return LogicalOperator("one row", "", MONOTONIC)
         plan = self._item(clause.this)
         for join in node.args.get("joins") or []:
             plan = self._join(join, plan)
         return plan
 
-    def _join(self, join: exp.Join, left: Operator) -> Operator:
+    def _join(self, join: exp.Join, left: LogicalOperator) -> LogicalOperator:
         right = self._item(join.this)
         on = join.args.get("on")
         detail = _text(on) if on is not None else ""
@@ -150,7 +156,7 @@ class _Plan:
             return _apply("outer join", detail or join.side, left, right)
         return _apply("semijoin" if join.kind == "SEMI" else "join", detail, left, right)
 
-    def _item(self, node: exp.Expr) -> Operator:
+    def _item(self, node: exp.Expr) -> LogicalOperator:
         joins = node.args.get("joins") or []
         if isinstance(node, exp.Table):
             leaf = self._leaves.get(node.meta.get(LEAF, ""))
@@ -164,21 +170,23 @@ class _Plan:
             plan = self._join(join, plan)
         return plan
 
-    def _leaf(self, leaf: StreamLeaf | RelationLeaf) -> Operator:
+    def _leaf(self, leaf: StreamLeaf | RelationLeaf) -> LogicalOperator:
         if isinstance(leaf, RelationLeaf) and leaf.hidden:
-            return Operator("non-retroactive relation", leaf.relation, ATTACHED)
+            return LogicalOperator("non-retroactive relation", leaf.relation, ATTACHED)
         if isinstance(leaf, RelationLeaf):
-            return Operator("relation", leaf.relation, RELATION)
-        plan = Operator("stream", leaf.stream, MONOTONIC)
+            return LogicalOperator("relation", leaf.relation, RELATION)
+        plan = LogicalOperator("stream", leaf.stream, MONOTONIC)
         if leaf.before is not None:
             plan = _apply("select", _text(leaf.before), plan)
         if leaf.sample is not None:
-            plan = Operator("sample", f"{leaf.sample:g} %", plan.edge, (plan,))
+            plan = LogicalOperator("sample", f"{leaf.sample:g} %", plan.edge, (plan,))
         if isinstance(leaf.window, Unbounded):
             return plan
-        return Operator("window", window_text(leaf.window), window_edge(leaf.window), (plan,))
+        return LogicalOperator(
+            "window", window_text(leaf.window), window_edge(leaf.window), (plan,)
+        )
 
-    def _filtered(self, predicate: exp.Expr, plan: Operator) -> Operator:
+    def _filtered(self, predicate: exp.Expr, plan: LogicalOperator) -> LogicalOperator:
         """Selections; those with subqueries are semijoins and negations."""
         plain = [c for c in conjuncts(predicate) if c.find(exp.Query) is None]
         if plain:
