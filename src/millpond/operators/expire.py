@@ -64,15 +64,16 @@ class Expire(Unary):
 
     def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
         (given,) = inputs
+        stepped = STEPPED * woken(own.changes, known)
         if self.input.pattern <= Pattern.WEAKEST:
-            return QUEUED * given.changes
+            return QUEUED * given.changes + stepped
         if self.partitions == ARRIVAL_ORDER:
             each = ARRIVED * given.changes + LOOKED_AT * given.rows * known.steps
-            return each + STEPPED * woken(given.changes, known)
+            return each + stepped
         looked_at = min(SMALL + given.rows / (2 * self.partitions), given.rows)
         dealt = DEALT * self.partitions * given.changes / SMALL
         each = PARTITIONED * given.changes + dealt + LOOKED_AT * looked_at * known.steps
-        return each + STEPPED * woken(given.changes, known)
+        return each + stepped
 
     def operator(self) -> Operator:
         return Expiry(expiring(self.input.pattern, self.partitions))

@@ -23,7 +23,7 @@ import pyarrow as pa
 #: Rows that never leave are counted over so many seconds.
 HORIZON = 86_400.0
 
-#: An operator being called at all, once a step; being given something; keeping rows by key then.
+#: An operator being called at all, once a step; being given something; keeping rows then.
 CALLED, WOKEN, STEPPED = 12_000.0, 30_000.0, 30_000.0
 #: A row through a selection or a computed projection; through a window.
 SELECTED, WINDOWED = 10.0, 10.0
