@@ -6,6 +6,7 @@ What computes changes is another tree, of nodes (`planner/dataflow`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -20,6 +21,7 @@ from millpond.planner.bound import BoundQuery, RelationLeaf, StreamLeaf
 from millpond.planner.placement import is_aggregate
 from millpond.planner.pushdown import conjuncts
 from millpond.planner.residual import LEAF, replace_literals
+from millpond.planner.with_entries import Entry, seen_within
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class _Plan:
     def __init__(self, bound: BoundQuery) -> None:
         self._leaves: dict[str, StreamLeaf | RelationLeaf] = {f.table: f for f in bound.streams}
         self._leaves.update({f.table: f for f in bound.relations})
-        self._ctes: dict[str, exp.Expr] = {}
+        self._entries: Mapping[str, Entry] = {}
         self._tree = bound.tree
         if bound.literals:
             self._tree = bound.tree.copy()
@@ -71,16 +73,19 @@ class _Plan:
         return self._query(tree)
 
     def _query(self, node: exp.Expr) -> LogicalOperator:
-        if (clause := node.args.get("with_")) is not None:
-            for cte in clause.expressions:
-                self._ctes[cte.alias.lower()] = cte.this
-        if isinstance(node, exp.Subquery):
-            plan = self._query(node.this)
-        elif isinstance(node, exp.SetOperation):
-            plan = self._set_operation(node)
-        else:
+        return self._seeing(seen_within(node, self._entries), node)
+
+    def _seeing(self, entries: Mapping[str, Entry], node: exp.Expr) -> LogicalOperator:
+        """A query where these entries of WITH are seen, its own among them."""
+        before, self._entries = self._entries, entries
+        try:
+            if isinstance(node, exp.Subquery):
+                return self._ordered(node, self._query(node.this))
+            if isinstance(node, exp.SetOperation):
+                return self._ordered(node, self._set_operation(node))
             return self._select(node)
-        return self._ordered(node, plan)
+        finally:
+            self._entries = before
 
     def _set_operation(self, node: exp.SetOperation) -> LogicalOperator:
         left, right = self._query(node.left), self._query(node.right)
@@ -163,7 +168,8 @@ class _Plan:
             if leaf is not None:
                 plan = self._leaf(leaf)
             else:
-                plan = self._query(self._ctes[node.name.lower()])
+                entry = self._entries[node.name.lower()]
+                plan = self._seeing(seen_within(entry.cte.this, entry.seen), entry.cte.this)
         else:
             plan = self._query(node)
         for join in joins:

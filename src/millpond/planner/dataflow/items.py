@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from sqlglot import exp
 
@@ -14,14 +13,7 @@ from millpond.planner.bound import BoundQuery, RelationLeaf, StreamLeaf
 from millpond.planner.dataflow.frame import Frame, Plans, Relation, Unsupported, frame_of
 from millpond.planner.pushdown import conjuncts
 from millpond.planner.residual import LEAF
-
-
-@dataclass(frozen=True, eq=False)
-class Entry:
-    """An entry of WITH, and the entries it sees: those around it and before it, not itself."""
-
-    cte: exp.CTE
-    seen: Mapping[str, Entry]
+from millpond.planner.with_entries import Entry, seen_within
 
 
 class Items:
@@ -70,11 +62,7 @@ class Items:
     @contextmanager
     def within(self, query: exp.Expr) -> Iterator[None]:
         """What is planned meanwhile sees the entries of a query's WITH too."""
-        seen = self.entries
-        for name, cte in own_entries(query).items():
-            others = {known: entry for known, entry in seen.items() if known != name}
-            seen = {**others, name: Entry(cte, seen)}
-        with self._seeing(seen):
+        with self._seeing(seen_within(query, self.entries)):
             yield
 
     @contextmanager
@@ -114,12 +102,6 @@ class Items:
             found = self.plan(entry.cte.this)
         columns = entry.cte.args["alias"].args.get("columns") or []
         return _renamed(found, tuple(column.name for column in columns))
-
-
-def own_entries(query: exp.Expr) -> dict[str, exp.CTE]:
-    """The entries of a query's own WITH, by their names in lower case."""
-    clause = query.args.get("with_")
-    return {} if clause is None else {cte.alias.lower(): cte for cte in clause.expressions}
 
 
 def _renamed(relation: Relation, names: tuple[str, ...]) -> Relation:

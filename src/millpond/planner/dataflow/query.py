@@ -25,7 +25,7 @@ from millpond.planner.dataflow.by_group import partitioned, regrouped
 from millpond.planner.dataflow.frame import Frame, Relation, Unsupported, as_types, project, starred
 from millpond.planner.dataflow.from_clause import from_clause, keeps_right, plain_conjuncts
 from millpond.planner.dataflow.groups import grouped, is_grouped
-from millpond.planner.dataflow.items import Items, own_entries
+from millpond.planner.dataflow.items import Items
 from millpond.planner.dataflow.joins import distinct, explicit
 from millpond.planner.dataflow.order import Cut
 from millpond.planner.dataflow.subqueries import Subqueries
@@ -34,6 +34,7 @@ from millpond.planner.negation import STAMPS
 from millpond.planner.placement import has_aggregate
 from millpond.planner.pushdown import where_conjuncts
 from millpond.planner.residual import LEAF, replace_literals, to_slices
+from millpond.planner.with_entries import own_entries
 
 
 class Compiler:
