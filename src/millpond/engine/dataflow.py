@@ -9,7 +9,7 @@ them gives.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from typing import cast
 
 import numpy as np
@@ -19,10 +19,10 @@ from millpond.engine.dataflow_scalars import DuckDBScalars
 from millpond.engine.dataflow_sink import net_changes
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
-from millpond.operators.delta import Delta
-from millpond.operators.node import Node, Operator, Purger, Scalars
+from millpond.operators.delta import Delta, with_nulls
+from millpond.operators.node import Leaf, Node, Operator, Purger, Scalars
 from millpond.operators.source import TIMESTAMP
-from millpond.planner.dataflow.plan import Plan, in_order, purgings
+from millpond.planner.dataflow.plan import Plan, in_order, needed, purgings
 
 
 class Dataflow:
@@ -45,6 +45,8 @@ class Dataflow:
         #: What is told of each plan by `purge`.
         self._intervals: dict[str, frozenset[int | None]] = {}
         self._nodes: list[Node] = []
+        #: Of each node the places of its columns that others read.
+        self._reads: dict[str, Set[int]] = {}
         self._operators: dict[str, Operator] = {}
         for plan in plans:
             self._plans[plan.key] = plan
@@ -118,7 +120,7 @@ class Dataflow:
         scalars: Scalars,
     ) -> Delta:
         if node.feed is not None:
-            inputs = [_fed(node, feeds)]
+            inputs = [_fed(node, feeds, self._reads[node.key])]
         else:
             for i in node.inputs:
                 if i.key in broken:
@@ -180,13 +182,18 @@ class Dataflow:
 
     def _arrange(self) -> None:
         """Orders the nodes of the plans there are; makes the operators that are missing."""
-        self._nodes = list(in_order([plan.root for plan in self._plans.values()]))
+        roots = [plan.root for plan in self._plans.values()]
+        self._nodes, self._reads = list(in_order(roots)), needed(roots)
         held = self._operators
         self._operators = {n.key: held.get(n.key) or n.operator() for n in self._nodes}
+        for node in self._nodes:
+            if node.is_leaf:
+                cast(Leaf, self._operators[node.key]).needed = self._reads[node.key]
         self._tell_purging()
 
 
-def _fed(node: Node, feeds: Mapping[str, pa.Table]) -> Delta:
+def _fed(node: Node, feeds: Mapping[str, pa.Table], places: Set[int]) -> Delta:
+    """What a source's feed holds, of the columns at some places."""
     assert node.feed is not None
     kind, name, columns = node.feed
     table = feeds.get(name)
@@ -194,11 +201,11 @@ def _fed(node: Node, feeds: Mapping[str, pa.Table]) -> Delta:
         return Delta.empty(node.schema)
     table = table.combine_chunks()
     at = _ints(table, TIMESTAMP if kind == "stream" else "__at")
-    arrays = []
-    for column, field in zip(columns, node.schema, strict=True):
-        chunk = table.column(column).chunk(0)
-        arrays.append(chunk if chunk.type == field.type else chunk.cast(field.type))
-    rows = pa.RecordBatch.from_arrays(arrays, schema=node.schema)
+    given, schema = {}, node.schema
+    for place in places:
+        chunk, type_ = table.column(columns[place]).chunk(0), schema.field(place).type
+        given[place] = chunk if chunk.type == type_ else chunk.cast(type_)
+    rows = with_nulls(given, schema, table.num_rows)
     if kind == "stream":
         return Delta.of(rows, at)
     return Delta.of(rows, at, None, _ints(table, "__sign")).in_order()

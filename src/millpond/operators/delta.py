@@ -20,7 +20,8 @@ rows between deltas and never changes their sum.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -84,11 +85,18 @@ class Delta:
             self.weight[places],
         )
 
-    def where(self, chosen: Bools) -> Delta:
-        """The rows where `chosen` is true."""
+    def where(self, chosen: Bools, needed: Set[int] | None = None) -> Delta:
+        """The rows where `chosen` is true; with `needed` NULLs instead of the other columns."""
         if chosen.all():
             return self
-        return self.take(np.flatnonzero(chosen))
+        places = np.flatnonzero(chosen)
+        if needed is None or len(needed) == self.rows.num_columns:
+            return self.take(places)
+        wanted = sorted(needed)
+        taken = self.rows.select(wanted).take(pa.array(places)) if wanted else None
+        given = dict(zip(wanted, taken.columns, strict=True)) if taken is not None else {}
+        rows = with_nulls(given, self.rows.schema, len(places))
+        return Delta(rows, self.at[places], self.until[places], self.weight[places])
 
     def slice(self, lo: int, hi: int) -> Delta:
         """The rows [lo, hi), without copying."""
@@ -128,6 +136,43 @@ class Delta:
             np.concatenate([d.until for d in some]),
             np.concatenate([d.weight for d in some]),
         ).in_order()
+
+
+def with_nulls(given: Mapping[int, pa.Array], schema: pa.Schema, length: int) -> pa.RecordBatch:
+    """Rows of which some columns are given, by their places, and the others are NULLs."""
+    if length > _MANY or 2 * len(given) > len(schema):
+        types = schema.types
+        arrays = [
+            given[place] if place in given else pa.nulls(length, types[place])
+            for place in range(len(types))
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    rows = _null_rows(schema).slice(0, length)
+    for place, array in given.items():
+        rows = rows.set_column(place, schema.field(place), array)
+    return rows
+
+
+#: So many rows of NULLs are made once.
+_MANY = 4_096
+
+
+@lru_cache(maxsize=256)
+def _null_rows(schema: pa.Schema) -> pa.RecordBatch:
+    arrays = [pa.nulls(_MANY, type_) for type_ in schema.types]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def places_in(sqls: Sequence[str]) -> frozenset[int]:
+    """The places of the columns expressions over `c0`, `c1`, … may read.
+
+    >>> sorted(places_in(["c1 > 2", "lower(c10) = 'c7'"]))
+    [1, 7, 10]
+    """
+    return frozenset(int(place) for sql in sqls for place in _PLACE.findall(sql))
+
+
+_PLACE = re.compile(r"\bc(\d+)\b")
 
 
 def positional(types: Sequence[pa.DataType]) -> pa.Schema:

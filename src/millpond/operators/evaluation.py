@@ -8,7 +8,7 @@ so it is done where an expression has failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import TypeVar
 
 import numpy as np
@@ -33,15 +33,31 @@ def evaluated(delta: Delta, sqls: Sequence[str], scalars: Scalars) -> tuple[Delt
     return _held_to(delta, lambda rows: scalars.compute(rows, sqls))
 
 
-def selected(delta: Delta, predicates: Sequence[str], scalars: Scalars) -> Delta:
+def selected(
+    delta: Delta,
+    predicates: Sequence[str],
+    scalars: Scalars,
+    needed: Set[int] | None = None,
+    read: Sequence[int] = (),
+) -> Delta:
     """The rows for which every predicate is true.
+
+    Args:
+        delta: The rows.
+        predicates: SQL over their columns.
+        scalars: What evaluates it.
+        needed: Places of the columns that are to be given; None for all.
+        read: Places of the columns the predicates read, if that is known.
 
     Raises:
         MillpondError: POND-404, a predicate failed on a row that holds at some instant and that no
             other predicate takes away.
     """
-    found, chosen = _held_to(delta, lambda rows: scalars.select(rows, predicates))
-    return found.where(chosen)
+    places = list(read)
+    found, chosen = _held_to(
+        delta, lambda rows: scalars.select(rows.select(places) if places else rows, predicates)
+    )
+    return found.where(chosen, needed)
 
 
 def _held_to(delta: Delta, evaluate: Callable[[pa.RecordBatch], _T]) -> tuple[Delta, _T]:

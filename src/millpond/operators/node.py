@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -87,6 +87,17 @@ class Purger(Operator, Protocol):
     purging: Purging
 
 
+class Leaf(Operator, Protocol):
+    """An operator that keeps nothing, and so need not give columns that nobody reads.
+
+    Attributes:
+        needed: The places of those that somebody does; None for all. In the places of the others
+            is nothing that means anything.
+    """
+
+    needed: Set[int] | None
+
+
 class Node(ABC):
     """What a plan knows of one operator.
 
@@ -104,11 +115,13 @@ class Node(ABC):
             planner puts an `Expire` node below it, which turns them into negative tuples.
         carries_expirations: Whether its own rows may carry them.
         purges: Whether it keeps rows for a while that have expired: its operator is a `Purger`.
+        is_leaf: Whether its operator is a `Leaf`.
     """
 
     text: str = ""
     takes_expirations: bool = True
     purges: bool = False
+    is_leaf: bool = False
 
     @cached_property
     def inputs(self) -> tuple[Node, ...]:
@@ -183,6 +196,10 @@ class Node(ABC):
         fed again when a flow is rebuilt.
         """
         return True
+
+    def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
+        """Which columns of each input it needs to give some of its own; unless it says so, all."""
+        return tuple(frozenset(range(len(i.schema))) for i in self.inputs)
 
     @property
     def is_window(self) -> bool:

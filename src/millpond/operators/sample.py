@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,10 @@ class Sample(Unary):
 
     name = "sample"
     remembers = False
+    is_leaf = True
+
+    def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
+        return (places | {self.sequence},)
 
     @property
     def detail(self) -> str:
@@ -52,11 +56,12 @@ class Sampling:
 
     def __init__(self, seed: int, percent: float, sequence: int) -> None:
         self._seed, self._percent, self._sequence = seed, percent, sequence
+        self.needed: Set[int] | None = None
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         (delta,) = inputs
         numbers = delta.rows.column(self._sequence).to_numpy(zero_copy_only=False)
-        return delta.where(sampled(self._seed, numbers, self._percent))
+        return delta.where(sampled(self._seed, numbers, self._percent), self.needed)
 
     def size(self) -> int:
         return 0

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millpond.operators.delta import Delta
+from millpond.operators.delta import Delta, places_in
 from millpond.operators.evaluation import selected
 from millpond.operators.flow import Flow, Known, guessed
 from millpond.operators.node import Operator, Scalars, Unary
@@ -28,6 +28,16 @@ class Select(Unary):
 
     name = "select"
     remembers = False
+    is_leaf = True
+
+    def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
+        return (places | self.read,)
+
+    @property
+    def read(self) -> Set[int]:
+        """Places of the columns the predicates read, if not of more."""
+        every = range(len(self.input.schema))
+        return frozenset(place for place in places_in(self.predicates) if place in every)
 
     @property
     def identity(self) -> tuple[Any, ...]:
@@ -43,20 +53,23 @@ class Select(Unary):
         return replace(given, arrivals=given.arrivals * share, negatives=given.negatives * share)
 
     def operator(self) -> Operator:
-        return Selection(self.predicates)
+        return Selection(self.predicates, self.read)
 
 
 class Selection:
     """`Select` at work."""
 
-    def __init__(self, predicates: tuple[str, ...]) -> None:
+    def __init__(self, predicates: tuple[str, ...], read: Set[int]) -> None:
         self._predicates = predicates
+        self._read = sorted(read)
+        self.needed: Set[int] | None = None
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         (delta,) = inputs
         if not len(delta):
             return delta
-        return selected(delta, self._predicates, scalars)
+        # What evaluates predicates takes its time for every column it is given.
+        return selected(delta, self._predicates, scalars, self.needed, self._read)
 
     def size(self) -> int:
         return 0

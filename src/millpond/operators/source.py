@@ -6,8 +6,9 @@ A source's operator does nothing; whoever runs the plan gives it what its feed h
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -35,7 +36,7 @@ class _Source(Node):
     columns: tuple[str, ...]
     types: tuple[pa.DataType, ...]
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         return positional(self.types)
 
@@ -61,6 +62,7 @@ class StreamSource(_Source):
 
     name = "stream"
     edge = MONOTONIC
+    is_leaf = True
 
     def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
         columns = tuple(known.column(self.source, c) for c in self.columns)
@@ -82,6 +84,8 @@ class RelationSource(_Source):
 
 class _Passing:
     """Gives what it is given."""
+
+    needed: Set[int] | None = None
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         (delta,) = inputs

@@ -15,18 +15,19 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from millpond.model.patterns import Edge, window_edge
 from millpond.model.time import END
 from millpond.model.windows import Now, Period, Range, Rows, Unbounded, Window, interval
-from millpond.operators.delta import Delta, Ints
+from millpond.operators.delta import Delta, Ints, positional
 from millpond.operators.flow import WINDOWED, Flow, Known
-from millpond.operators.node import Operator, Scalars, Unary
+from millpond.operators.node import Node, Operator, Scalars, Unary
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,10 +38,14 @@ class TimeWindow(Unary):
         input: The elements.
         window: Which window.
         text: It as CQL, for EXPLAIN.
+        names: What its input's columns are called, for EXPLAIN.
+        keep: Places of the columns that are given; None for all.
     """
 
     window: Window
     text: str = ""
+    names: tuple[str, ...] = ()
+    keep: tuple[int, ...] | None = None
 
     name = "window"
     remembers = False
@@ -50,8 +55,32 @@ class TimeWindow(Unary):
         assert not isinstance(self.window, Rows)
 
     @property
+    def schema(self) -> pa.Schema:
+        if self.keep is None:
+            return self.input.schema
+        return positional([self.input.schema.field(p).type for p in self.keep])
+
+    @property
+    def detail(self) -> str:
+        if self.keep is None or not self.names:
+            return self.text
+        return f"{self.text}: {', '.join(self.names[p] for p in self.keep)}"
+
+    @property
     def edge(self) -> Edge:
         return window_edge(self.window)
+
+    def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
+        # What is on its way in is kept, and others may come to read it.
+        return (frozenset(range(len(self.input.schema)) if self.keep is None else self.keep),)
+
+    def choosing(self, places: tuple[int, ...]) -> Node | None:
+        if not places:
+            return None
+        every = tuple(range(len(self.input.schema)))
+        kept = every if self.keep is None else self.keep
+        keep = tuple(kept[p] for p in places)
+        return replace(self, keep=None if keep == every else keep)
 
     @property
     def carries_expirations(self) -> bool:
@@ -59,7 +88,7 @@ class TimeWindow(Unary):
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        return (repr(self.window),)
+        return (repr(self.window), self.keep)
 
     def reach(self, at: int) -> int | None:
         return interval(self.window, at)[0]
@@ -68,20 +97,22 @@ class TimeWindow(Unary):
         (given,) = inputs
         at, until = lifetimes(self.window, np.zeros(1, np.int64))
         life = math.inf if until[0] >= END else float(until[0] - at[0]) / 1e6
-        return replace(given, life=min(given.life, life))
+        columns = given.columns if self.keep is None else [given.columns[p] for p in self.keep]
+        return replace(given, life=min(given.life, life), columns=tuple(columns))
 
     def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
         return WINDOWED * own.changes
 
     def operator(self) -> Operator:
-        return TimeWindowing(self.window)
+        return TimeWindowing(self.window, self.keep, self.schema)
 
 
 class TimeWindowing:
     """`TimeWindow` at work: elements on their way in."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: Window, keep: tuple[int, ...] | None, schema: pa.Schema) -> None:
         self._window = window
+        self._keep, self._schema = keep, schema
         self._coming: deque[Delta] = deque()
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
@@ -108,7 +139,14 @@ class TimeWindowing:
         alive = at < until
         if isinstance(self._window, Period):
             alive &= _within(self._window, delta.at)
-        return Delta(delta.rows, at, until, delta.weight).where(alive)
+        return Delta(self._chosen(delta.rows), at, until, delta.weight).where(alive)
+
+    def _chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns the window gives."""
+        if self._keep is None:
+            return rows
+        columns = [rows.column(place) for place in self._keep]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def size(self) -> int:
         return sum(len(d) for d in self._coming)

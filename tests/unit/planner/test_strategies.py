@@ -50,7 +50,7 @@ def test_duplicates_are_eliminated_below_a_join(names) -> None:  # type: ignore[
         """\
         join f.carrier = g.carrier  (WEAK, state: rows by key, both sides)
           distinct δ*, announcing  (WEAK, state: its output, by row)
-            window [RANGE 1 HOUR]  (WEAKEST)
+            window [RANGE 1 HOUR]: carrier  (WEAKEST)
               stream flights  (MONOTONIC)
           distinct δ*, announcing  (as above)"""
     )
@@ -89,9 +89,9 @@ def test_direct_keeps_state_in_the_order_of_arrival_and_rewrites_nothing(names) 
         expire  (WEAK, state: rows in order of arrival)
           distinct  (WEAK, state: its input in order of arrival, its output by row)
             join f.carrier = g.carrier  (WEAK, state: rows by key, both sides)
-              window [RANGE 1 HOUR]  (WEAKEST)
+              window [RANGE 1 HOUR]: carrier  (WEAKEST)
                 stream flights  (MONOTONIC)
-              window [RANGE 1 HOUR]  (as above)"""
+              window [RANGE 1 HOUR]: carrier  (as above)"""
     )
 
 

@@ -28,6 +28,10 @@ from millpond.planner.bound import RelationLeaf, StreamLeaf
 from millpond.planner.logical import window_text
 from millpond.planner.pushdown import conjuncts
 
+#: Sources of at most so many columns have all of them, so that queries share selections whatever
+#: columns they go on with. Those that nobody reads are there in name only.
+WHOLE = 32
+
 
 def stream_node(
     leaf: StreamLeaf,
@@ -52,7 +56,10 @@ def stream_node(
     by = leaf.window.by if isinstance(leaf.window, Rows) else ()
     wanted = {name.lower() for name in (*leaf.columns, *by)}
     wanted |= {c.name.lower() for p in (*before, *pushed) for c in p.find_all(exp.Column)}
-    columns = tuple(n for n in schema.names if n.lower() in wanted)
+    columns = schema.names
+    # A window of rows keeps what it is given, and a source of very many columns takes its time.
+    if isinstance(leaf.window, Rows) or len(columns) > WHOLE:
+        columns = tuple(n for n in columns if n.lower() in wanted)
     if with_timestamp:
         columns += (TIMESTAMP,)
     if leaf.sample is not None:
@@ -71,7 +78,7 @@ def stream_node(
         counted = tuple(places[name.lower()] for name in by)
         node = RowsWindow(node, leaf.window.count, counted, window_text(leaf.window))
     else:
-        node = TimeWindow(node, leaf.window, window_text(leaf.window))
+        node = TimeWindow(node, leaf.window, window_text(leaf.window), columns)
     shown = [*leaf.columns, *([TIMESTAMP] if with_timestamp else [])]
     return chosen(node, [places[name.lower()] for name in shown], shown)
 
@@ -95,6 +102,8 @@ def chosen(node: Node, places: Sequence[int], names: Sequence[str] = ()) -> Node
     """The node with the columns of these places only, in their order."""
     if list(places) == list(range(len(node.schema))):
         return node
+    if (narrower := node.choosing(tuple(places))) is not None:
+        return narrower
     types = tuple(node.schema.field(p).type for p in places)
     return Project(node, tuple(places), types, ", ".join(names))
 

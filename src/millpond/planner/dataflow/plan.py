@@ -75,7 +75,7 @@ class Plan:
             fields.append(pa.field(name, column.type))
         return pa.schema(fields)
 
-    @property
+    @cached_property
     def needs(self) -> dict[str, tuple[str, ...]]:
         """For each stream, the columns its feed must have beside `__ts` and `__seq`."""
         return self._needs("stream")
@@ -87,11 +87,13 @@ class Plan:
 
     def _needs(self, wanted: str) -> dict[str, tuple[str, ...]]:
         found: dict[str, dict[str, None]] = {}
+        reads = needed([self.root])
         for node in self.nodes():
             if node.feed is not None and node.feed[0] == wanted:
                 _, name, columns = node.feed
                 own = found.setdefault(name, {})
-                own.update(dict.fromkeys(c for c in columns if c not in (SEQUENCE, TIMESTAMP)))
+                some = [columns[place] for place in sorted(reads[node.key])]
+                own.update(dict.fromkeys(c for c in some if c not in (SEQUENCE, TIMESTAMP)))
         return {name: tuple(columns) for name, columns in found.items()}
 
     def reach(self, at: int) -> dict[str, int | None]:
@@ -155,6 +157,17 @@ class Plan:
     def nodes(self) -> Iterator[Node]:
         """Every node once, inputs before those that read them."""
         yield from in_order([self.root])
+
+
+def needed(roots: list[Node]) -> dict[str, Set[int]]:
+    """For every node below some, by its key, the places of its columns that anybody reads."""
+    found: dict[str, Set[int]] = {}
+    for root in roots:
+        found[root.key] = frozenset(range(len(root.schema)))
+    for node in reversed(list(in_order(roots))):
+        for below, places in zip(node.inputs, node.reads(found[node.key]), strict=True):
+            found[below.key] = found.get(below.key, frozenset()) | places
+    return found
 
 
 def readers(plans: Mapping[str, Plan]) -> dict[str, list[str]]:
