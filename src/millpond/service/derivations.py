@@ -111,7 +111,7 @@ class Derivations:
         #: By company, the keys of the nodes of all plans that are known.
         self._running: defaultdict[Company, set[str]] = defaultdict(set)
         self._known: dict[int, Derivation] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     @property
     def settings(self) -> ChangeSettings:
@@ -137,17 +137,23 @@ class Derivations:
         # ALTER puts the definition anew: its query may be computed otherwise from now on.
         if known is not None and known.stream is stream:
             return known
+        # Two that plan it at once would each take the other's plan for one that runs already.
+        with self._lock:
+            known = self._known.get(stream.id)
+            if known is None or known.stream is not stream:
+                known = self._known[stream.id] = self._made(version, stream)
+                keys = (node.key for node in known.plan.nodes())
+                self._running[known.company].update(keys)
+            return known
+
+    def _made(self, version: Version, stream: StreamDef) -> Derivation:
         assert stream.derived is not None
         bound = self._registrar.bind(stream.derived.text)
         if not stream.is_change_log:
             bound = derived_stream_query(bound)
         query = version.queries.get(stream.derived.query_id or -1)
         company = self.company(version, bound, query)
-        derivation = Derivation(stream, bound, self._plan(bound, query), *company)
-        with self._lock:
-            self._known[stream.id] = derivation
-            self._running[company].update(node.key for node in derivation.plan.nodes())
-        return derivation
+        return Derivation(stream, bound, self._plan(bound, query), *company)
 
     def company(self, version: Version, bound: BoundQuery, query: QueryDef | None) -> Company:
         """In what company a query, or a derived stream, is advanced."""
