@@ -248,6 +248,14 @@ def test_a_failed_commit_leaves_the_slots_as_they_were(
 # -- races --------------------------------------------------------------------------------------
 
 
+def test_a_query_asked_once_has_the_slot_of_an_equal_predicate(s: Pond) -> None:
+    query = s.register("SELECT v FROM s WHERE v > 3")
+    (slot,) = s.registrar.prepared(query.definition).slots
+    assert slot is not None
+    assert s.registrar.once("SELECT v + 1 AS w FROM s WHERE v > 3").slots == (slot,)
+    assert s.registrar.once("SELECT v FROM s WHERE v > 4").slots == (None,)
+
+
 def test_an_answer_prepared_before_its_slot_was_dropped_is_whole(s: Pond) -> None:
     """Merged segments are matched against live slots only; a dropped one is not among them."""
     s.register("SELECT v FROM s WHERE v < 3")

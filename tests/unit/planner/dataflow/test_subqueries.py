@@ -30,6 +30,10 @@ INCREMENTAL = [
     f"SELECT v FROM {S} WHERE v >= (SELECT v FROM t [ROWS 1])",
     f"SELECT v, (SELECT k FROM {T} ORDER BY v, k LIMIT 1) AS least FROM {S}",
     f"SELECT v FROM {S} WHERE v <= (SELECT max(v) FROM {T}) OR EXISTS (SELECT 1 FROM t [NOW])",
+    f"SELECT v FROM {S} WHERE v < ANY (SELECT v FROM {T})",
+    f"SELECT v FROM {S} WHERE NOT v < ANY (SELECT v FROM {T})",
+    f"SELECT v FROM {S} WHERE v >= ALL (SELECT v FROM {T} WHERE y.k = x.k)",
+    f"SELECT v FROM {S} WHERE NOT v >= ALL (SELECT v FROM {T})",
 ]
 
 ANEW = [
