@@ -174,7 +174,8 @@ class Keeper:
         kept.retry_at = time.monotonic() + wait
         reason = kept.absent() or kept.explain(error)
         self._stopped(kept, reason)
-        log.warning("a source stopped and is started again in %s s: %s", wait, reason)
+        name = f'stream "{kept.stream.name}"' if kept.stream is not None else "the inbox"
+        log.warning("%s stopped and is started again in %s s: %s", name, wait, reason)
 
     def _stopped(self, kept: Kept, reason: Exception) -> None:
         if kept.stream is not None:
