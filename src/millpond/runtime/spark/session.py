@@ -17,6 +17,8 @@ from pyspark.sql import SparkSession
 
 from millpond.runtime.spark.java import check_java
 
+#: Bytes of a directory's path for which those of a socket in it are no more than Unix takes.
+_SOCKET_DIRECTORY = 64
 #: Up to this version Java offers VFORK without a word against it.
 _FORKS_QUICKLY = 21
 
@@ -72,6 +74,10 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
     }
     if local:
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        sockets = str(directory.absolute())
+        if len(os.fsencode(sockets)) <= _SOCKET_DIRECTORY:
+            # A killed process leaves its sockets; here they go with the other scratch files.
+            settings["spark.python.unix.domain.socket.dir"] = sockets
     for key, value in settings.items():
         builder = builder.config(key, value)
     with _standard_error(log):
