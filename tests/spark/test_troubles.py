@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,6 +128,27 @@ def test_a_jvm_that_goes_first_is_no_news(spark, capsys):
     except ValueError:
         server.handle_error(None, ("127.0.0.1", 1))
     assert "something else" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("length", [60, 61])
+def test_a_store_about_as_long_as_sockets_may_be(length):
+    """Spark refuses every job whose sockets lie in a directory of more than 60 characters."""
+    script = """
+import sys
+import millpond
+with millpond.open(sys.argv[1], master="local[1]") as pond:
+    pond.execute("CREATE STREAM s (v INTEGER); INSERT INTO s VALUES (1)")
+    print(pond.ask("SELECT v FROM s").rows())
+"""
+    with tempfile.TemporaryDirectory(dir="/tmp") as base:
+        rest = length - len(f"{base}//checkpoints/.scratch-12345678")
+        done = subprocess.run(
+            [sys.executable, "-c", script, f"{base}/{'s' * rest}"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert done.stdout == "[(1,)]\n", done.stderr[-2000:]
 
 
 @pytest.mark.parametrize(("format", "hint"), [("kafak", '"kafka"'), ("nothing", "spark.jars")])

@@ -17,8 +17,9 @@ from pyspark.sql import SparkSession
 
 from millpond.runtime.spark.java import check_java
 
-#: Bytes of a directory's path for which those of a socket in it are no more than Unix takes.
-_SOCKET_DIRECTORY = 64
+#: Bytes of a directory's path for which those of a socket in it are no more than Unix takes; Spark
+#: refuses every job where there are more.
+_SOCKET_DIRECTORY = 60
 #: Up to this version Java offers VFORK without a word against it.
 _FORKS_QUICKLY = 21
 
