@@ -73,6 +73,11 @@ def test_register_many(remote):
     assert [q.options for q in remote.queries()] == [{}, {"weight": 1.5}]
 
 
+def test_register_many_texts(remote, pond):
+    handles = [*remote.register_many([LATE, LATE]), *pond.register_many([LATE])]
+    assert [h.name for h in handles] == [f"q{h.id}" for h in handles]
+
+
 def test_handles(remote, pond):
     remote.register(LATE, "late")
     handle = remote.query("late")

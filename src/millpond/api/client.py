@@ -18,11 +18,12 @@ import httpx
 from millpond.api import decode, encode
 from millpond.api.calls import POLL_SECONDS, Calls, in_json, segment
 from millpond.api.remote_handles import RemoteHandle, RemoteStream
-from millpond.api.surface import Registration, RowFormat
+from millpond.api.surface import RowFormat
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_statement, statements
 from millpond.errors import MillpondError
 from millpond.service.decode import from_rows, unknown_format
+from millpond.service.registration import Registration, parts
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 
 #: Seconds to wait for a connection; for an answer there is no limit but the server's own.
@@ -109,7 +110,8 @@ class RemotePond:
 
     def register_many(self, queries: Sequence[Registration]) -> list[RemoteHandle]:
         """Registers queries all together or not at all."""
-        body = [{"cql": c, "name": n, "options": in_json(options)} for c, n, options in queries]
+        every = [parts(query) for query in queries]
+        body = [{"cql": c, "name": n, "options": in_json(options)} for c, n, options in every]
         return [self._handle(item) for item in self._calls.send("POST", "/v1/queries", body).json()]
 
     def query(self, name_or_id: str | int) -> RemoteHandle:

@@ -14,13 +14,11 @@ from prometheus_client import CollectorRegistry
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.service.entities import Entity
+from millpond.service.registration import Registration
 from millpond.service.results import Answer, Change, Changes, IngestReceipt, StatementResult
 
 #: How the rows of a push may be written.
 RowFormat = Literal["ndjson", "csv", "arrow"]
-
-#: One query of a list to register: its CQL, its name or None, and its options.
-Registration = tuple[str, str | None, dict[str, Any]]
 
 
 class QueryHandle(Protocol):

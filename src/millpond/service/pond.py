@@ -23,7 +23,7 @@ from millpond.service.change_settings import ChangeSettings
 from millpond.service.handles import Handle, StreamHandle
 from millpond.service.join_rounds import JoinSettings
 from millpond.service.prepared import stream_valued
-from millpond.service.registration import Request
+from millpond.service.registration import Registration, Request, parts
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 from millpond.service.statements import Executor
 from millpond.service.works import Progress, Works
@@ -108,12 +108,10 @@ class Pond(Works):
         """
         return self.register_many([(cql, name, options)])[0]
 
-    def register_many(
-        self, queries: Sequence[tuple[str, str | None, dict[str, Any]]]
-    ) -> list[Handle]:
+    def register_many(self, queries: Sequence[Registration]) -> list[Handle]:
         """Register many queries in one epoch: all of them, or none and an error that says which."""
         self._check_open()
-        requests = [Request.of(cql, name, options) for cql, name, options in queries]
+        requests = [Request.of(*parts(query)) for query in queries]
         definitions = self.registrar.register(requests)
         return [Handle(self, d) for d in definitions]
 

@@ -43,6 +43,19 @@ _MOST_PREPARED = 4_096
 _FEW = 100
 
 
+#: A query to register: its text, its name (given one when None), its options; or its text alone.
+Registration = str | tuple[str, str | None, dict[str, Any]]
+
+
+def parts(registration: Registration) -> tuple[str, str | None, dict[str, Any]]:
+    """Text, name and options of a registration.
+
+    >>> parts("SELECT * FROM s")
+    ('SELECT * FROM s', None, {})
+    """
+    return (registration, None, {}) if isinstance(registration, str) else registration
+
+
 @dataclass(frozen=True)
 class Request:
     """One query to register: its text, its name (given one when None), its options."""
