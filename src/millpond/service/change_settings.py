@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from millpond.cql.durations import duration_text, parse_duration
-from millpond.errors import MillpondError
-from millpond.service.options import DEFAULTS, checked_value, taken
+from millpond.service.options import DEFAULTS, accepted
 
 #: The settings, which are options of a query too.
 NAMES = ("strategy", "eager_expiration", "lazy_expiration")
@@ -70,15 +69,5 @@ def with_settings(settings: ChangeSettings, given: Mapping[str, Any]) -> ChangeS
     >>> with_settings(ChangeSettings(), {"lazy_expiration": "1 hour"}).shown()["lazy_expiration"]
     '1 HOUR'
     """
-    checked = {}
-    for name, value in given.items():
-        try:
-            checked[name] = checked_value(name, value)
-        except ValueError as reason:
-            raise MillpondError(
-                "CQL-214",
-                f'the setting "{name}" cannot be {value!r}',
-                detail=taken(name, reason),
-                hint="Give one of these values.",
-            ) from None
+    checked = {name: accepted("setting", name, value) for name, value in given.items()}
     return settings.with_options(checked)

@@ -73,18 +73,29 @@ def check_options(options: Mapping[str, Any], statement: str | None = None) -> d
                 text=statement,
                 span=_place(key, statement),
             )
-        try:
-            checked[name] = checked_value(name, value)
-        except ValueError as reason:
-            raise MillpondError(
-                "CQL-214",
-                f'the query option "{name}" cannot be {value!r}',
-                detail=taken(name, reason),
-                hint="Give one of these values.",
-                text=statement,
-                span=_place(key, statement),
-            ) from None
+        checked[name] = accepted("query option", name, value, statement, _place(key, statement))
     return checked
+
+
+def accepted(
+    kind: str, name: str, value: Any, text: str | None = None, span: Span | None = None
+) -> Any:
+    """The value of an option, or of the setting that is its default, as it is kept.
+
+    Raises:
+        MillpondError: CQL-214, it cannot have that value.
+    """
+    try:
+        return checked_value(name, value)
+    except ValueError as reason:
+        raise MillpondError(
+            "CQL-214",
+            f'the {kind} "{name}" cannot be {value!r}',
+            detail=taken(name, reason),
+            hint="Give one of these values.",
+            text=text,
+            span=span,
+        ) from None
 
 
 def checked_value(name: str, value: Any) -> Any:

@@ -247,6 +247,24 @@ def test_a_query_has_its_leaves_in_order_and_takes_them_along(log, stream, a):
         log.commit(EpochChange(kind="register", add_leaves=leaves))
 
 
+def test_equal_numbers_of_reopened_queries_are_one_object(log, stream, a, tmp_path):
+    at = 1_700_000_000_000_000
+    queries = [
+        replace(a.query(log.next_id()), name=name, registered_at=at) for name in ("one", "other")
+    ]
+    leaves = [LeafRef(q.id, 0, stream, 70_000) for q in queries]
+    log.commit(EpochChange(kind="register", add=queries, add_leaves=leaves))
+    log.close()
+    again = EpochLog.open(tmp_path)
+    one, other = (again.version.queries[q.id] for q in queries)
+    assert one.registered_at == at
+    assert one.registered_at is other.registered_at
+    (first,), (second,) = (again.version.leaves(q.id) for q in queries)
+    assert first.slot == 70_000
+    assert first.slot is second.slot
+    again.close()
+
+
 def test_deltas_are_folded_into_one(log, a):
     relation = log.next_id()
     log.commit(EpochChange(kind="create", add=[a.relation(relation)]))
