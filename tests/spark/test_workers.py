@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -44,3 +46,19 @@ def test_tasks_of_all_kinds_run_in_workers_of_one_daemon_that_loaded_what_they_n
     (row,) = frame.mapInArrow(look, "parent bigint, loaded boolean, over_tcp boolean").collect()
     assert task == tuple(row)
     assert task[1:] == (True, False)
+
+
+def faults_of_using_memory_again(_: Any = None) -> int:
+    """Page faults of two arrays when as much was used and freed before."""
+    before = 0
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for array in [np.empty(6 << 20, np.uint8) for _ in range(2)]:
+            array[::4096] = 1
+        del array
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def test_workers_keep_the_memory_they_work_in(spark: Any):
+    (faults,) = spark.sparkContext.parallelize([0], 1).map(faults_of_using_memory_again).collect()
+    assert faults < 100  # they are a thousand where it went back to the system

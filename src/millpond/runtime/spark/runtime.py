@@ -48,6 +48,14 @@ _INBOX_BATCHES = 2_000
 _MAX_PUSHES = 4_096
 #: Pushed rows one task builds in less time than two take to begin and to be merged afterwards.
 _ROWS_A_TASK = 20_000
+#: Spark writes what it read and what is done beside the batches, and once a minute: a batch waited
+#: 40 ms for that, and nobody reads it. Spark allows it for sinks it knows to bear a batch twice;
+#: this one passes over pushes that are part of an epoch.
+_LOGS_BEHIND = {
+    "asyncProgressTrackingEnabled": "true",
+    "asyncProgressTrackingCheckpointIntervalMs": "60000",
+    "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
+}
 
 
 class SparkRuntime:
@@ -295,6 +303,7 @@ class SparkRuntime:
             .writeStream.foreachBatch(self._inbox_batch)
             .queryName(f"millpond inbox {uuid.uuid4().hex[:6]}")
             .option("checkpointLocation", str(checkpoint))
+            .options(**_LOGS_BEHIND)
             .trigger(processingTime="0 seconds")
             .start()
         )
