@@ -44,7 +44,6 @@ from millpond.state.push_file import (
     visible_path,
     write_hidden,
 )
-from millpond.state.push_file import read_pushed as read_pushed
 
 #: How long an idempotency key is remembered, in microseconds.
 KEY_LIFETIME = 24 * 3_600 * 1_000_000

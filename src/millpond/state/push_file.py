@@ -2,7 +2,7 @@
 
 A push's file is hidden (`.<number>.tmp`, which Spark does not list) until it is acknowledged, and
 visible (`<number>.arrow`) from then on. Its stream, its number and the time of its arrival stand in
-the metadata of its schema, so that a task that gets only the bytes needs nothing else.
+the metadata of its schema, so that a task that gets only the file needs nothing else.
 """
 
 from __future__ import annotations
@@ -47,6 +47,17 @@ def torn_path(directory: Path, number: int) -> Path:
     return directory / f".{number:012d}.torn"
 
 
+def number_of(name: str) -> int:
+    """The number of the push whose visible file has that name.
+
+    >>> number_of(visible_path(Path("inbox"), 7).name)
+    7
+    """
+    match = _VISIBLE.fullmatch(name)
+    assert match, name
+    return int(match[1])
+
+
 def numbers_in(directory: Path) -> tuple[set[int], set[int]]:
     """The numbers of the hidden and of the visible pushes in a directory."""
     hidden, visible = set(), set()
@@ -75,13 +86,15 @@ def write_hidden(directory: Path, pushed: Pushed) -> FileMeta:
         return write_bytes(path, pushed.table.replace_schema_metadata(metadata), sync=True)
 
 
-def read_pushed(content: bytes | pa.Buffer) -> Pushed:
-    """The rows of an inbox file, given its bytes, and what the file says of itself.
+def read_pushed(path: Path) -> Pushed:
+    """The rows of an inbox file, which stays mapped as long as they are used.
 
     Raises:
-        pyarrow.ArrowInvalid: the bytes are not an Arrow file.
+        FileNotFoundError: it is not there.
+        pyarrow.ArrowInvalid: it is not an Arrow file.
     """
-    table = pa.ipc.open_file(pa.BufferReader(content)).read_all()
+    with pa.memory_map(str(path)) as source:
+        table = pa.ipc.open_file(source).read_all()
     metadata = table.schema.metadata
     return Pushed(
         number=int(metadata[_NUMBER_KEY]),

@@ -25,7 +25,7 @@ from millpond.service.change_settings import ChangeSettings
 from millpond.service.pond import Pond
 from millpond.service.sequencer import source_key
 from millpond.state.arrow_file import FileMeta, write_arrow
-from millpond.state.inbox import read_pushed
+from millpond.state.push_file import read_pushed, visible_path
 
 _READERS = {
     "csv": "read_csv('{path}', all_varchar = true, header = {header})",
@@ -109,7 +109,7 @@ class LocalRuntime:
 
             def chunks() -> Iterator[Chunk]:
                 for number in numbers:
-                    pushed = read_pushed((folder / f"{number:012d}.arrow").read_bytes())
+                    pushed = read_pushed(visible_path(folder, number))
                     key = (pushed.number,)
                     yield Chunk(pushed.stream_id, key, pushed.table, pushed.arrived_at)
 

@@ -14,7 +14,7 @@ from millpond.model.time import BEGINNING, format_instant, to_datetime
 from millpond.runtime.protocol import INBOX
 from millpond.runtime.tasks import Chunk, build
 from millpond.service.pond import Pond
-from millpond.state.inbox import read_pushed
+from millpond.state.push_file import read_pushed, visible_path
 from millpond.testing.manual_clock import ManualClock
 
 from .conftest import SECOND, OpenPond, rows, values
@@ -39,7 +39,7 @@ def commit(pond: Pond, numbers: Sequence[int]) -> None:
     plan = pond.sequencer.plan(INBOX, None)
     chunks = []
     for number in numbers:
-        pushed = read_pushed((folder / f"{number:012d}.arrow").read_bytes())
+        pushed = read_pushed(visible_path(folder, number))
         chunks.append(Chunk(pushed.stream_id, (number,), pushed.table, pushed.arrived_at))
     pond.sequencer.commit(INBOX, 0, plan, list(build(chunks, plan)), list(numbers))
 

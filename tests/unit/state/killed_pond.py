@@ -20,7 +20,7 @@ from millpond.model.schema import Field, Schema
 from millpond.state import fail_points
 from millpond.state.arrow_file import open_arrow, write_arrow
 from millpond.state.epoch_change import EpochChange, new_segment_id
-from millpond.state.inbox import read_pushed
+from millpond.state.push_file import read_pushed
 from millpond.state.store import Store
 from millpond.state.version import LeafRef, MatchRef, SegmentRef, SlotRef, StreamClock
 
@@ -72,7 +72,7 @@ def absorbed(store: Store, stream: int, batch_id: int) -> EpochChange:
     segments, matches = [], []
     rows = store.inbox.pending(stream)
     for index, row in enumerate(rows):
-        table = read_pushed(store.inbox.path(row.number).read_bytes()).table
+        table = read_pushed(store.inbox.path(row.number)).table
         segments.append(segment(store, stream, table))
         file = write_arrow(store.new_path("matches"), table)
         path = store.relative(file.path)

@@ -14,7 +14,7 @@ import pytest
 
 from millpond.state import fail_points
 from millpond.state.arrow_file import open_arrow
-from millpond.state.inbox import read_pushed
+from millpond.state.push_file import read_pushed
 from millpond.state.store import Store
 
 STATE = Path(fail_points.__file__).parent
@@ -84,7 +84,7 @@ def check(directory: Path) -> None:
         must = {number for number in acknowledged if number > absorbed}
         assert must <= pending.keys() <= {*must, len(acknowledged) + 1}
         for number, row in pending.items():
-            pushed = read_pushed(store.inbox.path(number).read_bytes())
+            pushed = read_pushed(store.inbox.path(number))
             assert (pushed.number, pushed.stream_id) == (number, 1)
             assert pushed.table.column("n").to_pylist() == [row.high] == [9 + number]
         for number, value in acknowledged.items():

@@ -18,7 +18,7 @@ from millpond.engine.user_functions import Usage, functions
 from millpond.runtime.spark.parquet import row_groups, sizes
 from millpond.runtime.spark.sources import BLOCK, FILE
 from millpond.runtime.tasks import BatchPlan, Built, Chunk, build
-from millpond.state.inbox import read_pushed
+from millpond.state.push_file import number_of, read_pushed, visible_path
 
 _RESULT = "built binary"
 #: Rows of a file from which on several tasks read it.
@@ -80,7 +80,7 @@ def dealt(large: Sequence[Large], parts: int) -> list[list[tuple[str, int]]]:
 def build_inbox(
     frame: DataFrame, plan: BatchPlan, waiting: frozenset[int]
 ) -> tuple[list[Built], list[int]]:
-    """Build a batch of pushes (`content`) in Spark tasks; those not waiting are passed over."""
+    """Build a batch of pushes (`path`) in Spark tasks; those not waiting are passed over."""
     return _collect(frame, _from_pushes(plan, waiting))
 
 
@@ -210,18 +210,20 @@ def _splits(table: pa.Table, stream_id: int) -> Iterator[Chunk]:
 def _from_pushes(
     plan: BatchPlan, waiting: frozenset[int]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    inbox = Path(plan.store) / "inbox"
+
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbers: list[int] = []
 
         def chunks() -> Iterator[Chunk]:
             for batch in batches:
-                for content in batch.column("content"):
-                    pushed = read_pushed(content.as_buffer())
-                    if pushed.number not in waiting:
+                for uri in batch.column("path").to_pylist():
+                    number = number_of(uri.rpartition("/")[2])
+                    if number not in waiting:
                         continue
-                    numbers.append(pushed.number)
-                    key = (pushed.number,)
-                    yield Chunk(pushed.stream_id, key, pushed.table, pushed.arrived_at)
+                    pushed = read_pushed(visible_path(inbox, number))
+                    numbers.append(number)
+                    yield Chunk(pushed.stream_id, (number,), pushed.table, pushed.arrived_at)
 
         yield from _built(chunks(), plan)
         for number in numbers:

@@ -299,7 +299,7 @@ class SparkRuntime:
             .load(str(self._store / "inbox"))
         )
         return (
-            frame.select("content")
+            frame.select("path")
             .writeStream.foreachBatch(self._inbox_batch)
             .queryName(f"millpond inbox {uuid.uuid4().hex[:6]}")
             .option("checkpointLocation", str(checkpoint))

@@ -72,8 +72,6 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
         "spark.sql.streaming.minBatchesToRetain": "4",
         # Looking at a few dozen new files is quicker than a job that looks at them.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-        # An inbox file is read whole, whatever its size.
-        "spark.sql.sources.binaryFile.maxLength": str(2**31 - 1),
         "spark.python.worker.reuse": "true",
         **{f"spark.executorEnv.{name}": value for name, value in _KEEPS_MEMORY.items()},
         "spark.python.daemon.module": "millpond.runtime.spark.daemon",
