@@ -23,6 +23,9 @@ import pyarrow.compute as pc
 from millpond.model.windows import Rows, Window, interval
 
 
+_NONE = np.empty(0, np.int64)
+
+
 class SegmentView(Protocol):
     """A segment as one leaf of one query sees it.
 
@@ -93,10 +96,27 @@ class _Part:
         ts = self.segment.ts
         return ts[self.lo : self.hi] if self.rows is None else ts[self.rows]
 
+    @property
+    def size(self) -> int:
+        return self.hi - self.lo if self.rows is None else len(self.rows)
+
     @cached_property
     def sequence(self) -> np.ndarray:
-        rows = np.arange(self.lo, self.hi) if self.rows is None else self.rows
-        return self.segment.sequence(rows)
+        return self.sequence_of(0, self.size)
+
+    def sequence_of(self, low: int, high: int) -> np.ndarray:
+        """The sequence of its rows from the `low`-th to before the `high`-th."""
+        if self.rows is None:
+            return self.segment.sequence(np.arange(self.lo + low, self.lo + high))
+        return self.segment.sequence(self.rows[low:high])
+
+    def since(self, start: int) -> _Part:
+        """Its rows from the `start`-th on, of which there is one."""
+        if start == 0:
+            return self
+        if self.rows is None:
+            return _Part(self.segment, self.lo + start, self.hi, None)
+        return _Part(self.segment, int(self.rows[start]), self.hi, self.rows[start:])
 
     def take(self, columns: Sequence[str]) -> pa.Table:
         if self.rows is None:
@@ -188,28 +208,60 @@ def _rows(
     segments: Sequence[SegmentView], count: int, at: int, columns: Sequence[str]
 ) -> list[pa.Table]:
     """The last `count` matching elements up to `at`, in (timestamp, sequence) order."""
-    kept_ts = np.empty(0, np.int64)
-    kept_seq = np.empty(0, np.int64)
-    kept_segment = np.empty(0, np.int64)
-    kept_row = np.empty(0, np.int64)
+    parts: list[_Part] = []
+    found, since = 0, at
     # Latest segments first, so that older ones that can hold no successor are never opened.
-    order = sorted(range(len(segments)), key=lambda i: segments[i].max_ts, reverse=True)
-    for number in order:
-        segment = segments[number]
-        if len(kept_ts) == count and segment.max_ts < kept_ts[0]:
+    for segment in sorted(segments, key=lambda s: s.max_ts, reverse=True):
+        if found >= count and segment.max_ts < since:
             break
         _, hi = _between(segment, None, at)
-        if hi == 0:
+        rows = segment.matching(0, hi) if hi else _NONE
+        if rows is None:
+            parts.append(_Part(segment, 0, hi, None))
+        elif len(rows):
+            parts.append(_Part(segment, int(rows[0]), int(rows[-1]) + 1, rows))
+        else:
             continue
-        rows = _matching(segment, hi)[-count:]
-        kept_ts = np.concatenate([kept_ts, segment.ts[rows]])
-        kept_seq = np.concatenate([kept_seq, segment.sequence(rows)])
-        kept_segment = np.concatenate([kept_segment, np.full(len(rows), number, np.int64)])
-        kept_row = np.concatenate([kept_row, rows])
-        latest = np.lexsort((kept_seq, kept_ts))[-count:]
-        kept_ts, kept_seq = kept_ts[latest], kept_seq[latest]
-        kept_segment, kept_row = kept_segment[latest], kept_row[latest]
-    return _gather(segments, kept_segment, kept_row, columns)
+        found += parts[-1].size
+        since = min(since, parts[-1].first)
+    return _in_order(_latest(parts, count), columns)
+
+
+def _latest(parts: list[_Part], count: int) -> list[_Part]:
+    """The last `count` rows of the parts in (timestamp, sequence) order.
+
+    They are the end of each part, so only where it begins is looked for: by the timestamp that
+    parts the rows, as in the selection of the n-th of several sorted lists, and among the rows of
+    that very timestamp by their sequence. It costs searches and no pass over the rows.
+    """
+    if sum(part.size for part in parts) <= count:
+        return parts
+    low, high, lacking = [0] * len(parts), [part.size for part in parts], count
+    while True:
+        widest = max(range(len(parts)), key=lambda i: high[i] - low[i])
+        pivot = parts[widest].stamps[(low[widest] + high[widest]) // 2]
+        within = [part.stamps[lo:hi] for part, lo, hi in zip(parts, low, high, strict=True)]
+        left = [lo + int(np.searchsorted(w, pivot)) for lo, w in zip(low, within, strict=True)]
+        right = [
+            lo + int(np.searchsorted(w, pivot, side="right"))
+            for lo, w in zip(low, within, strict=True)
+        ]
+        later, equal = sum(high) - sum(right), sum(right) - sum(left)
+        if lacking <= later:
+            low = right
+            continue
+        lacking -= later
+        if lacking > equal:
+            lacking -= equal
+            high = left
+            continue
+        tied = [p.sequence_of(lo, hi) for p, lo, hi in zip(parts, left, right, strict=True)]
+        least = np.partition(np.concatenate(tied), equal - lacking)[equal - lacking]
+        starts = [
+            lo + int(np.searchsorted(sequence, least))
+            for lo, sequence in zip(left, tied, strict=True)
+        ]
+        return [p.since(at) for p, at in zip(parts, starts, strict=True) if at < p.size]
 
 
 def _rows_by(

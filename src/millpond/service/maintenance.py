@@ -41,6 +41,9 @@ from millpond.state.version import DATA, REJECTS, MatchRef, SegmentRef, StreamSt
 log = logging.getLogger("millpond.maintenance")
 
 _RETRY_SECONDS = 15.0
+#: No merge makes a larger segment. It holds a core for as long as batches may have to wait, some
+#: tenths of a second for a thousand queries; from here on merging saves readers little.
+_MERGED_ROWS = 1 << 18
 
 
 class Maintenance(Background):
@@ -247,7 +250,7 @@ class Maintenance(Background):
     def _merge_kind(self, version: Version, stream_id: int, kind: str) -> bool:
         plans = plan_merges(
             self._readable(version.segments(stream_id, kind)),
-            max_rows=tasks.segment_rows(version.slot_count(stream_id)),
+            max_rows=min(_MERGED_ROWS, tasks.segment_rows(version.slot_count(stream_id))),
             max_bytes=tasks.SEGMENT_BYTES,
         )
         if not plans:
