@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 
 from millpond.model.windows import Rows, Window, interval
 
-
 _NONE = np.empty(0, np.int64)
 
 

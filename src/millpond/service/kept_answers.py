@@ -32,8 +32,8 @@ from millpond.planner.bound import BoundQuery
 from millpond.service.background import Background
 from millpond.service.prepared import Prepared
 from millpond.service.weights import weight_of
-from millpond.state.bucket_map import BucketMap, Digest
 from millpond.state.epoch_log import EpochLog
+from millpond.state.id_map import Digest, IdMap
 from millpond.state.version import DATA, REJECTS, Version
 
 if TYPE_CHECKING:
@@ -185,9 +185,9 @@ class Refresher(Background):
         self._log = epochs
         self._registrar = registrar
         self._invoker = invoker
-        self._queries: BucketMap[int, QueryDef] | None = None
+        self._queries: IdMap[QueryDef] | None = None
         self._wanted: list[QueryDef] = []
-        self._computed = Digest[int, QueryDef, list[QueryDef]](_computed_ahead)
+        self._computed = Digest[QueryDef, list[QueryDef]](_computed_ahead)
         #: Told of a query whose answer could not be computed.
         self.on_failure: Callable[[QueryDef, MillpondError], None] = lambda query, error: None
 

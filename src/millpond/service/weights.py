@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from millpond.catalog.objects import QueryDef
-from millpond.state.bucket_map import BucketMap, Digest
+from millpond.state.id_map import Digest, IdMap
 from millpond.state.version import Version
 
 
@@ -23,10 +23,10 @@ class StreamWeights:
     """
 
     def __init__(self) -> None:
-        self._queries: BucketMap[int, QueryDef] | None = None
+        self._queries: IdMap[QueryDef] | None = None
         self._of_stream: dict[int, float] = {}
         self._version = Version()
-        self._sums = Digest[int, QueryDef, dict[int, float]](self._sum)
+        self._sums = Digest[QueryDef, dict[int, float]](self._sum)
 
     def ordered(self, version: Version) -> list[int]:
         """The streams, those of the weightiest queries first."""

@@ -12,7 +12,7 @@ from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.model.time import BEGINNING, END
 from millpond.model.windows import Now, Period, Range, Window
 from millpond.service.registration import Registrar
-from millpond.state.bucket_map import BucketMap
+from millpond.state.id_map import IdMap
 from millpond.state.version import Version
 
 
@@ -35,7 +35,7 @@ class WindowNeeds:
 
     def __init__(self, registrar: Registrar) -> None:
         self._registrar = registrar
-        self._queries: BucketMap[int, QueryDef] | None = None
+        self._queries: IdMap[QueryDef] | None = None
         self._of_query: dict[int, dict[str, _Reach]] = {}
         self._of_stream: dict[str, _Reach] = {}
 

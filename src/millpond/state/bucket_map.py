@@ -1,39 +1,35 @@
-"""An immutable mapping whose changed copy shares all but a few buckets with the original.
+"""An immutable mapping from names whose changed copy shares all but a few buckets with it.
 
-A `Version` holds a definition, a slot and its leaves for each of tens of thousands of queries, and
-every registration makes a new Version. Copying one dict would make a registration cost as much as
-there are queries. Here the entries lie in 256 small dicts by hash; a changed copy copies the list
-of buckets and the buckets that change, which is microseconds up to a million entries. A hash trie
+What `IdMap` is for ids, for keys that have no order to lie in: the entries are in 256 small dicts
+by hash, and a changed copy copies the list of buckets and the buckets that change. A hash trie
 would share more still and is not worth its indirections at these sizes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-K = TypeVar("K", int, str, bytes)
+K = TypeVar("K", str, bytes)
 V = TypeVar("V")
-D = TypeVar("D")
 
 _BUCKETS = 256
 
 
 class BucketMap(Mapping[K, V], Generic[K, V]):
-    """A persistent mapping of int, str or bytes keys; iterates in ascending order of its keys.
+    """A persistent mapping of str or bytes keys; iterates in ascending order of its keys.
 
-    >>> one = BucketMap[int, str]().changed({3: "c", 1: "a"})
-    >>> two = one.changed({2: "b"}, drop=[3])
+    >>> one = BucketMap[str, int]().changed({"c": 3, "a": 1})
+    >>> two = one.changed({"b": 2}, drop=["c"])
     >>> dict(one), dict(two)
-    ({1: 'a', 3: 'c'}, {1: 'a', 2: 'b'})
+    ({'a': 1, 'c': 3}, {'a': 1, 'b': 2})
     """
 
-    __slots__ = ("_buckets", "_length", "_ordered")
+    __slots__ = ("_buckets", "_length")
 
     def __init__(self) -> None:
         self._buckets: list[dict[K, V]] = [{}] * _BUCKETS
         self._length = 0
-        self._ordered: tuple[V, ...] | None = None
 
     def changed(self, put: Mapping[K, V], drop: Iterable[K] = ()) -> BucketMap[K, V]:
         """A copy without the keys of `drop` (absent ones too) and with the entries of `put`."""
@@ -79,61 +75,3 @@ class BucketMap(Mapping[K, V], Generic[K, V]):
 
     def __len__(self) -> int:
         return self._length
-
-    def values(self) -> ValuesView[V]:
-        return _Ordered(self)
-
-    def ordered(self) -> tuple[V, ...]:
-        """The values in ascending order of their keys; computed once."""
-        if self._ordered is None:
-            every: dict[K, V] = {}
-            for bucket in self._buckets:
-                every.update(bucket)
-            self._ordered = tuple(map(every.__getitem__, sorted(every)))
-        return self._ordered
-
-    def greatest(self) -> K | None:
-        """The greatest key; None if there is none."""
-        return max((max(bucket) for bucket in self._buckets if bucket), default=None)
-
-    def buckets(self) -> Sequence[Mapping[K, V]]:
-        """The entries in pieces; one that is the same object in two maps holds the same."""
-        return self._buckets
-
-
-class _Ordered(ValuesView[V]):
-    """The values in order, without a look-up each."""
-
-    _mapping: BucketMap[Any, V]
-
-    def __iter__(self) -> Iterator[V]:
-        return iter(self._mapping.ordered())
-
-
-class Digest(Generic[K, V, D]):
-    """What is made of each bucket of a map's changing versions; for use by one thread.
-
-    Made again only for the buckets that changed, so what is made of tens of thousands of entries
-    after each of their changes costs what a bucket holds.
-
-    >>> digest = Digest(lambda values: sum(map(len, values)))
-    >>> one = BucketMap[int, str]().changed({1: "a", 2: "bb"})
-    >>> sum(digest.of(one)), sum(digest.of(one.changed({1: "aaa"})))
-    (3, 5)
-    """
-
-    def __init__(self, make: Callable[[Iterable[V]], D]) -> None:
-        self._make = make
-        self._buckets: list[Mapping[K, V]] = []
-        self._made: list[D] = []
-
-    def of(self, entries: BucketMap[K, V]) -> list[D]:
-        """One for each bucket that is not empty."""
-        buckets = list(entries.buckets())
-        if len(self._buckets) < len(buckets):
-            self._buckets, self._made = buckets, [self._make(b.values()) for b in buckets]
-        for number, (old, new) in enumerate(zip(self._buckets, buckets, strict=True)):
-            if old is not new:
-                self._made[number] = self._make(new.values())
-        self._buckets = buckets
-        return [made for made, bucket in zip(self._made, buckets, strict=True) if bucket]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from millpond.state.bucket_map import BucketMap
+from millpond.state.id_map import IdMap
 from millpond.state.join_state import (
     NO_USERS,
     ArrangementRef,
@@ -173,8 +173,8 @@ def succeed_joins(joins: Joins, change: SettledJoins) -> Joins:
 
 
 def _with_runs(
-    runs: BucketMap[int, tuple[ArrangementRef, ...]], change: SettledJoins
-) -> BucketMap[int, tuple[ArrangementRef, ...]]:
+    runs: IdMap[tuple[ArrangementRef, ...]], change: SettledJoins
+) -> IdMap[tuple[ArrangementRef, ...]]:
     if not change.arrangements and not change.drop_arrangements:
         return runs
     put: dict[int, tuple[ArrangementRef, ...]] = {}

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from millpond.model.time import BEGINNING
-from millpond.state.bucket_map import BucketMap
+from millpond.state.id_map import IdMap
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class JoinChange:
     drop_arrangements: Sequence[ArrangementRef] = ()
 
 
-NO_USERS: BucketMap[int, int] = BucketMap()
+NO_USERS: IdMap[int] = IdMap()
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,12 +142,12 @@ class Joins:
 
     cores: Mapping[int, JoinCore] = field(default_factory=lambda: MappingProxyType({}))
     by_key: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    uses: BucketMap[int, JoinUse] = field(default_factory=BucketMap)
-    members: Mapping[int, BucketMap[int, int]] = field(default_factory=lambda: MappingProxyType({}))
+    uses: IdMap[JoinUse] = field(default_factory=IdMap)
+    members: Mapping[int, IdMap[int]] = field(default_factory=lambda: MappingProxyType({}))
     pairs_of: Mapping[int, tuple[PairsRef, ...]] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    runs_of: BucketMap[int, tuple[ArrangementRef, ...]] = field(default_factory=BucketMap)
+    runs_of: IdMap[tuple[ArrangementRef, ...]] = field(default_factory=IdMap)
 
     def core_of(self, query_id: int) -> tuple[JoinCore, JoinUse] | None:
         """The core a query uses, and how."""
@@ -158,7 +158,7 @@ class Joins:
         id = self.by_key.get(key)
         return None if id is None else self.cores[id]
 
-    def users(self, core_id: int) -> BucketMap[int, int]:
+    def users(self, core_id: int) -> IdMap[int]:
         """A core's uses: number to query id, ascending."""
         return self.members.get(core_id, NO_USERS)
 

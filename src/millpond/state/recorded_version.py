@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from itertools import groupby
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +19,7 @@ from millpond.catalog.objects import (
 )
 from millpond.state.bucket_map import BucketMap
 from millpond.state.database import Database
+from millpond.state.id_map import IdMap
 from millpond.state.recorded_joins import read_joins
 from millpond.state.schema import definition_of
 from millpond.state.version import (
@@ -47,9 +50,11 @@ def read_version(database: Database) -> Version:
             else:
                 definitions.append(definition)
         segments = _segments(database)
-        leaves: defaultdict[int, list[LeafRef]] = defaultdict(list)
-        for row in database.each("SELECT * FROM leaf ORDER BY query_id, leaf"):
-            leaves[row[0]].append(LeafRef(*map(numbers.one, row)))
+        rows = database.each("SELECT * FROM leaf ORDER BY query_id, leaf")
+        leaves = {
+            numbers.one(id): tuple(LeafRef(*map(numbers.one, row)) for row in own)
+            for id, own in groupby(rows, itemgetter(0))
+        }
         matches: defaultdict[int, list[MatchRef]] = defaultdict(list)
         for row in database.read("SELECT * FROM matches ORDER BY segment_id, low, id"):
             matches[row[1]].append(MatchRef(*row))
@@ -65,19 +70,17 @@ def read_version(database: Database) -> Version:
             relations=MappingProxyType(
                 {d.id: d for d in definitions if isinstance(d, RelationDef)}
             ),
-            queries=BucketMap[int, QueryDef]().changed(
+            queries=IdMap[QueryDef]().changed(
                 {d.id: d for d in definitions if isinstance(d, QueryDef)}
             ),
             ids=BucketMap[str, int]().changed({folded(d.name): d.id for d in definitions}),
             states=MappingProxyType(_states(database, segments, numbers)),
-            segments_by_id=BucketMap[int, SegmentRef]().changed({s.id: s for s in segments}),
-            matches_of=BucketMap[int, tuple[MatchRef, ...]]().changed(
+            segments_by_id=IdMap[SegmentRef]().changed({s.id: s for s in segments}),
+            matches_of=IdMap[tuple[MatchRef, ...]]().changed(
                 {id: tuple(own) for id, own in matches.items()}
             ),
             deltas=MappingProxyType({id: tuple(own) for id, own in deltas.items()}),
-            leaves_of=BucketMap[int, tuple[LeafRef, ...]]().changed(
-                {id: tuple(own) for id, own in leaves.items()}
-            ),
+            leaves_of=IdMap[tuple[LeafRef, ...]]().changed(leaves),
             functions=MappingProxyType(functions),
             joins=read_joins(database),
         )
@@ -128,7 +131,7 @@ def _states(
             data=tuple(data.get(id, ())),
             rejects=tuple(rejects.get(id, ())),
             clock=clocks.get(id, StreamClock()),
-            slots=BucketMap[int, SlotRef]().changed(slots.get(id, {})),
+            slots=IdMap[SlotRef]().changed(slots.get(id, {})),
             slot_keys=BucketMap[bytes, int]().changed(
                 {slot.key: number for number, slot in slots.get(id, {}).items()}
             ),

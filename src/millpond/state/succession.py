@@ -21,7 +21,7 @@ from millpond.catalog.objects import (
     StreamDef,
     folded,
 )
-from millpond.state.bucket_map import BucketMap
+from millpond.state.id_map import IdMap
 from millpond.state.join_settlement import succeed_joins
 from millpond.state.settlement import Settled
 from millpond.state.version import (
@@ -152,7 +152,7 @@ def _with_slots(state: StreamState, add: Iterable[SlotRef], drop: Iterable[SlotR
     )
 
 
-def _matches(version: Version, change: Settled) -> BucketMap[int, tuple[MatchRef, ...]]:
+def _matches(version: Version, change: Settled) -> IdMap[tuple[MatchRef, ...]]:
     put: dict[int, tuple[MatchRef, ...]] = {}
     gone = {match.id for match in change.drop_matches}
     for match in change.drop_matches:

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.model.time import BEGINNING
 from millpond.state.bucket_map import BucketMap
+from millpond.state.id_map import IdMap
 from millpond.state.join_state import Joins
 
 #: The two kinds of segments of a stream: its elements, and the rows it rejected.
@@ -151,7 +152,7 @@ class StreamState:
     data: tuple[SegmentRef, ...] = ()
     rejects: tuple[SegmentRef, ...] = ()
     clock: StreamClock = StreamClock()
-    slots: BucketMap[int, SlotRef] = field(default_factory=BucketMap)
+    slots: IdMap[SlotRef] = field(default_factory=IdMap)
     slot_keys: BucketMap[bytes, int] = field(default_factory=BucketMap)
     next_slot: int = 0
 
@@ -171,15 +172,15 @@ class Version:
     epoch: int = 0
     streams: Mapping[int, StreamDef] = field(default_factory=lambda: MappingProxyType({}))
     relations: Mapping[int, RelationDef] = field(default_factory=lambda: MappingProxyType({}))
-    queries: BucketMap[int, QueryDef] = field(default_factory=BucketMap)
+    queries: IdMap[QueryDef] = field(default_factory=IdMap)
     ids: BucketMap[str, int] = field(default_factory=BucketMap)
     states: Mapping[int, StreamState] = field(default_factory=lambda: MappingProxyType({}))
-    segments_by_id: BucketMap[int, SegmentRef] = field(default_factory=BucketMap)
-    matches_of: BucketMap[int, tuple[MatchRef, ...]] = field(default_factory=BucketMap)
+    segments_by_id: IdMap[SegmentRef] = field(default_factory=IdMap)
+    matches_of: IdMap[tuple[MatchRef, ...]] = field(default_factory=IdMap)
     deltas: Mapping[int, tuple[RelationDelta, ...]] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    leaves_of: BucketMap[int, tuple[LeafRef, ...]] = field(default_factory=BucketMap)
+    leaves_of: IdMap[tuple[LeafRef, ...]] = field(default_factory=IdMap)
     #: User-defined functions by their names.
     functions: Mapping[str, FunctionDef] = field(default_factory=lambda: MappingProxyType({}))
     joins: Joins = field(default_factory=Joins)
@@ -202,7 +203,7 @@ class Version:
 
     def names(self) -> list[str]:
         """Every name as declared, without the pseudo-streams, in alphabetical order."""
-        found = (self.definition(id) for id in self.ids.ordered())
+        found = (self.definition(self.ids[name]) for name in self.ids)
         return [
             definition.name
             for definition in found

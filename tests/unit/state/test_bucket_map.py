@@ -1,13 +1,11 @@
 """A BucketMap is a dict whose copies share: it must behave like one, and never change."""
 
-from collections.abc import Iterable
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.state.bucket_map import BucketMap, Digest
+from millpond.state.bucket_map import BucketMap
 
-KEYS = st.integers(min_value=0, max_value=2_000)
+KEYS = st.integers(min_value=0, max_value=2_000).map(str)
 CHANGES = st.lists(st.tuples(st.dictionaries(KEYS, st.integers(), max_size=20), st.sets(KEYS)))
 
 
@@ -26,13 +24,12 @@ def test_it_is_a_dict_and_every_earlier_map_stays_what_it_was(changes):
         assert dict(then) == expected
         assert list(then) == sorted(expected)
         assert len(then) == len(expected)
-        assert then.ordered() == tuple(expected[key] for key in sorted(expected))
-        assert all((key in then) == (key in expected) for key in range(0, 2_000, 97))
+        assert all((key in then) == (key in expected) for key in map(str, range(0, 2_000, 97)))
 
 
 def test_a_change_shares_what_it_does_not_touch():
-    large = BucketMap().changed({key: str(key) for key in range(10_000)})
-    changed = large.changed({5: "five"})
+    large = BucketMap().changed({str(key): key for key in range(10_000)})
+    changed = large.changed({"5": -5})
     shared = sum(a is b for a, b in zip(large._buckets, changed._buckets, strict=True))
     assert shared == len(large._buckets) - 1
 
@@ -42,30 +39,3 @@ def test_changing_nothing_gives_the_same_map():
     assert map_.changed({}, drop=["b"]) is map_
     assert map_.get("b") is None
     assert map_.get("b", 3) == 3
-
-
-def test_a_digest_is_made_again_of_changed_buckets_only() -> None:
-    made: list[list[str]] = []
-
-    def make(values: Iterable[str]) -> list[str]:
-        made.append(list(values))
-        return made[-1]
-
-    digest = Digest[int, str, list[str]](make)
-    one = BucketMap[int, str]().changed({n: str(n) for n in range(600)})
-    assert sorted(int(v) for own in digest.of(one) for v in own) == list(range(600))
-    made.clear()
-    two = one.changed({7: "seven"}, drop=[8, 8 + 256])
-    found = {v for own in digest.of(two) for v in own}
-    assert found == ({str(n) for n in range(600)} | {"seven"}) - {"7", "8", "264"}
-    assert len(made) == 2
-    assert digest.of(two) == digest.of(two)
-    assert digest.of(BucketMap[int, str]()) == []
-
-
-def test_the_greatest_key() -> None:
-    entries = BucketMap[int, str]()
-    assert entries.greatest() is None
-    entries = entries.changed({5: "", 300: "", 44: ""})
-    assert entries.greatest() == 300
-    assert entries.changed({}, drop=[300]).greatest() == 44
