@@ -22,8 +22,6 @@ import pyarrow.compute as pc
 
 from millpond.model.windows import Rows, Window, interval
 
-_NONE = np.empty(0, np.int64)
-
 
 class SegmentView(Protocol):
     """A segment as one leaf of one query sees it.
@@ -57,28 +55,46 @@ class SegmentView(Protocol):
 
 
 def take_slice(
-    segments: Sequence[SegmentView], window: Window, at: int, columns: Sequence[str]
+    segments: Sequence[SegmentView],
+    window: Window,
+    at: int,
+    columns: Sequence[str],
+    counts_all: bool = False,
 ) -> list[pa.Table]:
     """The window's rows at `at`, as tables that laid end to end are in (timestamp, sequence) order.
 
     Segments may overlap in time and come in any order.
+
+    Args:
+        counts_all: Whether a window of rows holds the last of all elements, and those of them that
+            match are wanted; else it holds the last of those that match.
     """
     if isinstance(window, Rows):
         if window.by:
             return _rows_by(segments, window, at, columns)
-        return _rows(segments, window.count, at, columns)
+        parts = _latest(_candidates(segments, window.count, at, counts_all), window.count)
+        if counts_all:
+            found = (_matching_part(part.segment, part.lo, part.hi) for part in parts)
+            parts = [part for part in found if part is not None]
+        return _in_order(parts, columns)
     low, high = interval(window, at)
     parts = []
     for segment in segments:
         lo, hi = _between(segment, low, high)
-        if lo >= hi:
-            continue
-        rows = segment.matching(lo, hi)
-        if rows is None:
-            parts.append(_Part(segment, lo, hi, None))
-        elif len(rows):
-            parts.append(_Part(segment, int(rows[0]), int(rows[-1]) + 1, rows))
+        if lo < hi and (part := _matching_part(segment, lo, hi)) is not None:
+            parts.append(part)
     return _in_order(parts, columns)
+
+
+def full_since(
+    segments: Sequence[SegmentView], window: Rows, at: int, counts_all: bool
+) -> int | None:
+    """The timestamp of the first row of a window of rows; None while there are too few of them."""
+    if window.by:
+        return None
+    parts = _latest(_candidates(segments, window.count, at, counts_all), window.count)
+    enough = sum(part.size for part in parts) == window.count
+    return min(part.first for part in parts) if enough else None
 
 
 class _Part:
@@ -203,10 +219,8 @@ def _matching(segment: SegmentView, hi: int) -> np.ndarray:
     return np.arange(hi, dtype=np.int64) if rows is None else rows
 
 
-def _rows(
-    segments: Sequence[SegmentView], count: int, at: int, columns: Sequence[str]
-) -> list[pa.Table]:
-    """The last `count` matching elements up to `at`, in (timestamp, sequence) order."""
+def _candidates(segments: Sequence[SegmentView], count: int, at: int, every: bool) -> list[_Part]:
+    """What the last `count` elements up to `at` are among: of every one, or of those that match."""
     parts: list[_Part] = []
     found, since = 0, at
     # Latest segments first, so that older ones that can hold no successor are never opened.
@@ -214,16 +228,22 @@ def _rows(
         if found >= count and segment.max_ts < since:
             break
         _, hi = _between(segment, None, at)
-        rows = segment.matching(0, hi) if hi else _NONE
-        if rows is None:
-            parts.append(_Part(segment, 0, hi, None))
-        elif len(rows):
-            parts.append(_Part(segment, int(rows[0]), int(rows[-1]) + 1, rows))
-        else:
+        if hi == 0:
             continue
-        found += parts[-1].size
-        since = min(since, parts[-1].first)
-    return _in_order(_latest(parts, count), columns)
+        part = _Part(segment, 0, hi, None) if every else _matching_part(segment, 0, hi)
+        if part is not None:
+            parts.append(part)
+            found += part.size
+            since = min(since, part.first)
+    return parts
+
+
+def _matching_part(segment: SegmentView, lo: int, hi: int) -> _Part | None:
+    """The rows in [lo, hi) that match; None if none does."""
+    rows = segment.matching(lo, hi)
+    if rows is None:
+        return _Part(segment, lo, hi, None)
+    return _Part(segment, int(rows[0]), int(rows[-1]) + 1, rows) if len(rows) else None
 
 
 def _latest(parts: list[_Part], count: int) -> list[_Part]:

@@ -142,7 +142,6 @@ def _free_names(prefix: str, taken: set[str]) -> Iterator[str]:
 
 
 def _stream_leaf(leaf: Leaf) -> StreamLeaf:
-    pushed = exp.and_(*leaf.pushed, copy=False) if len(leaf.pushed) > 1 else None
     return StreamLeaf(
         table=leaf.table,
         stream=leaf.definition.name,
@@ -150,9 +149,16 @@ def _stream_leaf(leaf: Leaf) -> StreamLeaf:
         sample=leaf.sample,
         columns=leaf.columns(),
         before_shape=leaf.before,
-        pushed_shape=pushed if pushed is not None else next(iter(leaf.pushed), None),
+        pushed_shape=_conjunction(leaf.pushed),
+        after_shape=_conjunction(leaf.after),
         hidden=leaf.hidden,
     )
+
+
+def _conjunction(conjuncts: list[exp.Expr]) -> exp.Expr | None:
+    if len(conjuncts) > 1:
+        return exp.and_(*conjuncts, copy=False)
+    return next(iter(conjuncts), None)
 
 
 def _projection(

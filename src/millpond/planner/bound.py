@@ -39,6 +39,7 @@ class StreamLeaf:
             knows its number of rows.
         before_shape: The tree of `before`, with the template's constants.
         pushed_shape: The tree of `pushed`, with the template's constants.
+        after_shape: The tree of `after`, with the template's constants.
         literals: This query's constants where they differ from the template's.
         hidden: The name of one more column, each element's timestamp as a BIGINT, where a
             non-retroactive relation is joined.
@@ -51,12 +52,13 @@ class StreamLeaf:
     columns: tuple[str, ...]
     before_shape: exp.Expr | None = None
     pushed_shape: exp.Expr | None = None
+    after_shape: exp.Expr | None = None
     literals: Literals = field(default_factory=lambda: _AS_WRITTEN)
     hidden: tuple[str, ...] = ()
 
     def with_literals(self, literals: Literals) -> StreamLeaf:
         """The same occurrence in a query with other constants."""
-        if self.before_shape is None and self.pushed_shape is None:
+        if not self.shapes:
             return self
         return StreamLeaf(
             self.table,
@@ -66,9 +68,16 @@ class StreamLeaf:
             self.columns,
             self.before_shape,
             self.pushed_shape,
+            self.after_shape,
             literals,
             self.hidden,
         )
+
+    @property
+    def shapes(self) -> tuple[exp.Expr, ...]:
+        """The trees of what a standing query's slot is matched on."""
+        every = (self.before_shape, self.pushed_shape, self.after_shape)
+        return tuple(shape for shape in every if shape is not None)
 
     @cached_property
     def before(self) -> exp.Expr | None:
@@ -88,9 +97,17 @@ class StreamLeaf:
         return with_literals(self.pushed_shape, self.literals)
 
     @cached_property
+    def after(self) -> exp.Expr | None:
+        """Conjuncts from the query's WHERE that choose from what a ROWS window holds.
+
+        There are only these, then: the window counts every element.
+        """
+        return with_literals(self.after_shape, self.literals)
+
+    @cached_property
     def predicate(self) -> exp.Expr | None:
         """The conjunction a standing query's slot is matched on."""
-        parts = [p for p in (self.before, self.pushed) if p is not None]
+        parts = [p for p in (self.before, self.pushed, self.after) if p is not None]
         if len(parts) < 2:
             return parts[0] if parts else None
         conjunction: exp.Expr = exp.and_(*parts, copy=True)

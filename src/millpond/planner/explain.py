@@ -130,11 +130,14 @@ def _leaf(leaf: StreamLeaf, facts: Mapping[str, Any]) -> Iterator[str]:
     yield f"  {leaf.table}: {', '.join(leaf.columns)}"
     depth = 2
     shown = window_text(leaf.window)
-    if isinstance(leaf.window, Rows):
+    if isinstance(leaf.window, Rows) and leaf.before is not None:
         yield f"{'  ' * depth}window {shown}, counted over what satisfies its WHERE"
+    elif isinstance(leaf.window, Rows):
+        yield f"{'  ' * depth}window {shown}, counted over all elements"
     else:
         yield f"{'  ' * depth}window {shown}, chosen at invocation"
-    for predicate, when in ((leaf.pushed, "pushed"), (leaf.before, "in the window")):
+    applied = (leaf.pushed, "pushed"), (leaf.before, "in the window"), (leaf.after, "after it")
+    for predicate, when in applied:
         for conjunct in conjuncts(predicate):
             attribute = attribute_of(conjunct)
             kind = f"grouped filter on {attribute}" if attribute else "other factor"

@@ -9,7 +9,8 @@ be removed later has an influence before. That is so
 - for an inner join's ON, if that holds for the joins below it; for an outer join's ON, on the
   null-supplying side only, where a row that fails ON is as good as absent;
 - if the window commutes with selection: RANGE and its like look at an element's timestamp alone,
-  ROWS at its successors, which the selection might remove;
+  ROWS at its successors, which the selection might remove (then it waits for the window, if the
+  occurrence is its scope's only source: what matches is known, and taken of what the window has);
 - through a subquery or a CTE that is read once, if it maps rows one by one.
 """
 
@@ -56,7 +57,9 @@ def where_conjuncts(select: exp.Select) -> list[exp.Expr]:
 def is_pushed_whole(scope: Scope) -> bool:
     """Whether every conjunct of WHERE went to the one source of the scope, a leaf."""
     leaf = scope.sources[0].leaf
-    return leaf is not None and len(leaf.pushed) == len(where_conjuncts(scope.select))
+    if leaf is None:
+        return False
+    return len(leaf.pushed) + len(leaf.after) == len(where_conjuncts(scope.select))
 
 
 def _push(
@@ -77,7 +80,8 @@ def _push(
     if source is None or not _is_legal(source, join):
         return
     if source.leaf is not None:
-        if not source.leaf.commutes:
+        waits = join is None and len(scope.sources) == 1 and source.leaf.counts_all
+        if not source.leaf.commutes and not waits:
             return
         # Under `AS f(a, b)` a column is known by another name than its own.
         spelled = {
@@ -88,7 +92,7 @@ def _push(
         predicate = bare(conjunct)
         for column in predicate.find_all(exp.Column):
             spell(column.this, spelled[column.name])
-        source.leaf.pushed.append(predicate)
+        (source.leaf.after if waits else source.leaf.pushed).append(predicate)
     elif source.body is not None:
         _push_through(conjunct, source, found)
 

@@ -23,6 +23,7 @@ class Leaf:
         window: Unused for a relation.
         before: The predicate inside the window's brackets.
         pushed: Conjuncts from WHERE and ON, over bare columns.
+        after: Conjuncts from WHERE that wait for the window, over bare columns.
         needed: Lower-case names of the columns the residual uses.
         positional: Whether the residual names columns by place (`flights AS f(a, b)`), so that
             none may be left out.
@@ -36,6 +37,7 @@ class Leaf:
     before: exp.Expr | None = None
     sample: float | None = None
     pushed: list[exp.Expr] = field(default_factory=list)
+    after: list[exp.Expr] = field(default_factory=list)
     needed: set[str] = field(default_factory=set)
     positional: bool = False
     table: str = ""
@@ -49,6 +51,12 @@ class Leaf:
     def commutes(self) -> bool:
         """Whether selections may be applied before the window as well as after it."""
         return self.is_stream and not isinstance(self.window, Rows)
+
+    @property
+    def counts_all(self) -> bool:
+        """Whether its window is the last rows of all there are."""
+        rows = isinstance(self.window, Rows) and not self.window.by
+        return self.is_stream and rows and self.before is None and self.sample is None
 
     def columns(self) -> tuple[str, ...]:
         """The columns of its slice, in schema order."""

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.residual import Residual, too_many_rows
-from millpond.engine.slices import take_slice
+from millpond.engine.slices import full_since, take_slice
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, format_instant
-from millpond.model.windows import Rows, Unbounded, Window, interval
+from millpond.model.windows import Rows, Unbounded, interval
 from millpond.planner.bound import StreamLeaf
 from millpond.service.join_projection import JoinedRows
 from millpond.service.joined import joined_slices
@@ -103,7 +103,7 @@ class Invoker:
         for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
             missing = self._missing(version, leaf, stream, instant)
             views = self._views(version, query, number, stream, instant)
-            if missing != BEGINNING and not _is_full(views, leaf.window, instant, missing):
+            if missing != BEGINNING and not _is_full(views, leaf, instant, missing):
                 since = max(since, missing)
             views_of.append(views)
         joined = self._joined(version, query, streams, views_of, instant)
@@ -266,7 +266,8 @@ def _slice(views: Sequence[LeafView], leaf: StreamLeaf, stream: StreamDef, at: i
     """The rows of a leaf's window, with the columns the query asks of it."""
     columns = leaf.columns or stream.schema.names[:1]
     stamps = ("__ts",) * len(leaf.hidden)
-    parts = take_slice(views, leaf.window, at, (*columns, *stamps))
+    counts_all = leaf.after_shape is not None
+    parts = take_slice(views, leaf.window, at, (*columns, *stamps), counts_all)
     if parts:
         return pa.concat_tables(parts).rename_columns([*columns, *leaf.hidden])
     schema = pa.schema([f for f in stream.schema.to_arrow() if f.name in columns])
@@ -276,18 +277,15 @@ def _slice(views: Sequence[LeafView], leaf: StreamLeaf, stream: StreamDef, at: i
     return empty
 
 
-def _is_full(views: Sequence[LeafView], window: Window, at: int, kept_from: int) -> bool:
+def _is_full(views: Sequence[LeafView], leaf: StreamLeaf, at: int, kept_from: int) -> bool:
     """Whether a `[ROWS n]` window has its n rows among what is kept without gaps.
 
     Then nothing that was forgotten could be in it. Older rows may be kept too, but with gaps.
     """
-    if not isinstance(window, Rows) or window.by:
+    if not isinstance(leaf.window, Rows):
         return False
-    stamps = pa.chunked_array(
-        [c for part in take_slice(views, window, at, ["__ts"]) for c in part["__ts"].chunks],
-        pa.int64(),
-    )
-    return len(stamps) == window.count and pc.min(stamps).as_py() >= kept_from
+    since = full_since(views, leaf.window, at, leaf.after_shape is not None)
+    return since is not None and since >= kept_from
 
 
 def plain(table: pa.Table) -> pa.Table:

@@ -112,12 +112,11 @@ def prepare_once(version: Version, bound: BoundQuery) -> Prepared:
 
 def leaf_factors(leaf: StreamLeaf, stream: StreamDef) -> Factors | None:
     """The factors a leaf is matched on; None when every element matches."""
-    shapes = tuple(s for s in (leaf.before_shape, leaf.pushed_shape) if s is not None)
-    if not shapes:
+    if not leaf.shapes:
         return None
     if not leaf.literals:
         return factorize(cast(exp.Expression, leaf.predicate), stream.schema)
-    return factor_template(shapes, stream.schema).fill(leaf.literals)
+    return factor_template(leaf.shapes, stream.schema).fill(leaf.literals)
 
 
 def stream_of(version: Version, leaf: StreamLeaf) -> StreamDef:

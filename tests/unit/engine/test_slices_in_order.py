@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.engine.slices import take_slice
+from millpond.engine.slices import full_since, take_slice
 from millpond.model.windows import Range, Rows, Unbounded, Window
 
 
@@ -54,8 +54,9 @@ WINDOWS: list[Window] = [Unbounded(), Range(7, None), Range(40, 5), Rows(6, ()),
     window=st.sampled_from(WINDOWS),
     keep=st.integers(1, 3),
     at=st.integers(0, 32),
+    counts_all=st.booleans(),
 )
-def test_order_is_that_of_the_elements(stamps, spread, window, keep, at):
+def test_order_is_that_of_the_elements(stamps, spread, window, keep, at, counts_all):
     elements = [(ts, number) for number, ts in enumerate(stamps)]
     parts = spread.draw(st.lists(st.integers(0, 5), min_size=len(elements), max_size=len(elements)))
     held = [[e for e, p in zip(elements, parts, strict=True) if p == n] for n in range(6)]
@@ -63,12 +64,19 @@ def test_order_is_that_of_the_elements(stamps, spread, window, keep, at):
     segments = spread.draw(st.permutations(segments))
 
     def rows(segments: Sequence[Segment]) -> list[tuple[int, int]]:
-        tables = take_slice(segments, window, at, ["ts", "seq"])
+        tables = take_slice(segments, window, at, ["ts", "seq"], counts_all)
         return [tuple(row.values()) for table in tables for row in table.to_pylist()]
 
     found = rows(segments)
     assert found == sorted(found)
     assert found == rows([Segment(elements, keep)])
+    if isinstance(window, Rows) and not window.by:
+        arrived = sorted(e for e in elements if e[0] <= at)
+        counted = arrived if counts_all else [e for e in arrived if e[1] % keep == 0]
+        last = counted[-window.count :]
+        assert found == [e for e in last if e[1] % keep == 0]
+        full = last[0][0] if len(last) == window.count else None
+        assert full_since(segments, window, at, counts_all) == full
 
 
 def test_only_what_overlaps_is_copied():

@@ -94,6 +94,28 @@ def test_pushed(binding: Binding, text: str, pushed: list[str]) -> None:
     assert _pushed(bound) == pushed
 
 
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("SELECT * FROM flights [ROWS 3] WHERE delay > 3 AND dest = 'SFO'",
+         "delay > 3 AND dest = 'SFO'"),
+        ("SELECT c FROM (SELECT carrier AS c FROM flights [ROWS 3]) t WHERE c = 'AA'",
+         "carrier = 'AA'"),
+        ("SELECT * FROM flights [ROWS 3 WHERE delay > 1] WHERE delay > 3", ""),
+        ("SELECT * FROM flights [PARTITION BY dest ROWS 3] WHERE delay > 3", ""),
+        ("SELECT * FROM flights [ROWS 3] SAMPLE(50) WHERE delay > 3", ""),
+        ("SELECT 1 FROM flights [ROWS 3] f, weather w WHERE f.origin = w.origin AND delay > 3", ""),
+        ("SELECT * FROM flights WHERE delay > 3", ""),
+    ],
+)  # fmt: skip
+def test_what_waits_for_a_window_of_rows(binding: Binding, text: str, after: str) -> None:
+    leaf = binding(text).streams[0]
+    assert ("" if leaf.after is None else to_duckdb(leaf.after)) == after
+    if after:
+        assert leaf.pushed is None
+        assert to_duckdb(leaf.predicate) == after
+
+
 def test_pushed_conjuncts_stay_in_the_residual(binding: Binding) -> None:
     assert "delay > 3" in binding("SELECT * FROM flights WHERE delay > 3").residual_sql
 
