@@ -120,7 +120,7 @@ def main() -> None:
         pond.register("SELECT a FROM s WHERE a < 0", name="followed")
         follower = Follower(pond)
         follower.start()
-        watch(pond, follower, 1_000, 10)  # warms up
+        watch(pond, follower, 10_000, 30)  # Spark's JVM compiles most of what it runs in this time
         for rate in (int(r) for r in options.rates.split(",")):
             seen, told, keeps_up = watch(pond, follower, rate, options.seconds)
             shown = [
