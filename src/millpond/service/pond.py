@@ -297,9 +297,20 @@ class Pond(Works):
                 self.sources.describe(version, stream, moment) for stream in version.named_streams()
             ],
             "uptime_s": (moment.now - self.started_at) / 1e6,
-            "problems": [p.to_json()["error"] for p in self.problems()],
+            "problems": [p.to_json()["error"] for p in self.problems()] + self._stopped(),
             "runtime": self.runtime.describe(),
         }
+
+    def _stopped(self) -> list[dict[str, Any]]:
+        """Which streams stand still, and why."""
+        found = []
+        for stream in self.log.version.named_streams():
+            reason = self.sources.trouble(stream)
+            if isinstance(reason, MillpondError):
+                error = reason.to_json()["error"]
+                message = f'stream "{stream.name}" stands still: {error["message"]}'
+                found.append({**error, "message": message})
+        return found
 
     def close(self) -> None:
         """Stop reading and release the store. What was acknowledged is kept."""

@@ -101,6 +101,8 @@ def test_a_derived_stream_that_fails_stops_with_the_reason(pond: Pond) -> None:
     push(pond, (1, "1", 1), (2, "x", 1), (3, "3", 1))
     state = {s["name"]: s["state"] for s in pond.status()["streams"]}
     assert state == {"s": "running", "n": "stopped"}
+    (problem,) = pond.status()["problems"]
+    assert '"n"' in problem["message"]
     with pytest.raises(MillpondError, match="POND-406"):
         pond.execute("FETCH n")
     pond.execute("DROP STREAM n")
@@ -147,6 +149,7 @@ def test_a_derived_stream_goes_on_when_its_cause_has_passed(pond: Pond) -> None:
     assert states(pond)["priced"] == "stopped"
     pond.derived("priced").alter(active=True)
     assert set(states(pond).values()) == {"running"}
+    assert pond.status()["problems"] == []
     assert [c.row for c in pond.derived("priced").fetch()] == [("a", 1), ("b", 2)]
     assert [c.row for c in pond.derived("high").subscribe(follow=False)] == [("b",)]
 
