@@ -87,3 +87,11 @@ def test_many_pushes_over_the_inbox_s_renewal(pond, monkeypatch):
             pond.catch_up(timeout=120)
     pond.catch_up(timeout=120)
     assert pond.ask("SELECT count(*), sum(n) FROM s").rows() == [(12, 66)]
+
+
+def test_a_store_may_lie_wherever_a_directory_may(open_store):
+    pond = open_store("a b[1] {c} %20 ü*/store")
+    pond.execute("CREATE STREAM s (n BIGINT)")
+    pond.ingest("s", [{"n": 1}, {"n": 2}])
+    pond.catch_up(timeout=60)
+    assert pond.ask("SELECT n FROM s ORDER BY n").rows() == [(1,), (2,)]

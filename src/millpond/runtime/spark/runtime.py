@@ -296,7 +296,7 @@ class SparkRuntime:
             .schema(sources.FILES)
             .option("pathGlobFilter", "*.arrow")
             .option("maxFilesPerTrigger", str(_MAX_PUSHES))
-            .load(str(self._store / "inbox"))
+            .load(sources.literal_glob(str(self._store / "inbox")))
         )
         return (
             frame.select("path")

@@ -124,9 +124,9 @@ def paths_frame(
     if local is not None and local.exists():
         if local.is_file() and streaming:
             # Structured Streaming watches directories: watch for this one file.
-            options["pathGlobFilter"] = _literal_glob(local.name)
+            options["pathGlobFilter"] = literal_glob(local.name)
             local = local.parent
-        path = _literal_glob(str(local))
+        path = literal_glob(str(local))
     reader = (spark.readStream if streaming else spark.read).format("binaryFile").schema(FILES)
     return reader.options(**options).load(path).select("path")
 
@@ -148,13 +148,13 @@ def files_frame(
     options = {k: v for k, v in source.options.items() if k not in ("path", "pathglobfilter")}
     if source.format not in _TEXT_FORMATS:
         reader = spark.read.format(source.format).options(**options)
-        names = [_literal_glob(path) for path in paths]
+        names = [literal_glob(path) for path in paths]
         return _with_origin(reader.schema(_own_schema(reader.load(names), definition)).load(names))
 
     def read(columns: Sequence[str], group: Sequence[str]) -> DataFrame:
         schema, given = _as_text(columns, options)
         frame = spark.read.format(source.format).schema(schema).options(**given)
-        return _with_origin(frame.load([_literal_glob(path) for path in group]), declared)
+        return _with_origin(frame.load([literal_glob(path) for path in group]), declared)
 
     if source.format == "json":
         return read_by_header(spark, definition, paths, read, keys_of)
@@ -290,7 +290,8 @@ def _telling(message: str) -> str:
     return lines[-1 if traceback else 0] if lines else ""
 
 
-def _literal_glob(name: str) -> str:
+def literal_glob(name: str) -> str:
+    """A path or name as a pattern that only it matches."""
     return "".join(f"\\{c}" if c in "*?[]{}\\" else c for c in name)
 
 
