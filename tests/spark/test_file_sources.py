@@ -479,3 +479,15 @@ def test_the_rate_source(pond, eventually: Callable[..., Any]):
     eventually(lambda: query.invoke().rows()[0][0] > 100)
     count, distinct, least, greatest = query.invoke().rows()[0]
     assert count == distinct == greatest - least + 1
+
+
+@pytest.mark.parametrize("path", ["a[1] {b}.csv", "a*.csv"])
+def test_a_relative_path_in_a_directory_that_looks_like_a_pattern(
+    bounded, tmp_path, monkeypatch, path
+):
+    directory = tmp_path / "d[1] {x} *"
+    directory.mkdir()
+    (directory / "a[1] {b}.csv").write_text(lines((1, "JFK", 5.0)))
+    monkeypatch.chdir(directory)
+    create(bounded, path)
+    assert rows(bounded) == [(at(1), "JFK", 5.0)]

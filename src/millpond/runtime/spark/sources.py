@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -126,7 +127,10 @@ def paths_frame(
             # Structured Streaming watches directories: watch for this one file.
             options["pathGlobFilter"] = literal_glob(local.name)
             local = local.parent
-        path = literal_glob(str(local))
+        path = literal_glob(str(local.absolute()))
+    elif local is not None and not local.is_absolute():
+        # The directory a pattern is relative to may look like one too.
+        path = f"{literal_glob(str(Path.cwd()))}/{path}"
     reader = (spark.readStream if streaming else spark.read).format("binaryFile").schema(FILES)
     return reader.options(**options).load(path).select("path")
 
