@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from millpond.runtime.protocol import INBOX
+from millpond.runtime.spark import keeper
 
 pytestmark = pytest.mark.spark
 
@@ -92,6 +93,37 @@ def test_many_pushes_over_the_inbox_s_renewal(pond, monkeypatch):
 def test_a_store_may_lie_wherever_a_directory_may(open_store):
     pond = open_store("a b[1] {c} %20 ü*/store")
     pond.execute("CREATE STREAM s (n BIGINT)")
-    pond.ingest("s", [{"n": 1}, {"n": 2}])
+    with pond.sequencer.stream_lock(INBOX):  # one batch of several pushes
+        for number in range(3):
+            pond.ingest("s", [{"n": number}])
+    pond.catch_up(timeout=60)
+    assert pond.ask("SELECT n FROM s ORDER BY n").rows() == [(0,), (1,), (2,)]
+
+
+def test_the_inbox_goes_on_after_an_error_that_has_much_to_say(pond, monkeypatch):
+    commit, failures = pond.sequencer.commit, iter(range(2))
+
+    def fail_twice(*arguments, **named):
+        if next(failures, None) is not None:
+            raise RuntimeError("what is wrong\n" * 20_000)
+        return commit(*arguments, **named)
+
+    monkeypatch.setattr(pond.sequencer, "commit", fail_twice)
+    pond.execute("CREATE STREAM s (n BIGINT)")
+    pond.ingest("s", [{"n": 1}])
+    pond.catch_up(timeout=60)
+    assert next(failures, None) is None
+    assert pond.ask("SELECT n FROM s").rows() == [(1,)]
+
+
+def test_a_streaming_query_whose_thread_died_is_started_again(pond, monkeypatch):
+    pond.execute("CREATE STREAM s (n BIGINT)")
+    pond.ingest("s", [{"n": 1}])
+    pond.catch_up(timeout=60)
+    first = pond.runtime._keeper.get(None).query
+    monkeypatch.setattr(keeper, "lives", lambda query: query is not first)
+    first._jsq.streamingQuery().queryExecutionThread().interrupt()
+    pond.ingest("s", [{"n": 2}])
     pond.catch_up(timeout=60)
     assert pond.ask("SELECT n FROM s ORDER BY n").rows() == [(1,), (2,)]
+    assert keeper.lives(pond.runtime._keeper.get(None).query)

@@ -63,6 +63,14 @@ class Kept:
             log.debug("stopping a streaming query: %s", error)
 
 
+def lives(query: StreamingQuery) -> bool:
+    """Whether the thread of a query that calls itself active is there.
+
+    What goes wrong while Spark handles what went wrong ends the thread and nothing else.
+    """
+    return bool(query._jsq.streamingQuery().queryExecutionThread().isAlive())
+
+
 class Keeper:
     """The streaming queries of a runtime and the thread that looks after them."""
 
@@ -139,6 +147,10 @@ class Keeper:
 
     def _look_after(self, kept: Kept) -> None:
         query = kept.query
+        if query is not None and query.isActive and not lives(query):
+            kept.stop()
+            self._failed(kept, RuntimeError("the thread of the streaming query died"))
+            return
         if query is not None and query.isActive:
             if kept.worn():
                 kept.stop()

@@ -66,6 +66,7 @@ class SparkRuntime:
         self._given = spark
         self._spark: SparkSession | None = spark
         self._inbox_batches = 0
+        self._listed_often = False
         self._given_before: Counter[str] = Counter()
         self._causes: dict[int, Exception] = {}
 
@@ -291,12 +292,15 @@ class SparkRuntime:
         """
         checkpoint = self._scratch / f"inbox-{uuid.uuid4().hex[:8]}"
         self._inbox_batches = 0
+        inbox = str(self._store / "inbox")
+        # Spark lists a file under a path with a bracket once for every file of the batch.
+        self._listed_often = sources.literal_glob(inbox) != inbox
         frame = (
             self.spark.readStream.format("binaryFile")
             .schema(sources.FILES)
             .option("pathGlobFilter", "*.arrow")
             .option("maxFilesPerTrigger", str(_MAX_PUSHES))
-            .load(sources.literal_glob(str(self._store / "inbox")))
+            .load(sources.literal_glob(inbox))
         )
         return (
             frame.select("path")
@@ -320,7 +324,8 @@ class SparkRuntime:
             # A task costs more than the files Spark would give it: few tasks, few segments.
             several = self.spark.sparkContext.defaultParallelism
             is_little = sum(waiting.values()) < _ROWS_A_TASK
-            packed = frame.coalesce(1 if is_little else several)
+            once = frame.distinct() if self._listed_often else frame
+            packed = once.coalesce(1 if is_little else several)
             built, numbers = build_inbox(packed, plan, frozenset(waiting))
             if numbers:
                 pipeline.commit(INBOX, batch_id, plan, built, numbers)

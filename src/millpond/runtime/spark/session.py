@@ -20,6 +20,8 @@ from millpond.runtime.spark.java import check_java
 #: Bytes of a directory's path for which those of a socket in it are no more than Unix takes; Spark
 #: refuses every job where there are more.
 _SOCKET_DIRECTORY = 60
+#: Of a thread of the JVM: an error's text can be too long for the expressions Spark reads it with.
+_STACK = "8m"
 #: Up to this version Java offers VFORK without a word against it.
 _FORKS_QUICKLY = 21
 #: What makes a worker keep the memory it works in from task to task: Arrow's until it was idle for
@@ -47,7 +49,7 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
     log4j = resources.files(__package__) / "log4j2.properties"
     builder = SparkSession.builder.appName("millpond").master(master or "local[*]")
     local = master is None or master.startswith("local")
-    options = [f"-Dlog4j2.configurationFile=file:{log4j}"]
+    options = [f"-Dlog4j2.configurationFile=file:{log4j}", f"-Xss{_STACK}"]
     if java is not None and java <= _FORKS_QUICKLY:
         options.append("-Djdk.lang.Process.launchMechanism=VFORK")
     settings = {
