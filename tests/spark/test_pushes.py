@@ -116,14 +116,15 @@ def test_the_inbox_goes_on_after_an_error_that_has_much_to_say(pond, monkeypatch
     assert pond.ask("SELECT n FROM s").rows() == [(1,)]
 
 
-def test_a_streaming_query_whose_thread_died_is_started_again(pond, monkeypatch):
+def test_a_streaming_query_whose_thread_died_is_started_again(pond, monkeypatch, eventually):
     pond.execute("CREATE STREAM s (n BIGINT)")
     pond.ingest("s", [{"n": 1}])
     pond.catch_up(timeout=60)
-    first = pond.runtime._keeper.get(None).query
+    inbox = pond.runtime._keeper.get(None)
+    first = inbox.query
+    assert keeper.lives(first)
     monkeypatch.setattr(keeper, "lives", lambda query: query is not first)
-    first._jsq.streamingQuery().queryExecutionThread().interrupt()
+    eventually(lambda: inbox.query is not first)
     pond.ingest("s", [{"n": 2}])
     pond.catch_up(timeout=60)
     assert pond.ask("SELECT n FROM s ORDER BY n").rows() == [(1,), (2,)]
-    assert keeper.lives(pond.runtime._keeper.get(None).query)
