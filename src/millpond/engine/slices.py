@@ -232,6 +232,7 @@ def _candidates(segments: Sequence[SegmentView], count: int, at: int, every: boo
             continue
         part = _Part(segment, 0, hi, None) if every else _matching_part(segment, 0, hi)
         if part is not None:
+            part = part.since(max(0, part.size - count))
             parts.append(part)
             found += part.size
             since = min(since, part.first)
@@ -251,7 +252,8 @@ def _latest(parts: list[_Part], count: int) -> list[_Part]:
 
     They are the end of each part, so only where it begins is looked for: by the timestamp that
     parts the rows, as in the selection of the n-th of several sorted lists, and among the rows of
-    that very timestamp by their sequence. It costs searches and no pass over the rows.
+    that very timestamp by their sequence. Of parts that have all rows it reads only what it
+    searches.
     """
     if sum(part.size for part in parts) <= count:
         return parts

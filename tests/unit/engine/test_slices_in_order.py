@@ -85,3 +85,14 @@ def test_only_what_overlaps_is_copied():
     segments = [Segment([(ts, next(number)) for ts in stamps], 1) for stamps in ranges]
     tables = take_slice(segments, Unbounded(), 1000, ["ts"])
     assert [table.num_rows for table in tables] == [99, 2, 100, 50, 20, 40]
+
+
+def test_segments_that_can_hold_no_successor_are_not_opened():
+    class Unopened(Segment):
+        def matching(self, lo: int, hi: int) -> np.ndarray | None:
+            raise AssertionError("nobody needs it")
+
+    older = Unopened([(ts, ts) for ts in range(100)], 1)
+    newer = Segment([(ts, 1000 + ts) for ts in range(50, 200)], 1)
+    (table,) = take_slice([older, newer], Rows(2, ()), 1000, ["ts"])
+    assert table["ts"].to_pylist() == [198, 199]

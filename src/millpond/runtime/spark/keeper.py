@@ -147,11 +147,11 @@ class Keeper:
 
     def _look_after(self, kept: Kept) -> None:
         query = kept.query
-        if query is not None and query.isActive and not lives(query):
-            kept.stop()
-            self._failed(kept, RuntimeError("the thread of the streaming query died"))
-            return
         if query is not None and query.isActive:
+            if not lives(query):
+                kept.stop()
+                self._failed(kept, RuntimeError("the thread of the streaming query died"))
+                return
             if kept.worn():
                 kept.stop()
                 kept.query = kept.start()
