@@ -25,9 +25,9 @@ _STACK = "8m"
 #: Up to this version Java offers VFORK without a word against it.
 _FORKS_QUICKLY = 21
 #: What makes a worker keep the memory it works in from task to task: Arrow's until it was idle for
-#: ten seconds, NumPy's up to a quarter of a GiB. Fresh pages from the system cost a batch of a
-#: million elements and a thousand queries as much time as matching it, or twice that on a virtual
-#: machine. No threshold of mapping is greater, and it no longer moves once it is set.
+#: ten seconds, NumPy's up to a quarter of a GiB. On a virtual machine fresh pages cost a batch of
+#: 750,000 elements and a thousand queries one to two times as much as matching it. No threshold of
+#: mapping is greater, and it no longer moves once it is set.
 _KEEPS_MEMORY = {
     "MIMALLOC_PURGE_DELAY": "10000",
     "MALLOC_MMAP_THRESHOLD_": str(2**25),
