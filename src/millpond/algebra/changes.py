@@ -13,13 +13,13 @@ Before the beginning of time there is nothing: R is empty there, whatever the qu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from sqlglot import exp
 
-from millpond.algebra.contents import Element, contents
+from millpond.algebra.contents import contents
 from millpond.algebra.denotation import Occurrence, World, denote, heartbeat, occurrences
 from millpond.algebra.rows import canonical, normal
 from millpond.cql.nodes import RelationToStream
@@ -91,10 +91,10 @@ def _moments(leaf: Occurrence) -> Iterator[int]:
         yield from _arrivals(leaf)
         return
     for element in leaf.elements:
-        yield from _life(leaf.window, element.at, leaf.elements)
+        yield from _life(leaf.window, element.at)
 
 
-def _life(window: Window, t: int, elements: Iterable[Element]) -> Iterator[int]:
+def _life(window: Window, t: int) -> Iterator[int]:
     """When an element of timestamp t can enter a window, and leave it."""
     yield t
     match window:

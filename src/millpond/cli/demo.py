@@ -173,7 +173,7 @@ class _Demo:
         self._show_answers(feed)
         verdict = self._prove(early, feed)
         self._time_answers(people)
-        self._summarize(feed, time.monotonic() - began)
+        self._summarize(time.monotonic() - began)
         return verdict
 
     def close(self) -> None:
@@ -314,7 +314,7 @@ class _Demo:
             handle.invoke()
             self._figures.invoked.append(time.perf_counter() - began)
 
-    def _summarize(self, feed: Feed, total: float) -> None:
+    def _summarize(self, total: float) -> None:
         self._screen.part("What was measured on this machine")
         figures, last = self._figures, self._figures.ticks[-1]
         self._screen.summary(

@@ -25,7 +25,7 @@ import pyarrow as pa
 from numba import int64, types, uint64
 
 from millpond.engine.join_keys import Keys, Mask, Numbers
-from millpond.model.compiled import READ_U64, U32, U64, compiled
+from millpond.model.compiled import U32, U64, compiled
 
 Places = npt.NDArray[np.uint32]
 
@@ -55,12 +55,6 @@ class Run:
 
     def __len__(self) -> int:
         return len(self.keys)
-
-    def between(self, low: int, high: int) -> Run:
-        """The part of a shard, or of any range of keys, both ends included; it shares memory."""
-        start = int(np.searchsorted(self.keys, np.uint64(low)))
-        stop = int(np.searchsorted(self.keys, np.uint64(high), side="right"))
-        return Run(self.keys[start:stop], self.order[start:stop], self.place[start:stop])
 
     def to_table(self) -> pa.Table:
         return pa.table(
@@ -128,13 +122,11 @@ def sort_by(values: npt.NDArray[np.uint64], places: Places) -> None:
     """Sorts `places` by the values at them, stably, in place."""
     if len(places) < 2:
         return
-    _radix(values, places, np.empty_like(places), values[places], np.empty(len(places), np.uint64))
+    _radix(places, np.empty_like(places), values[places], np.empty(len(places), np.uint64))
 
 
-@compiled(types.void(READ_U64, U32, U32, U64, U64))
-def _radix(
-    values: Any, places: Any, other: Any, own: Any, spare: Any
-) -> None:  # pragma: no cover - compiled
+@compiled(types.void(U32, U32, U64, U64))
+def _radix(places: Any, other: Any, own: Any, spare: Any) -> None:  # pragma: no cover - compiled
     """Least significant digit first; digits that all values share cost only their counting."""
     n = len(places)
     counts = np.zeros((_PASSES, 1 << _BITS), np.int64)

@@ -52,16 +52,6 @@ class Factors:
         """Equal for predicates that differ only in the order of their parts."""
         return (self.sets, self.clauses, tuple(sorted(self.others)), self.never)
 
-    @property
-    def attributes(self) -> set[str]:
-        """The attributes grouped filters look at."""
-        return {a for clause in (self.sets, *self.clauses) for a, _ in clause}
-
-    @property
-    def is_everything(self) -> bool:
-        """Whether every row matches."""
-        return not (self.sets or self.clauses or self.others or self.never)
-
     def packed(self) -> bytes:
         """As the catalog keeps it, for each of tens of thousands of predicates: bare tuples.
 

@@ -34,7 +34,6 @@ class TooManyPairs(Exception):
     def __init__(self, pairs: int, most: int) -> None:
         super().__init__(f"{pairs} pairs, and at most {most} are allowed")
         self.pairs = pairs
-        self.most = most
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,13 +45,6 @@ class Reach:
     """
 
     spans: tuple[int | None, ...]
-
-    def covers(self, other: Reach) -> bool:
-        """Whether pairs within the other reach are within this one."""
-        return all(
-            own is None or (asked is not None and asked <= own)
-            for own, asked in zip(self.spans, other.spans, strict=True)
-        )
 
 
 @dataclass(frozen=True, eq=False)

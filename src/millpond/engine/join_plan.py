@@ -93,14 +93,12 @@ class Step:
     """How composites of some streams probe another stream's SteM.
 
     Attributes:
-        leaf: The stream whose SteM is probed.
-        key: The SteM's key.
+        key: The key of the SteM that is probed.
         probes: For each value of the key the operand of the composite it must equal.
         bounds: (op, operand, shift): the SteM's order value is `op` the operand's number + shift.
         filters: Factors that are looked at once pairs are known.
     """
 
-    leaf: int
     key: ArrangementKey
     probes: tuple[Operand, ...]
     bounds: tuple[tuple[str, Operand, int], ...]
@@ -190,7 +188,6 @@ class JoinPlan:
                 filters.append(link)
         values = tuple(sorted(by_value))
         return Step(
-            leaf,
             ArrangementKey(values, order),
             tuple(by_value[v] for v in values),
             tuple(bounds),

@@ -139,7 +139,7 @@ class _Run:
         for i, attribute in enumerate(group.attributes):
             begun = time.perf_counter_ns()
             self._column(attribute).code(group.coders[i], group.of_null[i], codes[i])
-            self._count(attribute, Passage(0, 0, 0, time.perf_counter_ns() - begun))
+            self._count(attribute, Passage(0, 0, time.perf_counter_ns() - begun))
         for program in group.programs:
             if program.block.lanes:
                 self._match_block(program, codes)
@@ -171,8 +171,8 @@ class _Run:
         if self.router is not None:
             self.router.ledger.routed += self.rows
         for s, stage in enumerate(stages):
-            came, left, bits = (int(x) for x in seen[s])
-            passage = Passage(came * step, left * step, bits * step, spent * came // visits)
+            came, left = (int(x) for x in seen[s, :2])
+            passage = Passage(came * step, left * step, spent * came // visits)
             self._count(names[stage], passage)
             if self.router is not None:
                 self.router.visited(names[stage], *passage[:2], passage.ns)
@@ -293,7 +293,7 @@ class _Run:
         decided = others.decide(self._undecided)
         self.matches.failed.update(others.failed)
         passed = self._pairs(decided)
-        self._count(OTHERS, Passage(came, passed, passed, time.perf_counter_ns() - begun))
+        self._count(OTHERS, Passage(came, passed, time.perf_counter_ns() - begun))
         self.matches.batches.extend(encode(decided, self.rows))
 
     def _pairs(self, of_slots: Mapping[int, Rows | None]) -> int:

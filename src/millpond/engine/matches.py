@@ -50,13 +50,11 @@ class Passage(NamedTuple):
     Attributes:
         tuples_in: Elements that came with a query left, summed over blocks of queries.
         tuples_out: Those that left with one.
-        bits_out: Pairs of element and query left.
         ns: Time spent on the attribute.
     """
 
     tuples_in: int
     tuples_out: int
-    bits_out: int
     ns: int
 
     def plus(self, other: Passage) -> Passage:
@@ -201,10 +199,6 @@ class MatchReader:
     def slots(self) -> npt.NDArray[np.uint32]:
         """The slots with a match, ascending."""
         return self._index[0]
-
-    def has(self, slot: int) -> bool:
-        """Whether any element matches."""
-        return self._find(slot) is not None
 
     def count(self, slot: int) -> int:
         """How many elements match."""

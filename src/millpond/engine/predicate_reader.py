@@ -43,11 +43,10 @@ class Node:
 
 @dataclass(slots=True)
 class Atom(Node):
-    """A predicate on one attribute: the values it is TRUE for, and those it is FALSE for."""
+    """A predicate on one attribute: the values it is TRUE for."""
 
     attribute: str
     true: ValueSet
-    false: ValueSet
 
 
 @dataclass(slots=True)
@@ -57,10 +56,9 @@ class Opaque(Node):
 
 @dataclass(slots=True)
 class Known(Node):
-    """TRUE, FALSE or NULL whatever the row."""
+    """TRUE whatever the row, or never."""
 
     true: bool
-    false: bool
 
 
 @dataclass(slots=True)
@@ -103,16 +101,13 @@ class Reader:
             children = [self.read(child, flipped) for child in _operands(node)]
             return Junction(source, positive, isinstance(node, exp.And) == flipped, children)
         if isinstance(node, (exp.Boolean, exp.Null)):
-            true = isinstance(node, exp.Boolean) and bool(node.this)
-            false = isinstance(node, exp.Boolean) and not node.this
-            return Known(source, positive, *((true, false) if flipped else (false, true)))
+            true = isinstance(node, exp.Boolean) and bool(node.this) == flipped
+            return Known(source, positive, true)
         try:
             attribute, true_set, false_set = self.atom(node)
         except Unfolded:
             return Opaque(source, positive)
-        if not flipped:
-            true_set, false_set = false_set, true_set
-        return Atom(source, positive, attribute, true_set, false_set)
+        return Atom(source, positive, attribute, true_set if flipped else false_set)
 
     def atom(self, node: exp.Expression) -> tuple[str, ValueSet, ValueSet]:
         """(attribute, TRUE set, FALSE set) of a predicate on one attribute and constants."""

@@ -38,7 +38,6 @@ class StretchedPairs:
         numbers: The arrival number of each row of what was arranged, or none if they are in order:
             then a row's is its place + `base`.
         base: See `numbers`.
-        pairs: How many pairs.
     """
 
     arrivals: Numbers
@@ -49,7 +48,6 @@ class StretchedPairs:
     place: Places
     numbers: Places
     base: int
-    pairs: int
 
     @staticmethod
     def of(
@@ -69,7 +67,6 @@ class StretchedPairs:
             run.order,
             run.place,
             *numbers,
-            found.pairs,
         )
 
     def span(self) -> tuple[int, int]:

@@ -91,7 +91,7 @@ class GroupingRows:
     """`Grouping` at work: the groups that have rows, and their measures."""
 
     def __init__(self, by: tuple[int | str, ...], types: tuple[pa.DataType, ...]) -> None:
-        self._by, self._types = by, types
+        self._by = by
         self._keys = Keys(types)
         #: The keys of each number given, in order: one grouping's numbers mean nothing to another.
         self._values: list[list[pa.Array]] = []

@@ -131,7 +131,6 @@ class Joining:
         self._schema = node.schema
         both = [*node.left.schema.types, *node.right.schema.types]
         self._pair_schema = positional(both)
-        self._width = len(node.left.schema)
         self._keys = Keys([node.left.schema.field(p).type for p in node.left_keys])
         self._left, self._right = Side(node.left.schema), Side(node.right.schema)
         self.purging = Purging()

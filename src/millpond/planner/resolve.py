@@ -82,7 +82,7 @@ class Resolver:
                 body = self._set_operation(node, parent, known, period)
             case exp.Subquery():
                 body = self.query(node.this, parent, known, period)
-                self._outer_order(node, body, parent, known)
+                self._outer_order(node, body, known)
                 if node.args.get("limit") or node.args.get("offset"):
                     # What the LIMIT leaves is not computed row by row.
                     body = replace(body, select=None, origins=None)
@@ -208,12 +208,10 @@ class Resolver:
                 detail="Both sides of a set operation have the same number of columns.",
             )
         body = Body(left.columns, left.is_open, None, is_exact=left.is_exact)
-        self._outer_order(node, body, parent, known)
+        self._outer_order(node, body, known)
         return body
 
-    def _outer_order(
-        self, node: exp.Expr, body: Body, parent: Scope | None, known: dict[str, Cte]
-    ) -> None:
+    def _outer_order(self, node: exp.Expr, body: Body, known: dict[str, Cte]) -> None:
         """ORDER BY and LIMIT around a whole query: they see its output only."""
         outputs = Scope(exp.Select(), None, self.resolved)
         outputs.sources.append(Source("", body.columns, is_open=body.is_open))

@@ -136,21 +136,19 @@ class Advanced:
         built: The segments written.
         failures: Per stream whose changes could not be computed, why. A failure is a value and not
             an exception, because it is one derivation's and those beside it have succeeded.
-        rebuilt: Whether the dataflow had to be made.
         unwritten: Why nothing could be written, if so: STORE-603. It is nobody's query's fault,
             and what was written before it is an orphan.
     """
 
     built: tuple[Built, ...] = ()
     failures: Mapping[int, MillpondError] = field(default_factory=dict)
-    rebuilt: bool = False
     unwritten: MillpondError | None = None
 
 
 def advance(job: AdvanceJob) -> Advanced:
     """Advance a job's derivations and write what they gained."""
     try:
-        held, rebuilt = _at_position(job)
+        held = _at_position(job)
         held.flow.purge(_purging(job))
         deltas = held.advanced(job, job.upto, job.now)
     except Exception as error:
@@ -180,7 +178,7 @@ def advance(job: AdvanceJob) -> Advanced:
         # The dataflow is past what could not be written: it is made anew the next time.
         return Advanced(unwritten=error)
     _flows.put(job, held)
-    return Advanced(tuple(built), failures, rebuilt)
+    return Advanced(tuple(built), failures)
 
 
 def _purging(job: AdvanceJob) -> dict[str, set[int | None]]:
@@ -268,19 +266,19 @@ class _Flows:
 _flows = _Flows()
 
 
-def _at_position(job: AdvanceJob) -> tuple[_Kept, bool]:
-    """The group's dataflow at the job's position, and whether anything of it had to be made."""
+def _at_position(job: AdvanceJob) -> _Kept:
+    """The group's dataflow at the job's position, made as far as it is not here."""
     held = _flows.take(job)
     plans = {sink.plan.key: sink.plan for sink in job.sinks}
     if held is None or not _brought_up(held, job):
-        return _made(job, list(plans.values())), True
+        return _made(job, list(plans.values()))
     flow = held.flow
     for gone in set(flow.sinks) - plans.keys():
         flow.detach(gone)
     missing = [plan for key, plan in plans.items() if key not in flow.sinks]
     if missing:
         flow.attach(_made(job, missing).flow)
-    return held, bool(missing)
+    return held
 
 
 def _brought_up(held: _Kept, job: AdvanceJob) -> bool:

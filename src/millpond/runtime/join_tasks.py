@@ -83,7 +83,6 @@ class Probed:
     """What a probe job found.
 
     Attributes:
-        core_id: The core.
         pairs: The files.
         runs: Runs that were lacking.
         accounts: What the eddy learnt.
@@ -94,7 +93,6 @@ class Probed:
         failed: Why a factor could not be evaluated; then there are no files either.
     """
 
-    core_id: int
     pairs: tuple[BuiltPairs, ...] = ()
     runs: tuple[BuiltRun, ...] = ()
     accounts: dict[str, Account] = field(default_factory=dict)
@@ -110,13 +108,12 @@ def probe(job: ProbeJob) -> Probed:
     try:
         written = list(work.files(job.uses))
     except TooManyPairs as error:
-        return Probed(job.core_id, runs=tuple(work.built), exploded=work.blame(error))
+        return Probed(runs=tuple(work.built), exploded=work.blame(error))
     except MillpondError as error:
         if error.code not in ("POND-404", "POND-411"):
             raise
-        return Probed(job.core_id, failed=error.detail or error.primary)
+        return Probed(failed=error.detail or error.primary)
     return Probed(
-        job.core_id,
         tuple(written),
         tuple(work.built),
         work.ledger.accounts,
@@ -163,7 +160,7 @@ class _Work:
             return None
         before = self._before(start, leaf)
         chosen = []
-        for number in self._seen(stems[leaf], stems[start], start, leaf):
+        for number in self._seen(stems[start], start, leaf):
             first, last = stems[leaf].parts[number].arrived
             if first >= before:
                 continue
@@ -260,7 +257,7 @@ class _Work:
         for leaf in self.leaves:
             if leaf != start:
                 before = self._before(start, leaf)
-                chosen = self._seen(stems[leaf], stems[start], start, leaf)
+                chosen = self._seen(stems[start], start, leaf)
                 modules.append(
                     SteMProbe(self.plan, leaf, stems, budget, reach, uses, before, chosen)
                 )
@@ -286,7 +283,7 @@ class _Work:
             offset += table.num_rows
         return DataSteM(parts)
 
-    def _seen(self, stem: DataSteM, starting: DataSteM, start: int, leaf: int) -> list[int]:
+    def _seen(self, starting: DataSteM, start: int, leaf: int) -> list[int]:
         """The parts that are near enough in time to what sets out."""
         fresh = [
             own

@@ -37,10 +37,6 @@ class ChangeReader:
         #: Told of files found corrupt or missing.
         self.on_damage: Callable[[MillpondError], None] = lambda error: None
 
-    def newest(self, stream: StreamDef) -> int:
-        """The cursor of the last change there is."""
-        return self._log.version.clock(stream.id).next_seq
-
     def read(
         self, stream: StreamDef, name: str, after: int | None = None, limit: int | None = None
     ) -> Changes:

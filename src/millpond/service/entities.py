@@ -56,7 +56,7 @@ class Entities:
         """All of them: queues, then operators, then synopses, each by name."""
         version = self._works.log.version
         found = [
-            *self._queues(version),
+            *self._queues(),
             *self._engine(version),
             *self._filters(version),
             *self._functions(),
@@ -120,7 +120,7 @@ class Entities:
             "changes:all", "operator", _ALL, figures, of_engine("changes", settings, changes)
         )
 
-    def _queues(self, version: Version) -> Iterator[Entity]:
+    def _queues(self) -> Iterator[Entity]:
         waiting = len(self._works.intake.waiting())
         yield Entity("queue:inbox", "queue", "pushed streams", {"waiting pushes": waiting})
 

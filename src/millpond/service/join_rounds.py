@@ -122,7 +122,7 @@ def jobs_of(
     """
     if not due.uses or not all(version.segments(id) for id in core.stream_ids):
         return []
-    uses = tuple((use.number, _slots(version, core, use)) for use in due.uses)
+    uses = tuple((use.number, _slots(version, use)) for use in due.uses)
     leaves = tuple(
         tuple(_part(version, core, s, due) for s in segments)
         for segments in _near(version, core, due)
@@ -210,6 +210,6 @@ def _part(version: Version, core: JoinCore, segment: SegmentRef, due: Round) -> 
     )
 
 
-def _slots(version: Version, core: JoinCore, use: JoinUse) -> tuple[int | None, ...]:
+def _slots(version: Version, use: JoinUse) -> tuple[int | None, ...]:
     slots = [leaf.slot for leaf in version.leaves(use.query_id)]
     return tuple(slots[leaf] for leaf in use.leaves)

@@ -72,8 +72,6 @@ class InboxRow:
         high: The greatest timestamp among them, or None.
         heartbeat: The stream's heartbeat once they are in.
         arrived_at: The clock when they came.
-        bytes: The file's length.
-        checksum: Of the file's bytes.
     """
 
     number: int
@@ -82,8 +80,6 @@ class InboxRow:
     high: int | None
     heartbeat: int
     arrived_at: int
-    bytes: int
-    checksum: str
 
 
 @dataclass(eq=False)
@@ -208,7 +204,7 @@ class Inbox:
         return [
             InboxRow(*row)
             for row in self._database.read(
-                "SELECT number, stream_id, rows, high, heartbeat, arrived_at, bytes, checksum"
+                "SELECT number, stream_id, rows, high, heartbeat, arrived_at"
                 f" FROM inbox WHERE done = 0{chosen} ORDER BY number",
                 () if stream_id is None else (stream_id,),
             )

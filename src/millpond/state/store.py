@@ -82,23 +82,9 @@ class Store:
                 os.close(lock)
                 raise
 
-    def new_path(self, kind: str) -> Path:
-        """A path in this store nobody has used."""
-        return new_path(self.directory, kind)
-
     def relative(self, path: str | Path) -> str:
         """A file's path as references have it."""
         return Path(path).relative_to(self.directory).as_posix()
-
-    def resolve(self, path: str) -> Path:
-        """Where the file of a reference is."""
-        return self.directory / path
-
-    def usage(self) -> int:
-        """How many bytes the store takes, without what the streaming queries keep."""
-        return sum(size for _, size in self._files(*REFERENCED, "inbox", "stems")) + sum(
-            file.stat().st_size for file in self.directory.glob("pond.db*")
-        )
 
     def close(self) -> None:
         """Give the store to whoever opens it next; closing again does nothing."""

@@ -194,7 +194,7 @@ def remove(root, key, weight, keys, counts, child, sizes, free, state, path, pla
 
 
 @njit(inline="never")
-def select(root, rank, keys, counts, child, sizes):  # type: ignore[no-untyped-def]
+def select(root, rank, keys, counts, child):  # type: ignore[no-untyped-def]
     """The key with `rank` keys before it in order, copies counted."""
     node = root[0]
     for _ in range(root[1]):

@@ -47,8 +47,8 @@ _I64_2D = types.Array(types.int64, 2, "C")
 
 #: Bits above the greatest value: rows there may be, and the sign.
 _HEADROOM = 42
-#: Exponents of the lowest bit of any double, and of nothing.
-_LEAST, _NONE = -1074, 1 << 20
+#: The exponent of the lowest bit of nothing.
+_NONE = 1 << 20
 
 
 class ExactSums:

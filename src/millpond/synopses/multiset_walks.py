@@ -47,7 +47,7 @@ def _pick(root, picks, shares, keys, counts, child, sizes, out):  # type: ignore
             else:
                 exact = (total - 1) * share
                 rank = int64(np.floor(exact) if kind == BELOW else np.ceil(exact))
-            out[i] = select(root, rank, keys, counts, child, sizes)
+            out[i] = select(root, rank, keys, counts, child)
 
 
 @compiled(

@@ -21,7 +21,7 @@ from millpond.state import fail_points
 from millpond.state.arrow_file import open_arrow, write_arrow
 from millpond.state.epoch_change import EpochChange, new_segment_id
 from millpond.state.push_file import read_pushed
-from millpond.state.store import Store
+from millpond.state.store import Store, new_path
 from millpond.state.version import LeafRef, MatchRef, SegmentRef, SlotRef, StreamClock
 
 
@@ -74,7 +74,7 @@ def absorbed(store: Store, stream: int, batch_id: int) -> EpochChange:
     for index, row in enumerate(rows):
         table = read_pushed(store.inbox.path(row.number)).table
         segments.append(segment(store, stream, table))
-        file = write_arrow(store.new_path("matches"), table)
+        file = write_arrow(new_path(store.directory, "matches"), table)
         path = store.relative(file.path)
         owner = new_segment_id(index)
         matches.append(MatchRef(0, owner, 0, 1, path, file.checksum, file.bytes))
@@ -91,7 +91,7 @@ def absorbed(store: Store, stream: int, batch_id: int) -> EpochChange:
 def merged(store: Store, stream: int) -> EpochChange:
     """The epoch in which all segments become one."""
     parts = store.log.version.segments(stream)
-    table = pa.concat_tables(open_arrow(store.resolve(s.path), s.checksum) for s in parts)
+    table = pa.concat_tables(open_arrow(store.directory / s.path, s.checksum) for s in parts)
     return EpochChange(
         kind="merge",
         segments=[segment(store, stream, table.replace_schema_metadata(None))],
@@ -101,7 +101,7 @@ def merged(store: Store, stream: int) -> EpochChange:
 
 def segment(store: Store, stream: int, table: pa.Table) -> SegmentRef:
     """A new segment with those rows."""
-    file = write_arrow(store.new_path("segments"), table)
+    file = write_arrow(new_path(store.directory, "segments"), table)
     values = table.column("n").to_pylist()
     path = store.relative(file.path)
     runs = ((0, 0),)

@@ -15,8 +15,8 @@ from millpond.state.version import MatchRef
 def with_segment(store, a):
     """A store with a stream and one segment with matches; gives their files."""
     id = store.log.next_id()
-    segment = write_arrow(store.new_path("segments"), a.rows)
-    matches = write_arrow(store.new_path("matches"), a.rows)
+    segment = write_arrow(new_path(store.directory, "segments"), a.rows)
+    matches = write_arrow(new_path(store.directory, "matches"), a.rows)
     ref = a.segment(id, store.relative(segment.path))
     store.log.commit(
         EpochChange(
@@ -49,9 +49,8 @@ def test_what_was_committed_is_there_when_it_is_opened_again(store, a):
     with Store.open(store.directory) as again:
         (segment,) = again.log.version.segments(1)
         assert (segment,) == before.segments(1)
-        assert open_arrow(again.resolve(segment.path), segment.checksum).equals(a.rows)
+        assert open_arrow(again.directory / segment.path, segment.checksum).equals(a.rows)
         assert again.problems == []
-        assert again.usage() >= segment.bytes
 
 
 def test_a_closed_store_says_so(store):
@@ -116,7 +115,7 @@ def test_missing_and_torn_files_are_named_and_the_store_opens(store, a):
         assert matches.name in text
         (ref,) = again.log.version.segments(1)
         with pytest.raises(MillpondError, match=f"STORE-602.*{segment.name}"):
-            open_arrow(again.resolve(ref.path), ref.checksum)
+            open_arrow(again.directory / ref.path, ref.checksum)
 
 
 def test_a_directory_of_other_things_is_refused_and_untouched(tmp_path):
@@ -159,7 +158,7 @@ def test_a_corrupt_database_lets_go_of_the_lock(store):
 
 
 def test_paths_are_new(store):
-    paths = {store.new_path("segments") for _ in range(100)}
+    paths = {new_path(store.directory, "segments") for _ in range(100)}
     assert len(paths) == 100
     assert all(path.parent == store.directory / "segments" for path in paths)
-    assert store.resolve(store.relative(path := paths.pop())) == path
+    assert store.directory / store.relative(path := paths.pop()) == path

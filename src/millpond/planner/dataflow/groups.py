@@ -122,7 +122,6 @@ class _Grouping:
         self._places = {self._sql(key): place for place, key in enumerate(self._keys)}
         self._calls: dict[str, int] = {}
         self._aggregates: list[Aggregate] = []
-        self._types: list[pa.DataType] = []
 
     @property
     def keys(self) -> list[exp.Expr]:

@@ -8,7 +8,7 @@ So EXISTS, IN and outer joins over the same inputs share what they have in commo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 from sqlglot import exp
@@ -83,19 +83,12 @@ def condition(left: Frame, right: Frame, conjuncts: list[exp.Expr]) -> Condition
     widths = (len(left.node.schema), len(right.node.schema))
     node, left_places = _with(left.node, left_keys)
     other_node, right_places = _with(right.node, right_keys)
-    shifted = Frame(
-        node,
-        (
-            *left.items,
-            *(replace(i, start=i.start + len(node.schema)) for i in right.items),
-        ),
-    )
-    predicates = tuple(_pair_sql(shifted, left, right, len(node.schema), p) for p in rest)
+    predicates = tuple(_pair_sql(left, right, len(node.schema), p) for p in rest)
     text = " AND ".join(c.sql() for c in conjuncts)
     return Condition(node, other_node, left_places, right_places, predicates, widths, text)
 
 
-def _pair_sql(both: Frame, left: Frame, right: Frame, offset: int, predicate: exp.Expr) -> str:
+def _pair_sql(left: Frame, right: Frame, offset: int, predicate: exp.Expr) -> str:
     """A predicate over a pair; a name both sides know means the inner, right one's column."""
     holder = exp.Paren(this=predicate.copy())
     for column in list(columns_of(holder)):
