@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.catalog.objects import RelationDef, StreamDef
-from millpond.runtime.advance import AdvanceJob, RelationFile, RelationInput, SegmentFile, Sink
+from millpond.runtime.advance_job import (
+    AdvanceJob,
+    RelationFile,
+    RelationInput,
+    SegmentFile,
+    Sink,
+)
 from millpond.service.derivations import Derivation
 from millpond.service.stems import QueryStems
 from millpond.state.version import DATA, REJECTS, SegmentRef, StreamClock, Version

@@ -28,7 +28,7 @@ from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST
 from millpond.runtime import advance as tasks
-from millpond.runtime.advance import Advanced, AdvanceJob
+from millpond.runtime.advance_job import Advanced, AdvanceJob
 from millpond.runtime.protocol import Runtime
 from millpond.runtime.tasks import Built
 from millpond.service.advance_jobs import AdvanceJobs, Due

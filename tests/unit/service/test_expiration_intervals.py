@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from millpond.errors import MillpondError
-from millpond.runtime import advance
+from millpond.runtime import advance, kept_dataflows
+from millpond.runtime.advance_job import AdvanceJob
 from millpond.service.change_settings import ChangeSettings
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import LocalRuntime, open_local
@@ -26,7 +27,7 @@ class Counting(LocalRuntime):
 
     def __init__(self) -> None:
         super().__init__()
-        self.advanced: list[advance.AdvanceJob] = []
+        self.advanced: list[AdvanceJob] = []
 
     def run(self, task: Any, jobs: Any) -> Any:
         self.advanced += jobs if task is advance.advance else []
@@ -54,13 +55,13 @@ def pond(tmp_path: Path, clock: ManualClock, runtime: Counting) -> Iterator[Pond
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many plans were made from kept segments, each time."""
     found: list[int] = []
-    original = advance._made
+    original = kept_dataflows._made
 
-    def counted(job: advance.AdvanceJob, plans: Any) -> Any:
+    def counted(job: AdvanceJob, plans: Any) -> Any:
         found.append(len(plans))
         return original(job, plans)
 
-    monkeypatch.setattr(advance, "_made", counted)
+    monkeypatch.setattr(kept_dataflows, "_made", counted)
     return found
 
 

@@ -369,16 +369,16 @@ def test_the_next_moment(pond: Pond, window: str, moments: list[float]) -> None:
 
 def test_tasks_are_the_same_wherever_they_run(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker without a dataflow, or with one that others have left behind, gives the same."""
-    from millpond.runtime import advance
+    from millpond.runtime import advance, kept_dataflows
 
-    shelves = [advance._Flows(), advance._Flows()]
+    shelves = [kept_dataflows._KeptDataflows() for _ in range(2)]
     turns = {"now": 0}
     run = pond.runtime.run
 
     def elsewhere(task: Any, jobs: list[Job]) -> list[Done]:
         if task is advance.advance:
             turns["now"] += 1
-            monkeypatch.setattr(advance, "_flows", shelves[turns["now"] % 2])
+            monkeypatch.setattr(kept_dataflows, "_shelf", shelves[turns["now"] % 2])
         return run(task, jobs)
 
     monkeypatch.setattr(pond.runtime, "run", elsewhere)
