@@ -18,7 +18,8 @@ from millpond.operators.measures import (
     grown,
     moved_rows,
 )
-from millpond.synopses.exact_doubles import ExactSums, walk_doubles, walk_moments
+from millpond.synopses.double_walks import walk_doubles, walk_moments
+from millpond.synopses.exact_doubles import ExactSums
 from millpond.synopses.order_keys import doubles, is_whole, two_words, whole_numbers
 from millpond.synopses.running_totals import walk_counts, walk_integers, walk_wide_integers
 

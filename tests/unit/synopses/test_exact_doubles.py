@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.operators.cells import Layout
-from millpond.synopses.exact_doubles import ExactSums, walk_doubles, walk_moments
+from millpond.synopses.double_walks import walk_doubles, walk_moments
+from millpond.synopses.exact_doubles import ExactSums
 from millpond.synopses.running_totals import walk_counts
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(
