@@ -121,48 +121,47 @@ class SteMProbe:
         step = self.plan.step(morsel.source, self.leaf)
         assert step is not None
         assert not step.filters
-        batch, low, high = self._batch(morsel, step)
-        stem = self.stems[self.leaf]
-        chosen = range(len(stem.parts)) if self.parts is None else self.parts
-        for number in chosen if len(batch) else ():
-            part = stem.parts[number]
-            for run in part.runs(step.key):
-                found = probe(batch, low, high, run)
-                if found.pairs:
-                    self.budget.spend(found.pairs)
-                    yield part, run, batch, found
+        return self._found(morsel, step)
 
     def process(self, morsel: Composites) -> Composites:
         step = self.plan.step(morsel.source, self.leaf)
         assert step is not None
-        batch, low, high = self._batch(morsel, step)
         lefts: list[Numbers] = []
         rights: list[Numbers] = []
-        stem = self.stems[self.leaf]
-        chosen = range(len(stem.parts)) if self.parts is None else self.parts
-        for number in chosen if len(batch) else ():
-            part = stem.parts[number]
-            for run in part.runs(step.key):
-                found = probe(batch, low, high, run)
-                if not found.pairs:
-                    continue
-                self.budget.spend(found.pairs)
-                left, right = expand(batch, found, run)
-                lefts.append(left)
-                rights.append(right if not part.offset else right + part.offset)
+        for part, run, batch, found in self._found(morsel, step):
+            left, right = expand(batch, found, run)
+            lefts.append(left)
+            rights.append(right if not part.offset else right + part.offset)
         none = np.zeros(0, np.int64)
         left = np.concatenate([none, *lefts]) if len(lefts) != 1 else lefts[0]
         right = np.concatenate([none, *rights]) if len(rights) != 1 else rights[0]
         joined = morsel.take(left)
         joined = Composites({**joined.places, self.leaf: right}, len(right), joined.sets)
-        if self.before is not None and not all(stem.parts[n].is_old for n in chosen):
-            joined = joined.take(stem.arrivals(joined.places[self.leaf]) < self.before)
+        if self.before is not None and not all(part.is_old for part in self._probed()):
+            arrivals = self.stems[self.leaf].arrivals(joined.places[self.leaf])
+            joined = joined.take(arrivals < self.before)
         joined = self._with_sets(joined)
         for link in step.filters:
             joined = joined.take(self._holds(link, joined))
         if self.reach is not None and step.key.order != self.plan.time_of(self.leaf):
             joined = joined.take(self._within(joined))
         return joined
+
+    def _found(self, morsel: Composites, step: Step) -> Iterator[tuple[Part, Run, Run, Stretches]]:
+        """(part, run, what probed, what it found there), wherever something is found."""
+        batch, low, high = self._batch(morsel, step)
+        if not len(batch):
+            return
+        for part in self._probed():
+            for run in part.runs(step.key):
+                found = probe(batch, low, high, run)
+                if found.pairs:
+                    self.budget.spend(found.pairs)
+                    yield part, run, batch, found
+
+    def _probed(self) -> Sequence[Part]:
+        parts = self.stems[self.leaf].parts
+        return parts if self.parts is None else [parts[number] for number in self.parts]
 
     def _with_sets(self, joined: Composites) -> Composites:
         """The tuples some query may still want: query sets are ANDed (CACQ, section 3.2)."""
