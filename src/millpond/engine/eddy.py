@@ -60,6 +60,7 @@ class Ledger:
     """The accounts of an eddy's modules.
 
     Attributes:
+        accounts: By the module's name.
         fade: What a visit leaves of the weight of all before, so that routing follows change.
         visits: Tuples × modules visited, for the metric.
         routed: Tuples that came in.

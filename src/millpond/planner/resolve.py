@@ -46,6 +46,7 @@ class Resolver:
         catalog: Where names are looked up.
         leaves: Every occurrence of a stream or relation, in the order found.
         scopes: Every SELECT, inner ones first.
+        resolved: What columns stand for, by the id of their nodes.
         used: The definitions the query depends on, by the name they were looked up under.
     """
 

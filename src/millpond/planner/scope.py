@@ -22,6 +22,7 @@ class Leaf:
         definition: What it is.
         window: Unused for a relation.
         before: The predicate inside the window's brackets.
+        sample: The per cent SAMPLE keeps, if it is there.
         pushed: Conjuncts from WHERE and ON, over bare columns.
         after: Conjuncts from WHERE that wait for the window, over bare columns.
         needed: Lower-case names of the columns the residual uses.

@@ -20,6 +20,9 @@ from millpond.planner.logical import is_monotonic
 from millpond.planner.names import did_you_mean
 from millpond.state.version import Version
 
+#: DuckDB's types of whole numbers a stream's columns do not have.
+_WHOLE = ("HUGEINT", "UHUGEINT", "UBIGINT", "UINTEGER", "USMALLINT", "UTINYINT")
+
 
 def stream_definition(statement: CreateStream, id: int, version: Version) -> StreamDef:
     """The stream a statement declares. Raises CQL-208 to CQL-211."""
@@ -123,6 +126,28 @@ def derived_stream_query(bound: BoundQuery) -> BoundQuery:
             span=Span(0, len(bound.text)),
         )
     return replace(bound, to_stream="istream")
+
+
+def derived_stream_schema(bound: BoundQuery) -> Schema:
+    """The columns of a derived stream: the query's, of types a stream's columns can have.
+
+    Raises:
+        MillpondError: CQL-210, a column has no such type.
+    """
+    fields = []
+    for field in bound.output.fields:
+        type_name = canonical_type(field.type)
+        if type_name is None and field.type in _WHOLE:
+            type_name = "DECIMAL(38,0)"
+        if type_name is None:
+            raise MillpondError(
+                "CQL-210",
+                f'the column "{field.name}" has a type a stream cannot have: {field.type}',
+                hint=f"Cast it in the query, for example CAST({field.name} AS STRING).",
+                text=bound.text,
+            )
+        fields.append(Field(field.name, type_name))
+    return Schema(tuple(fields))
 
 
 def refuse_taken(

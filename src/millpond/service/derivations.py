@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from millpond.catalog.objects import Derived, QueryDef, RelationDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model.patterns import Pattern
-from millpond.model.schema import Field, Schema, canonical_type
 from millpond.model.time import BEGINNING, END, LAST
 from millpond.planner.bound import BoundQuery
 from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.names import did_you_mean
 from millpond.service.change_settings import ChangeSettings
-from millpond.service.definitions import derived_stream_query
+from millpond.service.definitions import derived_stream_query, derived_stream_schema
 from millpond.service.options import option
 from millpond.service.prepared import default_seed, stream_of
 from millpond.service.promises import Moment
@@ -339,7 +338,7 @@ class Derivations:
             stream = StreamDef(
                 self._log.next_id(),
                 name,
-                _stored(bound),
+                derived_stream_schema(bound),
                 text=statement,
                 derived=Derived(text, None, _on_system_time(version, bound)),
             )
@@ -379,24 +378,3 @@ class Derivations:
 
 def _on_system_time(version: Version, bound: BoundQuery) -> bool:
     return all(stream_of(version, leaf).on_system_time for leaf in bound.streams)
-
-
-def _stored(bound: BoundQuery) -> Schema:
-    """The columns of a derived stream: the query's, of types a stream's columns can have."""
-    fields = []
-    for field in bound.output.fields:
-        type_name = canonical_type(field.type)
-        if type_name is None and field.type in _WHOLE:
-            type_name = "DECIMAL(38,0)"
-        if type_name is None:
-            raise MillpondError(
-                "CQL-210",
-                f'the column "{field.name}" has a type a stream cannot have: {field.type}',
-                hint=f"Cast it in the query, for example CAST({field.name} AS STRING).",
-                text=bound.text,
-            )
-        fields.append(Field(field.name, type_name))
-    return Schema(tuple(fields))
-
-
-_WHOLE = ("HUGEINT", "UHUGEINT", "UBIGINT", "UINTEGER", "USMALLINT", "UTINYINT")

@@ -7,6 +7,7 @@
     rejects/      rejected rows     relations/  relation deltas
     runs/         the SteMs' runs   pairs/      what joins find
     inbox/        pushed rows       stems/      Query SteM snapshots (a cache, emptied on opening)
+    functions/    user-defined functions for workers, from what is in pond.db
     checkpoints/  the streaming queries' own; nothing here looks into it
 
 A file is the store's only once a committed epoch refers to it. Opening removes the files no epoch
