@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from decimal import Decimal
 
 import pyarrow as pa
 from rich.console import Console
@@ -53,6 +54,18 @@ def test_cells():
     assert "a\\nb" in text
     assert "[bold]x[/]" in text
     assert "y" * 300 in text
+
+
+def test_numbers_read_as_they_were_written():
+    table = pa.table(
+        {
+            "none": pa.array([Decimal("0E-8")], pa.decimal128(9, 8)),
+            "float": pa.array([0.1], pa.float32()),
+            "list": pa.array([[Decimal("1E-8"), None]], pa.list_(pa.decimal128(9, 8))),
+        }
+    )
+    text = printed(Format.TABLE, answer(table))
+    assert "│ 0.00000000 │   0.1 │ [0.00000001, NULL] │" in text
 
 
 def test_an_incomplete_answer_says_so():

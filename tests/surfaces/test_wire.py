@@ -33,6 +33,8 @@ COLUMNS = {
     "tss": pa.array([MOMENT, MOMENT, datetime(9999, 12, 31)], pa.timestamp("us")),
     "day": pa.array([date(2026, 3, 1), None, date(1, 1, 1)]),
     "price": pa.array([Decimal("1.50"), None, Decimal("-0.01")], pa.decimal128(10, 2)),
+    "least": pa.array([Decimal("0E-10"), None, Decimal("-1E-10")], pa.decimal128(12, 10)),
+    "narrow": pa.array([0.1, None, math.inf], pa.float32()),
     "whole": pa.array([Decimal(10**30), None, Decimal(-1)], pa.decimal128(38, 0)),
     "list": pa.array([[1, 2], None, []]),
     "bytes": pa.array([b"\x00\xff", None, b""]),
@@ -60,11 +62,14 @@ def test_values():
         "2026-03-01T12:00:00.000500",
         "2026-03-01",
         "1.50",
+        "0.0000000000",
+        0.1,
         10**30,
         [1, 2],
         "AP8=",
     ]
     assert rows[2][5:7] == ["-Infinity", "-Infinity"]
+    assert rows[2][12:14] == ["-0.0000000001", "Infinity"]
 
 
 def test_a_table_comes_back():

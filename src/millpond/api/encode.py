@@ -105,6 +105,17 @@ def json_columns(table: pa.Table) -> list[list[Any]]:
     return [_column(table.column(i)) for i in range(table.num_columns)]
 
 
+def shortest(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """FLOATs as the DOUBLEs with their shortest texts; any other column as it is.
+
+    >>> shortest(pa.chunked_array([pa.array([0.1], pa.float32())])).to_pylist()
+    [0.1]
+    """
+    if not pa.types.is_float32(column.type):
+        return column
+    return column.cast(pa.string()).cast(pa.float64())
+
+
 def json_rows(table: pa.Table) -> list[list[Any]]:
     """The rows, ready for JSON."""
     return [list(row) for row in zip(*json_columns(table), strict=True)]
@@ -118,7 +129,8 @@ def plain(value: Any) -> Any:
         case float():
             return value if math.isfinite(value) else _odd_float(value)
         case Decimal():
-            return str(value)
+            # Its own text would be 0E-10 for a zero of ten places.
+            return f"{value:f}"
         case datetime():
             naive = value.replace(tzinfo=None) - (value.utcoffset() or timedelta())
             return naive.isoformat(timespec="microseconds")
@@ -318,6 +330,7 @@ def _column(column: pa.ChunkedArray) -> list[Any]:
     if pa.types.is_integer(arrow) and not column.null_count:
         return column.to_numpy().tolist()
     if pa.types.is_floating(arrow):
+        column = shortest(column)
         if not column.null_count:
             values = column.to_numpy()
             if np.isfinite(values).all():

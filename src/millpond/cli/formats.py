@@ -6,6 +6,7 @@ import csv
 import json
 import sys
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Protocol, TextIO
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from millpond.api.encode import instant_text, json_rows, shown_changes
+from millpond.api.encode import instant_text, json_rows, shortest, shown_changes
 from millpond.cli.choices import Format
 from millpond.model.time import format_instant, format_interval
 from millpond.service.results import Answer, Changes, StatementResult, python_values
@@ -119,7 +120,7 @@ class TableWriter:
         for field in rows.schema:
             grid.add_column(Text(field.name), justify="right" if _is_number(field.type) else "left")
         shown = rows.slice(0, SHOWN_ROWS)
-        columns = [python_values(column) for column in shown.columns]
+        columns = [python_values(shortest(column)) for column in shown.columns]
         for row in zip(*columns, strict=True):
             grid.add_row(*(_cell(value) for value in row))
         self._console.print(grid)
@@ -173,10 +174,31 @@ def _is_number(arrow: pa.DataType) -> bool:
 def _cell(value: Any) -> Text:
     if value is None:
         return Text("NULL", style="dim italic")
-    if isinstance(value, datetime):
-        return Text(value.isoformat(sep=" "))
-    if isinstance(value, pa.MonthDayNano):
-        return Text(format_interval(*value))
     # A line break or a tab within a cell would break the grid, an escape the terminal.
-    text = str(value)
+    text = _text(value)
     return Text(text if text.isprintable() else repr(text)[1:-1])
+
+
+def _text(value: Any) -> str:
+    """A value as a person reads it; within a list or a struct as well.
+
+    >>> _text([Decimal("0E-8"), None, {"a": "x"}, [(1, "one")]])
+    '[0.00000000, NULL, {a: x}, [1: one]]'
+    """
+    match value:
+        case None:
+            return "NULL"
+        case Decimal():
+            return f"{value:f}"
+        case datetime():
+            return value.isoformat(sep=" ")
+        case pa.MonthDayNano():
+            return format_interval(*value)
+        case dict():
+            return "{" + ", ".join(f"{k}: {_text(v)}" for k, v in value.items()) + "}"
+        case tuple():
+            return ": ".join(map(_text, value))
+        case list():
+            return "[" + ", ".join(map(_text, value)) + "]"
+        case _:
+            return str(value)

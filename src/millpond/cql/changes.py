@@ -51,8 +51,9 @@ class ChangeParser(DefinitionParser):
             values.append(self._constant())
         self.expect_symbol(TokenType.R_PAREN, ")")
         if width is not None and len(values) != width:
+            noun = "value" if len(values) == 1 else "values"
             raise self.fault(
-                f"a row has {len(values)} values where {width} are expected",
+                f"a row has {len(values)} {noun}, not {width}",
                 code="CQL-217",
                 detail=f"Every row has as many {of}.",
                 span=self.since(start),

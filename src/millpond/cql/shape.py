@@ -243,6 +243,11 @@ class _Check:
         if not node.args.get("quoted") and not is_name(node.name):
             raise self.fault(node, f'"{node.name}" is not a name', hint='Quote it: "name".')
 
+    def call(self, node: exp.Expr) -> None:
+        if node.name.lower() in _SELECTING:
+            primary = f"{node.name.upper()} is not part of CQL"
+            raise self.fault(node, primary, hint="Name the columns.")
+
     def membership(self, node: exp.Expr) -> None:
         if not node.expressions and not node.args.get("query"):
             raise self.fault(node, "IN takes a list in brackets", hint="Write x IN (1, 2).")
@@ -322,6 +327,7 @@ _RULES: dict[type[exp.Expr], Callable[[_Check, exp.Expr], None]] = {
     exp.Window: _Check.window,
     exp.WindowSpec: _Check.frame,
     exp.Identifier: _Check.identifier,
+    exp.Anonymous: _Check.call,
     exp.In: _Check.membership,
     exp.Any: _Check.quantified,
     exp.All: _Check.quantified,
@@ -333,6 +339,9 @@ _RULES: dict[type[exp.Expr], Callable[[_Check, exp.Expr], None]] = {
     exp.Interval: _Check.interval,
     exp.Var: _Check.variable,
 }
+
+#: Look like calls, and stand for columns.
+_SELECTING = ("columns", "unpack")
 
 _INSTEAD: dict[type[exp.Expr], str] = {
     exp.Values: "Write SELECT for constants.",

@@ -52,6 +52,27 @@ class Factors:
         """Equal for predicates that differ only in the order of their parts."""
         return (self.sets, self.clauses, tuple(sorted(self.others)), self.never)
 
+    @property
+    def served_by(self) -> str:
+        """What the predicate is matched by, in words.
+
+        >>> from sqlglot import parse_one
+        >>> from millpond.model.schema import Field
+        >>> schema = Schema((Field("a", "INTEGER"), Field("b", "INTEGER")))
+        >>> factorize(parse_one("a > 1 OR b > 2"), schema).served_by
+        'grouped filters on a, b'
+        >>> factorize(parse_one("a + 1 > 2"), schema).served_by
+        'other factor'
+        """
+        if self.never:
+            return "never true"
+        names = sorted({a for clause in (self.sets, *self.clauses) for a, _ in clause})
+        filters = f"grouped filter{'s' if len(names) > 1 else ''} on {', '.join(names)}"
+        found = [filters] if names else []
+        if self.others:
+            found.append("other factor")
+        return " and ".join(found) or "always true"
+
     def packed(self) -> bytes:
         """As the catalog keeps it, for each of tens of thousands of predicates: bare tuples.
 

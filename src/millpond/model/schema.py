@@ -38,15 +38,17 @@ ALIASES: dict[str, str] = {
     "TEXT": "VARCHAR",
     "CHAR": "VARCHAR",
     "DATETIME": "TIMESTAMP",
+    "NUMERIC": "DECIMAL",
+    "DOUBLE PRECISION": "DOUBLE",
 }
 
-_DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
+_DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC)\((\d+)(?:,\s*(\d+))?\)")
 
 
 def canonical_type(name: str) -> str | None:
     """DuckDB's name of a declared type, or None if a column cannot have it.
 
-    >>> canonical_type("string"), canonical_type("decimal(10, 2)"), canonical_type("JSON")
+    >>> canonical_type("string"), canonical_type("numeric(10, 2)"), canonical_type("JSON")
     ('VARCHAR', 'DECIMAL(10,2)', None)
     """
     upper = name.strip().upper()
@@ -56,7 +58,7 @@ def canonical_type(name: str) -> str | None:
     if upper == "DECIMAL":
         return "DECIMAL(18,3)"
     if match := _DECIMAL.fullmatch(upper):
-        precision, scale = int(match[1]), int(match[2])
+        precision, scale = int(match[1]), int(match[2] or 0)
         if 1 <= precision <= 38 and scale <= precision:
             return f"DECIMAL({precision},{scale})"
     if re.fullmatch(r"VARCHAR\(\d+\)", upper):

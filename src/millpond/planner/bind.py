@@ -8,6 +8,7 @@ gives the output's types. Each step may refuse the query, with a place in its te
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -206,7 +207,7 @@ def _typed(
     with TypeCheck(leaves, called) as check:
         prober = Prober(check)
         try:
-            name_columns(body, lambda left: _names(check.columns(residual_text(left, {}))))
+            name_columns(body, lambda left: _names(check.columns(residual_text(left, {})), leaves))
         except duckdb.Error as error:
             raise explained(str(error), text, resolver.scopes, prober) from None
         sql = residual_text(tree, {})
@@ -220,22 +221,32 @@ def _typed(
         check_predicates(resolver.scopes, prober, text)
         check_constants(resolver.scopes, check, text)
         join = find_join(body, resolver.scopes, [f for f in leaves if f.is_stream], check)
-    return Schema(tuple(_distinct(columns))), join
+    return Schema(tuple(_distinct(columns, leaves))), join
 
 
-def _names(columns: list[tuple[str, str]]) -> list[str]:
-    return [field.name for field in _distinct(columns)]
+def _names(columns: list[tuple[str, str]], leaves: list[Leaf]) -> list[str]:
+    return [field.name for field in _distinct(columns, leaves)]
 
 
-def _distinct(columns: list[tuple[str, str]]) -> Iterator[Field]:
+def _distinct(columns: list[tuple[str, str]], leaves: list[Leaf]) -> Iterator[Field]:
     """The columns with a number behind names that were there before, in any case."""
-    taken = {as_written(name).lower() for name, _ in columns}
+    names = [_without_slices(as_written(name), leaves) for name, _ in columns]
+    taken = {name.lower() for name in names}
     seen: set[str] = set()
-    for name, type_ in columns:
-        name = as_written(name)
+    for name, (_, type_) in zip(names, columns, strict=True):
         chosen, number = name, 0
         while chosen.lower() in seen or (number and chosen.lower() in taken):
             number += 1
             chosen = f"{name}_{number}"
         seen.add(chosen.lower())
         yield Field(chosen, type_)
+
+
+def _without_slices(name: str, leaves: list[Leaf]) -> str:
+    """The name of a column without a name, which is its SQL, as it reads over streams."""
+    for leaf in leaves:
+        if f"{leaf.table} AS " in name:
+            own = exp.to_identifier(leaf.definition.name).sql("duckdb")
+            name = re.sub(rf'\b{leaf.table} AS (?={re.escape(own)}(?![\w"]))', "", name)
+            name = name.replace(f"{leaf.table} AS ", f"{own} AS ")
+    return name

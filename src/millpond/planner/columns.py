@@ -55,12 +55,15 @@ def _qualified(column: exp.Column, scope: Scope, text: str) -> Resolution:
     parts = [p for p in column.parts if isinstance(p, exp.Identifier)]
     qualifier = parts[0].name
     at: Scope | None = scope
+    structured: Resolution | None = None
     while at is not None:
         source = at.named(qualifier)
         if source is not None:
             wanted = parts[1]
             place = source.place(wanted.name)
             if place is None:
+                if structured is not None:
+                    return structured
                 if source.is_open:
                     return Resolution(source, "", outer=at is not scope)
                 raise no_such_column(column, wanted.name, source.columns, source.name, text)
@@ -68,12 +71,15 @@ def _qualified(column: exp.Column, scope: Scope, text: str) -> Resolution:
             spell(wanted, source.columns[place])
             return Resolution(source, source.columns[place], outer=at is not scope)
         for holder in at.holding(qualifier):
-            # A struct's field: `column.field`.  Columns of streams are never structs.
-            if holder.leaf is None:
+            # A struct's field: `column.field`.  Columns of streams are never structs. Others may
+            # be none either, and then a table of the name further out is what is meant.
+            if holder.leaf is None and structured is None:
                 place = holder.place(qualifier)
                 assert place is not None
-                return Resolution(holder, holder.columns[place], outer=at is not scope)
+                structured = Resolution(holder, holder.columns[place], outer=at is not scope)
         at = at.parent
+    if structured is not None:
+        return structured
     if any(s.is_open for s in scope.sources):
         return Resolution(None, "")
     names = _qualifiers(scope)

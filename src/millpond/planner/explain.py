@@ -9,8 +9,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sqlglot import exp
@@ -20,22 +19,30 @@ from millpond.errors import MillpondError
 from millpond.model.function_names import as_written
 from millpond.model.windows import Rows
 from millpond.planner.bound import BoundQuery, StreamLeaf
-from millpond.planner.constants import COMPARISONS
 from millpond.planner.logical import LogicalOperator, logical_plan, window_text
 from millpond.planner.pushdown import conjuncts
 from millpond.planner.residual import replace_literals
-from millpond.planner.scope import TYPE
 
 #: What EXPLAIN can show.
 LEVELS = ("syntax", "logical", "rewritten", "shared", "runtime")
 
 
-def explain(bound: BoundQuery, level: str = "logical", **facts: Any) -> str:
+#: Says what matches a factor of a leaf's predicate: a grouped filter, or nothing but DuckDB.
+ServedBy = Callable[[StreamLeaf, exp.Expr], str]
+
+
+def explain(
+    bound: BoundQuery,
+    level: str = "logical",
+    served_by: ServedBy = lambda _leaf, _factor: "factor",
+    **facts: Any,
+) -> str:
     """A bound query at one level.
 
     Args:
         bound: The query.
         level: One of `LEVELS`.
+        served_by: What is said of a factor; only the engine that matches it knows.
         facts: For `shared` and `runtime`, what the service knows: `leaves`, one mapping for every
             stream leaf, is shown under the leaf it belongs to; anything else stands first.
 
@@ -48,9 +55,9 @@ def explain(bound: BoundQuery, level: str = "logical", **facts: Any) -> str:
         case "logical":
             lines = _logical(logical_plan(bound))
         case "rewritten":
-            lines = _rewritten(bound, {})
+            lines = _rewritten(bound, served_by, {})
         case "shared" | "runtime":
-            lines = _rewritten(bound, facts)
+            lines = _rewritten(bound, served_by, facts)
         case _:
             raise MillpondError(
                 "CQL-214",
@@ -108,7 +115,7 @@ def _operator_rows(operator: LogicalOperator, depth: int) -> Iterator[tuple[str,
 # -- rewritten, shared, runtime --------------------------------------------------------------------
 
 
-def _rewritten(bound: BoundQuery, facts: Mapping[str, Any]) -> Iterator[str]:
+def _rewritten(bound: BoundQuery, served_by: ServedBy, facts: Mapping[str, Any]) -> Iterator[str]:
     known = list(facts.get("leaves") or [])
     yield from _facts({k: v for k, v in facts.items() if k != "leaves"}, 0)
     if bound.to_stream is not None:
@@ -121,12 +128,12 @@ def _rewritten(bound: BoundQuery, facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {as_written(bound.residual_sql)}"
     for number, leaf in enumerate(bound.streams):
         given = known[number] if number < len(known) else {}
-        yield from _leaf(leaf, given)
+        yield from _leaf(leaf, served_by, given)
     for relation in bound.relations:
         yield f"  {relation.table}: relation {relation.relation}, {', '.join(relation.columns)}"
 
 
-def _leaf(leaf: StreamLeaf, facts: Mapping[str, Any]) -> Iterator[str]:
+def _leaf(leaf: StreamLeaf, served_by: ServedBy, facts: Mapping[str, Any]) -> Iterator[str]:
     yield f"  {leaf.table}: {', '.join(leaf.columns)}"
     depth = 2
     shown = window_text(leaf.window)
@@ -139,10 +146,8 @@ def _leaf(leaf: StreamLeaf, facts: Mapping[str, Any]) -> Iterator[str]:
     applied = (leaf.pushed, "pushed"), (leaf.before, "in the window"), (leaf.after, "after it")
     for predicate, when in applied:
         for conjunct in conjuncts(predicate):
-            attribute = attribute_of(conjunct)
-            kind = f"grouped filter on {attribute}" if attribute else "other factor"
             text = print_query(conjunct).strip()
-            yield f"{'  ' * (depth + 1)}{kind}: {text} ({when})"
+            yield f"{'  ' * (depth + 1)}{served_by(leaf, conjunct)}: {text} ({when})"
     if leaf.sample is not None:
         yield f"{'  ' * (depth + 1)}sample {leaf.sample:g} %"
     yield f"{'  ' * (depth + 1)}stream {leaf.stream}"
@@ -163,47 +168,3 @@ def _facts(facts: Mapping[str, Any], depth: int) -> Iterator[str]:
                     yield f"{'  ' * (depth + 1)}{item}"
         else:
             yield f"{'  ' * depth}{key}: {'none' if value is None else value}"
-
-
-def attribute_of(conjunct: exp.Expr) -> str | None:
-    """The attribute whose grouped filter can serve a boolean factor, by the factor's form.
-
-    A factor is served when it confronts one attribute with constants.
-    """
-    if isinstance(conjunct, exp.Like) and _is_prefix(conjunct):
-        return str(conjunct.this.name)
-    columns = {c.name for c in conjunct.find_all(exp.Column)}
-    if len(columns) != 1:
-        return None
-    allowed = (*_CONNECTIVES, *COMPARISONS, exp.Column, exp.Identifier, exp.Literal, exp.Cast)
-    for node in conjunct.walk():
-        if not isinstance(node, (*allowed, exp.DataType)) or isinstance(node, exp.Like | exp.ILike):
-            return None
-        if isinstance(node, exp.Cast) and not isinstance(node.this, exp.Literal):
-            return None
-    return columns.pop()
-
-
-def _is_prefix(like: exp.Like) -> bool:
-    """Whether it asks for texts that begin with something: an interval of their order."""
-    pattern = like.expression
-    return (
-        isinstance(like.this, exp.Column)
-        and like.this.meta.get(TYPE) == "VARCHAR"
-        and isinstance(pattern, exp.Literal)
-        and re.fullmatch(r"[^%_\\]*%*", str(pattern.this), re.DOTALL) is not None
-    )
-
-
-_CONNECTIVES = (
-    exp.And,
-    exp.Or,
-    exp.Not,
-    exp.Paren,
-    exp.Neg,
-    exp.In,
-    exp.Between,
-    exp.Is,
-    exp.Null,
-    exp.Boolean,
-)

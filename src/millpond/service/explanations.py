@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+from sqlglot import exp
 
 from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
 from millpond.cql.durations import duration_text
+from millpond.engine.factors import factorize
 from millpond.engine.matches import OTHERS
 from millpond.errors import MillpondError
 from millpond.model.function_names import as_written
 from millpond.model.time import format_instant
-from millpond.planner.bound import BoundQuery
+from millpond.planner.bound import BoundQuery, StreamLeaf
 from millpond.planner.dataflow.plan import Plan, explained_together, purgings, readers
 from millpond.planner.explain import explain
 from millpond.service.backfill import covered_upto
@@ -39,7 +42,7 @@ class Explanations:
         """The plan a query would have."""
         bound = self._works.registrar.bind(text)
         if bound.to_stream is None or level not in _COMPUTED:
-            return explain(bound, level)
+            return explain(bound, level, self._served_by)
         return self._changes(bound, level)
 
     def of(self, found: Definition | None, level: str) -> str | None:
@@ -64,7 +67,7 @@ class Explanations:
         if bound.functions and level == "runtime":
             facts["functions"] = works.user_functions.costs(bound.functions)
         if level not in _COMPUTED:
-            return explain(bound, level)
+            return explain(bound, level, self._served_by)
         changes = self._delivered(version, definition)
         if changes is not None:
             facts["changes"] = changes
@@ -77,8 +80,14 @@ class Explanations:
         if join is not None and level != "rewritten":
             facts["join"] = join
         facts["leaves"] = self._leaves(version, definition, bound, level)
-        text = explain(bound, level, **facts)
+        text = explain(bound, level, self._served_by, **facts)
         return text if changes is None else f"{text}\n{self._changes(bound, level, definition)}"
+
+    def _served_by(self, leaf: StreamLeaf, factor: exp.Expr) -> str:
+        """What matches a factor of a leaf's predicate as elements arrive."""
+        stream = self._works.log.version.find(leaf.stream)
+        assert isinstance(stream, StreamDef)
+        return factorize(cast(exp.Expression, factor), stream.schema).served_by
 
     def _changes(self, bound: BoundQuery, level: str, query: QueryDef | None = None) -> str:
         """What computes a query's changes as its streams' heartbeats go on."""

@@ -92,7 +92,7 @@ STATEMENTS = [
     ("CQL-103", "INSERT INTO s VALUES («JFK»)", 'the column "JFK" stands among the values'),
     ("CQL-103", "INSERT INTO s VALUES «1»", 'expected "("'),
     ("CQL-103", "INSERT INTO s VALUES (1, «)»", "expected a value"),
-    ("CQL-217", "INSERT INTO s VALUES (1), «(1, 2)»", "a row has 2 values"),
+    ("CQL-217", "INSERT INTO s VALUES (1), «(1, 2)»", "a row has 2 values, not 1"),
     ("CQL-217", "INSERT INTO s (a, b) VALUES «(1)»", "a row has 1 value"),
     ("CQL-103", "UPDATE r SET a «5»", 'expected "="'),
     ("CQL-103", "UPDATE r SET a = 1, «a» = 2", "is set twice"),
@@ -193,6 +193,8 @@ QUERIES = [
     ("CQL-103", "WITH RECURSIVE «x AS (SELECT 1») SELECT 2", "not part of CQL"),
     # expressions
     ("CQL-103", "SELECT * EXCLUDE («a») FROM s", "not part of CQL"),
+    ("CQL-103", "SELECT «COLUMNS('v')», k FROM s", "COLUMNS is not part of CQL"),
+    ("CQL-103", "SELECT max(«columns('v')») FROM s", "COLUMNS is not part of CQL"),
     ("CQL-103", "SELECT f(«x -> x + 1») FROM s", None),
     ("CQL-103", "SELECT a IN () FROM s", None),
     ("CQL-103", "SELECT CASE END FROM s", None),

@@ -37,15 +37,15 @@ def test_rewritten_tells_what_is_matched_and_what_is_left(binding: Binding) -> N
         "SELECT carrier AS c FROM flights [RANGE 1 HOUR WHERE dest = 'SFO'] SAMPLE(10) "
         "WHERE delay > 60 AND lower(carrier) = 'aa' AND (origin = 'JFK' OR origin LIKE 'S%')"
     )
-    assert explain(bound, "rewritten") == dedent(
+    assert explain(bound, "rewritten", lambda leaf, _: f"factor of {leaf.stream}") == dedent(
         """\
         projection carrier AS c
           leaf_0: carrier, origin, delay
             window [RANGE 1 HOUR], chosen at invocation
-              grouped filter on delay: delay > 60 (pushed)
-              other factor: lower(carrier) = 'aa' (pushed)
-              other factor: (origin = 'JFK' OR origin LIKE 'S%') (pushed)
-              grouped filter on dest: dest = 'SFO' (in the window)
+              factor of flights: delay > 60 (pushed)
+              factor of flights: lower(carrier) = 'aa' (pushed)
+              factor of flights: (origin = 'JFK' OR origin LIKE 'S%') (pushed)
+              factor of flights: dest = 'SFO' (in the window)
               sample 10 %
               stream flights"""
     )

@@ -50,12 +50,22 @@ class Groups:
 
 
 def is_grouped(node: exp.Select) -> bool:
-    """Whether a SELECT has groups, or is one group."""
+    """Whether a SELECT has groups, or is one group.
+
+    GROUP BY ALL of constants is no clause at all, as in DuckDB.
+    """
+    clause = node.args.get("group")
     return bool(
-        node.args.get("group")
+        (clause is not None and (not clause.args.get("all") or _all(node)))
         or node.args.get("having")
         or any(has_aggregate(item) for item in node.expressions)
     )
+
+
+def _all(node: exp.Select) -> list[exp.Expr]:
+    """What GROUP BY ALL groups by: what names a column outside of aggregates; no constants."""
+    items = [item.unalias() for item in node.expressions]
+    return [item for item in items if item.find(exp.Column) and not has_aggregate(item)]
 
 
 def grouped(node: exp.Select, frame: Frame) -> list[Groups]:
@@ -166,8 +176,7 @@ class _Grouping:
         if clause.args.get("totals"):
             raise Unsupported("WITH TOTALS")
         if clause.args.get("all"):
-            plain = [i.unalias() for i in self._node.expressions if not has_aggregate(i)]
-            return self._distinct(plain)
+            return self._distinct(_all(self._node))
         return self._distinct([self._key(e) for e in clause.expressions])
 
     def _key(self, key: exp.Expr) -> exp.Expr:
