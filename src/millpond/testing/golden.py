@@ -12,7 +12,6 @@ is itself wrong, and `run_golden` over an `OraclePond` is how that is found.
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,12 +32,12 @@ from millpond.cql.statements import (
 )
 from millpond.errors import MillpondError
 from millpond.model import time
-from millpond.model.schema import canonical_type
 from millpond.service.change_settings import ChangeSettings, with_settings
 from millpond.service.join_rounds import JoinSettings
 from millpond.service.pond import Pond
 from millpond.testing import golden_table as cells
 from millpond.testing.decoys import decoys
+from millpond.testing.golden_feeds import Feeds
 from millpond.testing.golden_file import (
     Arrival,
     Expect,
@@ -97,9 +96,7 @@ class _Performance:
         self.variation = variation
         self.clock = ManualClock()
         self.oracle = OraclePond(self.clock)
-        self.columns: dict[str, list[tuple[str, str]]] = {}
-        self.delay: dict[str, int] = {}
-        self.stamps: dict[str, str] = {}
+        self.feeds = Feeds(variation)
         self.steps = 0
 
     def run(self) -> None:
@@ -206,26 +203,11 @@ class _Performance:
 
     def _declared(self, statement: CreateStream | CreateRelation) -> None:
         """Remembers a stream's columns for its feeds, and registers the decoys on it."""
-        named = [(c.name, canonical_type(c.type) or "VARCHAR") for c in statement.columns]
-        key = statement.name.lower()
-        self.columns[key] = named
-        if isinstance(statement, CreateRelation) and statement.timestamp_by is not None:
-            self._fed(statement, named)
-        if isinstance(statement, CreateStream):
-            self.delay[key] = statement.delay
-            self.stamps[key] = (statement.timestamp_by or "").lower()
+        named = self.feeds.declare(statement)
         if any(isinstance(s, Run) and s.words[:2] in _DROPS for s in self.golden.steps):
             return  # a decoy would be one more query that has the stream in use
         for name, cql in decoys(statement, named, self.variation.decoys):
             self.pond.execute(f"CREATE QUERY {name} AS {cql}")
-
-    def _fed(self, statement: CreateRelation, named: list[tuple[str, str]]) -> None:
-        """A relation fed by changes: its feed is the stream of its change records."""
-        operation = statement.source.options.get("op_column") if statement.source else None
-        key = f"{statement.name.lower()}$changes"
-        self.columns[key] = [*named, (operation, "VARCHAR")] if operation else named
-        self.delay[key] = statement.delay
-        self.stamps[key] = (statement.timestamp_by or "").lower()
 
     def _fail(self, step: Run | Expect) -> None:
         expected = step.failure
@@ -247,23 +229,8 @@ class _Performance:
     # ── feeds ───────────────────────────────────────────────────────────────
 
     def _feed(self, step: Feed) -> None:
-        arrivals = list(step.arrivals)
-        if self.variation.shuffled and not step.whole:
-            arrivals = self._shuffle(step.stream.lower(), arrivals)
-        place = 0
-        while place < len(arrivals):
-            batch = [arrivals[place]]
-            while place + len(batch) < len(arrivals) and self._together(
-                batch, arrivals[place + len(batch)], step.whole
-            ):
-                batch.append(arrivals[place + len(batch)])
-            place += len(batch)
+        for batch in self.feeds.epochs(step):
             self._epoch(step, batch)
-
-    def _together(self, batch: list[Arrival], then: Arrival, whole: bool) -> bool:
-        if then.clock is not None and then.clock != batch[0].clock:
-            return False
-        return whole or self.variation.cut is None or len(batch) < self.variation.cut
 
     def _epoch(self, step: Feed, batch: list[Arrival]) -> None:
         if batch[0].clock is not None:
@@ -288,41 +255,13 @@ class _Performance:
             )
 
     def _row(self, step: Feed, arrival: Arrival) -> dict[str, Any]:
-        named = self.columns[step.stream.lower()]
-        if step.columns is not None:
-            types = {name.lower(): kind for name, kind in named}
-            named = [(name, types.get(name.lower(), "VARCHAR")) for name in step.columns]
+        named = self.feeds.columns(step)
         if len(named) != len(arrival.cells):
             raise self._disagreement(step, f"{arrival.cells} does not fit {named}")
         return {
             name: cells.parse_cell(cell, kind)
             for (name, kind), cell in zip(named, arrival.cells, strict=True)
         }
-
-    def _shuffle(self, stream: str, arrivals: list[Arrival]) -> list[Arrival]:
-        """Another order of arrival in which no element is late, however it is cut.
-
-        Elements of one timestamp keep their order, which ROWS windows show. A feed with rejects
-        or arrival times keeps its own.
-        """
-        stamp, delay = self.stamps.get(stream, ""), self.delay.get(stream, 0)
-        names = [name.lower() for name, _ in self.columns[stream]]
-        if stamp not in names or any(a.rejected is not None or a.clock for a in arrivals):
-            return arrivals
-        where = names.index(stamp)
-        try:
-            rest = [(cells.parse_time(a.cells[where]), a) for a in arrivals]
-        except (ValueError, IndexError):
-            return arrivals
-        pick, shuffled = random.Random(len(rest)), []
-        while rest:
-            oldest = min(at for at, _ in rest)
-            first: dict[int, int] = {}
-            for place, (at, _) in enumerate(rest):
-                first.setdefault(at, place)
-            place = pick.choice([p for at, p in first.items() if at - delay <= oldest])
-            shuffled.append(rest.pop(place)[1])
-        return shuffled
 
     # ── answers ─────────────────────────────────────────────────────────────
 
