@@ -20,7 +20,7 @@ from millpond.model.time import BEGINNING
 from millpond.runtime import join_tasks
 from millpond.runtime.join_segments import BuiltRun
 from millpond.runtime.join_tasks import Probed, ProbeJob
-from millpond.runtime.pair_files import FoldPairsJob, fold_pairs
+from millpond.runtime.pair_files import BuiltPairs, FoldPairsJob, fold_pairs
 from millpond.service.join_rounds import JoinSettings, Round, jobs_of, needed_from, round_of
 from millpond.service.sequencer import relative
 from millpond.state.arrow_file import FileMeta
@@ -159,34 +159,9 @@ class JoinMaintenance:
                 )
 
     def _commit(self, core: JoinCore, due: Round, probed: Sequence[Probed]) -> None:
-        pairs = [
-            PairsRef(
-                0,
-                core.id,
-                due.low,
-                due.upto,
-                0,
-                relative(found.file.path),
-                found.file.rows,
-                found.min_oldest,
-                found.max_oldest,
-                found.file.checksum,
-                found.file.bytes,
-            )
-            for item in probed
-            for found in item.pairs
-        ]
+        pairs = [_pairs_ref(core, due, found) for item in probed for found in item.pairs]
         runs = {
-            (run.segment_id, run.key, run.shard): ArrangementRef(
-                run.segment_id,
-                run.key,
-                run.shard,
-                run.shards,
-                relative(run.file.path),
-                run.file.rows,
-                run.file.checksum,
-                run.file.bytes,
-            )
+            (run.segment_id, run.key, run.shard): _run_ref(run)
             for item in probed
             for run in item.runs
         }
@@ -325,3 +300,32 @@ class JoinMaintenance:
 def _has(version: Version, run: ArrangementRef) -> bool:
     own = (run.key, run.shard, run.shards)
     return any((r.key, r.shard, r.shards) == own for r in version.joins.runs(run.segment_id))
+
+
+def _pairs_ref(core: JoinCore, due: Round, found: BuiltPairs) -> PairsRef:
+    return PairsRef(
+        0,
+        core.id,
+        due.low,
+        due.upto,
+        0,
+        relative(found.file.path),
+        found.file.rows,
+        found.min_oldest,
+        found.max_oldest,
+        found.file.checksum,
+        found.file.bytes,
+    )
+
+
+def _run_ref(run: BuiltRun) -> ArrangementRef:
+    return ArrangementRef(
+        run.segment_id,
+        run.key,
+        run.shard,
+        run.shards,
+        relative(run.file.path),
+        run.file.rows,
+        run.file.checksum,
+        run.file.bytes,
+    )

@@ -290,24 +290,9 @@ def plan_changes(
     Raises:
         MillpondError: CQL-214, the strategy is not one for this query.
     """
-    leaves: dict[str, Node] = {}
-    for number, leaf in enumerate(bound.streams):
-        definition = catalog.find(leaf.stream)
-        assert isinstance(definition, StreamDef)
-        leaves[leaf.table] = stream_node(
-            leaf, definition, seed + number, with_timestamp=bool(leaf.hidden)
-        )
-    for relation in bound.relations:
-        declared = catalog.find(relation.relation)
-        assert isinstance(declared, RelationDef)
-        leaves[relation.table] = (
-            versions_node(relation, declared, bound.streams)
-            if relation.hidden
-            else relation_node(relation, declared)
-        )
     columns = {f.table: (*f.columns, *f.hidden) for f in bound.streams}
     columns.update({f.table: (*f.columns, *f.hidden) for f in bound.relations})
-    compiler = Compiler(bound, leaves, columns)
+    compiler = Compiler(bound, _leaves(bound, catalog, seed), columns)
     known = known or Guesses()
     root = applied(compiler.compiled().node, strategy, known, partitions, rules)
     reason = "; ".join(dict.fromkeys(compiler.reasons)) or None
@@ -327,6 +312,26 @@ def plan_changes(
         basis,
         lazy_expiration,
     )
+
+
+def _leaves(bound: BoundQuery, catalog: Names, seed: int) -> dict[str, Node]:
+    """The nodes of the streams and relations, by the tables the query knows them as."""
+    leaves: dict[str, Node] = {}
+    for number, leaf in enumerate(bound.streams):
+        definition = catalog.find(leaf.stream)
+        assert isinstance(definition, StreamDef)
+        leaves[leaf.table] = stream_node(
+            leaf, definition, seed + number, with_timestamp=bool(leaf.hidden)
+        )
+    for relation in bound.relations:
+        declared = catalog.find(relation.relation)
+        assert isinstance(declared, RelationDef)
+        leaves[relation.table] = (
+            versions_node(relation, declared, bound.streams)
+            if relation.hidden
+            else relation_node(relation, declared)
+        )
+    return leaves
 
 
 def _ticks(bound: BoundQuery, catalog: Names) -> tuple[Node, ...]:
