@@ -57,6 +57,13 @@ def test_a_page(http, q):
     assert first["as_of"] == "2026-03-01T10:59:59.999999"
 
 
+def test_a_page_without_changes_has_types(http):
+    cql = "SELECT carrier, sum(number) AS total FROM flights WHERE delay > 999 GROUP BY carrier"
+    http.post("/v1/queries", json={"cql": cql, "name": "none"})
+    body = http.get("/v1/queries/none/changes").json()
+    assert (body["rows"], body["types"][3:]) == ([], ["VARCHAR", "BIGINT"])
+
+
 def test_a_page_in_other_forms(http, q):
     lines = http.get("/v1/queries/q/changes", headers={"Accept": "application/x-ndjson"})
     assert [json.loads(line) for line in lines.text.splitlines()] == [

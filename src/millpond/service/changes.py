@@ -34,6 +34,10 @@ class ChangeReader:
         self._log = log
         #: Up to which instant all changes of a stream are there, at a version.
         self.reached: Callable[[Version, StreamDef], int] = lambda version, stream: BEGINNING
+        #: The columns of a stream's changes, for as long as there are none to tell them.
+        self.columns_of: Callable[[Version, StreamDef], pa.Schema] = lambda version, stream: (
+            stream.schema.to_arrow()
+        )
         #: Told of files found corrupt or missing.
         self.on_damage: Callable[[MillpondError], None] = lambda error: None
 
@@ -79,11 +83,12 @@ class ChangeReader:
         if parts:
             found = plain(pa.concat_tables(parts).combine_chunks())
         elif segments:
-            found = segments[0][2].slice(0, 0)
+            found = plain(segments[0][2].slice(0, 0))
         else:
-            found = None
+            stamp = pa.field("__ts", pa.int64())
+            found = plain(self.columns_of(version, stream).append(stamp).empty_table())
         position = self.reached(version, stream)
-        if found is not None and upto < newest and found.num_rows:
+        if upto < newest and found.num_rows:
             # There is more, perhaps of the same instant: complete is what lies before.
             position = int(found["__ts"][-1].as_py()) - 1
         return Changes.of(name, columns, found, after, upto, newest, position)

@@ -125,21 +125,27 @@ def _ndjson(data: bytes, schema: Schema) -> pa.Table:
     except UnicodeDecodeError as error:
         raise _unreadable("UTF-8 text", str(error)) from error
     names = {f.name.lower(): f.name for f in schema.fields}
+    # A float has fewer digits than a DECIMAL may have.
+    exact = {f.name.lower() for f in schema.fields if f.type.startswith("DECIMAL")}
+    number = Decimal if exact else None
     columns: dict[str, list[Any]] = {f.name: [] for f in schema.fields}
     corrupt: list[str | None] = []
     for line in text.split("\n"):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, parse_float=number)
         except (ValueError, RecursionError):  # not JSON, or a number of thousands of digits
             row = None
         good = isinstance(row, dict) and (
-            "\\u" not in line or _encodable(json.dumps(row, ensure_ascii=False))
+            "\\u" not in line or _encodable(json.dumps(row, ensure_ascii=False, default=_plain))
         )
         given = {k.lower(): v for k, v in row.items()} if good else {}
         for lower, name in names.items():
-            columns[name].append(_text(given.get(lower)))
+            value = given.get(lower)
+            if isinstance(value, Decimal) and lower not in exact:
+                value = float(value)
+            columns[name].append(_text(value))
         corrupt.append(None if good else line)
     table = pa.table({n: pa.array(v, pa.string()) for n, v in columns.items()})
     if any(line is not None for line in corrupt):
@@ -155,8 +161,11 @@ def _csv(data: bytes) -> pa.Table:
         return "skip"
 
     try:
+        text = data.decode("utf-8-sig")
         # The first line says the names; a byte order mark and blanks around them are none of them.
-        header = next(csv.reader(io.StringIO(data.decode("utf-8-sig"), newline="")), [])
+        header = next(csv.reader(io.StringIO(text, newline="")), [])
+        if data.count(b'"') % 2:
+            _see_quotes_closed(text)
         table = pyarrow.csv.read_csv(
             io.BytesIO(data),
             read_options=pyarrow.csv.ReadOptions(use_threads=False),
@@ -185,6 +194,22 @@ def _csv(data: bytes) -> pa.Table:
         raise _unreadable("CSV with a header", str(error)) from error
 
 
+def _see_quotes_closed(text: str) -> None:
+    """Raises where the last value would be everything behind a quote: Arrow's reader takes it so.
+
+    Raises:
+        ValueError: a quote is never closed.
+    """
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    start = 1
+    try:
+        for _ in rows:
+            start = rows.line_num + 1
+    except csv.Error as error:
+        if "end of data" in str(error):
+            raise ValueError(f"In line {start} a quote is opened and never closed") from None
+
+
 def _text(value: Any) -> str | None:
     """A value as the text a cast reads; nested values as JSON."""
     match value:
@@ -198,10 +223,15 @@ def _text(value: Any) -> str | None:
             return str(Decimal(value))  # str(int) refuses thousands of digits
         case dict() | list() | tuple():
             try:
-                return json.dumps(value, default=str)
+                return json.dumps(value, default=_plain)
             except (TypeError, ValueError, RecursionError):
                 return str(value)
     return str(value)
+
+
+def _plain(value: Any) -> float | str:
+    """A value JSON has no form for, where it stands within another."""
+    return float(value) if isinstance(value, Decimal) else str(value)
 
 
 def _unreadable(what: str, detail: str) -> MillpondError:

@@ -123,25 +123,21 @@ class Changes:
     def of(
         query: str,
         columns: list[str],
-        found: pa.Table | None,
+        found: pa.Table,
         after: int,
         upto: int,
         newest: int,
         as_of: int,
     ) -> Changes:
         """Changes from the elements of a change log or of a derived stream."""
-        count = 0 if found is None else found.num_rows
+        count = found.num_rows
         cursors = pa.array(range(after + 1, after + 1 + count), pa.int64())
-        if found is None:
-            stamps, signs = pa.array([], pa.int64()), pa.array([], pa.string())
-            values = [pa.nulls(0) for _ in columns]
+        stamps = found["__ts"]
+        if "__sign" in found.column_names:
+            signs = pc.if_else(pc.greater(found["__sign"], 0), "+", "-")
         else:
-            stamps = found["__ts"]
-            if "__sign" in found.column_names:
-                signs = pc.if_else(pc.greater(found["__sign"], 0), "+", "-")
-            else:
-                signs = pa.array(["+"] * count, pa.string())
-            values = [found[name] for name in columns]
+            signs = pa.array(["+"] * count, pa.string())
+        values = [found[name] for name in columns]
         table = pa.Table.from_arrays(
             [cursors, stamps, signs, *values], names=["cursor", "timestamp", "change", *columns]
         )

@@ -176,6 +176,9 @@ class Works:
 
         self.registrar.finality = self._finality
         self.reader.reached = self.advancer.reached
+        self.reader.columns_of = lambda version, stream: (
+            self.derivations.of(version, stream).plan.schema
+        )
         self.relations_state.epoch_needed = self.derivations.epoch_needed
         self.maintenance.needed_since = self.derivations.needed_since
 

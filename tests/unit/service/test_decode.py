@@ -99,6 +99,26 @@ def test_a_line_that_is_no_row_is_kept_as_it_is(line: str) -> None:
     assert table[CORRUPT].to_pylist() == [None, line, None]
 
 
+def test_a_decimal_keeps_its_digits() -> None:
+    schema = Schema((Field("m", "DECIMAL(38,10)"), Field("x", "DOUBLE"), Field("s", "VARCHAR")))
+    digits = "1234567890123456789012345678.0123456789"
+    lines = [
+        f'{{"m": {digits}, "x": {digits}, "s": 1.50}}',
+        '{"m": "1.50", "s": {"n": 1.50}}',
+        '{"m": 1e-3, "x": 1e400, "s": "\\u00e9", "n": 1.5}',
+    ]
+    table = from_text("\n".join(lines).encode(), "ndjson", schema)
+    assert table["m"].to_pylist() == [digits, "1.50", "0.001"]
+    assert table["x"].to_pylist() == [str(float(digits)), None, "inf"]
+    assert table["s"].to_pylist() == ["1.5", '{"n": 1.5}', "é"]
+
+
+def test_a_quote_that_is_never_closed_is_refused() -> None:
+    with pytest.raises(MillpondError, match="In line 3 a quote is opened and never closed"):
+        from_text(b'a,s\n1,x\n2,"y\n3,z\n', "csv", SCHEMA)
+    assert from_text(b'a,s\n1,5" wide\n', "csv", SCHEMA)["s"].to_pylist() == ['5" wide']
+
+
 def test_csv_is_text_by_its_header_and_bad_lines_stay_in_place() -> None:
     table = from_text(b"\xef\xbb\xbfs, a\r\n007,1\r\nx\r\n,2\r\n1,2,3\r\n", "csv", SCHEMA)
     assert table["s"].to_pylist() == ["007", None, None, None]
