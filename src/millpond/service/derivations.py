@@ -10,7 +10,7 @@ it would have made (SEMANTICS, section 7, law 5).
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -107,8 +107,8 @@ class Derivations:
         self._present = present
         self._statistics = statistics
         self._settings = settings or ChangeSettings()
-        #: By company, the keys of the nodes of all plans that are known.
-        self._running: defaultdict[Company, set[str]] = defaultdict(set)
+        #: By company, the keys of the nodes of all plans that are known, and in how many they are.
+        self._running: defaultdict[Company, Counter[str]] = defaultdict(Counter)
         self._known: dict[int, Derivation] = {}
         self._lock = threading.RLock()
 
@@ -140,10 +140,21 @@ class Derivations:
         with self._lock:
             known = self._known.get(stream.id)
             if known is None or known.stream is not stream:
+                # What it ran so far it runs no more, and is not to be had for nothing.
+                self._forget(stream.id)
                 known = self._known[stream.id] = self._made(version, stream)
-                keys = (node.key for node in known.plan.nodes())
-                self._running[known.company].update(keys)
+                self._running[known.company].update(node.key for node in known.plan.nodes())
             return known
+
+    def _forget(self, stream_id: int) -> None:
+        derivation = self._known.pop(stream_id, None)
+        if derivation is None:
+            return
+        running = self._running[derivation.company]
+        for node in derivation.plan.nodes():
+            running[node.key] -= 1
+            if not running[node.key]:
+                del running[node.key]
 
     def _made(self, version: Version, stream: StreamDef) -> Derivation:
         assert stream.derived is not None
@@ -181,7 +192,7 @@ class Derivations:
         options = query.options if query is not None else {}
         settings = self.settings_of(query)
         seed = options.get("seed")
-        running = self._running[self.company(version, bound, query)]
+        running = self._running[self.company(version, bound, query)].keys()
 
         def by(strategy: str) -> Plan:
             return plan_changes(
@@ -207,11 +218,7 @@ class Derivations:
         if self._known.keys() - version.streams.keys():
             with self._lock:
                 for gone in self._known.keys() - version.streams.keys():
-                    del self._known[gone]
-                self._running.clear()
-                for derivation in self._known.values():
-                    keys = (node.key for node in derivation.plan.nodes())
-                    self._running[derivation.company].update(keys)
+                    self._forget(gone)
         return [s for s in version.streams.values() if s.derived is not None]
 
     def needed_since(self, version: Version, stream: StreamDef) -> int:
