@@ -35,7 +35,7 @@ from millpond.model.time import BEGINNING, Instant
 from millpond.runtime.tasks import Built
 from millpond.service.pond import Pond
 from millpond.service.results import Answer
-from millpond.state.arrow_file import global_seq, open_arrow
+from millpond.state.segment_file import global_seq, open_segment
 from millpond.state.version import Version
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -210,7 +210,7 @@ def every_element(pond: Pond) -> dict[str, list[Element]]:
     for stream in pond.streams():
         own = []
         for segment in version.segments(stream.id):
-            table = open_arrow(pond._store.directory / segment.path, segment.checksum)
+            table = open_segment(pond._store.directory / segment.path, segment.checksum)
             order = global_seq(table["__seq"].to_numpy(), segment.seq_runs)
             stamps = table["__ts"].to_pylist()
             rows = table.select(list(stream.schema.names)).to_pylist()

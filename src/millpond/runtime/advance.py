@@ -29,6 +29,7 @@ from millpond.runtime.tasks import (
     write_segment,
 )
 from millpond.state.arrow_file import write_together
+from millpond.state.segment_file import stored
 from millpond.state.store import new_path
 from millpond.state.version import DATA
 
@@ -124,7 +125,8 @@ def _segments(store: str, sink: Sink, parts: list[pa.Table]) -> Iterator[Built]:
 def _logs(store: str, logged: list[tuple[Sink, pa.Table]]) -> Iterator[Built]:
     """The segments of change logs, which no query is matched against: all written together."""
     paths = [new_path(store, "segments") for _ in logged]
-    files = write_together([(path, part) for path, (_, part) in zip(paths, logged, strict=True)])
+    tables = [stored(part) for _, part in logged]
+    files = write_together(list(zip(paths, tables, strict=True)))
     for (sink, part), file in zip(logged, files, strict=True):
         at = part["__ts"]
         first, last = int(at[0].as_py()), int(at[-1].as_py())

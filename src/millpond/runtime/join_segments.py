@@ -21,7 +21,8 @@ from millpond.engine.join_plan import ArrangementKey
 from millpond.engine.matches import MatchReader
 from millpond.errors import MillpondError
 from millpond.runtime.tasks import failed_slots
-from millpond.state.arrow_file import FileMeta, global_seq, open_arrow, write_arrow
+from millpond.state.arrow_file import FileMeta, open_arrow, write_arrow
+from millpond.state.segment_file import global_seq
 from millpond.state.store import new_path
 
 #: Uses beyond which tuples are not told apart by their query sets while joining.

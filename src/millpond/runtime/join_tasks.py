@@ -36,7 +36,8 @@ from millpond.runtime.join_segments import (
     query_sets,
 )
 from millpond.runtime.pair_files import BuiltPairs, write_pairs
-from millpond.state.arrow_file import open_arrow, write_arrow
+from millpond.state.arrow_file import write_arrow
+from millpond.state.segment_file import open_segment
 from millpond.state.store import new_path
 
 #: Tuples after which a file of pairs is written.
@@ -273,7 +274,7 @@ class _Work:
         parts: list[Part] = []
         offset = 0
         for own in self.job.leaves[leaf]:
-            table = open_arrow(Path(self.job.store) / own.path, own.checksum)
+            table = open_segment(Path(self.job.store) / own.path, own.checksum)
             sets = query_sets(self.job.store, own, table.num_rows, slots)
             runs = StoredRuns(
                 self.job.store, own, self.job.shard, self.job.shards, self.sharded, self.built

@@ -17,8 +17,9 @@ import pyarrow as pa
 from millpond.engine.dataflow import Dataflow
 from millpond.planner.dataflow.plan import Plan
 from millpond.runtime.advance_job import AdvanceJob
-from millpond.state.arrow_file import global_seq, open_arrow
+from millpond.state.arrow_file import open_arrow
 from millpond.state.relation_log import changes_between, fold, held_at
+from millpond.state.segment_file import global_seq, open_segment
 
 #: Groups whose dataflows a worker keeps, the least recently used go first; and how many more of
 #: a group than one, whose members are at other positions.
@@ -152,7 +153,7 @@ def _elements(
     empty: pa.Table | None = None
     wanted = [*columns, "__ts", "__seq"]
     for file in job.streams[stream]:
-        table = open_arrow(Path(job.store) / file.path, file.checksum).select(wanted)
+        table = open_segment(Path(job.store) / file.path, file.checksum).select(wanted)
         empty = table.slice(0, 0)
         if file.max_ts <= after or file.min_ts > upto:
             continue

@@ -24,7 +24,8 @@ from millpond.runtime.tasks import (
     write_matches,
     write_segment,
 )
-from millpond.state.arrow_file import FileMeta, global_seq, open_arrow
+from millpond.state.arrow_file import FileMeta, open_arrow
+from millpond.state.segment_file import global_seq, open_segment
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def backfill(job: BackfillJob) -> list[Backfilled]:
     stem = StemSnapshot.load(Path(job.stem))
     done = []
     for segment_id, path, checksum in job.segments:
-        table = open_arrow(Path(job.store) / path, checksum)
+        table = open_segment(Path(job.store) / path, checksum)
         found = match(table, stem, ScalarEvaluator.shared())
         file = write_matches(job.store, matches_table(found))
         done.append(Backfilled(segment_id, file, job.low, job.upto, found.failed))
@@ -77,10 +78,11 @@ class MergeJob:
 
 @dataclass(frozen=True)
 class Merged:
-    """The segment that replaces `replaced`."""
+    """The segment that replaces `replaced`, whose first arrival number was `base`."""
 
     built: Built
     level: int
+    base: int
     replaced: tuple[int, ...]
 
 
@@ -88,16 +90,19 @@ def merge(job: MergeJob) -> Merged:
     """Merge by (timestamp, sequence) and match again, which also lets dropped slots go."""
     tables = []
     for _, path, checksum, runs in job.segments:
-        table = open_arrow(Path(job.store) / path, checksum)
+        table = open_segment(Path(job.store) / path, checksum)
         sequence = global_seq(table["__seq"].to_numpy(), runs)
         at = table.schema.get_field_index("__seq")
         tables.append(table.set_column(at, "__seq", pa.array(sequence)))
     merged = pa.concat_tables(tables)
     order = np.lexsort((merged["__seq"].to_numpy(), merged["__ts"].to_numpy()))
     elements = merged.take(pa.array(order)).combine_chunks()
+    base = pc.min(elements["__seq"])
+    at = elements.schema.get_field_index("__seq")
+    elements = elements.set_column(at, "__seq", pc.subtract(elements["__seq"], base))
     stem = StemSnapshot.load(Path(job.stem)) if job.stem else None
     built = write_segment(job.store, job.stream_id, elements, stem, job.upto, kind=job.kind)
-    return Merged(built, job.level, tuple(s[0] for s in job.segments))
+    return Merged(built, job.level, base.as_py(), tuple(s[0] for s in job.segments))
 
 
 @dataclass(frozen=True)

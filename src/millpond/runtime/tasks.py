@@ -8,6 +8,7 @@ descriptions; retrying one leaves an orphan and changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -29,6 +30,7 @@ from millpond.engine.routing import Account, policy
 from millpond.engine.scalar import ScalarEvaluator
 from millpond.model.schema import Field, Schema
 from millpond.state.arrow_file import FileMeta, write_arrow
+from millpond.state.segment_file import stored
 from millpond.state.store import new_path
 from millpond.state.version import DATA, REJECTS
 
@@ -222,7 +224,7 @@ class _Builder:
             0, "rejected_at", table["__ts"].cast(pa.timestamp("us"))
         )
         assert rejects.column_names[:3] == list(REJECTS_SCHEMA.names)
-        file = write_arrow(new_path(Path(self._store), "rejects"), rejects)
+        file = write_arrow(new_path(Path(self._store), "rejects"), stored(rejects))
         stamps = table["__ts"].to_numpy()
         span = int(stamps[0]), int(stamps[-1])
         return Built(self._plan.stream_id, REJECTS, file, *span, runs=tuple(runs))
@@ -249,12 +251,15 @@ def write_segment(
 ) -> Built:
     ts = elements["__ts"].to_numpy()
     folder = "segments" if kind == DATA else "rejects"
-    file = write_arrow(new_path(Path(store), folder), elements)
     matches, found, table = None, None, None
-    if stem is not None and len(stem.slots):
-        found = match(elements, stem, ScalarEvaluator.shared(), router=router)
-        table = matches_table(found)
-        matches = write_matches(store, table)
+    # Waiting for the disk takes nothing from matching.
+    with ThreadPoolExecutor(1) as beside:
+        writing = beside.submit(write_arrow, new_path(Path(store), folder), stored(elements))
+        if stem is not None and len(stem.slots):
+            found = match(elements, stem, ScalarEvaluator.shared(), router=router)
+            table = matches_table(found)
+            matches = write_matches(store, table)
+        file = writing.result()
     return Built(
         stream_id,
         kind,

@@ -18,8 +18,8 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.service.invocation import plain
 from millpond.service.results import Changes
-from millpond.state.arrow_file import global_seq, open_arrow
 from millpond.state.epoch_log import EpochLog
+from millpond.state.segment_file import global_seq, open_segment
 from millpond.state.version import SegmentRef, Version
 
 #: Changes of a page, unless asked otherwise.
@@ -97,7 +97,7 @@ class ChangeReader:
         """The segments with their tables, by the number of their first change."""
         found = []
         for segment in segments:
-            table = open_arrow(self._store / segment.path, segment.checksum)
+            table = open_segment(self._store / segment.path, segment.checksum)
             first = global_seq(table["__seq"][:1].to_numpy(), segment.seq_runs)
             found.append((int(first[0]), segment, table))
         return sorted(found, key=lambda item: item[0])

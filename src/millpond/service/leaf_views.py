@@ -29,8 +29,9 @@ from millpond.errors import MillpondError
 from millpond.model.sampling import sampled
 from millpond.model.schema import Schema
 from millpond.runtime.tasks import failed_slots
-from millpond.state.arrow_file import global_seq, open_arrow
+from millpond.state.arrow_file import open_arrow
 from millpond.state.join_state import ArrangementRef, PairsRef
+from millpond.state.segment_file import global_seq, open_segment
 from millpond.state.version import MatchRef, SegmentRef, Version
 
 _OPEN_SEGMENTS = 4_096
@@ -149,7 +150,7 @@ class Files:
         """Raises STORE-602 when the file is corrupt or missing."""
         opened = self._recent(self._segments, ref.path)
         if opened is None:
-            opened = OpenSegment(ref, open_arrow(self._store / ref.path, ref.checksum))
+            opened = OpenSegment(ref, open_segment(self._store / ref.path, ref.checksum))
             self._remember(self._segments, ref.path, opened, _OPEN_SEGMENTS)
         return opened
 

@@ -279,7 +279,8 @@ class Maintenance(Background):
 
     def _replace(self, plan: tuple[SegmentRef, ...], item: maintenance_tasks.Merged) -> None:
         built = item.built
-        segment = segment_ref(built, ((0, 0),), level=item.level, epoch=max(s.epoch for s in plan))
+        runs = ((0, item.base),)
+        segment = segment_ref(built, runs, level=item.level, epoch=max(s.epoch for s in plan))
         matches = []
         if built.matches is not None:
             matches.append(match_ref(new_segment_id(0), 0, built.upto, built.matches))

@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import xxhash
 
@@ -276,21 +275,3 @@ def corrupt(path: str | Path, detail: str) -> MillpondError:
         detail=detail,
         hint="Restore the file from a copy of the store. Everything that does not need it goes on.",
     )
-
-
-def global_seq(local: np.ndarray, seq_runs: tuple[tuple[int, int], ...]) -> np.ndarray:
-    """The arrival numbers of a segment's `__seq` values.
-
-    Args:
-        local: int64, in any order.
-        seq_runs: `SegmentRef.seq_runs`: ascending (local_start, base).
-
-    >>> global_seq(np.array([0, 1, 2, 3]), ((0, 100), (2, 500))).tolist()
-    [100, 101, 500, 501]
-    """
-    if len(seq_runs) == 1:
-        start, base = seq_runs[0]
-        return local if start == base else local + (base - start)
-    runs = np.asarray(seq_runs, dtype=np.int64)
-    holding = np.searchsorted(runs[:, 0], local, side="right") - 1
-    return local + (runs[:, 1] - runs[:, 0])[holding]

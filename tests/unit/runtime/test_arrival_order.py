@@ -12,7 +12,7 @@ from millpond.model.schema import Field, Schema
 from millpond.runtime import tasks
 from millpond.runtime.tasks import BatchPlan, Built, Chunk, StreamPlan, build
 from millpond.service.sequencer import number_runs
-from millpond.state.arrow_file import global_seq, open_arrow
+from millpond.state.segment_file import global_seq, open_segment
 from millpond.state.store import Store
 
 SCHEMA = Schema((Field("ts", "TIMESTAMP"), Field("n", "BIGINT")))
@@ -45,7 +45,7 @@ def arrivals(built: list[Built]) -> list[list[tuple[int, int, int]]]:
     _, runs = number_runs(built, 0)
     found = []
     for item, own in zip(built, runs, strict=True):
-        table = open_arrow(item.file.path, item.file.checksum)
+        table = open_segment(item.file.path, item.file.checksum)
         numbers = global_seq(table["__seq"].to_numpy(), own)
         stamps, values = table["__ts"].to_pylist(), table["n"].to_pylist()
         found.append(list(zip(stamps, numbers.tolist(), values, strict=True)))

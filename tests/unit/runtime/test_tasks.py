@@ -27,7 +27,8 @@ from millpond.runtime.maintenance_tasks import (
 )
 from millpond.runtime.tasks import BatchPlan, Built, Chunk, StreamPlan, build
 from millpond.service.sequencer import number_runs
-from millpond.state.arrow_file import global_seq, open_arrow
+from millpond.state.arrow_file import open_arrow
+from millpond.state.segment_file import global_seq, open_segment
 
 SECOND = 1_000_000
 SCHEMA = Schema((Field("ts", "TIMESTAMP"), Field("v", "INTEGER"), Field("s", "VARCHAR")))
@@ -76,7 +77,7 @@ def contents(built: Iterable[Built]) -> list[tuple[int, int, int]]:
     _, runs = number_runs(built, 0)
     found = []
     for item, own in zip(built, runs, strict=True):
-        table = open_arrow(item.file.path, item.file.checksum)
+        table = open_segment(item.file.path, item.file.checksum)
         stamps = table["__ts"].to_pylist()
         assert stamps == sorted(stamps)
         assert (item.min_ts, item.max_ts) == (stamps[0], stamps[-1])
@@ -91,7 +92,7 @@ def contents(built: Iterable[Built]) -> list[tuple[int, int, int]]:
 def test_a_segment_is_in_time_order_and_remembers_arrival(store: Path) -> None:
     chunks = [Chunk(1, (0,), rows((5, 0), (3, 1), (5, 2), (4, 3)))]
     (built,) = build(chunks, plan(store))
-    table = open_arrow(built.file.path)
+    table = open_segment(built.file.path)
     assert table["v"].to_pylist() == [1, 3, 0, 2]
     assert contents([built]) == [
         (0, 5 * SECOND, 0),
@@ -136,7 +137,7 @@ def test_what_is_late_or_malformed_is_a_reject_of_its_batch(store: Path) -> None
     data, rejects = build([Chunk(1, (0,), raw)], plan(store, floor=4 * SECOND))
     assert (data.kind, data.file.rows) == ("data", 1)
     assert (rejects.kind, rejects.file.path.parent.name) == ("rejects", "rejects")
-    table = open_arrow(rejects.file.path)
+    table = open_segment(rejects.file.path)
     assert table["__ts"].to_pylist() == [900 * SECOND] * 2
     assert table["rejected_at"].to_pylist() == [to_datetime(900 * SECOND)] * 2
     assert [reason.split()[0] for reason in table["reason"].to_pylist()] == ["late:", "column"]
@@ -148,7 +149,7 @@ def test_pushed_rows_are_not_judged_again(store: Path) -> None:
     chunk = Chunk(1, (12,), packed, accepted_at=7 * SECOND)
     data, rejects = build([chunk], plan(store, floor=100 * SECOND))
     assert contents([data]) == [(1, 5 * SECOND, 0)]
-    table = open_arrow(rejects.file.path)
+    table = open_segment(rejects.file.path)
     assert table["__ts"].to_pylist() == [7 * SECOND]
     assert table["reason"].to_pylist() == ["no timestamp"]
 
@@ -207,9 +208,10 @@ def test_a_merge_keeps_time_and_arrival_order(store: Path) -> None:
     built = [b for n, g in enumerate(given) for b in build([Chunk(1, (n,), rows(*g))], plan(store))]
     file = stem(store, "v > 1", "v = 0", "v < 0")
     result = merged(store, built, stem=file)
-    table = open_arrow(result.built.file.path)
+    table = open_segment(result.built.file.path)
     assert table["v"].to_pylist() == [5, 1, 2, 3, 0, 4]
-    assert table["__seq"].to_pylist() == [105, 101, 102, 103, 100, 104]
+    assert table["__seq"].to_pylist() == [5, 1, 2, 3, 0, 4]
+    assert result.base == 100
     assert (result.built.min_ts, result.built.max_ts) == (1 * SECOND, 5 * SECOND)
     assert result.replaced == (0, 1, 2)
     reader = MatchReader(open_arrow(result.built.matches.path))
@@ -222,9 +224,10 @@ def test_rejects_are_merged_as_rejects(store: Path) -> None:
     result = merged(store, built, "rejects")
     assert (result.built.kind, result.built.file.path.parent.name) == ("rejects", "rejects")
     assert result.built.matches is None
-    table = open_arrow(result.built.file.path)
+    table = open_segment(result.built.file.path)
     assert table.column_names == ["rejected_at", "reason", "raw", "__ts", "__seq"]
-    assert table["__seq"].to_pylist() == [100, 101, 102]
+    assert table["__seq"].to_pylist() == [0, 1, 2]
+    assert result.base == 100
 
 
 def test_folded_matches_say_what_their_parts_said_of_live_slots(store: Path) -> None:

@@ -14,8 +14,9 @@ from millpond.runtime.protocol import INBOX
 from millpond.runtime.tasks import Built, Run
 from millpond.service.pond import Pond
 from millpond.service.sequencer import number_runs, source_key
-from millpond.state.arrow_file import FileMeta, global_seq
+from millpond.state.arrow_file import FileMeta
 from millpond.state.epoch_change import StaleChange
+from millpond.state.segment_file import global_seq
 
 from .conftest import rows
 

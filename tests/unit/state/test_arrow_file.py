@@ -4,7 +4,6 @@ import errno
 import os
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
@@ -13,7 +12,6 @@ from millpond.errors import MillpondError
 from millpond.state import arrow_file
 from millpond.state.arrow_file import (
     forget,
-    global_seq,
     open_arrow,
     write_arrow,
     write_together,
@@ -140,14 +138,6 @@ def test_a_short_write_is_continued(tmp_path, monkeypatch):
     meta = write_arrow(tmp_path / "a.arrow", TABLE.slice(0, 20))
     monkeypatch.undo()
     assert open_arrow(meta.path, meta.checksum).equals(TABLE.slice(0, 20))
-
-
-def test_arrival_numbers_of_several_runs():
-    local = np.array([5, 0, 2, 1, 3], dtype=np.int64)
-    runs = ((0, 100), (2, 40), (5, 7))
-    assert global_seq(local, runs).tolist() == [7, 100, 40, 101, 41]
-    assert global_seq(local, ((0, 0),)) is local
-    assert global_seq(local, ((0, 9),)).tolist() == [14, 9, 11, 10, 12]
 
 
 def test_files_written_together_are_all_there_or_none(tmp_path: Path) -> None:
