@@ -14,6 +14,8 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 
 import duckdb
 import numpy as np
@@ -322,7 +324,8 @@ def _unreadable(name: str, type_: pa.DataType, error: Exception) -> MillpondErro
 
 def _shown(value: pa.Scalar) -> str:
     try:
-        text = repr(value.as_py())
+        read = value.as_py()
+        text = str(read) if isinstance(read, date | Decimal) else repr(read)
     except (ValueError, OverflowError):  # an instant or a day Python has no object for
         text = str(value.cast(pa.string()))
     return text if len(text) <= 60 else text[:57] + "…'"

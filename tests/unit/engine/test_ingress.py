@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -120,6 +120,18 @@ def test_a_value_that_does_not_fit_is_rejected_and_shown(type_: str, value: pa.A
     assert reason.startswith('column "x": ')
     assert reason.endswith((f" is not a {type_}", f" is not an {type_}"))
     assert admitted.rejects["raw"][0].as_py().startswith('{"x":')
+
+
+def test_what_does_not_fit_is_shown_as_people_write_it() -> None:
+    values = {
+        "2026-03-01": pa.array([date(2026, 3, 1)]),
+        "2026-03-01 12:00:00": pa.array([datetime(2026, 3, 1, 12)]),
+        "999.50": pa.array([Decimal("999.50")]),
+        "'999.50'": pa.array(["999.50"]),
+    }
+    for shown, value in values.items():
+        (reason,) = one("TINYINT", value).rejects["reason"].to_pylist()
+        assert reason == f'column "x": {shown} is not a TINYINT'
 
 
 @pytest.mark.parametrize(
