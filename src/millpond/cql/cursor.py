@@ -122,12 +122,12 @@ class CqlCursor(DuckDBParser):
     def at_end(self) -> bool:
         return not self._curr
 
-    def expect_end(self, hint: str | None = None) -> None:
+    def expect_end(self) -> None:
         """Fail unless the statement ends here."""
         if self._curr:
             raise self.fault(
                 f"unexpected {self._quote(self._curr)}",
-                hint=hint or "End the statement here, or separate statements with a semicolon.",
+                hint="End the statement here, or separate statements with a semicolon.",
             )
 
     def name(self, what: str) -> tuple[str, Span]:

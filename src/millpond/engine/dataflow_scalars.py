@@ -12,7 +12,7 @@ import pyarrow as pa
 from millpond.engine.deadline import deadlines
 from millpond.engine.other_factors import satisfying
 from millpond.engine.plain_comparisons import compared
-from millpond.engine.residual import Limits, Residual
+from millpond.engine.residual import Residual
 from millpond.engine.scalar import ScalarEvaluator, truth
 from millpond.engine.user_functions import failed, fault_of
 from millpond.errors import MillpondError
@@ -24,8 +24,8 @@ _SECONDS = 60.0
 class DuckDBScalars:
     """`operators.node.Scalars`, on this thread's connection."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._residual = Residual(limits)
+    def __init__(self) -> None:
+        self._residual = Residual()
 
     def compute(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[pa.Array]:
         plain = [compared(sql, rows) for sql in sqls]

@@ -55,19 +55,21 @@ class Module(Protocol[M]):
         ...
 
 
+#: What a visit leaves of the weight of all before, so that routing follows change.
+_FADE = 0.8
+
+
 @dataclass(eq=False)
 class Ledger:
     """The accounts of an eddy's modules.
 
     Attributes:
         accounts: By the module's name.
-        fade: What a visit leaves of the weight of all before, so that routing follows change.
         visits: Tuples × modules visited, for the metric.
         routed: Tuples that came in.
     """
 
     accounts: dict[str, Account] = field(default_factory=dict)
-    fade: float = 0.8
     visits: int = 0
     routed: int = 0
 
@@ -88,12 +90,12 @@ class Ledger:
     def visited(self, name: str, came: float, left: float, ns: float) -> None:
         """Tuples came to a module and some left."""
         account = self.accounts.get(name, Account())
-        self.accounts[name] = account.plus(came, left, ns, self.fade)
+        self.accounts[name] = account.plus(came, left, ns, _FADE)
 
     def failed(self, name: str, came: float, ns: float) -> None:
         """A module failed on a morsel that others may yet take tuples away from."""
         account = self.accounts.get(name, Account())
-        self.accounts[name] = account.failing(came, ns, self.fade)
+        self.accounts[name] = account.failing(came, ns, _FADE)
 
     @property
     def visited_per_tuple(self) -> float:

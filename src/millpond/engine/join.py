@@ -17,7 +17,7 @@ import numpy as np
 
 from millpond.engine.arrangement import Run, build
 from millpond.engine.data_stem import DataSteM, Part, QuerySets
-from millpond.engine.eddy import Eddy, Ledger
+from millpond.engine.eddy import Eddy
 from millpond.engine.join_keys import Coded, Mask, Numbers, combined
 from millpond.engine.join_plan import JoinPlan, Link, Operand, Step
 from millpond.engine.probe import GREATEST, LEAST, Stretches, expand, probe
@@ -265,7 +265,6 @@ def join_slices(
     stems: Sequence[DataSteM],
     most: int,
     policy: Policy | None = None,
-    ledger: Ledger | None = None,
 ) -> dict[int, Numbers]:
     """The places of the joined tuples, in the order of the first stream's, then the second's, ….
 
@@ -278,7 +277,7 @@ def join_slices(
     budget = Budget(most)
     start = min(range(len(stems)), key=lambda leaf: stems[leaf].count)
     modules = [SteMProbe(plan, leaf, stems, budget) for leaf in range(len(stems)) if leaf != start]
-    eddy: Eddy[Composites] = Eddy(policy or Fixed(), ledger)
+    eddy: Eddy[Composites] = Eddy(policy or Fixed())
     out = list(eddy.route(_morsels(start, stems[start].count), modules))
     places = {
         leaf: np.concatenate([np.zeros(0, np.int64), *(c.places[leaf] for c in out)])

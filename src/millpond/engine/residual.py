@@ -99,12 +99,12 @@ def too_many_rows(limits: Limits) -> MillpondError:
     )
 
 
-def locked_down(memory: int = 1 << 30, threads: int = 1) -> duckdb.DuckDBPyConnection:
+def locked_down(memory: int) -> duckdb.DuckDBPyConnection:
     """A connection to an empty in-memory database that can reach nothing else."""
     connection = duckdb.connect(
         ":memory:",
         config={
-            "threads": str(threads),
+            "threads": "1",
             "memory_limit": f"{memory // (1 << 20)}MiB",
             "enable_external_access": "false",
             "autoinstall_known_extensions": "false",

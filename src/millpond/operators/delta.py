@@ -104,9 +104,6 @@ class Delta:
             self.rows.slice(lo, hi - lo), self.at[lo:hi], self.until[lo:hi], self.weight[lo:hi]
         )
 
-    def negated(self) -> Delta:
-        return Delta(self.rows, self.at, self.until, -self.weight)
-
     def with_rows(self, rows: pa.RecordBatch) -> Delta:
         """The same weights and intervals of other rows."""
         return Delta(rows, self.at, self.until, self.weight)

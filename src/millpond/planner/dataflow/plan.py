@@ -31,6 +31,9 @@ from millpond.planner.rules import RULES, Rule
 from millpond.planner.statistics import Guesses
 from millpond.planner.strategies import applied
 
+#: How many of those that share an operator EXPLAIN names.
+_NAMED = 5
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -216,7 +219,7 @@ def _explained(
     """A node and what is below it; what was shown before is not shown again."""
     detail = f" {node.detail}" if node.detail else ""
     shared = users.get(node.key, ())
-    by = f"  shared by {len(shared)}: {listed(shared)}" if len(shared) > 1 else ""
+    by = f"  shared by {len(shared)}: {_some(shared)}" if len(shared) > 1 else ""
     if node.key in shown and node.inputs:
         yield f"{'  ' * depth}{node.name}{detail}  (as above)"
         return
@@ -238,9 +241,9 @@ def _purged(intervals: Collection[int | None]) -> str:
     return every + " or when half has expired" * (None in intervals)
 
 
-def listed(names: Sequence[str], most: int = 5) -> str:
-    """Some names, the first few of many."""
-    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+def _some(names: Sequence[str]) -> str:
+    """Names, the first few of many."""
+    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
 
 
 def _in_figures(estimate: Estimate) -> str:
