@@ -55,6 +55,10 @@ def test_a_page(http, q):
     first = http.get("/v1/queries/q/changes", params={"limit": 1}).json()
     assert (first["rows"], first["cursor"], first["newest"]) == (CHANGES[:1], 1, 2)
     assert first["as_of"] == "2026-03-01T10:59:59.999999"
+    none = http.get("/v1/queries/q/changes", params={"limit": 0}).json()
+    assert (none["rows"], none["cursor"], none["as_of"]) == ([], 0, first["as_of"])
+    rest = http.get("/v1/queries/q/changes", params={"after": 1, "limit": 0}).json()
+    assert (rest["cursor"], rest["as_of"]) == (1, "2026-03-01T11:19:59.999999")
 
 
 def test_a_page_without_changes_has_types(http):

@@ -25,6 +25,9 @@ from millpond.state.version import SegmentRef, Version
 #: Changes of a page, unless asked otherwise.
 PAGE = 10_000
 
+#: Segments with their tables, by the number of their first change.
+Segments = list[tuple[int, SegmentRef, pa.Table]]
+
 
 class ChangeReader:
     """Reads the changes of derivations; safe to use from any thread."""
@@ -88,12 +91,18 @@ class ChangeReader:
             stamp = pa.field("__ts", pa.int64())
             found = plain(self.columns_of(version, stream).append(stamp).empty_table())
         position = self.reached(version, stream)
-        if upto < newest and found.num_rows:
+        if upto < newest:
             # There is more, perhaps of the same instant: complete is what lies before.
-            position = int(found["__ts"][-1].as_py()) - 1
+            last = found["__ts"][-1] if found.num_rows else self._stamp(segments, upto)
+            position = int(last.as_py()) - 1
         return Changes.of(name, columns, found, after, upto, newest, position)
 
-    def _in_order(self, segments: tuple[SegmentRef, ...]) -> list[tuple[int, SegmentRef, pa.Table]]:
+    def _stamp(self, segments: Segments, place: int) -> pa.Scalar:
+        """The instant of the change at a place."""
+        first, _, table = next(s for s in reversed(segments) if s[0] <= place)
+        return table["__ts"][place - first]
+
+    def _in_order(self, segments: tuple[SegmentRef, ...]) -> Segments:
         """The segments with their tables, by the number of their first change."""
         found = []
         for segment in segments:

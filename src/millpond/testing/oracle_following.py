@@ -177,6 +177,6 @@ def fetched(
         for n, change in enumerate(delivered[start:upto], 1)
     ]
     as_of = following.position
-    if upto < len(delivered) and rows:
-        as_of = rows[-1][1] - 1
+    if upto < len(delivered):
+        as_of = (rows[-1][1] if rows else delivered[upto].at) - 1
     return OracleChanges(columns, rows, as_of)
