@@ -51,8 +51,11 @@ class ChangeReader:
 
         Raises:
             MillpondError: POND-412 when the cursor is not one of this query's changes, or they
-                are not kept any more; STORE-602 for a corrupt segment.
+                are not kept any more; CQL-103 for a negative limit; STORE-602 for a corrupt
+                segment.
         """
+        if limit is not None and limit < 0:
+            raise MillpondError("CQL-103", "LIMIT is negative", hint="Give 0 or more.")
         try:
             with self._log.pin() as version:
                 return self._read(version, stream, name, after, limit)

@@ -85,6 +85,11 @@ def test_followed_queries_are_advanced_in_one_job(pond: Pond, runtime: CountingR
     assert [len(handle.fetch()) for handle in handles] == [1] + [0] * 19
 
 
+def test_a_negative_limit_is_refused(pond: Pond) -> None:
+    with pytest.raises(MillpondError, match="CQL-103: LIMIT is negative"):
+        pond.register("SELECT v FROM s").fetch(limit=-1)
+
+
 def test_a_query_that_fails_is_suspended_alone(pond: Pond) -> None:
     bad = pond.register("SELECT CAST(k AS INTEGER) AS n FROM s", "bad")
     good = pond.register("SELECT k FROM s", "good")
