@@ -139,6 +139,9 @@ def test_another_method(http):
     assert response.status_code == 405
     assert response.headers["allow"] == "POST"
     assert response.json()["error"]["message"] == '"/v1/statements" does not take DELETE'
+    response = http.put("/v1/queries/q")
+    assert (response.status_code, response.headers["allow"]) == (405, "DELETE, GET, PATCH")
+    assert response.json()["error"]["detail"] == "It takes DELETE, GET, PATCH."
 
 
 def test_every_code_has_a_status():

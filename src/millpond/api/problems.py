@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import compile_path
 
 from millpond.api.encode import JSON, dumps
 from millpond.errors import MillpondError
@@ -114,14 +115,21 @@ async def _http(request: Request, error: Exception) -> Response:
         missing = MillpondError("SERVE-704", f'no such resource: "{path}"', hint=_CALLS)
         return problem(missing, 404)
     if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow")
-        detail = f"It takes {allowed}." if allowed else None
+        allowed = _methods(request) or (error.headers or {}).get("Allow", "")
         message = f'"{path}" does not take {request.method}'
+        detail = f"It takes {allowed}."
         wrong = MillpondError("SERVE-704", message, detail=detail, hint=_CALLS)
         response = problem(wrong, 405)
-        response.headers.update(error.headers or {})
+        response.headers["Allow"] = allowed
         return response
     return problem(MillpondError("SERVE-703", str(error.detail)), error.status_code)
+
+
+def _methods(request: Request) -> str:
+    """The methods a path takes; the framework's own error knows those of its first route only."""
+    paths = request.app.openapi()["paths"].items()
+    taken = [calls for path, calls in paths if compile_path(path)[0].match(request.url.path)]
+    return ", ".join(sorted(method.upper() for calls in taken for method in calls))
 
 
 async def _unknown(request: Request, error: Exception) -> Response:
