@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import duckdb
@@ -16,6 +17,9 @@ from millpond.engine.residual import Residual
 from millpond.engine.scalar import ScalarEvaluator, truth
 from millpond.engine.user_functions import failed, fault_of
 from millpond.errors import MillpondError
+
+#: What DuckDB says of a column that is known by its place here, and not to who wrote the query.
+_OF_A_PLACE = re.compile(r" when casting from source column c\d+\b")
 
 #: What one batch's expressions may take.
 _SECONDS = 60.0
@@ -76,6 +80,6 @@ def _explained(error: duckdb.Error) -> MillpondError:
     return MillpondError(
         "POND-404",
         "the query could not be evaluated",
-        detail=str(error).split("\n", 1)[0][:300],
+        detail=_OF_A_PLACE.sub("", str(error).split("\n", 1)[0])[:300],
         hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
     )

@@ -98,7 +98,10 @@ def test_a_query_that_fails_is_suspended_alone(pond: Pond) -> None:
     assert [c.row for c in good.fetch()] == [("1",), ("x",)]
     with pytest.raises(MillpondError, match="POND-402"):
         bad.fetch()
-    assert "could not be computed" in (bad.definition.suspended or "")
+    reason = bad.definition.suspended or ""
+    assert "could not be computed" in reason
+    # Within a dataflow columns are known by their places, which say nothing to anybody else.
+    assert reason.endswith("Could not convert string 'x' to INT32")
 
 
 def test_a_derived_stream_that_fails_stops_with_the_reason(pond: Pond) -> None:
