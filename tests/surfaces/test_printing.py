@@ -68,6 +68,15 @@ def test_numbers_read_as_they_were_written():
     assert "│ 0.00000000 │   0.1 │ [0.00000001, NULL] │" in text
 
 
+def test_csv_tells_null_from_an_empty_text():
+    table = pa.table({"t": ["", None, "a,b"], "b": [True, False, None], "l": [[1], None, [None]]})
+    assert printed(Format.CSV, answer(table)) == ('t,b,l\n"",true,[1]\n,false,\n"a,b",,[null]\n')
+    alone = printed(
+        Format.CSV, answer(table.select(["l"]).slice(1, 1)), answer(table.select(["b"]))
+    )
+    assert alone == 'l\n""\n\nb\ntrue\nfalse\n""\n'
+
+
 def test_an_incomplete_answer_says_so():
     table = pa.table({"i": [1]})
     facts = Answer(table, 5_000_000, final=False, complete=False, complete_since=2_000_000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from datetime import datetime
@@ -68,7 +67,11 @@ class JsonWriter:
 
 
 class CsvWriter:
-    """A header and rows for every statement that answered; an empty line between two of them."""
+    """A header and rows for every statement that answered; an empty line between two of them.
+
+    NULL is nothing at all and an empty text two quotes, as in CSV that is pushed. Booleans and
+    what has parts are as in JSON.
+    """
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -82,9 +85,9 @@ class CsvWriter:
         if self._started:
             print(file=self._out)
         self._started = True
-        lines = csv.writer(self._out, lineterminator="\n")
-        lines.writerow(table.column_names)
-        lines.writerows(json_rows(table))
+        for row in (table.column_names, *json_rows(table)):
+            # A line of one column is never empty: that would be the end of the answer.
+            print(",".join(map(_field, row)) or '""', file=self._out)
         self._out.flush()
 
 
@@ -128,6 +131,19 @@ class TableWriter:
             rest = rows.num_rows - SHOWN_ROWS
             self._console.print(Text(f"… {rest:,} more rows", style="yellow"))
         self._console.print(Text(last, style="dim"))
+
+
+def _field(value: Any) -> str:
+    """A value of JSON as a field of CSV.
+
+    >>> print(",".join(map(_field, (None, "", "a, b", True, [1, None], 0.5))))
+    ,"","a, b",true,"[1, null]",0.5
+    """
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(value)
+    plain = text and text.strip() == text and not any(c in text for c in ',"\r\n')
+    return text if plain else '"' + text.replace('"', '""') + '"'
 
 
 def rows_of(result: StatementResult) -> pa.Table | None:
