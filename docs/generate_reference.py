@@ -54,6 +54,14 @@ _EXAMPLES: dict[str, list[str]] = {
         "CREATE QUERY q WITH (max_rows = 1) AS SELECT k FROM s;",
         "INVOKE q;",
     ],
+    "POND-413": [
+        _SETUP,
+        "CREATE NON RETROACTIVE RELATION r (k STRING, name STRING);",
+        "CREATE QUERY q WITH (changes = 'from beginning') AS SELECT v FROM s, r WHERE s.k = r.k;",
+        _ROWS,
+        "FETCH q;",
+        "INSERT INTO r VALUES ('a', 'first') AT TIMESTAMP '2026-03-01 10:00:00';",
+    ],
 }
 
 #: Goldens that show a code best, where the first to have it does not.

@@ -62,6 +62,7 @@ CODES: dict[str, str] = {
     "POND-410": "the pond is closed",
     "POND-411": "a user-defined function failed",
     "POND-412": "the cursor is not kept",
+    "POND-413": "what was delivered does not change",
     "DATA-501": "the rows cannot be read",
     "DATA-502": "the source cannot be read",
     "DATA-503": "an idempotency key was used for other rows",

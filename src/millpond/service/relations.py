@@ -93,6 +93,8 @@ class Relations:
         #: The epoch as of which somebody still has to read a relation, by its id. Deltas up to it
         #: may become one; those after it may not, for then it could not be told what they said.
         self.epoch_needed: Callable[[int], int] = lambda relation_id: log.version.epoch
+        #: Raises POND-413 where a non-retroactive relation must not be updated at an instant.
+        self.check_instant: Callable[[Version, RelationDef, int], None] = lambda *update: None
 
     def held(self, version: Version, relation: RelationDef) -> Held:
         """All rows, past and present, as of a version."""
@@ -130,27 +132,29 @@ class Relations:
         """Add rows holding from `at` on; the number of rows.
 
         Raises:
-            MillpondError: POND-408 when a primary key is NULL or taken.
+            MillpondError: POND-408 when a primary key is NULL or taken; POND-413, as `delete`.
         """
 
         def change(held: Held) -> tuple[pa.Table, pa.Table]:
             added = _rows(relation, rows, held.next_rid, at)
             return added, ends((), at)
 
-        return self._change("insert", relation, change)
+        return self._change("insert", relation, at, change)
 
     def delete(self, relation: RelationDef, where: str | None, at: int) -> int:
         """End the rows that hold at `at` and satisfy the DuckDB predicate; their number.
 
         Raises:
             Uncomputable: the predicate failed on a row.
+            MillpondError: POND-413 when the relation is non-retroactive and elements from `at` on
+                have been delivered with what it held.
         """
 
         def change(held: Held) -> tuple[pa.Table, pa.Table]:
             chosen = self._chosen(relation, held, where, at)
             return held.table.slice(0, 0), ends(chosen["__rid"].to_pylist(), at)
 
-        return self._change("delete", relation, change)
+        return self._change("delete", relation, at, change)
 
     def update(
         self, relation: RelationDef, assignments: Mapping[str, str], where: str | None, at: int
@@ -161,7 +165,7 @@ class Relations:
 
         Raises:
             Uncomputable: an expression failed on a row.
-            MillpondError: POND-408 when a primary key is NULL or taken.
+            MillpondError: POND-408 when a primary key is NULL or taken; POND-413, as `delete`.
         """
 
         def change(held: Held) -> tuple[pa.Table, pa.Table]:
@@ -180,7 +184,7 @@ class Relations:
             added = added.set_column(column, "__to", chosen["__to"])
             return added, ends(chosen["__rid"].to_pylist(), at)
 
-        return self._change("update", relation, change)
+        return self._change("update", relation, at, change)
 
     def create(self, relation: RelationDef, file: FileMeta, at: int) -> int:
         """Commit a relation with the rows a runtime read from its source; their number.
@@ -225,10 +229,13 @@ class Relations:
         self,
         kind: str,
         relation: RelationDef,
+        at: int,
         change: Callable[[Held], tuple[pa.Table, pa.Table]],
     ) -> int:
         with self._lock:
             version = self._log.version
+            if relation.non_retroactive:
+                self.check_instant(version, relation, at)
             deltas = version.relation_deltas(relation.id)
             held = self.held(version, relation)
             added, ended = change(held)

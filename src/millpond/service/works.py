@@ -11,6 +11,7 @@ something happened (`on_commit`, `on_change`, …), so that no part knows who li
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from millpond.runtime.tasks import Built
 from millpond.service.advancer import Advancer
 from millpond.service.change_settings import ChangeSettings
 from millpond.service.changes import ChangeReader
+from millpond.service.dated_back import check_instant
 from millpond.service.derivations import Derivations
 from millpond.service.entities import Entities
 from millpond.service.explanations import Explanations
@@ -180,6 +182,7 @@ class Works:
             self.derivations.of(version, stream).plan.schema
         )
         self.relations_state.epoch_needed = self.derivations.epoch_needed
+        self.relations_state.check_instant = partial(check_instant, self.derivations)
         self.maintenance.needed_since = self.derivations.needed_since
 
         self.refresher.on_failure = self.function_failed
