@@ -1,0 +1,183 @@
+"""Answers and changes of a served pond as DataFrames of any Spark session.
+
+    spark.read.format("millpond").option("query", "late").load()
+    spark.readStream.format("millpond").option("changes", "late").load()
+
+Changes are read by their cursors, which are what Spark's checkpoint keeps: a streaming query that
+is started again goes on where it was, and every change comes once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+import millpond
+from millpond.errors import MillpondError
+from millpond.service.results import Changes
+
+#: Where `millpond serve` serves if it is told nothing else.
+_URL = "http://127.0.0.1:6455"
+#: How many changes a task of Spark's reads.
+_CHANGES_A_TASK = 100_000
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the options of a DataFrame ask for.
+
+    Attributes:
+        url, token: The server, and its token if it has one.
+        query: A standing query whose answer is read, `at` an instant or now.
+        cql: A question that is answered once, instead of a query.
+        changes: A standing query or derived stream whose changes are read.
+        after: The cursor after which changes begin; None for all that are kept.
+    """
+
+    url: str
+    token: str | None
+    query: str | None
+    cql: str | None
+    at: str | None
+    changes: str | None
+    after: int | None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> _Asked:
+        asked = cls(
+            options.get("url", _URL),
+            options.get("token"),
+            options.get("query") or options.get("path"),
+            options.get("cql"),
+            options.get("at"),
+            options.get("changes"),
+            _cursor(options.get("after")),
+        )
+        if sum(x is not None for x in (asked.query, asked.cql, asked.changes)) != 1:
+            raise MillpondError(
+                "SERVE-703",
+                "it is not said what of the pond is read",
+                detail="A DataFrame is a query's answer, the answer to a question, or changes.",
+                hint="Give one of the options query, cql and changes.",
+            )
+        return asked
+
+    def answer(self) -> pa.Table:
+        with millpond.connect(self.url, self.token) as pond:
+            if self.query is not None:
+                return pond.query(self.query).invoke(self.at).table
+            assert self.cql is not None
+            return pond.ask(self.cql).table
+
+    def page(self, after: int | None, limit: int) -> Changes:
+        with millpond.connect(self.url, self.token) as pond:
+            assert self.changes is not None
+            try:
+                followed: Any = pond.query(self.changes)
+            except MillpondError as error:
+                if error.code not in ("CQL-201", "CQL-216"):
+                    raise
+                followed = pond.derived(self.changes)
+            changes: Changes = followed.fetch(after, limit)
+        table = changes.table
+        place = table.schema.get_field_index("timestamp")
+        stamps = table["timestamp"].cast(pa.timestamp("us"))
+        return replace(changes, table=table.set_column(place, "timestamp", stamps))
+
+
+def _cursor(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal():
+        raise MillpondError(
+            "POND-412", f'"{text}" is no cursor', hint="Give a change's cursor as a whole number."
+        )
+    return int(text)
+
+
+class MillpondSource(DataSource):
+    """Spark's data source `millpond`; `_Asked` says what its options are."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "millpond"
+
+    def schema(self) -> StructType:
+        asked = _Asked.of(self.options)
+        table = asked.answer() if asked.changes is None else asked.page(asked.after, 0).table
+        return from_arrow_schema(table.schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _AnswerReader(_Asked.of(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        asked = _Asked.of(self.options)
+        if asked.changes is None:
+            raise MillpondError(
+                "SERVE-703",
+                "an answer is no stream",
+                detail="What Spark reads as a stream are a query's changes.",
+                hint='Use option("changes", …), or spark.read.',
+            )
+        return _ChangesReader(asked)
+
+
+class _AnswerReader(DataSourceReader):
+    """Reads an answer, or the changes there are, in one task."""
+
+    def __init__(self, asked: _Asked) -> None:
+        self._asked = asked
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        asked = self._asked
+        if asked.changes is None:
+            yield from asked.answer().to_batches()
+            return
+        found = asked.page(asked.after, 0)
+        after, newest = found.cursor, found.newest
+        while after < newest:
+            page = asked.page(after, min(_CHANGES_A_TASK, newest - after))
+            after = page.cursor
+            yield from page.table.to_batches()
+
+
+class _Span(InputPartition):
+    """The changes after one cursor up to another."""
+
+    def __init__(self, after: int, upto: int) -> None:
+        super().__init__((after, upto))
+
+
+class _ChangesReader(DataSourceStreamReader):
+    """Reads changes as they come; an offset is a cursor."""
+
+    def __init__(self, asked: _Asked) -> None:
+        self._asked = asked
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"cursor": self._asked.page(self._asked.after, 0).cursor}
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
+        return {"cursor": self._asked.page(None, 0).newest}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        first, last = start["cursor"], end["cursor"]
+        return [
+            _Span(after, min(after + _CHANGES_A_TASK, last))
+            for after in range(first, last, _CHANGES_A_TASK)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        after, upto = partition.value
+        yield from self._asked.page(after, upto - after).table.to_batches()

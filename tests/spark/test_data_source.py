@@ -1,0 +1,127 @@
+"""Answers and changes of a served pond, read by Spark."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from millpond.api.app import create_app
+from millpond.service.pond import Pond
+from millpond.testing.local_runtime import open_local
+
+SCHEMA = """
+    CREATE STREAM s (ts TIMESTAMP, k STRING, v INTEGER, d DECIMAL(10, 2)) TIMESTAMP BY ts;
+    CREATE QUERY q WITH (changes = 'from beginning') AS
+        SELECT k, v, d FROM s [RANGE 10 SECONDS] WHERE v > 0;
+    CREATE STREAM large AS ISTREAM(SELECT v FROM s WHERE v >= 2);
+"""
+
+
+@pytest.fixture
+def pond(tmp_path: Path) -> Iterator[Pond]:
+    with open_local(tmp_path / "served") as pond:
+        pond.execute(SCHEMA)
+        push(pond, range(4))
+        yield pond
+
+
+@pytest.fixture
+def url(pond: Pond) -> Iterator[str]:
+    server = uvicorn.Server(uvicorn.Config(create_app(pond), port=0, log_level="error"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join()
+
+
+def push(pond: Pond, seconds: range) -> None:
+    rows = [
+        {"ts": f"2026-01-01 00:00:{t:02}", "k": "a" if t % 2 else None, "v": t, "d": "1.25"}
+        for t in seconds
+    ]
+    pond.ingest("s", rows)
+    pond.catch_up()
+
+
+def test_an_answer_is_a_frame(spark: Any, url: str) -> None:
+    reader = spark.read.format("millpond").option("url", url)
+    frame = reader.load("q")
+    assert frame.dtypes == [("k", "string"), ("v", "int"), ("d", "decimal(10,2)")]
+    found = sorted(frame.collect(), key=lambda row: row.v)
+    assert [tuple(row) for row in found] == [
+        ("a", 1, Decimal("1.25")),
+        (None, 2, Decimal("1.25")),
+        ("a", 3, Decimal("1.25")),
+    ]
+    then = reader.option("query", "q").option("at", "2026-01-01 00:00:02").load()
+    assert then.count() == 2
+    asked = spark.read.format("millpond").option("url", url)
+    assert asked.option("cql", "SELECT count(*) AS n FROM s").load().collect()[0].n == 4
+
+
+def test_changes_come_once_whenever_they_are_read(
+    spark: Any, url: str, pond: Pond, tmp_path: Path
+) -> None:
+    got: list[tuple[int, str, int]] = []
+
+    def read() -> None:
+        frame = spark.readStream.format("millpond").option("url", url).option("changes", "large")
+        query = (
+            frame.load()
+            .writeStream.foreachBatch(
+                lambda rows, _: got.extend((r.cursor, r.change, r.v) for r in rows.collect())
+            )
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    read()
+    so_far = pond.derived("large").fetch().rows()
+    assert got == [(cursor, sign, v) for cursor, _, sign, v in so_far] != []
+    read()
+    push(pond, range(4, 9))
+    everything = pond.derived("large").fetch().rows()
+    assert len(everything) > len(so_far)
+    read()
+    assert got == [(cursor, sign, v) for cursor, _, sign, v in everything]
+
+
+def test_changes_so_far_are_a_frame(spark: Any, url: str, pond: Pond) -> None:
+    reader = spark.read.format("millpond").option("url", url).option("changes", "q")
+    want = [(row[0], row[2], *row[3:]) for row in pond.query("q").fetch().rows()]
+    frame = reader.load()
+    assert dict(frame.dtypes)["timestamp"] == "timestamp_ntz"
+    assert [tuple(r) for r in frame.drop("timestamp").orderBy("cursor").collect()] == want
+    after = reader.option("after", "1").load()
+    assert [tuple(r) for r in after.drop("timestamp").orderBy("cursor").collect()] == want[1:]
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({}, "SERVE-703"),
+        ({"query": "q", "changes": "q"}, "SERVE-703"),
+        ({"query": "nobody"}, "CQL-201"),
+        ({"changes": "q", "after": "seven"}, "POND-412"),
+        ({"query": "q", "url": "http://127.0.0.1:1"}, "SERVE-705"),
+    ],
+)
+def test_what_cannot_be_read_is_said(
+    spark: Any, url: str, options: dict[str, str], code: str
+) -> None:
+    with pytest.raises(Exception, match=code):
+        spark.read.format("millpond").options(**{"url": url, **options}).load()
