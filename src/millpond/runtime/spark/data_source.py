@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -25,7 +25,9 @@ from pyspark.sql.types import StructType
 
 import millpond
 from millpond.errors import MillpondError
-from millpond.service.results import Changes
+
+if TYPE_CHECKING:
+    from millpond.service.results import Changes
 
 #: Where `millpond serve` serves if it is told nothing else.
 _URL = "http://127.0.0.1:6455"
