@@ -33,7 +33,6 @@ class BackfillJob:
     """Match kept segments against new slots: new queries probe old data."""
 
     store: str
-    stream_id: int
     segments: tuple[tuple[int, str, str], ...]
     stem: str
     low: int

@@ -110,7 +110,6 @@ class Backfill:
         jobs = [
             BackfillJob(
                 str(self._store),
-                stream_id,
                 tuple((s.id, s.path, s.checksum) for s in share),
                 str(stem),
                 low,

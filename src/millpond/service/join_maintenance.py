@@ -266,10 +266,12 @@ class JoinMaintenance:
                 raise StaleChange("files of pairs are not there any more")
             return EpochChange(kind="fold", joins=JoinChange(pairs=[ref], drop_pairs=chosen))
 
-        try:
-            self._log.commit(change)
-        except StaleChange:
-            self._discard([folded.file])
+        with suppress(StaleChange):
+            try:
+                self._log.commit(change)
+            except BaseException:
+                self._discard([folded.file])
+                raise
         return True
 
     def tidy(self) -> bool:

@@ -184,7 +184,7 @@ def test_a_predicate_that_fails_is_told_from_one_that_matches_nothing(store: Pat
     assert built.matches is not None
     assert tasks.failed_slots(open_arrow(built.matches.path)) == {0}
     job = BackfillJob(
-        str(store), 1, ((7, f"segments/{built.file.path.name}", built.file.checksum),), file, 0, 3
+        str(store), ((7, f"segments/{built.file.path.name}", built.file.checksum),), file, 0, 3
     )
     (again,) = backfill(job)
     assert (again.segment_id, again.failed.keys()) == (7, {0})
