@@ -13,6 +13,7 @@ import pytest
 import uvicorn
 
 from millpond.api.app import create_app
+from millpond.runtime.spark import data_source
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
 
@@ -108,6 +109,27 @@ def test_changes_so_far_are_a_frame(spark: Any, url: str, pond: Pond) -> None:
     assert [tuple(r) for r in frame.drop("timestamp").orderBy("cursor").collect()] == want
     after = reader.option("after", "1").load()
     assert [tuple(r) for r in after.drop("timestamp").orderBy("cursor").collect()] == want[1:]
+
+
+def test_many_changes_are_read_in_parts(
+    url: str, pond: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_source, "_CHANGES_A_TASK", 1)
+    source = data_source.MillpondSource({"url": url, "changes": "q"})
+    want = [row[0] for row in pond.query("q").fetch().rows()]
+    assert len(want) > 1
+    read = [b["cursor"].to_pylist() for b in source.reader(source.schema()).read(None)]
+    assert read == [[cursor] for cursor in want]
+    stream = source.streamReader(source.schema())
+    spans = stream.partitions(stream.initialOffset(), stream.latestOffset())
+    assert [[c for b in stream.read(s) for c in b["cursor"].to_pylist()] for s in spans] == read
+
+
+def test_an_answer_is_no_stream(spark: Any, url: str, tmp_path: Path) -> None:
+    frame = spark.readStream.format("millpond").option("url", url).load("q")
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+    with pytest.raises(Exception, match="SERVE-703: an answer is no stream"):
+        writer.trigger(availableNow=True).start().awaitTermination()
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,8 @@ class JsonWriter:
 class CsvWriter:
     """A header and rows for every statement that answered; an empty line between two of them.
 
-    NULL is nothing at all and an empty text two quotes, as in CSV that is pushed. Booleans and
-    what has parts are as in JSON.
+    NULL is nothing at all and an empty text two quotes, as in CSV that is pushed; Python's own
+    writer tells them apart from 3.12 on. Booleans and what has parts are as in JSON.
     """
 
     def __init__(self, out: TextIO) -> None:

@@ -50,6 +50,8 @@ def canonical_type(name: str) -> str | None:
 
     >>> canonical_type("string"), canonical_type("numeric(10, 2)"), canonical_type("JSON")
     ('VARCHAR', 'DECIMAL(10,2)', None)
+    >>> canonical_type("decimal(10)"), canonical_type("double precision")
+    ('DECIMAL(10,0)', 'DOUBLE')
     """
     upper = name.strip().upper()
     upper = ALIASES.get(upper, upper)

@@ -86,7 +86,7 @@ class Agenda:
         assert stream.derived is not None
         if stream.derived.query_id is None:
             return self._stoppages.rests(stream.id)
-        query = version.queries.get(stream.derived.query_id)
+        query = version.query_of(stream)
         return query is None or not query.active
 
     def planned(self, version: Version, stream: StreamDef) -> Derivation | None:

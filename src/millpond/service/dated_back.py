@@ -21,20 +21,20 @@ def check_instant(
         MillpondError: POND-413.
     """
     for derived in derivations.all(version):
-        derivation = derivations.of(version, derived)
+        try:
+            derivation = derivations.of(version, derived)
+        except MillpondError:
+            continue  # it stands still, and says why elsewhere
         if relation.id not in derivation.relations:
             continue
         delivered = version.clock(derived.id).position
         newest = [version.clock(id).high for id in derivation.streams]
         if at > delivered or not any(high is not None and high >= at for high in newest):
             continue
-        assert derived.derived is not None
-        query = version.queries.get(derived.derived.query_id or -1)
-        name = derived.name if query is None else query.name
         raise MillpondError(
             "POND-413",
-            f'what "{name}" attached of relation "{relation.name}" at {format_instant(at)}'
-            " has been delivered",
+            f'what "{version.name_of(derived)}" attached of relation "{relation.name}"'
+            f" at {format_instant(at)} has been delivered",
             detail=f"The relation is non-retroactive, and changes up to {format_instant(delivered)}"
             " have been given. Nothing was changed.",
             hint=f"Date the update later, AT TIMESTAMP '{format_instant(delivered + 1)}' or after.",

@@ -161,7 +161,7 @@ class Derivations:
         bound = self._registrar.bind(stream.derived.text)
         if not stream.is_change_log:
             bound = derived_stream_query(bound)
-        query = version.queries.get(stream.derived.query_id or -1)
+        query = version.query_of(stream)
         company = self.company(version, bound, query)
         return Derivation(stream, bound, self._plan(bound, query), *company)
 

@@ -142,8 +142,7 @@ class Entities:
         for stream in version.streams.values():
             if stream.derived is None:
                 continue
-            query = version.queries.get(stream.derived.query_id or -1)
-            name = query.name if query is not None else stream.name
+            query, name = version.query_of(stream), version.name_of(stream)
             figures = {
                 "elements": version.clock(stream.id).next_seq,
                 "upto": format_instant(self._works.advancer.reached(version, stream)),

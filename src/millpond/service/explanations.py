@@ -129,12 +129,10 @@ class Explanations:
         version = self._works.log.version
         companies: dict[Company, dict[str, Plan]] = {}
         for stream in self._works.derivations.all(version):
-            assert stream.derived is not None
-            query = version.queries.get(stream.derived.query_id or -1)
             with suppress(MillpondError):
                 derivation = self._works.derivations.of(version, stream)
                 plans = companies.setdefault(derivation.company, {})
-                plans[stream.name if query is None else query.name] = derivation.plan
+                plans[version.name_of(stream)] = derivation.plan
         return companies
 
     def _delivered(self, version: Version, definition: QueryDef) -> str | None:

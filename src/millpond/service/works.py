@@ -325,8 +325,7 @@ class Works:
 
     def _derivation_failed(self, stream: StreamDef, error: MillpondError) -> None:
         """What cannot be derived suspends its query; a derived stream stops."""
-        assert stream.derived is not None
-        query = self.log.version.queries.get(stream.derived.query_id or -1)
+        query = self.log.version.query_of(stream)
         if query is not None:
             reason = f"Its changes could not be computed: {error.detail or error.primary}"
             self.registrar.suspend(query, reason)

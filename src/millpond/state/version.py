@@ -219,6 +219,17 @@ class Version:
         """The stream of a standing query's changes, if somebody ever asked for them."""
         return self.streams.get(self.ids.get(change_log_name(query_id), -1))
 
+    def query_of(self, derived: StreamDef) -> QueryDef | None:
+        """The standing query whose changes a derivation makes; None for a derived stream's."""
+        assert derived.derived is not None
+        id = derived.derived.query_id
+        return None if id is None else self.queries.get(id)
+
+    def name_of(self, derived: StreamDef) -> str:
+        """What users know a derivation by: its query's name, or its own."""
+        query = self.query_of(derived)
+        return derived.name if query is None else query.name
+
     def segments(self, stream_id: int, kind: str = DATA) -> tuple[SegmentRef, ...]:
         """A stream's segments, sorted by (min_ts, id)."""
         state = self.states.get(stream_id, _NOTHING)

@@ -53,7 +53,7 @@ class _Asked:
     cql: str | None
     at: str | None
     changes: str | None
-    after: int | None
+    after: str | None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> _Asked:
@@ -64,7 +64,7 @@ class _Asked:
             options.get("cql"),
             options.get("at"),
             options.get("changes"),
-            _cursor(options.get("after")),
+            options.get("after"),
         )
         if sum(x is not None for x in (asked.query, asked.cql, asked.changes)) != 1:
             raise MillpondError(
@@ -82,7 +82,7 @@ class _Asked:
             assert self.cql is not None
             return pond.ask(self.cql).table
 
-    def page(self, after: int | None, limit: int) -> Changes:
+    def page(self, after: str | int | None, limit: int) -> Changes:
         with millpond.connect(self.url, self.token) as pond:
             assert self.changes is not None
             try:
@@ -96,16 +96,6 @@ class _Asked:
         place = table.schema.get_field_index("timestamp")
         stamps = table["timestamp"].cast(pa.timestamp("us"))
         return replace(changes, table=table.set_column(place, "timestamp", stamps))
-
-
-def _cursor(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not text.isdecimal():
-        raise MillpondError(
-            "POND-412", f'"{text}" is no cursor', hint="Give a change's cursor as a whole number."
-        )
-    return int(text)
 
 
 class MillpondSource(DataSource):
@@ -146,11 +136,10 @@ class _AnswerReader(DataSourceReader):
         if asked.changes is None:
             yield from asked.answer().to_batches()
             return
-        found = asked.page(asked.after, 0)
-        after, newest = found.cursor, found.newest
-        while after < newest:
-            page = asked.page(after, min(_CHANGES_A_TASK, newest - after))
-            after = page.cursor
+        page = asked.page(asked.after, _CHANGES_A_TASK)
+        yield from page.table.to_batches()
+        while page.cursor < page.newest:
+            page = asked.page(page.cursor, _CHANGES_A_TASK)
             yield from page.table.to_batches()
 
 
