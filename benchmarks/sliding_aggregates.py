@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from _harness import console, show
-from millpond.algebra.denotation import World
+from millpond.algebra.world import World
 from millpond.engine.dataflow import Dataflow
 from millpond.planner.dataflow.plan import Plan
 from millpond.testing.changes_play import planned

@@ -7,7 +7,7 @@ from zlib import crc32
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from millpond.algebra.denotation import World
+from millpond.algebra.world import World
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
 from millpond.operators.flow import Column

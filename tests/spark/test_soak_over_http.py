@@ -24,8 +24,9 @@ import pytest
 import uvicorn
 
 from millpond.algebra.contents import Element
-from millpond.algebra.denotation import World, denote
+from millpond.algebra.denotation import denote
 from millpond.algebra.history import StreamHistory
+from millpond.algebra.world import World
 from millpond.api.app import create_app
 from millpond.api.client import RemotePond, connect
 from millpond.api.server import bind, url_of

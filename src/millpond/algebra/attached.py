@@ -8,14 +8,10 @@ timestamp lies in it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sqlglot import exp
 
+from millpond.algebra.world import World
 from millpond.model.schema import Field, Schema
-
-if TYPE_CHECKING:
-    from millpond.algebra.denotation import World
 
 
 def attach(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:

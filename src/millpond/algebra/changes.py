@@ -20,8 +20,9 @@ from typing import Any
 from sqlglot import exp
 
 from millpond.algebra.contents import contents
-from millpond.algebra.denotation import Occurrence, World, denote, heartbeat, occurrences
+from millpond.algebra.denotation import Occurrence, denote, heartbeat, occurrences
 from millpond.algebra.rows import canonical, normal
+from millpond.algebra.world import World
 from millpond.cql.nodes import RelationToStream
 from millpond.model.time import BEGINNING, END
 from millpond.model.windows import Now, Period, Range, Window

@@ -15,7 +15,7 @@ from one answer to the next.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import duckdb
 import pyarrow as pa
@@ -23,10 +23,10 @@ from sqlglot import exp
 
 from millpond.algebra.attached import attach, with_instants
 from millpond.algebra.contents import Element, contents
-from millpond.algebra.history import StreamHistory
 from millpond.algebra.negation import ages, without_negations
-from millpond.algebra.relations import RelationHistory, Version
-from millpond.algebra.session import Function, load, session
+from millpond.algebra.relations import Version
+from millpond.algebra.session import load, session
+from millpond.algebra.world import OutsideTheOracle, World
 from millpond.catalog.objects import REJECTS_SCHEMA
 from millpond.cql import to_duckdb
 from millpond.cql.nodes import (
@@ -56,29 +56,6 @@ REJECTS = "$rejects"
 #: Key of the `meta` of a subquery that stands where a view was named: a BEGIN … END around it is
 #: not its streams'.
 VIEW = "view"
-
-
-class OutsideTheOracle(ValueError):
-    """The query uses what the oracle does not define."""
-
-
-@dataclass
-class World:
-    """Everything committed so far, and the clock. Names are lower case."""
-
-    streams: dict[str, StreamHistory] = field(default_factory=dict)
-    relations: dict[str, RelationHistory] = field(default_factory=dict)
-    clock: int = 0
-    functions: dict[str, Function] = field(default_factory=dict)
-
-    def present(self) -> Instant:
-        """The timestamp of a relation update that gives none (SEMANTICS, section 1)."""
-        streams = [s for s in self.streams.values() if s.definition.derived is None]
-        if not any(s.elements for s in streams):
-            return BEGINNING
-        if any(s.definition.on_system_time for s in streams):
-            return Instant(self.clock)
-        return max(s.greatest for s in streams if s.greatest is not None)
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,16 @@ come later in canonical order are the younger.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
 from millpond.algebra.rows import canonical, normal
+from millpond.algebra.world import World
 from millpond.cql import to_duckdb
 from millpond.cql.nodes import BY_ATTRIBUTES
-
-if TYPE_CHECKING:
-    from millpond.algebra.denotation import World
 
 
 def _negations(tree: exp.Expression) -> list[exp.SetOperation]:

@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 
 import millpond
 from millpond.cli.choices import Format
+from millpond.cli.complaints import complain
 from millpond.errors import MillpondError
 
 #: The port of `millpond serve`, and where `millpond shell` looks for it.
@@ -239,13 +240,6 @@ def bench(
     from millpond.cli.benches import run_bench
 
     run_bench(name, context.args)
-
-
-def complain(error: MillpondError, source: str | None = None) -> None:
-    """Prints an error on stderr, with the place in its source if it is known."""
-    if source is not None and error.line is not None:
-        print(f"{source}:{error.line}:{error.column}:", file=sys.stderr)
-    print(error.render(), file=sys.stderr)
 
 
 def _note(text: str) -> None:

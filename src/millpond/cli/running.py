@@ -31,7 +31,7 @@ def run_script(
     Raises:
         typer.Exit: with status 1, after the error has been printed with its line and column.
     """
-    from millpond.cli.main import complain
+    from millpond.cli.complaints import complain
 
     source = "stdin" if file == "-" else file
     try:

@@ -17,8 +17,8 @@ from millpond.model.time import BEGINNING, END
 from millpond.model.windows import Rows, Window
 from millpond.operators.bag import Bag
 from millpond.operators.delta import Delta, Ints, positional
+from millpond.operators.lifetimes import lifetimes
 from millpond.operators.node import Operator, Scalars, Unary
-from millpond.operators.window import lifetimes
 
 
 def _left(windows: Sequence[Window], ts: Ints) -> Ints:

@@ -24,9 +24,10 @@ import pyarrow as pa
 
 from millpond.model.patterns import Edge, window_edge
 from millpond.model.time import END
-from millpond.model.windows import Now, Period, Range, Rows, Unbounded, Window, interval
+from millpond.model.windows import Period, Rows, Unbounded, Window, interval
 from millpond.operators.delta import Delta, Ints, positional
 from millpond.operators.flow import WINDOWED, Flow, Known
+from millpond.operators.lifetimes import lifetimes
 from millpond.operators.node import Node, Operator, Scalars, Unary
 
 
@@ -150,24 +151,6 @@ class TimeWindowing:
 
     def size(self) -> int:
         return sum(len(d) for d in self._coming)
-
-
-def lifetimes(window: Window, ts: Ints) -> tuple[Ints, Ints]:
-    """From when, and until before when elements with these timestamps are in a window."""
-    never = np.full(len(ts), END, np.int64)
-    match window:
-        case Range(size, None):
-            return ts, np.minimum(ts + min(size, END), END)
-        case Range(size, slide):
-            assert slide is not None
-            at = -(-ts // slide) * slide
-            return at, np.minimum(-(-(ts + min(size, END)) // slide) * slide, END)
-        case Now():
-            return ts, ts + 1
-        case Period(begin, end):
-            at = ts if end.offset is None else np.maximum(ts, ts - end.offset)
-            return at, never if begin.offset is None else np.minimum(ts - begin.offset + 1, END)
-    return ts, never
 
 
 def _within(period: Period, ts: Ints) -> np.ndarray:

@@ -2,21 +2,70 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from sqlglot import exp
 
+from millpond.catalog.objects import Definition
 from millpond.cql import nodes
 from millpond.errors import MillpondError
 from millpond.model.windows import Period
 from millpond.planner.leaves import leaf_of, period_of, sample_of
-from millpond.planner.names import spell
-from millpond.planner.placement import Placement, has_aggregate
-from millpond.planner.scope import Body, Leaf, Scope, Source, Step
+from millpond.planner.names import Names, spell
+from millpond.planner.placement import Placement
+from millpond.planner.row_by_row import is_row_by_row
+from millpond.planner.scope import Body, Cte, Leaf, Resolution, Scope, Source, Step
 from millpond.planner.views import VIEW
 
-if TYPE_CHECKING:
-    from millpond.planner.resolve import Cte, Resolver
+
+class Resolver(Protocol):
+    """What reading a FROM clause asks of the walk over the whole query.
+
+    Attributes:
+        text: The statement's text, for errors.
+        catalog: Where names are looked up.
+        leaves: Every occurrence of a stream or relation, in the order found.
+        resolved: What columns stand for, by the id of their nodes.
+        used: The definitions the query depends on, by the name they were looked up under.
+    """
+
+    text: str
+    catalog: Names
+    leaves: list[Leaf]
+    resolved: dict[int, Resolution]
+    used: dict[str, Definition]
+
+    def query(
+        self,
+        node: exp.Expr,
+        parent: Scope | None,
+        known: dict[str, Cte],
+        period: Period | None = None,
+    ) -> Body:
+        """Resolve a query expression."""
+        ...
+
+    def read_cte(self, cte: Cte, period: Period | None, reader: exp.Expr) -> Body:
+        """Give the body of a WITH entry that a FROM item reads."""
+        ...
+
+    def expression(
+        self, node: exp.Expr, scope: Scope, known: dict[str, Cte], place: Placement
+    ) -> None:
+        """Resolve the columns and subqueries of a scalar expression or clause."""
+        ...
+
+    def error(
+        self,
+        code: str,
+        primary: str,
+        node: exp.Expr | None,
+        *,
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> MillpondError:
+        """Make an error placed at a node of the statement."""
+        ...
 
 
 class FromClause:
@@ -262,14 +311,3 @@ def is_more_than_a_projection(select: exp.Select) -> bool:
             "distinct",
         )
     )
-
-
-def is_row_by_row(scope: Scope) -> bool:
-    """Whether a SELECT maps each row of its FROM clause to at most one row, by itself."""
-    select = scope.select
-    if any(
-        select.args.get(k)
-        for k in ("group", "having", "qualify", "distinct", "limit", "offset", "windows")
-    ):
-        return False
-    return not any(has_aggregate(item) for item in select.expressions)

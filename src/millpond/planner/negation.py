@@ -18,8 +18,8 @@ from millpond.cql.nodes import BY_ATTRIBUTES
 from millpond.errors import MillpondError
 from millpond.planner.attached import HIDDEN, timestamp_column
 from millpond.planner.error_places import mark
-from millpond.planner.from_clause import is_row_by_row
 from millpond.planner.names import did_you_mean, listed, spell
+from millpond.planner.row_by_row import is_row_by_row
 from millpond.planner.scope import Body, Scope
 
 #: Keys of a set operation's `meta`: what the age of a left row is the greatest of; the names of the

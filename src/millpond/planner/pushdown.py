@@ -20,8 +20,9 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from millpond.planner.from_clause import bare, is_row_by_row
+from millpond.planner.from_clause import bare
 from millpond.planner.names import spell
+from millpond.planner.row_by_row import is_row_by_row
 from millpond.planner.scope import Resolution, Scope, Source
 
 

@@ -23,18 +23,7 @@ from millpond.planner.from_clause import FromClause
 from millpond.planner.names import Names, spell
 from millpond.planner.negation import check_attributes
 from millpond.planner.placement import Placement, check_placement
-from millpond.planner.scope import Body, Leaf, Resolution, Scope, Source
-
-
-@dataclass(eq=False)
-class Cte:
-    """A WITH entry; its query is bound when it is first read, with the period in force there."""
-
-    node: exp.CTE
-    known: dict[str, Cte]
-    parent: Scope | None
-    body: Body | None = None
-    period: Period | None = None
+from millpond.planner.scope import Body, Cte, Leaf, Resolution, Scope, Source
 
 
 @dataclass(eq=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from millpond.catalog.objects import RelationDef, StreamDef
-from millpond.model.windows import Rows, Unbounded, Window
+from millpond.model.windows import Period, Rows, Unbounded, Window
 
 #: Key of a column's `meta` under which its type stands, if it is a stream's or a relation's.
 TYPE = "millpond_type"
@@ -197,3 +197,14 @@ class Scope:
     def holding(self, column: str) -> list[Source]:
         """The FROM items that have the column."""
         return [s for s in self.sources if s.place(column) is not None]
+
+
+@dataclass(eq=False)
+class Cte:
+    """A WITH entry; its query is bound when it is first read, with the period in force there."""
+
+    node: exp.CTE
+    known: dict[str, Cte]
+    parent: Scope | None
+    body: Body | None = None
+    period: Period | None = None

@@ -22,7 +22,7 @@ from millpond.planner.bound import BoundQuery
 from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.names import did_you_mean
 from millpond.service.change_settings import ChangeSettings
-from millpond.service.definitions import derived_stream_query, derived_stream_schema
+from millpond.service.derived_streams import derived_stream_query, derived_stream_schema
 from millpond.service.options import option
 from millpond.service.prepared import default_seed, stream_of
 from millpond.service.promises import Moment

@@ -11,12 +11,12 @@ from millpond.errors import MillpondError, Span
 from millpond.planner.views import refuse_stream_valued
 from millpond.service.change_sources import change_source, is_change_source
 from millpond.service.definitions import (
-    derived_stream_query,
     refuse_taken,
     relation_definition,
     stream_definition,
     timestamp_column,
 )
+from millpond.service.derived_streams import derived_stream_query
 from millpond.service.options import check_stream_options
 from millpond.service.registration import Request
 from millpond.service.results import StatementResult, counted, done

@@ -35,10 +35,10 @@ from millpond.service.intake import Intake
 from millpond.service.invocation import Invoker
 from millpond.service.join_maintenance import JoinMaintenance
 from millpond.service.join_rounds import JoinSettings
-from millpond.service.kept_answers import Refresher
 from millpond.service.maintenance import Maintenance
 from millpond.service.metrics import Metrics
 from millpond.service.promises import Promises
+from millpond.service.refresher import Refresher
 from millpond.service.registration import Registrar
 from millpond.service.relations import Relations
 from millpond.service.sequencer import Sequencer

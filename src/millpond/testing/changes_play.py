@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.algebra.changes import Change, changes
-from millpond.algebra.denotation import World
 from millpond.algebra.rows import normal
+from millpond.algebra.world import World
 from millpond.catalog.objects import Definition
 from millpond.cql import parse_query
 from millpond.engine.dataflow import Dataflow

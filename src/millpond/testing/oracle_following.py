@@ -15,8 +15,9 @@ from sqlglot import exp
 
 from millpond.algebra.changes import Change, changes, final_upto
 from millpond.algebra.contents import Element
-from millpond.algebra.denotation import World, denote, occurrences
+from millpond.algebra.denotation import denote, occurrences
 from millpond.algebra.rows import Row, canonical, normal
+from millpond.algebra.world import World
 from millpond.catalog.objects import Derived, StreamDef
 from millpond.cql.nodes import RelationToStream
 from millpond.model.schema import Field, Schema, canonical_type

@@ -14,10 +14,11 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.algebra.denotation import VIEW, Denotation, World, denote, is_cte
+from millpond.algebra.denotation import VIEW, Denotation, denote, is_cte
 from millpond.algebra.history import StreamHistory
 from millpond.algebra.relations import RelationHistory
 from millpond.algebra.session import session
+from millpond.algebra.world import World
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql import parse_query, parse_script, statements, to_duckdb
 from millpond.cql.nodes import RelationToStream

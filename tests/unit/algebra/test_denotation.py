@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from millpond.algebra.denotation import Denotation, OutsideTheOracle, World, denote
+from millpond.algebra.denotation import Denotation, denote
+from millpond.algebra.world import OutsideTheOracle, World
 from millpond.cql import parse_query
 from millpond.testing.oracle_pond import OraclePond
 

@@ -10,7 +10,7 @@ import pytest
 
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
-from millpond.service import kept_answers
+from millpond.service import kept_answers, refresher
 from millpond.service.kept_answers import Kept
 from millpond.service.pond import Pond
 from millpond.testing.manual_clock import ManualClock
@@ -188,7 +188,7 @@ def test_a_function_that_fails_ahead_suspends_the_query(s: Pond) -> None:
 @pytest.fixture
 def dear(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every answer is worth keeping."""
-    monkeypatch.setattr(kept_answers, "CHEAP_SECONDS", 0.0)
+    monkeypatch.setattr(refresher, "_CHEAP_SECONDS", 0.0)
 
 
 def test_auto_computes_ahead_what_is_asked_for(
@@ -214,7 +214,7 @@ def test_auto_computes_ahead_what_is_asked_for(
 
 
 def test_auto_computes_cheap_answers_when_asked(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_answers, "CHEAP_SECONDS", 3600.0)
+    monkeypatch.setattr(refresher, "_CHEAP_SECONDS", 3600.0)
     query = s.register("SELECT v FROM s", materialize="auto")
     for at in (1, 2, 3):
         s.ingest("s", rows(at))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millpond.algebra.denotation import World
+from millpond.algebra.world import World
 from millpond.testing.oracle_pond import OraclePond
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millpond.algebra.denotation import World
+from millpond.algebra.world import World
 from millpond.engine.dataflow_scalars import DuckDBScalars
 from millpond.operators.delta import Delta
 from millpond.operators.reevaluate_groups import ReevaluateGroups

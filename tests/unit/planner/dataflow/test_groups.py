@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millpond.algebra.denotation import World
+from millpond.algebra.world import World
 from millpond.operators.group_by import GroupBy, Grouping
 from millpond.testing.changes_play import check_changes, planned, run
 from millpond.testing.oracle_pond import OraclePond

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millpond.algebra.denotation import World
+from millpond.algebra.world import World
 from millpond.testing.changes_play import check_changes, planned
 
 SECOND = 1_000_000
