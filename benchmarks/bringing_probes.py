@@ -22,9 +22,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from _harness import median_seconds, picture, show
-from millpond.engine.arrangement import Run, build
-from millpond.engine.join_keys import mixed
-from millpond.service.composition import open_pond
+from millpond.engine.joins.arrangement import Run, build
+from millpond.engine.joins.keys import mixed
+from millpond.service.open_pond import open_pond
 from millpond.state.arrow_file import open_arrow, write_arrow
 
 KEYS = 20_000

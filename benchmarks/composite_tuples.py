@@ -18,8 +18,8 @@ from functools import partial
 import numpy as np
 
 from _harness import picture, seconds, show
-from millpond.engine.arrangement import Run, build
-from millpond.engine.probe import GREATEST, LEAST, expand, probe
+from millpond.engine.joins.arrangement import Run, build
+from millpond.engine.joins.probe import GREATEST, LEAST, expand, probe
 
 #: Structs that probe one by one; what all of them would take is worked out from these.
 SEPARATELY = 500

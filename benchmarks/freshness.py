@@ -25,7 +25,7 @@ import pyarrow as pa
 from _harness import percentile, show
 from _workload import elements, texts
 from millpond.errors import MillpondError
-from millpond.service.composition import open_pond
+from millpond.service.open_pond import open_pond
 from millpond.service.pond import Pond
 
 #: Pushes a second, at any rate.

@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 
 from _harness import percentile, picture, seconds, show
 from _workload import ATTRIBUTES, SPAN, elements
-from millpond.service.composition import open_pond
 from millpond.service.handles import Handle
+from millpond.service.open_pond import open_pond
 from millpond.service.pond import Pond
 
 START = 1_577_836_800_000_000  # 2020-01-01

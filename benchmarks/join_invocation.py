@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from _harness import percentile, picture, seconds, show
-from millpond.service.composition import open_pond
 from millpond.service.handles import Handle
+from millpond.service.open_pond import open_pond
 
 START = 1_577_836_800_000_000
 KEYS = 20_000

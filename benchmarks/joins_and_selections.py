@@ -23,18 +23,18 @@ import sqlglot
 
 from _harness import median_seconds, picture, show
 from millpond.catalog.objects import StreamDef
-from millpond.cql.dialect import parse_query
-from millpond.engine.data_stem import DataSteM, Part, with_time
-from millpond.engine.eddy import Eddy, Module
-from millpond.engine.factors import factorize
-from millpond.engine.join import Budget, Composites, SteMProbe
-from millpond.engine.join_plan import JoinPlan, plan_join
-from millpond.engine.match import match
-from millpond.engine.query_stem import StemSnapshot
-from millpond.engine.routing import policy
-from millpond.engine.scalar import ScalarEvaluator
+from millpond.cql.print.dialect import parse_query
+from millpond.engine.eddy.eddy import Eddy, Module
+from millpond.engine.eddy.routing import policy
+from millpond.engine.joins.data_stem import DataSteM, Part, with_time
+from millpond.engine.joins.join import Budget, Composites, SteMProbe
+from millpond.engine.joins.plan import JoinPlan, plan_join
+from millpond.engine.matching.match import match
+from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.predicates.factors import factorize
+from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.model.schema import Field, Schema
-from millpond.planner.bind import bind
+from millpond.planner.bind.bind import bind
 
 STOCKS = Schema((Field("symbol", "INTEGER"), Field("price", "DOUBLE")))
 ARTICLES = Schema((Field("symbol", "INTEGER"), Field("text", "VARCHAR")))

@@ -21,11 +21,11 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from millpond.engine.factors import Factors
-from millpond.engine.match import match
-from millpond.engine.query_stem import QuerySteM, StemSnapshot
-from millpond.engine.scalar import ScalarEvaluator
-from millpond.engine.value_sets import Domain, interval, points
+from millpond.engine.matching.match import match
+from millpond.engine.matching.query_stem import QuerySteM, StemSnapshot
+from millpond.engine.predicates.factors import Factors
+from millpond.engine.scalars.evaluator import ScalarEvaluator
+from millpond.engine.values.value_sets import Domain, interval, points
 from millpond.model.schema import Field, Schema
 
 ATTRIBUTES = ("a", "b", "c", "d", "e")

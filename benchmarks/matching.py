@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from _harness import console, picture, seconds, show
 from _workload import ATTRIBUTES, STREAM, ranges, texts, write_elements
-from millpond.service.composition import open_pond
+from millpond.service.open_pond import open_pond
 from millpond.service.pond import Pond
 from peers import flink
 

@@ -2,7 +2,8 @@
 
 Each operator is run at two sizes of step over the same stream, in processor time; what a row more
 takes is the slope, what a step takes is the rest. Beside each stands the constant of
-`millpond/operators/flow.py` it is meant for: their ratios are what plans are chosen by.
+`millpond/operators/protocol/cost_model.py` it is meant for: their ratios are what plans are chosen
+by.
 
     python benchmarks/operator_costs.py
 """
@@ -16,22 +17,22 @@ import numpy as np
 import pyarrow as pa
 
 from _harness import show
-from millpond.engine.dataflow_scalars import DuckDBScalars
-from millpond.engine.dataflow_sink import net_changes
+from millpond.engine.dataflow.net_changes import net_changes
+from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.model.patterns import STRICT, WEAK, Edge, Pattern
-from millpond.operators import flow
-from millpond.operators.aggregates.count import Count
-from millpond.operators.delta import Delta, positional
-from millpond.operators.delta_star import DeltaStar
+from millpond.operators.aggregation.aggregates.count import Count
+from millpond.operators.aggregation.measures import Argument
+from millpond.operators.distinct_announcing import LastCopy
+from millpond.operators.distinct_delta_star import DeltaStar
 from millpond.operators.expire import Expire
-from millpond.operators.expiry import ARRIVAL_ORDER
 from millpond.operators.group_by import GroupBy, Grouping
 from millpond.operators.join import Join
-from millpond.operators.last_copy import LastCopy
-from millpond.operators.measures import Argument
-from millpond.operators.multiplicity import Multiplicity
-from millpond.operators.node import Node
+from millpond.operators.protocol import cost_model
+from millpond.operators.protocol.delta import Delta, positional
+from millpond.operators.protocol.node import Node
 from millpond.operators.select import Select
+from millpond.operators.set_operations import Multiplicity
+from millpond.operators.structures.expiration_queues import ARRIVAL_ORDER
 from millpond.testing.check_operator import Given
 
 TYPES = (pa.int32(), pa.int32())
@@ -136,16 +137,16 @@ def main() -> None:
     counts = (Count(Argument(), pa.int64()),)
     pairs = 2 * ALIVE / 5_000
     cases: list[tuple[str, Sequence[Node], Sequence[Callable[[], Feed]], float, float, str]] = [
-        ("selection", [Select(one, ("c0 < 500",))], [plain], 1, flow.SELECTED, ""),
-        ("queue", [Expire(one)], [plain], 1, flow.QUEUED, ""),
-        ("partitions", [Expire(weak)], [spread], 1, flow.PARTITIONED, ""),
-        ("arrival order", [Expire(weak, ARRIVAL_ORDER)], [spread], 1, flow.ARRIVED, ""),
+        ("selection", [Select(one, ("c0 < 500",))], [plain], 1, cost_model.SELECTED, ""),
+        ("queue", [Expire(one)], [plain], 1, cost_model.QUEUED, ""),
+        ("partitions", [Expire(weak)], [spread], 1, cost_model.PARTITIONED, ""),
+        ("arrival order", [Expire(weak, ARRIVAL_ORDER)], [spread], 1, cost_model.ARRIVED, ""),
         (
             "join, built and probed",
             [Join(one, other, (0,), (0,), keep=(0, 1, 3))],
             [apart, apart],
             2,
-            flow.BUILT + flow.PROBED,
+            cost_model.BUILT + cost_model.PROBED,
             "no pairs",
         ),
         (
@@ -153,7 +154,7 @@ def main() -> None:
             [Join(one, other, (0,), (0,), keep=(0, 1, 3))],
             [often, often],
             pairs,
-            flow.PAIRED + 2 * (flow.BUILT + flow.PROBED) / pairs,
+            cost_model.PAIRED + 2 * (cost_model.BUILT + cost_model.PROBED) / pairs,
             f"{pairs:g} pairs a row",
         ),
         (
@@ -161,18 +162,25 @@ def main() -> None:
             [Join(strict, Given("other", TYPES, STRICT), (0,), (0,), keep=(0, 1, 3))],
             [announced(10**9), announced(10**9)],
             4,
-            flow.BUILT + flow.PROBED + flow.ADDED_UP / 2,
+            cost_model.BUILT + cost_model.PROBED + cost_model.ADDED_UP / 2,
             "no pairs",
         ),
-        ("δ*", [DeltaStar(one)], [plain], 1, flow.STARRED, "1,000 keys"),
-        ("δ*, announcing", [LastCopy(one)], [plain], 1, flow.STARRED, "1,000 keys"),
-        ("δ*, many keys", [DeltaStar(one)], [apart], 1, flow.STARRED + flow.GIVEN, "all differ"),
+        ("δ*", [DeltaStar(one)], [plain], 1, cost_model.STARRED, "1,000 keys"),
+        ("δ*, announcing", [LastCopy(one)], [plain], 1, cost_model.STARRED, "1,000 keys"),
+        (
+            "δ*, many keys",
+            [DeltaStar(one)],
+            [apart],
+            1,
+            cost_model.STARRED + cost_model.GIVEN,
+            "all differ",
+        ),
         (
             "counts",
             [Multiplicity((strict,), "distinct")],
             [announced(1_000)],
             2,
-            flow.COUNTED,
+            cost_model.COUNTED,
             "1,000 keys",
         ),
         (
@@ -180,7 +188,7 @@ def main() -> None:
             [grouping, GroupBy(grouping, (0,), counts)],
             [announced(1_000)],
             2,
-            flow.GROUPED + flow.REPLACED,
+            cost_model.GROUPED + cost_model.REPLACED,
             "count(*)",
         ),
     ]
@@ -189,8 +197,10 @@ def main() -> None:
         slope, step = measured(nodes, feeds)
         rows.append([about, slope / many, constant, step / len(nodes) / 1e3, note])
     slope, step = delivered()
-    rows.append(["delivery", slope, flow.DELIVERED, step / 1e3, "2 to 4 an instant"])
-    rows.append(["being called", None, None, (flow.CALLED + flow.WOKEN) / 1e3, "the constant"])
+    rows.append(["delivery", slope, cost_model.DELIVERED, step / 1e3, "2 to 4 an instant"])
+    rows.append(
+        ["being called", None, None, (cost_model.CALLED + cost_model.WOKEN) / 1e3, "the constant"]
+    )
     show(
         "Operator costs",
         ["operator", "ns a row", "constant, ns", "µs a step", "where"],

@@ -20,13 +20,13 @@ import sqlglot
 
 from _harness import picture, seconds, show
 from _workload import ATTRIBUTES, elements, ranges, texts
-from millpond.engine.factors import factorize
-from millpond.engine.match import match
-from millpond.engine.matches import MatchReader, encode
-from millpond.engine.query_stem import StemSnapshot
-from millpond.engine.scalar import ScalarEvaluator
+from millpond.engine.matching.match import match
+from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.results_structure import MatchReader, encode
+from millpond.engine.predicates.factors import factorize
+from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.model.schema import Field, Schema
-from millpond.runtime.tasks import write_matches
+from millpond.runtime.batch_tasks import write_matches
 
 SCHEMA = Schema(tuple(Field(a, "INTEGER") for a in ATTRIBUTES))
 

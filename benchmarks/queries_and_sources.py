@@ -20,7 +20,7 @@ import numpy as np
 
 from _harness import picture, seconds, show
 from _workload import SPAN, STREAM, write_elements
-from millpond.service.composition import open_pond
+from millpond.service.open_pond import open_pond
 
 #: Ponds that are run to see what queries cost that share nothing.
 ALONE = 10

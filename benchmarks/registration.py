@@ -21,7 +21,7 @@ import numpy as np
 
 from _harness import percentile, seconds, show
 from _workload import STREAM, elements, texts, write_elements
-from millpond.service.composition import open_pond
+from millpond.service.open_pond import open_pond
 
 
 def main() -> None:

@@ -19,12 +19,12 @@ import pyarrow as pa
 import sqlglot
 
 from _harness import RESULTS, console, show
-from millpond.engine.eddy import Router
-from millpond.engine.factors import factorize
-from millpond.engine.match import match
-from millpond.engine.query_stem import StemSnapshot
-from millpond.engine.routing import POLICIES, policy
-from millpond.engine.scalar import ScalarEvaluator
+from millpond.engine.eddy.eddy import Router
+from millpond.engine.eddy.routing import POLICIES, policy
+from millpond.engine.matching.match import match
+from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.predicates.factors import factorize
+from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.model.schema import Field, Schema
 
 ATTRIBUTES = "abcde"

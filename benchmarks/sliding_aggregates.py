@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from _harness import console, show
 from millpond.algebra.world import World
-from millpond.engine.dataflow import Dataflow
+from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.planner.dataflow.plan import Plan
 from millpond.testing.changes_play import planned
 from millpond.testing.oracle_pond import OraclePond

@@ -44,14 +44,14 @@ import pyarrow as pa
 from _connections import SCHEMA, link
 from _harness import console, picture, show
 from millpond.catalog.objects import Definition, StreamDef
-from millpond.cql.dialect import parse_query
-from millpond.engine.dataflow import Dataflow
-from millpond.engine.dataflow_scalars import DuckDBScalars
+from millpond.cql.print.dialect import parse_query
+from millpond.engine.dataflow.dataflow import Dataflow
+from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.errors import MillpondError
-from millpond.planner.bind import bind
-from millpond.planner.cost import Statistics
+from millpond.planner.bind.bind import bind
 from millpond.planner.dataflow.plan import Plan, plan_changes
-from millpond.planner.statistics import Observed, StreamSample
+from millpond.planner.optimize.cost import Statistics
+from millpond.planner.optimize.statistics import Observed, StreamSample
 
 LINKS = ("link1", "link2", "link3")
 STRATEGIES = ("negative", "direct", "aware")

@@ -27,12 +27,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from _harness import console, picture, seconds, show
-from millpond.engine.data_stem import Part
-from millpond.engine.join_plan import JoinPlan, Link, Operand, Value
+from millpond.engine.joins.data_stem import Part
+from millpond.engine.joins.plan import JoinPlan, Link, Operand, Value
 from millpond.runtime import join_tasks
 from millpond.runtime.join_segments import SegmentPart, write_run
 from millpond.runtime.join_tasks import ProbeJob
-from millpond.service.composition import open_pond
+from millpond.service.open_pond import open_pond
 from millpond.service.pond import Pond
 from millpond.state.arrow_file import write_arrow
 from millpond.state.store import new_path

@@ -18,8 +18,8 @@ from pathlib import Path
 from millpond.api.app import create_app
 from millpond.api.problems import status_of
 from millpond.errors import CODES, MillpondError
-from millpond.service.options import DEFAULTS, OPTIONS
 from millpond.service.pond import Pond
+from millpond.service.queries.options import DEFAULTS, OPTIONS
 from millpond.testing.golden_file import MoveClock, Run, read_golden
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock

@@ -26,9 +26,9 @@ __all__ = ["MillpondError", "__version__", "connect", "open"]
 def open(store: Any = None, **settings: Any) -> Pond:
     """Open a pond embedded in this process, on local Spark or a session given as `spark=`.
 
-    See `millpond.service.composition.open_pond`.
+    See `millpond.service.open_pond.open_pond`.
     """
-    from millpond.service.composition import open_pond
+    from millpond.service.open_pond import open_pond
 
     return open_pond(store, **settings)
 

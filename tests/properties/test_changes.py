@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from millpond.algebra.world import World
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
-from millpond.operators.flow import Column
-from millpond.planner.statistics import Guesses
+from millpond.operators.protocol.cost_model import Column
+from millpond.planner.optimize.statistics import Guesses
 from millpond.testing.changes_play import check_changes
 from millpond.testing.oracle_pond import OraclePond
 from millpond.testing.strategies import (

@@ -16,8 +16,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from millpond.cli.choices import Format
-from millpond.cli.formats import writer
+from millpond.cli.output_format import Format
+from millpond.cli.result_writers import writer
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from millpond.service.join_rounds import JoinSettings
+from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.pond import Pond
 
 pytestmark = pytest.mark.spark
@@ -62,7 +62,7 @@ def test_workers_that_are_processes_of_their_own(tmp_path: Path) -> None:
     """Two workers of a cluster on this machine: what tasks share is in the store, or nowhere."""
     script = (
         "import sys, runpy; test = runpy.run_path(sys.argv[1]);"
-        "from millpond.service.composition import open_pond\n"
+        "from millpond.service.open_pond import open_pond\n"
         "with open_pond(sys.argv[2], master='local-cluster[2,1,1024]') as pond:"
         " test['keep_and_answer'](pond)"
     )

@@ -33,7 +33,7 @@ from millpond.api.server import bind, url_of
 from millpond.cql import parse_query
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, Instant
-from millpond.runtime.tasks import Built
+from millpond.runtime.batch_tasks import Built
 from millpond.service.pond import Pond
 from millpond.service.results import Answer
 from millpond.state.segment_file import global_seq, open_segment

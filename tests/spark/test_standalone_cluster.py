@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 from millpond.runtime.spark.runtime import SparkRuntime
 from millpond.runtime.spark.session import start_session
-from millpond.service.join_rounds import JoinSettings
+from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.pond import Pond
 from millpond.testing.golden import run_golden
 from millpond.testing.golden_ways import Variation

@@ -76,7 +76,7 @@ def main() -> None:
 def run_script(text: str) -> None:
     """As `millpond run`."""
     import millpond
-    from millpond.cli.formats import TableWriter
+    from millpond.cli.result_writers import TableWriter
 
     writer = TableWriter(sys.stdout)
     with millpond.open(bounded=True) as pond:

@@ -35,9 +35,9 @@ def opened(pond, monkeypatch) -> list[dict[str, object]]:
         calls.append({"store": store, **options})
         return pond
 
-    composition = types.ModuleType("millpond.service.composition")
+    composition = types.ModuleType("millpond.service.open_pond")
     composition.open_pond = open_pond
-    monkeypatch.setitem(sys.modules, "millpond.service.composition", composition)
+    monkeypatch.setitem(sys.modules, "millpond.service.open_pond", composition)
     return calls
 
 

@@ -35,7 +35,7 @@ from on_spark import Printed, printed_on_spark
 
 import millpond
 from millpond.api.app import create_app
-from millpond.cli.formats import TableWriter
+from millpond.cli.result_writers import TableWriter
 from millpond.cql import parse_script
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond

@@ -22,7 +22,7 @@ from on_spark import Printed, printed_on_spark
 
 import millpond
 from millpond.api import server
-from millpond.cli.formats import TableWriter
+from millpond.cli.result_writers import TableWriter
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
 

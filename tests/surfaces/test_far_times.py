@@ -12,8 +12,8 @@ import pytest
 
 from millpond.api import decode
 from millpond.api.encode import json_rows
-from millpond.cli.choices import Format
-from millpond.cli.formats import writer
+from millpond.cli.output_format import Format
+from millpond.cli.result_writers import writer
 from millpond.model.far_times import read, spelled
 
 QUERY = """SELECT TIMESTAMP '-0044-03-15 01:02:03' AS t, DATE '-0044-03-15' AS d,

@@ -11,7 +11,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from millpond.api import followers, remote_handles, server
+from millpond.api import remote_handles, server, subscribers
 from millpond.api.client import connect
 from millpond.errors import MillpondError
 
@@ -114,7 +114,7 @@ def test_what_is_wrong_is_an_error_before_the_stream_begins(http, q):
 
 
 def test_an_idle_line_is_told_so_and_ends_when_the_query_does(http, pond, q, monkeypatch):
-    monkeypatch.setattr(followers, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(subscribers, "IDLE_SECONDS", 0.01)
     read = http.get("/v1/queries/q/changes").json()
     told = threading.Event()
     handle_type = type(pond.query("q"))

@@ -9,9 +9,9 @@ from decimal import Decimal
 import pyarrow as pa
 from rich.console import Console
 
-from millpond.cli.choices import Format
-from millpond.cli.formats import SHOWN_ROWS, footer, writer
-from millpond.cli.reading import ReadingProgress
+from millpond.cli.output_format import Format
+from millpond.cli.progress_bars import ReadingProgress
+from millpond.cli.result_writers import SHOWN_ROWS, footer, writer
 from millpond.service.results import Answer, StatementResult
 
 

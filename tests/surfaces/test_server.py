@@ -33,9 +33,9 @@ def open_pond(ignored, **options):
     close = pond.close
     pond.close = lambda: (close(), print("pond closed", file=sys.stderr))
     return pond
-composition = types.ModuleType("millpond.service.composition")
+composition = types.ModuleType("millpond.service.open_pond")
 composition.open_pond = open_pond
-sys.modules["millpond.service.composition"] = composition
+sys.modules["millpond.service.open_pond"] = composition
 from millpond.cli.main import main
 main()
 """

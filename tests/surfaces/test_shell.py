@@ -12,9 +12,9 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 
 from millpond.cli import shell as shell_module
+from millpond.cli.completion import Words
 from millpond.cli.shell import Shell
-from millpond.cli.splitting import blank, split
-from millpond.cli.words import Words
+from millpond.cli.split_statements import blank, split
 from millpond.errors import MillpondError
 
 ASK = "SELECT carrier FROM flights LIMIT 1"

@@ -23,7 +23,7 @@ from millpond.algebra.contents import contents
 from millpond.algebra.denotation import Occurrence, denote, heartbeat, occurrences
 from millpond.algebra.rows import canonical, normal
 from millpond.algebra.world import World
-from millpond.cql.nodes import RelationToStream
+from millpond.cql.tree.nodes import RelationToStream
 from millpond.model.time import BEGINNING, END
 from millpond.model.windows import Now, Period, Range, Window
 

@@ -21,15 +21,16 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.algebra.attached import attach, with_instants
 from millpond.algebra.contents import Element, contents
 from millpond.algebra.negation import ages, without_negations
+from millpond.algebra.nrr_join import attach, with_instants
 from millpond.algebra.relations import Version
 from millpond.algebra.session import load, session
 from millpond.algebra.world import OutsideTheOracle, World
 from millpond.catalog.objects import REJECTS_SCHEMA
 from millpond.cql import to_duckdb
-from millpond.cql.nodes import (
+from millpond.cql.print.parallel_and import sheltered
+from millpond.cql.tree.nodes import (
     PERIOD,
     STREAM_SAMPLE,
     WINDOW,
@@ -37,8 +38,7 @@ from millpond.cql.nodes import (
     RelationToStream,
     StreamWindow,
 )
-from millpond.cql.nodes import Period as PeriodNode
-from millpond.cql.sheltered import sheltered
+from millpond.cql.tree.nodes import Period as PeriodNode
 from millpond.model.schema import Schema
 from millpond.model.time import BEGINNING, Instant
 from millpond.model.windows import (

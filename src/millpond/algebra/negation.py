@@ -17,7 +17,7 @@ from sqlglot import exp
 from millpond.algebra.rows import canonical, normal
 from millpond.algebra.world import World
 from millpond.cql import to_duckdb
-from millpond.cql.nodes import BY_ATTRIBUTES
+from millpond.cql.tree.nodes import BY_ATTRIBUTES
 
 
 def _negations(tree: exp.Expression) -> list[exp.SetOperation]:

@@ -8,9 +8,9 @@ from fastapi import FastAPI
 
 import millpond
 from millpond.api import problems
-from millpond.api.followers import Followers
 from millpond.api.limits import BodyLimit, PlainBodies, TokenGate
 from millpond.api.routers import changes, observation, queries, statements, streams
+from millpond.api.subscribers import Followers
 from millpond.api.surface import ServedPond
 from millpond.console import page
 

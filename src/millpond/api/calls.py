@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 
 from millpond.api import decode, encode
-from millpond.cql.durations import timedelta_text
+from millpond.cql.parse.durations import timedelta_text
 from millpond.errors import MillpondError
 
 #: Seconds an answer that would say nothing new is waited for.

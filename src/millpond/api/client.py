@@ -20,10 +20,11 @@ from millpond.api.calls import POLL_SECONDS, Calls, in_json, segment
 from millpond.api.remote_handles import RemoteHandle, RemoteStream
 from millpond.api.surface import RowFormat
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
-from millpond.cql import parse_statement, statements
+from millpond.cql import parse_statement
+from millpond.cql.tree import statements
 from millpond.errors import MillpondError
-from millpond.service.decode import from_rows, unknown_format
-from millpond.service.registration import Registration, parts
+from millpond.service.ingest.row_formats import from_rows, unknown_format
+from millpond.service.queries.registration import Registration, parts
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 
 #: Seconds to wait for a connection; for an answer there is no limit but the server's own.

@@ -13,8 +13,8 @@ import pyarrow as pa
 from prometheus_client import CollectorRegistry
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
-from millpond.service.entities import Entity
-from millpond.service.registration import Registration
+from millpond.service.observe.control_tables import Entity
+from millpond.service.queries.registration import Registration
 from millpond.service.results import Answer, Change, Changes, IngestReceipt, StatementResult
 
 #: How the rows of a push may be written.

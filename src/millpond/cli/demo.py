@@ -48,7 +48,7 @@ _DRAW_SECONDS = 0.5
 
 
 def _on_spark(store: Path, progress: Callable[[dict[str, Any]], None]) -> Pond:
-    from millpond.service.composition import open_pond
+    from millpond.service.open_pond import open_pond
 
     return open_pond(store, progress=progress)
 

@@ -20,8 +20,8 @@ import typer
 from typer.core import TyperGroup
 
 import millpond
-from millpond.cli.choices import Format
 from millpond.cli.complaints import complain
+from millpond.cli.output_format import Format
 from millpond.errors import MillpondError
 
 #: The port of `millpond serve`, and where `millpond shell` looks for it.
@@ -130,7 +130,7 @@ def run(
     lazy_expiration: Lazy = "auto",
 ) -> None:
     """Runs a script's statements in order and prints what they answer."""
-    from millpond.cli.running import run_script
+    from millpond.cli.run_script import run_script
 
     settings = {
         "routing": routing,
@@ -167,7 +167,7 @@ def serve(
     _note("starting …")
     signal.signal(signal.SIGTERM, _terminated)
 
-    from millpond.service.composition import open_pond
+    from millpond.service.open_pond import open_pond
 
     pond = open_pond(
         store,
@@ -209,7 +209,7 @@ def shell(
         with connect(url, token) as pond:
             failed = talk(pond, str(url))
     else:
-        from millpond.service.composition import open_pond
+        from millpond.service.open_pond import open_pond
 
         opened = open_pond(store, master=master)
         try:

@@ -18,9 +18,9 @@ from prompt_toolkit.formatted_text import HTML
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 from millpond.api.surface import Surface
-from millpond.cli.formats import TableWriter
-from millpond.cli.splitting import blank, split
-from millpond.cli.words import COMMANDS, Words
+from millpond.cli.completion import COMMANDS, Words
+from millpond.cli.result_writers import TableWriter
+from millpond.cli.split_statements import blank, split
 from millpond.errors import MillpondError
 
 _PROMPT, _CONTINUED = "millpond> ", "      ... "

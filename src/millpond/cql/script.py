@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from millpond.cql.dialect import CQL, failures
-from millpond.cql.requests import FIRST_WORDS, StatementParser
-from millpond.cql.stack import with_room
-from millpond.cql.statements import Statement
-from millpond.cql.tokens import tokenize
+from millpond.cql.parse.requests import FIRST_WORDS, StatementParser
+from millpond.cql.parse.tokens import tokenize
+from millpond.cql.print.dialect import CQL, failures
+from millpond.cql.tree.recursion import with_room
+from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError, Span
 
 

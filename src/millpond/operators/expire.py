@@ -13,9 +13,7 @@ from dataclasses import dataclass, replace
 
 from millpond.model.patterns import Pattern
 from millpond.model.time import END
-from millpond.operators.delta import Delta
-from millpond.operators.expiry import ARRIVAL_ORDER, PARTITIONS, SMALL, Expiring, expiring
-from millpond.operators.flow import (
+from millpond.operators.protocol.cost_model import (
     ARRIVED,
     DEALT,
     LOOKED_AT,
@@ -26,7 +24,15 @@ from millpond.operators.flow import (
     Known,
     woken,
 )
-from millpond.operators.node import Operator, Scalars, Unary
+from millpond.operators.protocol.delta import Delta
+from millpond.operators.protocol.node import Operator, Scalars, Unary
+from millpond.operators.structures.expiration_queues import (
+    ARRIVAL_ORDER,
+    PARTITIONS,
+    SMALL,
+    Expiring,
+    expiring,
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,15 +27,15 @@ import pyarrow.compute as pc
 
 from millpond.model.patterns import RULES, Edge
 from millpond.model.time import BEGINNING
-from millpond.operators.aggregate import Aggregate
-from millpond.operators.cells import Layout, emit
-from millpond.operators.delta import Delta, Ints, positional
-from millpond.operators.evaluation import evaluated
-from millpond.operators.flow import GROUPED, REPLACED, UNKNOWN, Flow, Known
-from millpond.operators.keys import Keys
-from millpond.operators.measures import Argument, Batch, Measures, grown
-from millpond.operators.node import Node, Operator, Scalars, Unary
-from millpond.operators.totals import Counted
+from millpond.operators.aggregation.additive_measures import Counted
+from millpond.operators.aggregation.aggregate import Aggregate
+from millpond.operators.aggregation.cells import Layout, emit
+from millpond.operators.aggregation.measures import Argument, Batch, Measures, grown
+from millpond.operators.protocol.cost_model import GROUPED, REPLACED, UNKNOWN, Flow, Known
+from millpond.operators.protocol.delta import Delta, Ints, positional
+from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
+from millpond.operators.structures.evaluation import evaluated
+from millpond.operators.structures.key_numbers import Keys
 
 #: How many rows there are of a group: what decides whether it has one in the answer.
 ROWS = Counted(Argument())

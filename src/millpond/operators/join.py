@@ -23,8 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.model.patterns import RULES, Edge
-from millpond.operators.delta import Delta, Ints, positional
-from millpond.operators.flow import (
+from millpond.operators.protocol.cost_model import (
     ADDED_UP,
     BUILT,
     PAIRED,
@@ -37,10 +36,11 @@ from millpond.operators.flow import (
     matched,
     woken,
 )
-from millpond.operators.keys import Keys
-from millpond.operators.node import Node, Operator, Scalars
-from millpond.operators.purging import Purging
-from millpond.operators.side import Side, compact_both
+from millpond.operators.protocol.delta import Delta, Ints, positional
+from millpond.operators.protocol.node import Node, Operator, Scalars
+from millpond.operators.protocol.purging import Purging
+from millpond.operators.structures.join_side import Side, compact_both
+from millpond.operators.structures.key_numbers import Keys
 
 
 @dataclass(frozen=True, eq=False)

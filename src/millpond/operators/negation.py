@@ -21,13 +21,13 @@ import pyarrow.compute as pc
 
 from millpond.model.patterns import RULES, Edge
 from millpond.model.schema import goes_by_text
-from millpond.operators.aged_lists import AgedLists
-from millpond.operators.delta import Delta, Ints, positional
-from millpond.operators.flow import REMOVED, STEPPED, Flow, Known, woken
-from millpond.operators.grouping import grouped
-from millpond.operators.keys import Keys
-from millpond.operators.node import Node, Operator, Scalars
-from millpond.operators.row_store import RowStore, doubled
+from millpond.operators.protocol.cost_model import REMOVED, STEPPED, Flow, Known, woken
+from millpond.operators.protocol.delta import Delta, Ints, positional
+from millpond.operators.protocol.node import Node, Operator, Scalars
+from millpond.operators.structures.aged_lists import AgedLists
+from millpond.operators.structures.group_rows import grouped
+from millpond.operators.structures.key_numbers import Keys
+from millpond.operators.structures.row_store import RowStore, doubled
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from millpond.model.patterns import MONOTONIC
 from millpond.model.time import BEGINNING
-from millpond.operators.delta import Delta, positional
-from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.protocol.delta import Delta, positional
+from millpond.operators.protocol.node import Node, Operator, Scalars
 
 _SCHEMA = positional([pa.bool_()])
 

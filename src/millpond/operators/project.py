@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.operators.delta import Delta, positional
-from millpond.operators.evaluation import evaluated
-from millpond.operators.flow import SELECTED, UNKNOWN, Flow, Known
-from millpond.operators.node import Operator, Scalars, Unary
+from millpond.operators.protocol.cost_model import SELECTED, UNKNOWN, Flow, Known
+from millpond.operators.protocol.delta import Delta, positional
+from millpond.operators.protocol.node import Operator, Scalars, Unary
+from millpond.operators.structures.evaluation import evaluated
 
 
 @dataclass(frozen=True, eq=False)

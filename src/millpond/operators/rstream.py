@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.model.patterns import MONOTONIC
-from millpond.operators.bag import Bag
-from millpond.operators.delta import Delta, Ints, positional
-from millpond.operators.node import Node, Operator, Scalars, Unary
+from millpond.operators.protocol.delta import Delta, Ints, positional
+from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
+from millpond.operators.structures.bag import Bag
 
 _TICK = positional([pa.bool_()])
 

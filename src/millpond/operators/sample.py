@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from millpond.model.sampling import sampled
-from millpond.operators.delta import Delta
-from millpond.operators.flow import Flow, Known
-from millpond.operators.node import Operator, Scalars, Unary
+from millpond.operators.protocol.cost_model import Flow, Known
+from millpond.operators.protocol.delta import Delta
+from millpond.operators.protocol.node import Operator, Scalars, Unary
 
 
 @dataclass(frozen=True, eq=False)

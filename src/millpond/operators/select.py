@@ -7,10 +7,10 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millpond.operators.delta import Delta, places_in
-from millpond.operators.evaluation import selected
-from millpond.operators.flow import Flow, Known, guessed
-from millpond.operators.node import Operator, Scalars, Unary
+from millpond.operators.protocol.cost_model import Flow, Known, guessed
+from millpond.operators.protocol.delta import Delta, places_in
+from millpond.operators.protocol.node import Operator, Scalars, Unary
+from millpond.operators.structures.evaluation import selected
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.model.patterns import MONOTONIC, RELATION
-from millpond.operators.delta import Delta, positional
-from millpond.operators.flow import UNKNOWN, Flow, Known
-from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.protocol.cost_model import UNKNOWN, Flow, Known
+from millpond.operators.protocol.delta import Delta, positional
+from millpond.operators.protocol.node import Node, Operator, Scalars
 
 #: A source's column that holds each element's arrival sequence, and its timestamp.
 SEQUENCE, TIMESTAMP = "__seq", "__ts"

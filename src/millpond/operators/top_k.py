@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.model.patterns import RULES, Edge
-from millpond.operators.delta import Delta, Ints, positional
-from millpond.operators.keys import Keys
-from millpond.operators.node import Operator, Scalars, Unary
-from millpond.operators.row_store import RowStore, doubled
+from millpond.operators.protocol.delta import Delta, Ints, positional
+from millpond.operators.protocol.node import Operator, Scalars, Unary
+from millpond.operators.structures.key_numbers import Keys
+from millpond.operators.structures.row_store import RowStore, doubled
 from millpond.synopses.ordered_labels import OrderedLabels
 from millpond.synopses.ordered_multiset import OrderedMultisets
 

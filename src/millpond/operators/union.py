@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from millpond.model.patterns import RULES, Edge, Pattern
-from millpond.operators.delta import Delta
-from millpond.operators.flow import GIVEN, Flow, Known
-from millpond.operators.node import Node, Operator, Scalars
+from millpond.operators.protocol.cost_model import GIVEN, Flow, Known
+from millpond.operators.protocol.delta import Delta
+from millpond.operators.protocol.node import Node, Operator, Scalars
 
 
 @dataclass(frozen=True, eq=False)

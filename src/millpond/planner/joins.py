@@ -16,13 +16,13 @@ from dataclasses import dataclass
 import duckdb
 from sqlglot import exp
 
-from millpond.cql.dialect import to_duckdb
-from millpond.planner.from_clause import bare, is_more_than_a_projection
-from millpond.planner.names import spell
-from millpond.planner.pushdown import conjuncts, where_conjuncts
+from millpond.cql.print.dialect import to_duckdb
+from millpond.planner.check.typecheck import TypeCheck
 from millpond.planner.residual import LEAF, residual_tree, with_literals
-from millpond.planner.scope import Leaf, Resolution, Scope, Source
-from millpond.planner.typecheck import TypeCheck
+from millpond.planner.resolve.from_clause import bare, is_more_than_a_projection
+from millpond.planner.resolve.names import spell
+from millpond.planner.resolve.pushdown import conjuncts, where_conjuncts
+from millpond.planner.resolve.scope import Leaf, Resolution, Scope, Source
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
-from millpond.cql import nodes
-from millpond.cql.dialect import print_query, to_duckdb
-from millpond.planner.attached import apply
-from millpond.planner.negation import spelled_out
+from millpond.cql.print.dialect import print_query, to_duckdb
+from millpond.cql.tree import nodes
+from millpond.planner.resolve.negation import spelled_out
+from millpond.planner.resolve.nrr_join import apply
 
 #: Key of a table's `meta` under which the name of its slice stands.
 LEAF = "leaf"

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from millpond.engine.routing import Account
+from millpond.engine.eddy.routing import Account
 from millpond.errors import MillpondError
 from millpond.planner.dataflow.plan import Plan
-from millpond.runtime.tasks import Built
+from millpond.runtime.batch_tasks import Built
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millpond.engine.arrangement import Run
-from millpond.engine.data_stem import Part, QuerySets
-from millpond.engine.join_keys import Numbers
-from millpond.engine.join_plan import ArrangementKey
-from millpond.engine.matches import MatchReader
+from millpond.engine.joins.arrangement import Run
+from millpond.engine.joins.data_stem import Part, QuerySets
+from millpond.engine.joins.keys import Numbers
+from millpond.engine.joins.plan import ArrangementKey
+from millpond.engine.matching.results_structure import MatchReader
 from millpond.errors import MillpondError
-from millpond.runtime.tasks import failed_slots
+from millpond.runtime.batch_tasks import failed_slots
 from millpond.state.arrow_file import FileMeta, open_arrow, write_arrow
 from millpond.state.segment_file import global_seq
 from millpond.state.store import new_path

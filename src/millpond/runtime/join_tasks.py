@@ -19,14 +19,14 @@ from pathlib import Path
 
 import numpy as np
 
-from millpond.engine.arrangement import Places, shard_range
-from millpond.engine.data_stem import DataSteM, Part
-from millpond.engine.eddy import Eddy, Ledger
-from millpond.engine.join import MORSEL, Budget, Composites, Reach, SteMProbe, TooManyPairs
-from millpond.engine.join_keys import Mask, Numbers, combined
-from millpond.engine.join_plan import JoinPlan
-from millpond.engine.routing import Account, policy
-from millpond.engine.stretched_pairs import StretchedPairs, numbered, stretched_table
+from millpond.engine.eddy.eddy import Eddy, Ledger
+from millpond.engine.eddy.routing import Account, policy
+from millpond.engine.joins.arrangement import Places, shard_range
+from millpond.engine.joins.data_stem import DataSteM, Part
+from millpond.engine.joins.join import MORSEL, Budget, Composites, Reach, SteMProbe, TooManyPairs
+from millpond.engine.joins.keys import Mask, Numbers, combined
+from millpond.engine.joins.plan import JoinPlan
+from millpond.engine.joins.stretched_pairs import StretchedPairs, numbered, stretched_table
 from millpond.errors import MillpondError
 from millpond.runtime.join_segments import (
     ArrivalNumbers,

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.engine.match import match
-from millpond.engine.query_stem import StemSnapshot
-from millpond.engine.scalar import ScalarEvaluator
+from millpond.engine.matching.match import match
+from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.errors import MillpondError
-from millpond.runtime.tasks import (
+from millpond.runtime.batch_tasks import (
     Built,
     failed_slots,
     matches_table,

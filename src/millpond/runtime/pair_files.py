@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from millpond.engine.join_keys import Numbers
-from millpond.engine.pairs import PairsReader, to_table
+from millpond.engine.joins.keys import Numbers
+from millpond.engine.joins.pairs import PairsReader, to_table
 from millpond.state.arrow_file import FileMeta, open_arrow, write_arrow
 from millpond.state.store import new_path
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from millpond.catalog.objects import RelationDef, StreamDef
-from millpond.runtime.tasks import BatchPlan, Built
+from millpond.runtime.batch_tasks import BatchPlan, Built
 from millpond.state.arrow_file import FileMeta
 
 Job = TypeVar("Job")

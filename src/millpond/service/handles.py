@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model import time
-from millpond.service.options import check_stream_options
+from millpond.service.queries.options import check_stream_options
 from millpond.service.results import Answer, Change, Changes
 
 if TYPE_CHECKING:

@@ -18,15 +18,15 @@ from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamD
 from millpond.cql import parse_script
 from millpond.errors import MillpondError
 from millpond.runtime.protocol import Runtime
-from millpond.service import decode
-from millpond.service.change_settings import ChangeSettings
+from millpond.service.changes.settings import ChangeSettings
+from millpond.service.components import Progress, Works
 from millpond.service.handles import Handle, StreamHandle
-from millpond.service.join_rounds import JoinSettings
-from millpond.service.prepared import stream_valued
-from millpond.service.registration import Registration, Request, parts
+from millpond.service.ingest import row_formats
+from millpond.service.maintenance.join_rounds import JoinSettings
+from millpond.service.queries.prepared import stream_valued
+from millpond.service.queries.registration import Registration, Request, parts
 from millpond.service.results import Answer, IngestReceipt, StatementResult
-from millpond.service.statements import Executor
-from millpond.service.works import Progress, Works
+from millpond.service.statements.executor import Executor
 
 
 class Pond(Works):
@@ -211,7 +211,7 @@ class Pond(Works):
         """
         self._check_open()
         definition = self.sources.pushed(stream)
-        receipt, _ = self.intake.push(definition, decode.from_rows(rows), idempotency_key)
+        receipt, _ = self.intake.push(definition, row_formats.from_rows(rows), idempotency_key)
         self.runtime.wake_inbox()
         return receipt
 
@@ -222,7 +222,7 @@ class Pond(Works):
         self._check_open()
         definition = self.sources.pushed(stream)
         written = data.encode() if isinstance(data, str) else data
-        table = decode.from_text(written, format, definition.schema)
+        table = row_formats.from_text(written, format, definition.schema)
         receipt, _ = self.intake.push(definition, table, idempotency_key)
         self.runtime.wake_inbox()
         return receipt

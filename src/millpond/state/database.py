@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from millpond.errors import MillpondError
-from millpond.state.schema import DDL, SCHEMA_VERSION
+from millpond.state.database_tables import DDL, SCHEMA_VERSION
 
 
 class Database:

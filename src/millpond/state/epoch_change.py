@@ -1,7 +1,7 @@
 """What one epoch changes, as its author states it.
 
 An author (a batch, a registration, a merge, …) describes its effect without knowing what else is
-going on; `state/settlement.py` decides what that means for the version it meets.
+going on; `state/resolve_change.py` decides what that means for the version it meets.
 """
 
 from __future__ import annotations

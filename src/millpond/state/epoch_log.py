@@ -29,13 +29,13 @@ from sqlite3 import Connection
 from millpond.model.time import now
 from millpond.state import arrow_file
 from millpond.state.database import Database
+from millpond.state.database_tables import definition_row
 from millpond.state.epoch_change import EpochChange, StaleChange
 from millpond.state.fail_points import reach
+from millpond.state.next_version import succeed
 from millpond.state.recorded_joins import write_joins
 from millpond.state.recorded_version import read_version
-from millpond.state.schema import definition_row
-from millpond.state.settlement import Settled, settle
-from millpond.state.succession import succeed
+from millpond.state.resolve_change import Settled, settle
 from millpond.state.version import MatchRef, SegmentRef, Version
 
 #: How many epochs the log remembers the kind and time of.

@@ -6,8 +6,8 @@ import json
 from sqlite3 import Connection
 
 from millpond.state.database import Database
-from millpond.state.join_settlement import SettledJoins, succeed_joins
 from millpond.state.join_state import ArrangementRef, JoinCore, Joins, JoinUse, PairsRef
+from millpond.state.resolve_joins import SettledJoins, succeed_joins
 
 
 def write_joins(connection: Connection, change: SettledJoins) -> None:

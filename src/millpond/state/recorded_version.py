@@ -19,9 +19,9 @@ from millpond.catalog.objects import (
 )
 from millpond.state.bucket_map import BucketMap
 from millpond.state.database import Database
+from millpond.state.database_tables import definition_of
 from millpond.state.id_map import IdMap
 from millpond.state.recorded_joins import read_joins
-from millpond.state.schema import definition_of
 from millpond.state.version import (
     DATA,
     LeafRef,

@@ -1,7 +1,7 @@
 """What a reader sees: one immutable Version of the store after each epoch.
 
 A Version is a value. A commit makes its successor by sharing everything the epoch did not touch
-(`state/succession.py`), so holding one costs nothing and reading one needs no lock; a reader that
+(`state/next_version.py`), so holding one costs nothing and reading one needs no lock; a reader that
 opens its files must hold it pinned (`EpochLog.pin`), or a later collection may remove them.
 
 Invariants:

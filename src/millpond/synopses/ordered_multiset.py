@@ -49,7 +49,7 @@ class OrderedMultisets:
         """Applies a batch's changes and picks from each multiset before and after each cell.
 
         Args:
-            cells: The layout of the batch (`millpond.operators.cells.Cells`).
+            cells: The layout of the batch (`millpond.operators.aggregation.cells.Cells`).
             weights: Of the changes in the order of the cells: how many of the key come (or, if
                 negative, go); 0 for a change that does not take part.
             keys: The key of each change of the batch.

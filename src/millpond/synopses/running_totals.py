@@ -5,8 +5,9 @@ way and what comes and goes leaves nothing. Columns of up to 64 bits (integers, 
 of up to 18 digits as their unscaled numbers) need two words, as DuckDB's HUGEINT; numbers that are
 themselves 128 bits wide need a third.
 
-The arrays of cells are those of `millpond.operators.cells.Cells`; `weights` has the weight of every
-change in the order of the cells, 0 where it does not take part (NULL, or filtered out).
+The arrays of cells are those of `millpond.operators.aggregation.cells.Cells`; `weights` has the
+weight of every change in the order of the cells, 0 where it does not take part (NULL, or filtered
+out).
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from millpond.algebra.rows import normal
 from millpond.algebra.world import World
 from millpond.catalog.objects import Definition
 from millpond.cql import parse_query
-from millpond.engine.dataflow import Dataflow
+from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.model.time import BEGINNING, END
-from millpond.planner.bind import bind
+from millpond.planner.bind.bind import bind
 from millpond.planner.dataflow.plan import Plan, plan_changes
 
 #: The instant before the beginning of time: from here on, changes add up to the relation.

@@ -22,11 +22,11 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from millpond.algebra.rows import normal
-from millpond.engine.dataflow_scalars import DuckDBScalars
+from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.model.patterns import MONOTONIC, STRICT, WEAK, Edge, Pattern
 from millpond.model.time import BEGINNING, END
-from millpond.operators.delta import Delta, positional
-from millpond.operators.node import Node, Operator, Purger, Scalars
+from millpond.operators.protocol.delta import Delta, positional
+from millpond.operators.protocol.node import Node, Operator, Purger, Scalars
 from millpond.planner.dataflow.joins import explicit
 from millpond.planner.dataflow.plan import in_order
 

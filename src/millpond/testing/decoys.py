@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
 
-from millpond.cql.statements import CreateRelation, CreateStream
+from millpond.cql.tree.statements import CreateRelation, CreateStream
 
 _CONSTANTS: dict[str, tuple[str, ...]] = {
     "BOOLEAN": ("true", "false"),

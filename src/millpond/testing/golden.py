@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from sqlglot import exp
 
 from millpond.cql import parse_statement
-from millpond.cql.statements import (
+from millpond.cql.tree.statements import (
     Ask,
     CreateQuery,
     CreateRelation,
@@ -32,8 +32,8 @@ from millpond.cql.statements import (
 )
 from millpond.errors import MillpondError
 from millpond.model import time
-from millpond.service.change_settings import ChangeSettings, with_settings
-from millpond.service.join_rounds import JoinSettings
+from millpond.service.changes.settings import ChangeSettings, with_settings
+from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.pond import Pond
 from millpond.testing import golden_table as cells
 from millpond.testing.decoys import decoys

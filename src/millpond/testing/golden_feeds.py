@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from millpond.cql.statements import CreateRelation, CreateStream
+from millpond.cql.tree.statements import CreateRelation, CreateStream
 from millpond.model.schema import canonical_type
 from millpond.testing import golden_table as cells
 from millpond.testing.golden_file import Arrival, Feed

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from millpond.cql import parse_statement
-from millpond.cql.statements import CreateQuery, Fetch, Statement
+from millpond.cql.tree.statements import CreateQuery, Fetch, Statement
 from millpond.testing.golden_file import Expect, Run, Step
 
 

@@ -16,14 +16,14 @@ import duckdb
 import pyarrow as pa
 
 from millpond.catalog.objects import RelationDef, StreamDef
-from millpond.engine.ingress import Admission, admit
+from millpond.engine.admission.admit import Admission, admit
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
+from millpond.runtime.batch_tasks import Built, Chunk, build
 from millpond.runtime.protocol import INBOX, Done, Job, Pipeline
-from millpond.runtime.tasks import Built, Chunk, build
-from millpond.service.change_settings import ChangeSettings
+from millpond.service.changes.settings import ChangeSettings
+from millpond.service.ingest.sequencer import source_key
 from millpond.service.pond import Pond
-from millpond.service.sequencer import source_key
 from millpond.state.arrow_file import FileMeta, write_arrow
 from millpond.state.push_file import read_pushed, visible_path
 

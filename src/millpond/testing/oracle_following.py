@@ -19,7 +19,7 @@ from millpond.algebra.denotation import denote, occurrences
 from millpond.algebra.rows import Row, canonical, normal
 from millpond.algebra.world import World
 from millpond.catalog.objects import Derived, StreamDef
-from millpond.cql.nodes import RelationToStream
+from millpond.cql.tree.nodes import RelationToStream
 from millpond.model.schema import Field, Schema, canonical_type
 from millpond.model.time import BEGINNING, END, LAST, Instant
 

@@ -20,8 +20,9 @@ from millpond.algebra.relations import RelationHistory
 from millpond.algebra.session import session
 from millpond.algebra.world import World
 from millpond.catalog.objects import RelationDef, StreamDef
-from millpond.cql import parse_query, parse_script, statements, to_duckdb
-from millpond.cql.nodes import RelationToStream
+from millpond.cql import parse_query, parse_script, to_duckdb
+from millpond.cql.tree import statements
+from millpond.cql.tree.nodes import RelationToStream
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema, canonical_type
 from millpond.model.time import BEGINNING, Instant

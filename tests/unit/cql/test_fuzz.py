@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millpond.cql import parse_query, parse_script, parse_statement, print_statement, to_duckdb
-from millpond.cql.printer import meaning
-from millpond.cql.statements import Ask
+from millpond.cql.print.printer import meaning
+from millpond.cql.tree.statements import Ask
 from millpond.errors import MillpondError
 
 CORPUS = (Path(__file__).parent / "corpus.cql").read_text(encoding="utf-8")

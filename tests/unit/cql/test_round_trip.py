@@ -11,10 +11,10 @@ import pytest
 from sqlglot import exp
 
 from millpond.cql import parse_query, parse_script, parse_statement, print_query, print_statement
-from millpond.cql.dialect import RelationToStream, StreamWindow, to_duckdb
-from millpond.cql.nodes import BY_ATTRIBUTES, PERIOD, STREAM_SAMPLE
-from millpond.cql.printer import meaning
-from millpond.cql.statements import Ask
+from millpond.cql.print.dialect import RelationToStream, StreamWindow, to_duckdb
+from millpond.cql.print.printer import meaning
+from millpond.cql.tree.nodes import BY_ATTRIBUTES, PERIOD, STREAM_SAMPLE
+from millpond.cql.tree.statements import Ask
 
 CORPUS = (Path(__file__).parent / "corpus.cql").read_text(encoding="utf-8")
 TEXTS = [statement.text for statement in parse_script(CORPUS)]

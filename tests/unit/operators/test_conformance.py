@@ -16,30 +16,30 @@ from millpond.model.patterns import MONOTONIC, STRICT
 from millpond.model.time import END
 from millpond.model.windows import Bound, Now, Period, Range, Unbounded
 from millpond.model.windows import Rows as RowsOf
-from millpond.operators.aggregates.count import Count
-from millpond.operators.aggregates.extreme import Extreme
-from millpond.operators.attach import Attach
-from millpond.operators.delta import Delta
-from millpond.operators.delta_star import DeltaStar
+from millpond.operators.aggregation.aggregates.count import Count
+from millpond.operators.aggregation.aggregates.extreme import Extreme
+from millpond.operators.aggregation.measures import Argument
+from millpond.operators.distinct_announcing import LastCopy
+from millpond.operators.distinct_delta_star import DeltaStar
 from millpond.operators.expire import Expire
-from millpond.operators.expiry import ARRIVAL_ORDER, PARTITIONS, Partitioned
 from millpond.operators.group_by import GroupBy, Grouping
 from millpond.operators.join import Join
-from millpond.operators.last_copy import LastCopy
-from millpond.operators.matching import Matching
-from millpond.operators.measures import Argument
-from millpond.operators.multiplicity import Multiplicity
 from millpond.operators.negation import Negation
-from millpond.operators.node import Node
+from millpond.operators.nrr_join import Attach
 from millpond.operators.project import Project
-from millpond.operators.reevaluate import Reevaluate
-from millpond.operators.reevaluate_groups import ReevaluateGroups
-from millpond.operators.rows import RowsWindow
+from millpond.operators.protocol.delta import Delta
+from millpond.operators.protocol.node import Node
+from millpond.operators.recompute import Reevaluate
+from millpond.operators.recompute_groups import ReevaluateGroups
+from millpond.operators.relation_versions import Versions
+from millpond.operators.rows_window import RowsWindow
 from millpond.operators.select import Select
+from millpond.operators.semijoin import Matching
+from millpond.operators.set_operations import Multiplicity
+from millpond.operators.structures.expiration_queues import ARRIVAL_ORDER, PARTITIONS, Partitioned
+from millpond.operators.time_window import TimeWindow
 from millpond.operators.top_k import SortColumn, TopK
 from millpond.operators.union import Union
-from millpond.operators.versions import Versions
-from millpond.operators.window import TimeWindow
 from millpond.testing import check_operator as checking
 from millpond.testing.check_operator import (
     EDGES,

@@ -19,11 +19,19 @@ from hypothesis import strategies as st
 
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
-from millpond.operators.aggregate import Aggregate, Call
-from millpond.operators.aggregates import average, count, extreme, quantile, spread, total, truth
-from millpond.operators.delta import Delta, positional
+from millpond.operators.aggregation.aggregate import Aggregate, Call
+from millpond.operators.aggregation.aggregates import (
+    average,
+    count,
+    extreme,
+    quantile,
+    spread,
+    total,
+    truth,
+)
+from millpond.operators.aggregation.measures import Argument
 from millpond.operators.group_by import GroupBy, Grouping
-from millpond.operators.measures import Argument
+from millpond.operators.protocol.delta import Delta, positional
 from millpond.operators.source import RelationSource
 
 MODULES = (average, count, extreme, quantile, spread, total, truth)

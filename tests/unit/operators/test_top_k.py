@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millpond.operators.delta import Delta, positional
+from millpond.operators.protocol.delta import Delta, positional
 from millpond.operators.source import RelationSource
 from millpond.operators.top_k import SortColumn, TopK
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
-from millpond.cql.dialect import parse_query
+from millpond.cql.print.dialect import parse_query
 from millpond.model.schema import Field, Schema
-from millpond.planner.bind import bind
-from millpond.planner.bound import BoundQuery
+from millpond.planner.bind.bind import bind
+from millpond.planner.bind.bound_query import BoundQuery
 
 
 def schema(text: str) -> Schema:

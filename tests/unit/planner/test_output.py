@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from millpond.planner.bound import BoundQuery
+from millpond.planner.bind.bound_query import BoundQuery
 
 Binding = Callable[[str], BoundQuery]
 

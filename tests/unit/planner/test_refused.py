@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from millpond.errors import MillpondError
-from millpond.planner.bound import BoundQuery
+from millpond.planner.bind.bound_query import BoundQuery
 
 Binding = Callable[[str], BoundQuery]
 

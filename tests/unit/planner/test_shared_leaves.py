@@ -7,9 +7,9 @@ import pytest
 
 from millpond.catalog.objects import StreamDef
 from millpond.cql import parse_query
-from millpond.engine.dataflow import Dataflow
+from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.model.schema import Field, Schema
-from millpond.planner.bind import bind
+from millpond.planner.bind.bind import bind
 from millpond.planner.dataflow.leaves import WHOLE
 from millpond.planner.dataflow.plan import Plan, plan_changes
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from millpond.model.schema import Field, Schema
-from millpond.runtime import tasks
-from millpond.runtime.tasks import BatchPlan, Built, Chunk, StreamPlan, build
-from millpond.service.sequencer import number_runs
+from millpond.runtime import batch_tasks
+from millpond.runtime.batch_tasks import BatchPlan, Built, Chunk, StreamPlan, build
+from millpond.service.ingest.sequencer import number_runs
 from millpond.state.segment_file import global_seq, open_segment
 from millpond.state.store import Store
 
@@ -66,7 +66,7 @@ def test_arrival_numbers_follow_the_splits_however_tasks_get_them(plan, shared):
 
 
 def test_a_full_segment_does_not_break_the_order(plan, monkeypatch):
-    monkeypatch.setattr(tasks, "segment_rows", lambda slots: 4)
+    monkeypatch.setattr(batch_tasks, "segment_rows", lambda slots: 4)
     segments = arrivals(list(build(reversed(SPLITS[2:]), plan)))
     assert [len(segment) for segment in segments] == [4, 2]
     for segment in segments:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from millpond.errors import MillpondError
-from millpond.runtime import advance, kept_dataflows
+from millpond.runtime import advance_task, dataflow_cache
 from millpond.runtime.advance_job import AdvanceJob
-from millpond.service.change_settings import ChangeSettings
+from millpond.service.changes.settings import ChangeSettings
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import LocalRuntime, open_local
 from millpond.testing.manual_clock import ManualClock
@@ -30,7 +30,7 @@ class Counting(LocalRuntime):
         self.advanced: list[AdvanceJob] = []
 
     def run(self, task: Any, jobs: Any) -> Any:
-        self.advanced += jobs if task is advance.advance else []
+        self.advanced += jobs if task is advance_task.advance else []
         return super().run(task, jobs)
 
 
@@ -55,13 +55,13 @@ def pond(tmp_path: Path, clock: ManualClock, runtime: Counting) -> Iterator[Pond
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many plans were made from kept segments, each time."""
     found: list[int] = []
-    original = kept_dataflows._made
+    original = dataflow_cache._made
 
     def counted(job: AdvanceJob, plans: Any) -> Any:
         found.append(len(plans))
         return original(job, plans)
 
-    monkeypatch.setattr(kept_dataflows, "_made", counted)
+    monkeypatch.setattr(dataflow_cache, "_made", counted)
     return found
 
 

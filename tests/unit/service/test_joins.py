@@ -12,9 +12,10 @@ import pytest
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
 from millpond.runtime import join_segments
-from millpond.service import composition, stored_join
-from millpond.service.join_facts import JoinFacts
-from millpond.service.join_rounds import JoinSettings
+from millpond.service import open_pond as composition
+from millpond.service.answers import stored_join
+from millpond.service.maintenance.join_rounds import JoinSettings
+from millpond.service.observe.explain_joins import JoinFacts
 from millpond.service.pond import Pond
 from millpond.state.arrow_file import forget
 from millpond.state.join_state import JoinCore

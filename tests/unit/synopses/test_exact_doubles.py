@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.operators.cells import Layout
+from millpond.operators.aggregation.cells import Layout
 from millpond.synopses.double_walks import walk_doubles, walk_moments
 from millpond.synopses.exact_doubles import ExactSums
 from millpond.synopses.running_totals import walk_counts

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from millpond.operators.cells import Layout
+from millpond.operators.aggregation.cells import Layout
 from millpond.synopses.multiset_walks import ABOVE, BELOW, DISCRETE, DISTINCT, GREATEST, LEAST
 from millpond.synopses.ordered_multiset import OrderedMultisets
 

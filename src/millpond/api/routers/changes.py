@@ -11,12 +11,12 @@ from starlette.responses import Response, StreamingResponse
 
 from millpond.api import change_forms, encode
 from millpond.api.change_forms import EVENTS
-from millpond.api.followers import Followers
 from millpond.api.negotiate import preferred
 from millpond.api.routers.queries import find_query
+from millpond.api.subscribers import Followers
 from millpond.api.surface import Followed, ServedPond
 from millpond.errors import MillpondError
-from millpond.service.changes import PAGE, parse_cursor
+from millpond.service.changes.change_log import PAGE, parse_cursor
 
 #: What may stand between a server and a browser must not hold events back.
 _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}

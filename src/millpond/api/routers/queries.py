@@ -13,7 +13,7 @@ from millpond.api import decode, encode
 from millpond.api.negotiate import answer_response, preferred
 from millpond.api.surface import QueryHandle, ServedHandle, ServedPond
 from millpond.errors import MillpondError
-from millpond.service.options import check_options
+from millpond.service.queries.options import check_options
 
 Level = Literal["syntax", "logical", "rewritten", "shared", "runtime"]
 

@@ -13,7 +13,7 @@ from millpond.api.negotiate import answer_response, preferred
 from millpond.api.problems import internal, log, problem, status_of
 from millpond.api.surface import ServedPond
 from millpond.cql import parse_script
-from millpond.cql.statements import Ask, Invoke
+from millpond.cql.tree.statements import Ask, Invoke
 from millpond.errors import MillpondError
 from millpond.service.results import StatementResult
 

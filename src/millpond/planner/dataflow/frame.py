@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.cql.dialect import to_duckdb
-from millpond.operators.node import Node
+from millpond.cql.print.dialect import to_duckdb
 from millpond.operators.project import Project
+from millpond.operators.protocol.node import Node
 from millpond.operators.select import Select
-from millpond.planner.dataflow.types import expression_types
+from millpond.planner.dataflow.column_types import expression_types
 
 
 class Unsupported(Exception):

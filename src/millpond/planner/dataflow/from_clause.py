@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from millpond.cql.dialect import to_duckdb
+from millpond.cql.print.dialect import to_duckdb
 from millpond.operators.one_row import OneRow
 from millpond.planner.dataflow.frame import Frame, Unsupported, reads_columns
-from millpond.planner.dataflow.items import Items
+from millpond.planner.dataflow.from_items import Items
 from millpond.planner.dataflow.joins import anti, condition, inner, outer, semi
-from millpond.planner.from_clause import bare
-from millpond.planner.pushdown import conjuncts, where_conjuncts
+from millpond.planner.resolve.from_clause import bare
+from millpond.planner.resolve.pushdown import conjuncts, where_conjuncts
 
 
 def from_clause(select: exp.Select, items: Items, waiting: list[exp.Expr]) -> Frame:

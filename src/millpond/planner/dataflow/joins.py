@@ -13,16 +13,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.cql.dialect import to_duckdb
-from millpond.operators.delta_star import DeltaStar
+from millpond.cql.print.dialect import to_duckdb
+from millpond.operators.distinct_delta_star import DeltaStar
 from millpond.operators.expire import Expire
 from millpond.operators.join import Join
-from millpond.operators.matching import Matching
-from millpond.operators.multiplicity import Multiplicity
-from millpond.operators.node import Node
+from millpond.operators.protocol.node import Node
+from millpond.operators.semijoin import Matching
+from millpond.operators.set_operations import Multiplicity
 from millpond.operators.union import Union
+from millpond.planner.dataflow.column_types import answer_types, expression_types, type_names
 from millpond.planner.dataflow.frame import Frame, Unsupported, columns_of, project, reads_columns
-from millpond.planner.dataflow.types import answer_types, expression_types, type_names
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,20 +13,20 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.catalog.objects import RelationDef, StreamDef
-from millpond.cql.dialect import print_query, to_duckdb
+from millpond.cql.print.dialect import print_query, to_duckdb
 from millpond.model.schema import Schema, arrow_type
 from millpond.model.windows import Rows
-from millpond.operators.node import Node
 from millpond.operators.project import Project
-from millpond.operators.rows import RowsWindow
+from millpond.operators.protocol.node import Node
+from millpond.operators.relation_versions import Versions
+from millpond.operators.rows_window import RowsWindow
 from millpond.operators.sample import Sample
 from millpond.operators.select import Select
 from millpond.operators.source import SEQUENCE, TIMESTAMP, RelationSource, StreamSource
-from millpond.operators.versions import Versions
-from millpond.operators.window import TimeWindow
-from millpond.planner.bound import RelationLeaf, StreamLeaf
-from millpond.planner.logical import window_text
-from millpond.planner.pushdown import conjuncts
+from millpond.operators.time_window import TimeWindow
+from millpond.planner.bind.bound_query import RelationLeaf, StreamLeaf
+from millpond.planner.explain.logical_plan import window_text
+from millpond.planner.resolve.pushdown import conjuncts
 
 #: Sources of at most so many columns have all of them, so that queries share selections whatever
 #: columns they go on with. Those that nobody reads are there in name only.

@@ -1,8 +1,8 @@
 """From a bound query to a dataflow: which operators compute its changes, and over what.
 
-A plan is a graph of nodes (`operators/node.py`) with one root. Equal parts of different plans have
-equal keys, whatever their queries call things, so that a runner computes them once. What has no
-incremental operators becomes one node that answers the query anew at every change.
+A plan is a graph of nodes (`operators/protocol/node.py`) with one root. Equal parts of different
+plans have equal keys, whatever their queries call things, so that a runner computes them once. What
+has no incremental operators becomes one node that answers the query anew at every change.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from millpond.catalog.objects import RelationDef, StreamDef
-from millpond.cql.durations import duration_text
+from millpond.cql.parse.durations import duration_text
 from millpond.model.schema import Schema
 from millpond.model.windows import Range
-from millpond.operators.node import Node
+from millpond.operators.protocol.node import Node
 from millpond.operators.rstream import Boundaries, Instants, RStream
 from millpond.operators.source import SEQUENCE, TIMESTAMP, StreamSource
-from millpond.planner.bound import BoundQuery
-from millpond.planner.cost import Estimate, Statistics, estimates, total
+from millpond.planner.bind.bound_query import BoundQuery
+from millpond.planner.dataflow.compiler import Compiler
 from millpond.planner.dataflow.leaves import relation_node, stream_node, versions_node
-from millpond.planner.dataflow.query import Compiler
-from millpond.planner.names import Names
-from millpond.planner.rules import RULES, Rule
-from millpond.planner.statistics import Guesses
-from millpond.planner.strategies import applied
+from millpond.planner.optimize.cost import Estimate, Statistics, estimates, total
+from millpond.planner.optimize.rules import RULES, Rule
+from millpond.planner.optimize.statistics import Guesses
+from millpond.planner.optimize.strategies import applied
+from millpond.planner.resolve.names import Names
 
 #: How many of those that share an operator EXPLAIN names.
 _NAMED = 5

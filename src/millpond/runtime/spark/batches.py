@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from millpond.engine.user_functions import Usage, functions
+from millpond.engine.scalars.user_functions import Usage, functions
+from millpond.runtime.batch_tasks import BatchPlan, Built, Chunk, build
 from millpond.runtime.spark.parquet import row_groups, sizes
 from millpond.runtime.spark.sources import BLOCK, FILE
-from millpond.runtime.tasks import BatchPlan, Built, Chunk, build
 from millpond.state.push_file import number_of, read_pushed, visible_path
 
 _RESULT = "built binary"

@@ -15,7 +15,7 @@ import gc
 
 from pyspark.daemon import manager
 
-import millpond.runtime.advance
+import millpond.runtime.advance_task
 import millpond.runtime.join_tasks
 import millpond.runtime.spark.batches  # noqa: F401
 

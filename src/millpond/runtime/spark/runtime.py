@@ -22,15 +22,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millpond.catalog.objects import RelationDef, StreamDef
-from millpond.engine.ingress import Admission, admit
-from millpond.engine.user_functions import functions
+from millpond.engine.admission.admit import Admission, admit
+from millpond.engine.scalars.user_functions import functions
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
-from millpond.runtime import tasks
+from millpond.runtime import batch_tasks
+from millpond.runtime.batch_tasks import BatchPlan, Built
 from millpond.runtime.protocol import INBOX, Done, Job, Pipeline
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import InWorker, build_files, build_frame, build_inbox
-from millpond.runtime.spark.keeper import Keeper, Kept
 from millpond.runtime.spark.parquet import parquet_tables
 from millpond.runtime.spark.session import (
     await_end_of_last,
@@ -38,7 +38,7 @@ from millpond.runtime.spark.session import (
     quiet_teardown,
     start_session,
 )
-from millpond.runtime.tasks import BatchPlan, Built
+from millpond.runtime.spark.supervisor import Keeper, Kept
 from millpond.state.arrow_file import FileMeta, write_arrow
 
 log = logging.getLogger("millpond.spark")
@@ -335,7 +335,7 @@ class SparkRuntime:
     def _warm_up(self) -> None:
         """Start the workers now: the first batch would wait seconds for them."""
         try:
-            self.run(tasks.warm_up, range(self.spark.sparkContext.defaultParallelism))
+            self.run(batch_tasks.warm_up, range(self.spark.sparkContext.defaultParallelism))
         except Exception as error:
             log.debug("warming up: %s", error)
 

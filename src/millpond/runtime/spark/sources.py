@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from millpond.catalog.objects import RelationDef, StreamDef
-from millpond.engine.ingress import CORRUPT
+from millpond.engine.admission.admit import CORRUPT
 from millpond.errors import MillpondError
-from millpond.planner.names import did_you_mean
+from millpond.planner.resolve.names import did_you_mean
 from millpond.runtime.spark.headers import has_headers, local_path, read_by_header
 from millpond.runtime.spark.json_keys import keys_of
 from millpond.runtime.spark.parquet import check_columns, without_columns

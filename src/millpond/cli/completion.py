@@ -1,0 +1,98 @@
+"""What the shell completes: the words of CQL and the names of the pond."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+
+from millpond.api.surface import Surface
+from millpond.cql.print.printer import print_name
+from millpond.errors import MillpondError
+
+_KEYWORD_LIST = """
+    AFTER ALL ALTER AND AS ASC AT AVG BEGIN BETWEEN BIGINT BOOLEAN BY CASE COUNT CREATE DATE DAYS
+    DECIMAL DELAY DELETE DESC DESCRIBE DISTINCT DOUBLE DROP DSTREAM ELSE END ENTITIES EXCEPT
+    EXISTS EXPLAIN FALSE FETCH FROM FUNCTIONS GROUP HAVING HEARTBEAT HOURS IDLE IN INSERT INTEGER
+    INTERSECT INTERVAL INTO INVOKE IS ISTREAM JOIN KEY LEFT LIKE LIMIT LOGICAL MAX MIN MINUTES NON
+    NOT NOW NULL ON OPTIONS OR ORDER PARTITION PRECEDING PRIMARY QUERIES QUERY RANGE RELATION
+    RELATIONS RETAIN RETROACTIVE REWRITTEN ROWS RSTREAM RUNTIME SAMPLE SECONDS SELECT SET SHARED
+    SHOW SLIDE STREAM STREAMS STRING SUM SYNTAX THEN TIMESTAMP TRUE UNBOUNDED UNION UPDATE USING
+    VALUES VARCHAR WHEN WHERE WITH
+"""
+KEYWORDS = tuple(_KEYWORD_LIST.split())
+
+COMMANDS = {
+    "\\q": "leave",
+    "\\h": "this list",
+    "\\d": "what there is; \\d NAME describes one",
+    "\\watch": "\\watch N [TIMES] repeats the query before it every N seconds",
+}
+
+_WORD = re.compile(r"[\w$]+$")
+#: Behind which word which names are meant; anywhere else a name is offered once it is begun.
+_MEANT = {
+    **dict.fromkeys(("invoke", "fetch", "query"), ("query",)),
+    **dict.fromkeys(("stream", "heartbeat"), ("stream",)),
+    **dict.fromkeys(("relation", "update"), ("relation",)),
+    **dict.fromkeys(("from", "join", "into"), ("stream", "relation")),
+    "describe": ("stream", "relation", "query"),
+}
+_LAST_WORD = re.compile(r"(\w+)\s+$")
+
+
+class Words(Completer):
+    """Completes keywords, in the case they are begun in, and names with their columns."""
+
+    def __init__(self, pond: Surface) -> None:
+        self._pond = pond
+        self._names: list[tuple[str, str]] = []
+        self._stale = True
+
+    def forget(self) -> None:
+        """Has the names looked up again at the next completion."""
+        self._stale = True
+
+    def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
+        before = document.text_before_cursor
+        if before.lstrip().startswith("\\"):
+            for command, meaning in COMMANDS.items():
+                if command.startswith(before.strip()):
+                    yield Completion(command, -len(before.strip()), display_meta=meaning)
+            return
+        match = _WORD.search(before)
+        word = match[0] if match else ""
+        behind = _LAST_WORD.search(before.removesuffix(word))
+        meant = _MEANT.get(behind[1].lower() if behind else "")
+        for name, kind in self.names():
+            wanted = kind in meant if meant else word != ""
+            if wanted and name.lower().startswith(word.lower()):
+                yield Completion(print_name(name), -len(word), display_meta=kind)
+        if not word:
+            return
+        for keyword in KEYWORDS:
+            if keyword.startswith(word.upper()):
+                yield Completion(keyword.lower() if word.islower() else keyword, -len(word))
+
+    def names(self) -> list[tuple[str, str]]:
+        """The names of the pond and what each names."""
+        if self._stale:
+            try:
+                self._names = sorted(set(self._look_up()))
+            except MillpondError:
+                # Without a server there is nothing to complete, and typing goes on.
+                self._names = []
+            self._stale = False
+        return self._names
+
+    def _look_up(self) -> Iterable[tuple[str, str]]:
+        for stream in self._pond.streams():
+            yield stream.name, "stream"
+            yield from ((field.name, "column") for field in stream.schema.fields)
+        for relation in self._pond.relations():
+            yield relation.name, "relation"
+            yield from ((field.name, "column") for field in relation.schema.fields)
+        for query in self._pond.queries():
+            yield query.name, "query"

@@ -1,0 +1,346 @@
+"""Reading queries: SQL's SELECT over streams with windows, relations and derived names.
+
+sqlglot's DuckDB parser reads them; this module replaces what stands in FROM and adds the clauses
+of CQL. What remains possible but is no part of the language is refused afterwards by
+`millpond.cql.parse.check_shape`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, cast
+
+from sqlglot import exp
+from sqlglot.parser import Parser
+from sqlglot.tokenizer_core import TokenType
+
+from millpond.cql.parse.check_shape import check_query
+from millpond.cql.parse.expressions import ExpressionParser
+from millpond.cql.tree.nodes import BY_ATTRIBUTES, PERIOD, STREAM_SAMPLE, WINDOW, RelationToStream
+from millpond.cql.tree.places import place, span_of
+from millpond.errors import MillpondError, Span
+
+#: The operators that make a stream of a relation.
+TO_STREAM = ("ISTREAM", "DSTREAM", "RSTREAM")
+
+_BEHIND_FROM = (
+    "where",
+    "group",
+    "having",
+    "qualify",
+    "windows",
+    PERIOD,
+    "order",
+    "limit",
+    "offset",
+)
+_QUERY_STARTS = {TokenType.SELECT, TokenType.WITH}
+
+
+class QueryParser(ExpressionParser):
+    """Reads queries."""
+
+    QUERY_MODIFIER_PARSERS = {  # noqa: RUF012
+        **{
+            token: Parser.QUERY_MODIFIER_PARSERS[token]
+            for token in (
+                TokenType.WHERE,
+                TokenType.GROUP_BY,
+                TokenType.HAVING,
+                TokenType.QUALIFY,
+                TokenType.WINDOW,
+                TokenType.ORDER_BY,
+                TokenType.LIMIT,
+                TokenType.OFFSET,
+            )
+        },
+        TokenType.BEGIN: lambda self: self._period_modifier(),
+    }
+    QUERY_MODIFIER_TOKENS = set(QUERY_MODIFIER_PARSERS)  # noqa: RUF012
+
+    def query(self) -> exp.Expression:
+        """Read a query, with ISTREAM(...) and its like around it if they are there."""
+        query = self._outermost_query()
+        check_query(query, self.sql)
+        return cast(exp.Expression, query)
+
+    def _outermost_query(self) -> exp.Expr:
+        for kind in TO_STREAM:
+            if self.sees(kind) and self._next.token_type is TokenType.L_PAREN:
+                start = self.here()
+                self._advance(2)
+                this = self._plain_query()
+                self.expect_symbol(TokenType.R_PAREN, ")")
+                node = RelationToStream(this=this, kind=kind)
+                place(node, self.since(start))
+                return node
+        return self._plain_query()
+
+    def _plain_query(self) -> exp.Expr:
+        if (
+            self._curr.token_type not in _QUERY_STARTS
+            and self._curr.token_type is not TokenType.L_PAREN
+        ):
+            self.expected("a query", "A query starts with SELECT or WITH.")
+        start = self._curr
+        query = self._parse_select(nested=True, parse_subquery_alias=False)
+        query = self._parse_query_modifiers(self._parse_set_operations(query))
+        if not isinstance(query, exp.Query):
+            raise self.fault(f"expected a query, but found {self._quote(start)}")
+        return query
+
+    def _parse_statement(self) -> exp.Expr | None:
+        # What sqlglot reads behind WITH, and inside the brackets of a common table expression.
+        if self._curr.token_type in _QUERY_STARTS or self.sees_symbol(TokenType.L_PAREN):
+            return self._plain_query()
+        if self._curr.text.upper() in TO_STREAM:
+            raise self._not_outermost()
+        self.expected("a query", "Only queries may stand here.")
+
+    # FROM
+
+    def _parse_table(
+        self,
+        schema: bool = False,
+        joins: bool = False,
+        alias_tokens: Collection[TokenType] | None = None,
+        parse_bracket: bool = False,
+        is_db_reference: bool = False,
+        parse_partition: bool = False,
+        consume_pipe: bool = False,
+    ) -> exp.Expr | None:
+        """Read one item of FROM: a name with its window, or a query in brackets."""
+        kind = self._curr.token_type
+        if kind is TokenType.L_PAREN or kind in _QUERY_STARTS:
+            return self._derived_table(joins)
+        if self._next.token_type is TokenType.L_PAREN and kind is not TokenType.IDENTIFIER:
+            if self._curr.text.upper() in TO_STREAM:
+                raise self._not_outermost()
+            if kind in self.ID_VAR_TOKENS or kind is TokenType.VALUES:
+                raise self.fault(
+                    "FROM takes streams, relations and queries only",
+                    detail=f"{self._quote(self._curr)} is called like a function here.",
+                    hint="Name a stream or a relation, or write a query in brackets.",
+                )
+        name, span = self.name("a stream or a relation")
+        identifier = exp.Identifier(this=name, quoted=self._prev.token_type is TokenType.IDENTIFIER)
+        place(identifier, span)
+        table = exp.Table(this=identifier)
+        if self.sees_symbol(TokenType.DOT):
+            raise self.fault(
+                "names have no qualifier here",
+                detail="Streams, relations and queries share one space of names.",
+                hint="Write the name alone, or put it in double quotes if the dot belongs to it.",
+            )
+        if self.sees_symbol(TokenType.L_BRACKET):
+            table.set(WINDOW, self._parse_stream_window())
+        self._alias_and_sample(table, alias_tokens)
+        if self.sees_symbol(TokenType.L_BRACKET):
+            if table.args.get(WINDOW):
+                raise self.fault(
+                    "a second window on one stream", code="CQL-218", hint="Keep one of the two."
+                )
+            raise self.fault(
+                "the window stands behind the alias",
+                hint=f"Put the window right behind the name: {name} [...] {self._prev.text}.",
+            )
+        return self._joined(table, joins)
+
+    def _derived_table(self, joins: bool) -> exp.Expr | None:
+        if not self.sees_symbol(TokenType.L_PAREN):
+            return self._parse_select()
+        start = self.here()
+        if self._next.text.upper() in TO_STREAM:
+            self._advance()
+            raise self._not_outermost()
+        self._advance()
+        query = self._plain_query() if self._is_query_ahead() else None
+        if query is None:
+            raise self.fault(
+                "expected a query in the brackets",
+                hint="Joins need no brackets; write (SELECT * FROM a JOIN b ON ...) to group them.",
+            )
+        self.expect_symbol(TokenType.R_PAREN, ")")
+        subquery = exp.Subquery(this=query)
+        place(subquery, self.since(start))
+        if self.sees_symbol(TokenType.L_BRACKET):
+            raise self._window_on_query()
+        self._alias_and_sample(subquery, None)
+        if self.sees_symbol(TokenType.L_BRACKET):
+            raise self._window_on_query()
+        return self._joined(subquery, joins)
+
+    def _is_query_ahead(self) -> bool:
+        index = self._index
+        while self._tokens[index].token_type is TokenType.L_PAREN:
+            index += 1
+        return self._tokens[index].token_type in _QUERY_STARTS
+
+    def _alias_and_sample(self, item: exp.Expr, alias_tokens: Collection[TokenType] | None) -> None:
+        if not self._is_sample_ahead() and not self._is_by_ahead():
+            alias = self._parse_table_alias(alias_tokens=alias_tokens or self.TABLE_ALIAS_TOKENS)
+            if self._prev.token_type is TokenType.ALIAS:
+                self.expected("a name behind AS")
+            if alias and not alias.this:
+                raise self.fault(
+                    "columns are renamed without an alias",
+                    hint="Write name AS alias (column, ...).",
+                    span=self.behind(),
+                )
+            if alias:
+                item.set("alias", alias)
+        if self._is_sample_ahead():
+            self._advance(2)
+            percentage = self._parse_number()
+            if not isinstance(percentage, exp.Literal):
+                self.expected("a percentage", "Write SAMPLE(10) for a tenth.")
+            if not 0 <= float(percentage.name) <= 100:
+                raise self.fault("a sample is between 0 and 100 per cent", span=span_of(percentage))
+            self.expect_symbol(TokenType.R_PAREN, ")")
+            item.set(STREAM_SAMPLE, percentage)
+
+    def _is_sample_ahead(self) -> bool:
+        return self._next.token_type is TokenType.L_PAREN and self.sees("SAMPLE")
+
+    def _is_by_ahead(self) -> bool:
+        return self._next.token_type is TokenType.L_PAREN and self.sees("BY")
+
+    def _joined(self, item: exp.Expr, joins: bool) -> exp.Expr:
+        if joins:
+            for join in self._parse_joins():
+                item.append("joins", join)
+        return item
+
+    def _window_on_query(self) -> MillpondError:
+        return self.fault(
+            "a window stands behind a query",
+            detail="A window turns a stream into a relation, and a query's answer already is one.",
+            hint="Put the window on the streams inside the query, or make the query a derived "
+            "stream with CREATE STREAM ... AS and put the window on that.",
+        )
+
+    def _not_outermost(self) -> MillpondError:
+        return self.fault(
+            f"{self._curr.text.upper()} stands inside a query",
+            detail="Only the outermost part of a query can make a stream of a relation.",
+            hint="Define the inner part with CREATE STREAM ... AS and query that.",
+        )
+
+    # Clauses
+
+    def _parse_select_query(
+        self,
+        nested: bool = False,
+        table: bool = False,
+        parse_subquery_alias: bool = True,
+        parse_set_operation: bool = True,
+    ) -> exp.Expr | None:
+        start = self.here()
+        query = super()._parse_select_query(
+            nested, table, parse_subquery_alias, parse_set_operation
+        )
+        if isinstance(query, exp.Query):
+            place(query, self.since(start))
+        return query
+
+    def _parse_projections(self) -> tuple[list[exp.Expr], list[exp.Expr] | None]:
+        projections, exclude = super()._parse_projections()
+        if not projections:
+            self.expected("columns behind SELECT", "Write SELECT * for all columns.")
+        return projections, exclude
+
+    def _parse_from(
+        self, joins: bool = False, skip_from_token: bool = False, consume_pipe: bool = False
+    ) -> exp.From | None:
+        if joins and self.sees_symbol(TokenType.FROM):
+            raise self.fault(
+                "a query starts with FROM", hint="Write SELECT * FROM ... for all columns."
+            )
+        return super()._parse_from(joins, skip_from_token, consume_pipe)
+
+    def _parse_join(
+        self,
+        skip_join_token: bool = False,
+        parse_bracket: bool = False,
+        alias_tokens: Collection[TokenType] | None = None,
+    ) -> exp.Join | None:
+        start = self._curr
+        join = super()._parse_join(skip_join_token, parse_bracket, alias_tokens)
+        if (
+            join is not None
+            and start.token_type is not TokenType.COMMA
+            and not (join.args.get("on") or join.args.get("using") or join.args.get("method"))
+            and join.args.get("kind") != "CROSS"
+        ):
+            raise self.fault(
+                "JOIN without a condition",
+                hint="Write JOIN ... ON condition, JOIN ... USING (column), or CROSS JOIN.",
+                span=Span(start.start, start.end + 1),
+            )
+        return join
+
+    def _parse_query_modifiers(self, this: Any) -> Any:
+        # sqlglot comes here again when it is done with a query, and would read a comma that
+        # follows as one more item of FROM.
+        fresh = isinstance(this, exp.Select) and not any(map(this.args.get, _BEHIND_FROM))
+        if not fresh and self._curr.token_type not in self.QUERY_MODIFIER_TOKENS:
+            return this
+        return super()._parse_query_modifiers(this)
+
+    def _parse_limit(
+        self,
+        this: exp.Expr | None = None,
+        top: bool = False,
+        skip_limit_token: bool = False,
+    ) -> exp.Expr | None:
+        if top:
+            return this
+        limit = super()._parse_limit(this, top, skip_limit_token)
+        if limit is not None and limit.args.get("offset"):
+            raise self.fault(
+                "LIMIT takes one number", hint="Write LIMIT n OFFSET m.", span=span_of(limit)
+            )
+        return limit
+
+    def _parse_cte(self) -> exp.CTE | exp.FunctionSpecification | None:
+        if self.sees_symbol(TokenType.ALIAS):
+            self.expected("a name behind WITH")
+        return super()._parse_cte()
+
+    def _parse_group(self, skip_group_by_token: bool = False) -> exp.Group | None:
+        group = super()._parse_group(skip_group_by_token)
+        if group is not None and not any(group.args.values()):
+            self.expected("columns behind GROUP BY")
+        return group
+
+    def _period_modifier(self) -> tuple[str, exp.Expr]:
+        self._advance()
+        return PERIOD, self._parse_period()
+
+    def parse_set_operation(
+        self, this: exp.Expr | None, consume_pipe: bool = False, intersect_only: bool = False
+    ) -> exp.SetOperation | None:
+        operation = super().parse_set_operation(this, consume_pipe, intersect_only)
+        if operation is None:
+            return None
+        if operation.args.get("expression") is None:
+            self.expected("a query")
+        if self._is_by_ahead():
+            if not isinstance(operation, exp.Except) or operation.args.get("distinct"):
+                raise self.fault(
+                    "BY goes with EXCEPT ALL only",
+                    hint="Drop BY, or write EXCEPT ALL.",
+                )
+            self._advance(2)
+            names = [self._by_attribute()]
+            while self.accept_symbol(TokenType.COMMA):
+                names.append(self._by_attribute())
+            self.expect_symbol(TokenType.R_PAREN, ")")
+            operation.set(BY_ATTRIBUTES, names)
+        return operation
+
+    def _by_attribute(self) -> exp.Identifier:
+        name, span = self.name("a column")
+        identifier = exp.Identifier(this=name, quoted=self._prev.token_type is TokenType.IDENTIFIER)
+        place(identifier, span)
+        return identifier

@@ -1,0 +1,158 @@
+"""Reading what asks for answers, and what any statement is by its first word."""
+
+from __future__ import annotations
+
+import difflib
+
+from sqlglot.tokenizer_core import TokenType
+
+from millpond.cql.parse.queries import TO_STREAM
+from millpond.cql.parse.row_statements import ChangeParser
+from millpond.cql.tree.statements import (
+    Ask,
+    Describe,
+    Explain,
+    Fetch,
+    Invoke,
+    Show,
+    Statement,
+)
+
+#: The words statements start with.
+FIRST_WORDS = (
+    "SELECT",
+    "WITH",
+    *TO_STREAM,
+    "CREATE",
+    "ALTER",
+    "DROP",
+    "INVOKE",
+    "FETCH",
+    "INSERT",
+    "UPDATE",
+    "DELETE",
+    "HEARTBEAT",
+    "EXPLAIN",
+    "SHOW",
+    "DESCRIBE",
+)
+LEVELS = ("SYNTAX", "LOGICAL", "REWRITTEN", "SHARED", "RUNTIME")
+SHOWN = ("STREAMS", "RELATIONS", "QUERIES", "SUMMARIES", "ENTITIES", "FUNCTIONS")
+
+
+class StatementParser(ChangeParser):
+    """Reads any statement."""
+
+    def statement(self) -> Statement:
+        """Read a whole statement."""
+        parsed = self._by_first_word()
+        self.expect_end()
+        return parsed
+
+    def _by_first_word(self) -> Statement:
+        if self.accept("CREATE"):
+            return self.create()
+        if self.accept("ALTER"):
+            return self.alter()
+        if self.accept("DROP"):
+            return self.drop()
+        if self.accept("INSERT"):
+            return self.insert()
+        if self.accept("UPDATE"):
+            return self.update()
+        if self.accept("DELETE"):
+            return self.delete()
+        if self.accept("HEARTBEAT"):
+            return self.heartbeat()
+        if self.accept("INVOKE"):
+            return self._invoke()
+        if self.accept("FETCH"):
+            return self._fetch()
+        if self.accept("EXPLAIN"):
+            return self._explain()
+        if self.accept("SHOW"):
+            return self._show()
+        if self.accept("DESCRIBE"):
+            name, span = self.name("a stream, a relation or a query")
+            return Describe(name=name, name_span=span, **self.frame())
+        if self._starts_query():
+            return Ask(query=self.query(), **self.frame())
+        return self._unknown()
+
+    def _starts_query(self) -> bool:
+        if self._curr.token_type in (
+            TokenType.SELECT,
+            TokenType.WITH,
+            TokenType.L_PAREN,
+        ):
+            return True
+        return self._next.token_type is TokenType.L_PAREN and any(map(self.sees, TO_STREAM))
+
+    def _unknown(self) -> Statement:
+        word = self._curr.text
+        near = difflib.get_close_matches(word.upper()[:40], FIRST_WORDS, 1)
+        hint = f"Did you mean {near[0]}?" if near else None
+        if word.upper() in TO_STREAM:
+            hint = f"Write {word.upper()}(SELECT ...)."
+        elif word.upper() == "VALUES":
+            hint = "Write SELECT for constants, or INSERT INTO name VALUES (...)."
+        raise self.fault(
+            f"{self._quote(self._curr)} starts no statement",
+            code="CQL-101",
+            detail=f"Statements start with {', '.join(FIRST_WORDS[:-1])} or {FIRST_WORDS[-1]}.",
+            hint=hint,
+        )
+
+    def _invoke(self) -> Invoke:
+        name, span = self.name("a query")
+        return Invoke(name=name, at=self.at_timestamp(), name_span=span, **self.frame())
+
+    def _fetch(self) -> Fetch:
+        name, span = self.name("a query")
+        after, limit = None, None
+        while not self.at_end():
+            if after is None and self.accept("AFTER"):
+                after = self._cursor()
+            elif limit is None and self.accept("LIMIT"):
+                limit, place = self.whole_number("the number of rows behind LIMIT")
+                if limit < 0:
+                    raise self.fault("LIMIT is negative", hint="Write LIMIT n.", span=place)
+            else:
+                break
+        return Fetch(name=name, after=after, limit=limit, name_span=span, **self.frame())
+
+    def _cursor(self) -> str:
+        """Read a cursor: a string, or a bare word or number."""
+        if self._curr.token_type is TokenType.NUMBER and self._curr.text.isdigit():
+            self._advance()
+            return self._prev.text
+        if self._curr.token_type is not TokenType.STRING:
+            self.expected("a cursor (a whole number)")
+        return self.string("a cursor")[0]
+
+    def _explain(self) -> Explain:
+        level = "logical"
+        for word in LEVELS:
+            # A level is one only if something follows: EXPLAIN shared may mean a query's name.
+            if self._next and self.accept(word):
+                level = word.lower()
+                break
+        if self._starts_query():
+            start = self.here()
+            query = self.query()
+            return Explain(level=level, query=query, query_span=self.since(start), **self.frame())
+        name, span = self.name("a query, or a query itself")
+        if not self.at_end() and level == "logical":
+            raise self.fault(
+                f'"{name}" is no level of EXPLAIN',
+                detail=f"The levels are {', '.join(LEVELS)}.",
+                hint="Write EXPLAIN [level] followed by a query or a query's name.",
+                span=span,
+            )
+        return Explain(level=level, name=name, name_span=span, **self.frame())
+
+    def _show(self) -> Show:
+        for word in SHOWN:
+            if self.accept(word):
+                return Show(what=word.lower(), **self.frame())
+        self.expected(f"{', '.join(SHOWN[:-1])} or {SHOWN[-1]} behind SHOW")

@@ -1,0 +1,1 @@
+"""From trees to text: CQL for people, and DuckDB's SQL for evaluation."""

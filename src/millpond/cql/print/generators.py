@@ -1,0 +1,250 @@
+"""Trees to text: as CQL, and as the SQL DuckDB is given.
+
+sqlglot's DuckDB generator translates from other dialects and rewrites on the way. Here what is
+read is DuckDB's already, so `FaithfulGenerator` prints every node as it was read: the parser and
+it are each other's inverse, and nothing changes its meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel
+from sqlglot.generator import Generator
+from sqlglot.generators.duckdb import DuckDBGenerator
+
+from millpond.cql.parse.durations import duration_text
+from millpond.cql.print.duckdb_words import RESERVED
+from millpond.cql.tree.nodes import (
+    BY_ATTRIBUTES,
+    PERIOD,
+    STREAM_SAMPLE,
+    WINDOW,
+    Period,
+    PeriodBound,
+    RelationToStream,
+    StreamWindow,
+)
+from millpond.model.function_names import as_written
+from millpond.model.time import format_instant
+
+#: How generators are made: no comments, DuckDB's spelling of functions, no warnings.
+STYLE: dict[str, Any] = {
+    "comments": False,
+    "normalize_functions": "lower",
+    "unsupported_level": ErrorLevel.IGNORE,
+}
+
+
+def _operator(sign: str) -> Callable[[Any, Any], str]:
+    return lambda self, e: self.binary(e, sign)
+
+
+def _constant(text: str) -> Callable[[Any, Any], str]:
+    return lambda self, e: text
+
+
+def _not(self: Any, e: exp.Not) -> str:
+    """`a NOT IN (1) = b` negates before it compares, `NOT a IN (1) = b` after."""
+    this = e.this
+    if isinstance(this, exp.Is):
+        return f"{self.sql(this, 'this')} IS NOT {self.sql(this, 'expression')}"
+    if isinstance(this, exp.In | exp.Between):
+        left = self.sql(this, "this")
+        text = self.sql(this)
+        return f"{left} NOT{text[len(left) :]}"
+    return f"NOT {self.sql(this)}"
+
+
+def _nulls(words: str) -> Callable[[Any, Any], str]:
+    """The words stand last inside the function's brackets, wherever the tree has them."""
+
+    def text(self: Any, e: exp.Expr) -> str:
+        this: str = self.sql(e, "this")
+        if isinstance(e.this, exp.AggFunc):
+            return f"{this[:-1]} {words})"
+        return f"{this} {words}"
+
+    return text
+
+
+def _cast(self: Any, e: exp.Cast) -> str:
+    """Casts of casts print without nesting brackets, which would soon be too deep."""
+    if type(e.this) is exp.Cast:
+        return f"{self.sql(e, 'this')}::{self.sql(e, 'to')}"
+    return f"CAST({self.sql(e, 'this')} AS {self.sql(e, 'to')})"
+
+
+class FaithfulGenerator(DuckDBGenerator):
+    """Prints what the parser reads, as it was read."""
+
+    TYPE_MAPPING = {  # noqa: RUF012
+        **DuckDBGenerator.TYPE_MAPPING,
+        exp.DType.TEXT: "VARCHAR",
+        exp.DType.INT128: "HUGEINT",
+        exp.DType.UINT128: "UHUGEINT",
+    }
+    TRANSFORMS = {  # noqa: RUF012
+        **DuckDBGenerator.TRANSFORMS,
+        exp.Select: Generator.select_sql,
+        exp.Distinct: lambda self, e: f"DISTINCT {self.expressions(e, flat=True)}".rstrip(),
+        exp.Not: _not,
+        exp.Cast: _cast,
+        exp.Pow: _operator("^"),
+        exp.BitwiseAnd: _operator("&"),
+        exp.BitwiseOr: _operator("|"),
+        exp.BitwiseLeftShift: _operator("<<"),
+        exp.BitwiseRightShift: _operator(">>"),
+        exp.BitwiseNot: lambda self, e: f"~ {self.sql(e, 'this')}",
+        exp.Array: lambda self, e: f"[{self.expressions(e, flat=True)}]",
+        exp.IgnoreNulls: _nulls("IGNORE NULLS"),
+        exp.RespectNulls: _nulls("RESPECT NULLS"),
+        exp.WithinGroup: lambda self, e: (
+            f"{self.sql(e, 'this')} WITHIN GROUP ({self.sql(e, 'expression').strip()})"
+        ),
+        exp.Extract: lambda self, e: (
+            f"EXTRACT({self.sql(e, 'this')} FROM {self.sql(e, 'expression')})"
+        ),
+        exp.CurrentDate: _constant("CURRENT_DATE"),
+        exp.CurrentTime: _constant("CURRENT_TIME"),
+        exp.CurrentTimestamp: _constant("CURRENT_TIMESTAMP"),
+        exp.Localtime: _constant("LOCALTIME"),
+        exp.Localtimestamp: _constant("LOCALTIMESTAMP"),
+    }
+
+    def set_operations(self, expression: exp.SetOperation) -> str:
+        spine: list[exp.SetOperation] = []
+        first: exp.Expr = expression
+        while isinstance(first, exp.SetOperation):
+            spine.append(first)
+            first = first.this
+        parts = [self.sql(first)]
+        for operation in reversed(spine):
+            parts += [self.set_operation(operation), self.sql(operation, "expression")]
+            if by := operation.args.get(BY_ATTRIBUTES):
+                parts.append(f"BY ({', '.join(self.sql(name) for name in by)})")
+        return self.prepend_ctes(expression, self.query_modifiers(expression, " ".join(parts)))
+
+
+class EngineGenerator(FaithfulGenerator):
+    """DuckDB's SQL, with every word quoted that DuckDB would not take as a name."""
+
+    RESERVED_KEYWORDS = {*RESERVED, *DuckDBGenerator.RESERVED_KEYWORDS}  # noqa: RUF012
+    AFTER_HAVING_MODIFIER_TRANSFORMS = {  # noqa: RUF012
+        **DuckDBGenerator.AFTER_HAVING_MODIFIER_TRANSFORMS,
+        "ties": lambda self, e: self.unordered_ties(e),
+    }
+
+    def order_sql(self, expression: exp.Order, flat: bool = False) -> str:
+        """ORDER BY; where a LIMIT follows, equal rows are ordered by all that is selected.
+
+        Which rows a LIMIT leaves must depend on the rows alone, and not on the order in which
+        they are found (SEMANTICS, section 3).
+        """
+        text = super().order_sql(expression, flat)
+        query = expression.parent
+        if not isinstance(query, exp.Query) or not _is_cut(query):
+            return text
+        ties = [tie if isinstance(tie, str) else self.sql(tie) for tie in _ties(query)]
+        return ", ".join([text, *ties])
+
+    def unordered_ties(self, expression: exp.Expr) -> str:
+        """What LIMIT without ORDER BY is ordered by."""
+        if expression.args.get("order") or not _is_cut(expression):
+            return ""
+        return f"{self.sep()}ORDER BY ALL"
+
+
+def _is_cut(query: exp.Expr) -> bool:
+    return bool(query.args.get("limit") or query.args.get("offset"))
+
+
+def _ties(query: exp.Expr) -> list[str | exp.Expr]:
+    """What the columns of a query are called in its ORDER BY: numbers, as long as they are known;
+    behind a `*` the `*` itself, and expressions."""
+    inner = query
+    while not isinstance(inner, exp.Select):
+        if not isinstance(inner, exp.Subquery | exp.SetOperation):
+            return []
+        inner = inner.this
+    items = inner.expressions
+    starred = next((i for i, item in enumerate(items) if item.is_star), len(items))
+    ties: list[str | exp.Expr] = [str(place + 1) for place in range(starred)]
+    if inner is not query:
+        return ties if starred == len(items) else ["COLUMNS(*)"]
+    for item in items[starred:]:
+        if item.is_star:
+            ties.append(exp.Anonymous(this="COLUMNS", expressions=[item.copy()]))
+        elif not isinstance(item.unalias(), exp.Literal):
+            ties.append(item.unalias().copy())
+    return ties
+
+
+class CqlGenerator(FaithfulGenerator):
+    """CQL."""
+
+    RESERVED_KEYWORDS: ClassVar[set[str]] = set()
+    TRANSFORMS = {  # noqa: RUF012
+        **FaithfulGenerator.TRANSFORMS,
+        StreamWindow: lambda self, e: self.streamwindow_sql(e),
+        Period: lambda self, e: f"BEGIN {self.sql(e, 'begin')} END {self.sql(e, 'end')}",
+        PeriodBound: lambda self, e: self.periodbound_sql(e),
+        RelationToStream: lambda self, e: f"{e.args['kind']}({self.sql(e, 'this')})",
+    }
+    AFTER_HAVING_MODIFIER_TRANSFORMS = {  # noqa: RUF012
+        **DuckDBGenerator.AFTER_HAVING_MODIFIER_TRANSFORMS,
+        PERIOD: lambda self, e: f" {self.sql(e, PERIOD)}" if e.args.get(PERIOD) else "",
+    }
+
+    def anonymous_sql(self, expression: exp.Anonymous) -> str:
+        """User-defined functions under the names their users gave them."""
+        inside = str(expression.this)
+        name = as_written(inside)
+        text = super().anonymous_sql(expression)
+        return text if name == inside else name + text[len(inside) :]
+
+    def table_sql(self, expression: exp.Table, sep: str = " AS ") -> str:
+        window = self.sql(expression, WINDOW)
+        alias = self.sql(expression, "alias")
+        return (
+            self.table_parts(expression)
+            + (f" {window}" if window else "")
+            + (f"{sep}{alias}" if alias else "")
+            + self._sample(expression)
+        )
+
+    def subquery_sql(self, expression: exp.Subquery, sep: str = " AS ") -> str:
+        return super().subquery_sql(expression, sep) + self._sample(expression)
+
+    def _sample(self, expression: exp.Expr) -> str:
+        percentage = self.sql(expression, STREAM_SAMPLE)
+        return f" SAMPLE({percentage})" if percentage else ""
+
+    def streamwindow_sql(self, expression: StreamWindow) -> str:
+        args = expression.args
+        match args["kind"]:
+            case "now":
+                text = "NOW"
+            case "unbounded":
+                text = "RANGE UNBOUNDED"
+            case "range":
+                text = f"RANGE {duration_text(args['size'])}"
+                if args.get("slide"):
+                    text += f" SLIDE {duration_text(args['slide'])}"
+            case _:
+                by = ", ".join(self.sql(name) for name in args.get("by") or ())
+                text = f"PARTITION BY {by} " if by else ""
+                text += f"ROWS {args['rows']}"
+        where = self.sql(expression, "where")
+        return f"[{text} WHERE {where}]" if where else f"[{text}]"
+
+    def periodbound_sql(self, expression: PeriodBound) -> str:
+        instant, offset = expression.args.get("instant"), expression.args.get("offset")
+        if instant is not None:
+            return f"'{format_instant(instant)}'"
+        assert offset is not None
+        if offset == 0:
+            return "NOW"
+        return f"NOW {'-' if offset < 0 else '+'} INTERVAL {duration_text(abs(offset))}"

@@ -1,0 +1,260 @@
+"""Statements and queries back to text.
+
+Printing is canonical: statements that mean the same, up to the order of free clauses and the
+spelling of names, windows and durations, print alike, and what is printed reads as what was meant.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from functools import singledispatch
+from typing import Any
+
+from sqlglot import exp
+
+from millpond.cql.parse.durations import duration_text
+from millpond.cql.parse.queries import QueryParser
+from millpond.cql.parse.tokens import CqlTokenizer
+from millpond.cql.print.dialect import print_query
+from millpond.cql.print.duckdb_words import quoted
+from millpond.cql.tree.statements import (
+    Alter,
+    Ask,
+    CreateDerived,
+    CreateQuery,
+    CreateRelation,
+    CreateStream,
+    Delete,
+    Describe,
+    Drop,
+    Explain,
+    Fetch,
+    Heartbeat,
+    Insert,
+    Invoke,
+    Show,
+    SourceClause,
+    Statement,
+    Update,
+)
+from millpond.errors import Span
+from millpond.model.time import format_instant
+
+__all__ = ["meaning", "print_name", "print_query", "print_statement"]
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
+#: Words that are no names, or might be read together with the word behind them.
+_SPECIAL = frozenset(
+    word
+    for phrase, kind in CqlTokenizer.KEYWORDS.items()
+    if " " in phrase or kind not in QueryParser.ID_VAR_TOKENS
+    for word in phrase.upper().split()
+)
+
+
+def print_statement(statement: Statement) -> str:
+    """The statement's canonical text, without a semicolon."""
+    return _print(statement)
+
+
+def meaning(statement: Statement) -> tuple[Any, ...]:
+    """All a statement says, apart from where and how it was written: equal for equal statements.
+
+    >>> from millpond.cql.script import parse_statement
+    >>> meaning(parse_statement("invoke  q")) == meaning(parse_statement("INVOKE q"))
+    True
+    """
+    values = [type(statement).__name__]
+    for field in fields(statement):
+        if field.name not in ("text", "offset") and not field.name.endswith("span"):
+            values.append(_without_places(getattr(statement, field.name)))
+    return tuple(values)
+
+
+def _without_places(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_without_places(item) for item in value)
+    if isinstance(value, SourceClause):
+        return (value.format, value.options)
+    if hasattr(value, "span") and isinstance(value.span, Span):
+        return (value.name, value.type)
+    return value
+
+
+def print_name(name: str) -> str:
+    """A name as CQL, in double quotes where it needs them.
+
+    >>> print_name("flights$rejects"), print_name("select"), print_name("my name")
+    ('flights$rejects', '"select"', '"my name"')
+    """
+    if _PLAIN_NAME.fullmatch(name) and name.upper() not in _SPECIAL:
+        return name
+    return quoted(name)
+
+
+@singledispatch
+def _print(statement: Statement) -> str:
+    raise TypeError(f"not a statement: {statement!r}")
+
+
+@_print.register
+def _(statement: CreateStream) -> str:
+    text = f"CREATE STREAM {print_name(statement.name)} ({_columns(statement.columns)})"
+    text += _timestamps(statement)
+    if statement.retain is not None:
+        text += f" RETAIN INTERVAL {duration_text(statement.retain)}"
+    if statement.retain_rows is not None:
+        text += f" RETAIN {statement.retain_rows} ROWS"
+    return text + _source(statement.source)
+
+
+@_print.register
+def _(statement: CreateRelation) -> str:
+    retroactive = "NON RETROACTIVE " if statement.non_retroactive else ""
+    columns = _columns(statement.columns)
+    if statement.primary_key:
+        columns += f", PRIMARY KEY ({_names(statement.primary_key)})"
+    text = f"CREATE {retroactive}RELATION {print_name(statement.name)} ({columns})"
+    return text + _timestamps(statement) + _source(statement.source)
+
+
+@_print.register
+def _(statement: CreateDerived) -> str:
+    kind, name = statement.kind.upper(), print_name(statement.name)
+    return f"CREATE {kind} {name} AS {print_query(statement.query)}"
+
+
+@_print.register
+def _(statement: CreateQuery) -> str:
+    options = f" WITH {_options(statement.options, ' = ')}" if statement.options else ""
+    name = print_name(statement.name)
+    return f"CREATE QUERY {name}{options} AS {print_query(statement.query)}"
+
+
+@_print.register
+def _(statement: Invoke) -> str:
+    return f"INVOKE {print_name(statement.name)}{_at(statement.at)}"
+
+
+@_print.register
+def _(statement: Fetch) -> str:
+    after = f" AFTER {_string(statement.after)}" if statement.after is not None else ""
+    limit = f" LIMIT {statement.limit}" if statement.limit is not None else ""
+    return f"FETCH {print_name(statement.name)}{after}{limit}"
+
+
+@_print.register
+def _(statement: Ask) -> str:
+    return print_query(statement.query)
+
+
+@_print.register
+def _(statement: Alter) -> str:
+    kind, name = statement.kind.upper(), print_name(statement.name)
+    return f"ALTER {kind} {name} SET {_options(statement.options, ' = ')}"
+
+
+@_print.register
+def _(statement: Drop) -> str:
+    return f"DROP {statement.kind.upper()} {print_name(statement.name)}"
+
+
+@_print.register
+def _(statement: Insert) -> str:
+    columns = f" ({_names(statement.columns)})" if statement.columns else ""
+    rows = ", ".join(f"({', '.join(map(print_query, row))})" for row in statement.rows)
+    name = print_name(statement.name)
+    return f"INSERT INTO {name}{columns} VALUES {rows}{_at(statement.at)}"
+
+
+@_print.register
+def _(statement: Update) -> str:
+    changes = ", ".join(
+        f"{print_name(column)} = {print_query(value)}" for column, value in statement.assignments
+    )
+    name = print_name(statement.name)
+    return f"UPDATE {name} SET {changes}{_where(statement.where)}{_at(statement.at)}"
+
+
+@_print.register
+def _(statement: Delete) -> str:
+    return f"DELETE FROM {print_name(statement.name)}{_where(statement.where)}{_at(statement.at)}"
+
+
+@_print.register
+def _(statement: Heartbeat) -> str:
+    return f"HEARTBEAT {print_name(statement.name)}{_at(statement.at)}"
+
+
+@_print.register
+def _(statement: Explain) -> str:
+    if statement.query is not None:
+        return f"EXPLAIN {statement.level.upper()} {print_query(statement.query)}"
+    assert statement.name is not None
+    return f"EXPLAIN {statement.level.upper()} {print_name(statement.name)}"
+
+
+@_print.register
+def _(statement: Show) -> str:
+    return f"SHOW {statement.what.upper()}"
+
+
+@_print.register
+def _(statement: Describe) -> str:
+    return f"DESCRIBE {print_name(statement.name)}"
+
+
+def _columns(columns: tuple[Any, ...]) -> str:
+    return ", ".join(f"{print_name(column.name)} {column.type}" for column in columns)
+
+
+def _names(names: tuple[str, ...]) -> str:
+    return ", ".join(map(print_name, names))
+
+
+def _timestamps(statement: CreateStream | CreateRelation) -> str:
+    text = ""
+    if statement.timestamp_by is not None:
+        text += f" TIMESTAMP BY {print_name(statement.timestamp_by)}"
+    if statement.delay:
+        text += f" DELAY INTERVAL {duration_text(statement.delay)}"
+    if statement.idle_after is not None:
+        text += f" IDLE AFTER INTERVAL {duration_text(statement.idle_after)}"
+    return text
+
+
+def _where(condition: exp.Expression | None) -> str:
+    return f" WHERE {print_query(condition)}" if condition is not None else ""
+
+
+def _at(instant: int | None) -> str:
+    return f" AT TIMESTAMP '{format_instant(instant)}'" if instant is not None else ""
+
+
+def _string(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _options(options: dict[str, Any], sign: str) -> str:
+    return f"({', '.join(f'{_key(key)}{sign}{_value(v)}' for key, v in options.items())})"
+
+
+def _key(key: str) -> str:
+    return key if print_name(key) == key else _string(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return _string(value)
+    return str(value).upper() if isinstance(value, bool) else repr(value)
+
+
+def _source(source: SourceClause | None) -> str:
+    if source is None:
+        return ""
+    # A format is read in lower case unless it is quoted.
+    lower = source.format == source.format.lower()
+    name = print_name(source.format) if lower else quoted(source.format)
+    options = f" OPTIONS {_options(source.options, ' ')}" if source.options else ""
+    return f" USING {name}{options}"

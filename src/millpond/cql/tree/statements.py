@@ -1,0 +1,196 @@
+"""What a CQL text says: one frozen dataclass a statement (docs/spec/statements.md).
+
+Queries stay sqlglot expressions (see `millpond.cql.print.dialect` for the nodes Millpond adds);
+names are as written and nothing is resolved yet. Durations and instants are microseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+
+from millpond.errors import MillpondError, Span
+
+
+@dataclass(frozen=True)
+class ColumnDef:
+    """A declared column: its name, its type's text as written, and where it stands."""
+
+    name: str
+    type: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class SourceClause:
+    """`USING format OPTIONS (key 'value', …)`; option keys are lower case."""
+
+    format: str
+    options: dict[str, str]
+    span: Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """What every statement has: its own text and where it stands in the script.
+
+    Attributes:
+        text: The statement without its semicolon.
+        offset: Where `text` starts in the script.
+        name_span: The place in `text` of the name of what the statement is about, if it names it.
+        query_span: The place in `text` of its query, if it has one and is not one.
+    """
+
+    text: str
+    offset: int = 0
+    name_span: Span | None = None
+    query_span: Span | None = None
+
+    def error(
+        self, code: str, primary: str, *, detail: str | None = None, hint: str | None = None
+    ) -> MillpondError:
+        """An error at the name the statement is about."""
+        return MillpondError(
+            code, primary, detail=detail, hint=hint, text=self.text, span=self.name_span
+        )
+
+    @property
+    def query_text(self) -> str:
+        """The text of the statement's query, as it was written; the statement's if it is one."""
+        span = self.query_span
+        return self.text if span is None else self.text[span.start : span.end]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateStream(Statement):
+    name: str
+    columns: tuple[ColumnDef, ...]
+    timestamp_by: str | None = None
+    timestamp_span: Span | None = None
+    delay: int = 0
+    idle_after: int | None = None
+    retain: int | None = None
+    retain_rows: int | None = None
+    source: SourceClause | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateRelation(Statement):
+    name: str
+    columns: tuple[ColumnDef, ...]
+    primary_key: tuple[str, ...] = ()
+    non_retroactive: bool = False
+    timestamp_by: str | None = None
+    timestamp_span: Span | None = None
+    delay: int = 0
+    idle_after: int | None = None
+    source: SourceClause | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateDerived(Statement):
+    """`CREATE STREAM | RELATION name AS query`; `kind` is 'stream' or 'relation'."""
+
+    kind: str
+    name: str
+    query: exp.Expression
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateQuery(Statement):
+    name: str
+    query: exp.Expression
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invoke(Statement):
+    name: str
+    at: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetch(Statement):
+    """`FETCH name [AFTER cursor] [LIMIT n]`; a cursor is opaque text."""
+
+    name: str
+    after: str | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask(Statement):
+    """A query asked once."""
+
+    query: exp.Expression
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alter(Statement):
+    """`ALTER kind name SET (…)`; `kind` is 'query' or 'stream'."""
+
+    kind: str
+    name: str
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drop(Statement):
+    """`DROP kind name`; `kind` is 'query', 'stream', 'relation' or 'summary'."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Insert(Statement):
+    """`INSERT INTO name [(columns)] VALUES (…), …`; values are constant scalar expressions."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[exp.Expression, ...], ...]
+    at: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update(Statement):
+    name: str
+    assignments: tuple[tuple[str, exp.Expression], ...]
+    where: exp.Expression | None = None
+    at: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delete(Statement):
+    name: str
+    where: exp.Expression | None = None
+    at: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heartbeat(Statement):
+    name: str
+    at: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explain(Statement):
+    """`EXPLAIN [level] query-or-name`; `level` is lower case, 'logical' when not given."""
+
+    level: str
+    name: str | None = None
+    query: exp.Expression | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Show(Statement):
+    """`SHOW what`; `what` is 'streams', 'relations', 'queries', 'functions', …, in lower case."""
+
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Describe(Statement):
+    name: str

@@ -1,0 +1,369 @@
+"""Admission: from the rows a source gives to elements and rejects.
+
+A row becomes an element if every column can be cast to its declared type, it has a timestamp, and
+the timestamp is not before the heartbeat's floor (SEMANTICS, section 1). Any other row becomes a
+reject with the reason. Casts are DuckDB's, like every scalar in Millpond, so a value means the same
+whether it came as text or typed.
+
+Cost: columns that already have their type are passed through untouched; one DuckDB projection
+casts all the others.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.cql.print.duckdb_words import quoted
+from millpond.errors import MillpondError
+from millpond.model import time
+from millpond.model.casts import attempted_text_cast
+from millpond.model.schema import Schema
+
+#: A column a reader may add: the text of a row it could not split into columns.
+CORRUPT = "__corrupt"
+
+#: What DuckDB's TIMESTAMP can hold, its infinities included.
+_LEAST_INSTANT, _GREATEST_INSTANT = -9_223_372_022_400_000_000, 2**63 - 1
+_DAY = 86_400_000_000
+_MOST_DAYS = time.END // _DAY + 1
+
+_LOCAL = threading.local()
+
+
+@dataclass(frozen=True)
+class Admission:
+    """How one batch is judged.
+
+    Attributes:
+        schema: The stream's columns.
+        timestamp_by: The column that is the timestamp, or None for system time.
+        floor: Elements with a timestamp below it are late.
+        arrival: The clock when the batch was accepted: the timestamp on system time, and the
+            `rejected_at` of rejects.
+    """
+
+    schema: Schema
+    timestamp_by: str | None
+    floor: int
+    arrival: int
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """Elements (the schema's columns, `__ts` int64 µs) and rejects (reason, raw), in arrival order.
+
+    `reject_rows` are the rejects' positions in the batch.
+    """
+
+    elements: pa.Table
+    rejects: pa.Table
+    reject_rows: np.ndarray
+
+
+def admit(rows: pa.Table, judge: Admission) -> Admitted:
+    """Judge a batch; columns are found by name in any case, and a missing one is NULL."""
+    count = rows.num_rows
+    reasons = _Reasons(count)
+    rows = _conform(rows, judge.schema, reasons)
+    cast = _cast(rows, judge.schema, reasons)
+    if judge.timestamp_by is None:
+        stamps = np.full(count, judge.arrival, dtype=np.int64)
+    else:
+        field = judge.schema.find(judge.timestamp_by)
+        assert field is not None
+        stamps, absent = _timestamps(cast[field.name])
+        reasons.mark(absent, lambda _: "no timestamp")
+        beyond = ~absent & ((stamps <= time.BEGINNING) | (stamps >= time.END))
+        reasons.mark(beyond, lambda _: "timestamp out of range")
+        late = ~absent & (stamps < judge.floor)
+        floor = time.format_instant(judge.floor)
+        reasons.mark(
+            late,
+            lambda i: (
+                f"late: timestamp {time.format_instant(int(stamps[i]))} is before"
+                f" the heartbeat {floor}"
+            ),
+        )
+    elements = pa.Table.from_arrays(
+        [cast[f.name] for f in judge.schema.fields], schema=judge.schema.to_arrow()
+    ).append_column("__ts", pa.array(stamps))
+    if not reasons.bad.any():
+        return Admitted(elements, _no_rejects(), np.empty(0, np.int64))
+    positions = np.flatnonzero(reasons.bad)
+    rejects = pa.table(
+        {
+            "reason": pa.array([reasons.texts[int(i)] for i in positions], pa.string()),
+            "raw": _raw_text(rows, positions, judge.schema),
+        }
+    )
+    return Admitted(elements.filter(pa.array(~reasons.bad)), rejects, positions)
+
+
+class _Reasons:
+    """The first reason found against each row."""
+
+    def __init__(self, count: int) -> None:
+        self.bad = np.zeros(count, dtype=bool)
+        self.texts: dict[int, str] = {}
+
+    def mark(self, rows: np.ndarray, reason) -> None:  # type: ignore[no-untyped-def]
+        """Give `reason(row)` to the rows set in a mask that have none yet."""
+        fresh = rows & ~self.bad
+        if fresh.any():
+            for i in np.flatnonzero(fresh):
+                self.texts[int(i)] = reason(int(i))
+            self.bad |= fresh
+
+
+def _no_rejects() -> pa.Table:
+    return pa.table({"reason": pa.array([], pa.string()), "raw": pa.array([], pa.string())})
+
+
+def _conform(rows: pa.Table, schema: Schema, reasons: _Reasons) -> pa.Table:
+    """The schema's columns by name (exact first, then in any case) and the corrupt-text column.
+
+    Raises:
+        MillpondError: DATA-501, a column is there twice or has a type nothing can read.
+    """
+    lower = {name.lower(): name for name in reversed(rows.column_names)}
+    columns: dict[str, pa.ChunkedArray] = {}
+    for field in schema.fields:
+        name = field.name if field.name in rows.column_names else lower.get(field.name.lower())
+        if name is None:
+            columns[field.name] = pa.chunked_array([pa.nulls(rows.num_rows)])
+            continue
+        if rows.column_names.count(name) > 1:
+            raise MillpondError(
+                "DATA-501",
+                f'the column "{name}" is there twice',
+                hint="Give every column once.",
+            )
+        try:
+            column = _plain(rows[name])
+        except (pa.ArrowException, NotImplementedError) as error:
+            raise _unreadable(field.name, rows[name].type, error) from error
+        columns[field.name] = _text(column, field.name, reasons)
+    if CORRUPT in rows.column_names:
+        # Spark hands on the bytes of a line as they are, of a file that is no text at all too.
+        columns[CORRUPT], _ = _utf8(rows[CORRUPT])
+    return pa.table(columns)
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column as DuckDB reads it: decoded, and of a type it knows."""
+    type_ = column.type
+    if pa.types.is_dictionary(type_):
+        decoded = [chunk.dictionary_decode() for chunk in column.chunks]
+        return _plain(pa.chunked_array(decoded, type_.value_type))
+    if pa.types.is_run_end_encoded(type_):
+        decoded = [pc.run_end_decode(chunk) for chunk in column.chunks]
+        return _plain(pa.chunked_array(decoded, type_.value_type))
+    if pa.types.is_string_view(type_) or pa.types.is_decimal256(type_):
+        return column.cast(pa.large_string())
+    if pa.types.is_binary_view(type_):
+        return column.cast(pa.large_binary())
+    if pa.types.is_float16(type_):
+        return column.cast(pa.float32())
+    return column
+
+
+def _text(column: pa.ChunkedArray, name: str, reasons: _Reasons) -> pa.ChunkedArray:
+    """Text that is UTF-8; rows whose bytes are not are rejected and shown with replacements."""
+    if not _is_text(column.type):
+        return column
+    column, bad = _utf8(column)
+    if bad is not None:
+        reasons.mark(bad, lambda _: f'column "{name}": its text is not UTF-8')
+    return column
+
+
+def _utf8(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, np.ndarray | None]:
+    """A column of text with what is not UTF-8 replaced, and the rows that were; None if all are."""
+    try:
+        column.validate(full=True)
+        return column, None
+    except pa.ArrowInvalid:
+        large = pa.types.is_large_string(column.type)
+        given = column.cast(pa.large_binary() if large else pa.binary()).to_pylist()
+    shown = [None if x is None else x.decode("utf-8", "replace") for x in given]
+    pairs = zip(given, shown, strict=True)
+    bad = np.array([x is not None and x != (y or "").encode() for x, y in pairs], dtype=np.bool_)
+    return pa.chunked_array([pa.array(shown, column.type)]), bad
+
+
+def _in_range(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Timestamps in UTC microseconds; NULL where an instant is beyond what DuckDB can say."""
+    unit = column.type.unit
+    if unit == "ns":  # 64 bits of nanoseconds are three centuries
+        return column.cast(pa.timestamp("us"), safe=False)
+    scale = {"s": 1_000_000, "ms": 1_000, "us": 1}[unit]
+    ticks = column.cast(pa.int64())
+    low, high = -(-_LEAST_INSTANT // scale), _GREATEST_INSTANT // scale
+    bounds = pc.min_max(ticks).as_py()
+    if bounds["min"] is not None and (bounds["min"] < low or bounds["max"] > high):
+        fits = pc.and_(pc.greater_equal(ticks, low), pc.less_equal(ticks, high))
+        column = pc.if_else(fits, column, pa.scalar(None, column.type))
+    return column if column.type == pa.timestamp("us") else column.cast(pa.timestamp("us"))
+
+
+def _cast(rows: pa.Table, schema: Schema, reasons: _Reasons) -> dict[str, pa.ChunkedArray]:
+    cast: dict[str, pa.ChunkedArray] = {}
+    source: dict[str, pa.ChunkedArray] = {}
+    target = schema.to_arrow()
+    if CORRUPT in rows.column_names:
+        corrupt = _mask(pc.is_valid(rows[CORRUPT]))
+        reasons.mark(corrupt, lambda _: "malformed row: it does not fit the declared columns")
+    for field in schema.fields:
+        column, want = rows[field.name], target.field(field.name).type
+        if pa.types.is_timestamp(column.type):
+            # A zoned timestamp is an instant already; dropping the zone keeps it, in UTC.
+            zone = column.type.tz
+            column = _in_range(column)
+            if want != column.type and zone is not None:
+                column = column.cast(pa.timestamp("us", tz="UTC"))
+        if column.type == want:
+            cast[field.name] = column
+        elif pa.types.is_null(column.type):
+            cast[field.name] = pa.chunked_array([pa.nulls(rows.num_rows, want)])
+        elif field.type != "VARCHAR" and _is_text(column.type):
+            source[field.name] = pc.utf8_trim_whitespace(column)
+        else:
+            source[field.name] = column
+    types = {f.name: f.type for f in schema.fields}
+    for name, column in _duckdb_casts(source, types).items():
+        cast[name] = column.cast(target.field(name).type)
+    for name, column in cast.items():
+        given = rows[name]
+        if column is not given:
+            failed = _mask(pc.and_(pc.is_valid(given), pc.is_null(column)))
+            reasons.mark(
+                failed,
+                lambda row, name=name, given=given: (
+                    f'column "{name}": {_shown(given[row])} is not {_a(types[name])}'
+                ),
+            )
+    return cast
+
+
+def _attempt(column: str, given: pa.DataType, type_: str) -> str:
+    if _is_text(given):
+        return attempted_text_cast(column, type_)
+    return f"TRY_CAST({column} AS {type_})"
+
+
+def _a(type_: str) -> str:
+    return f"an {type_}" if type_ == "INTEGER" else f"a {type_}"
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
+
+
+def _duckdb_casts(
+    source: dict[str, pa.ChunkedArray], types: dict[str, str]
+) -> dict[str, pa.ChunkedArray]:
+    """Each column cast to its type; NULL where the value cannot be."""
+    if not source:
+        return {}
+    names = list(source)
+    table = pa.table({f"c{i}": source[name] for i, name in enumerate(names)})
+    sql = ", ".join(
+        f"{_attempt(f'c{i}', source[n].type, types[n])} AS c{i}" for i, n in enumerate(names)
+    )
+    try:
+        result = _projected(table, sql)
+    except duckdb.Error as error:
+        if len(names) == 1:
+            raise _unreadable(names[0], source[names[0]].type, error) from error
+        # One of them is to blame; the error should name it.
+        return {
+            n: c for name in names for n, c in _duckdb_casts({name: source[name]}, types).items()
+        }
+    return {name: result[f"c{i}"] for i, name in enumerate(names)}
+
+
+def _projected(source: pa.Table, sql: str) -> pa.Table:
+    """Expressions over a table's rows.
+
+    Each thread keeps its connection: opening one takes longer than casting a small push.
+    """
+    connection = getattr(_LOCAL, "connection", None)
+    if connection is None:
+        connection = duckdb.connect(":memory:", config={"threads": "1"})
+        # What a zoned instant is as text or as a day must not depend on the machine.
+        connection.execute("SET TimeZone = 'UTC'")
+        _LOCAL.connection = connection
+    try:
+        connection.register("source", source)
+        table = connection.sql(f"SELECT {sql} FROM source").to_arrow_table()
+        connection.unregister("source")
+    except duckdb.Error:
+        # A fatal one makes a database useless for ever.
+        del _LOCAL.connection
+        raise
+    return table
+
+
+def _unreadable(name: str, type_: pa.DataType, error: Exception) -> MillpondError:
+    return MillpondError(
+        "DATA-501",
+        f'the column "{name}" has a type that cannot be read: {type_}',
+        detail=str(error).split("\n", 1)[0][:300],
+        hint="Send it as numbers, text or timestamps.",
+    )
+
+
+def _shown(value: pa.Scalar) -> str:
+    try:
+        read = value.as_py()
+        text = str(read) if isinstance(read, date | Decimal) else repr(read)
+    except (ValueError, OverflowError):  # an instant or a day Python has no object for
+        text = str(value.cast(pa.string()))
+    return text if len(text) <= 60 else text[:57] + "…'"
+
+
+def _timestamps(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """int64 microseconds (0 where NULL) and the mask of NULLs."""
+    absent = _mask(pc.is_null(column))
+    if pa.types.is_date(column.type):
+        days = np.asarray(pc.fill_null(column.cast(pa.int32()), 0).to_numpy(), dtype=np.int64)
+        # Days beyond the instants there are stay beyond them.
+        return np.clip(days, -_MOST_DAYS, _MOST_DAYS) * _DAY, absent
+    stamps = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
+    return np.asarray(stamps, dtype=np.int64), absent
+
+
+def _mask(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
+    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def _raw_text(rows: pa.Table, positions: np.ndarray, schema: Schema) -> pa.Array:
+    """Rejected rows as JSON text, or the text the reader could not split."""
+    bad = rows.take(pa.array(positions))
+    corrupt = bad[CORRUPT] if CORRUPT in bad.column_names else None
+    source = pa.table({f"c{i}": bad[f.name] for i, f in enumerate(schema.fields)})
+    members = ", ".join(f"{quoted(f.name)} := c{i}" for i, f in enumerate(schema.fields))
+    try:
+        json_of = f"to_json(struct_pack({members}))::VARCHAR AS raw"
+        text = _projected(source, json_of)["raw"].combine_chunks()
+    except duckdb.Error:  # a value DuckDB has no text for
+        names = [f.name for f in schema.fields]
+        shown = [[_member(value) for value in column] for column in source.columns]
+        members_of = [dict(zip(names, row, strict=True)) for row in zip(*shown, strict=True)]
+        text = pa.array([json.dumps(members) for members in members_of], pa.string())
+    if corrupt is None:
+        return text
+    return pc.coalesce(corrupt.combine_chunks().cast(pa.string()), text)
+
+
+def _member(value: pa.Scalar) -> str | None:
+    return _shown(value) if value.is_valid else None

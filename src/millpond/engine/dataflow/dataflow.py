@@ -1,0 +1,225 @@
+"""Runs plans: the operators of several queries, shared where they are equal, advanced together.
+
+A flow is pure: feeds in, changes out, state inside that can be thrown away and rebuilt by feeding
+the same again from `Plan.reach` on. Nothing in it reads a clock or a file.
+
+INV-FLOW-1: what `advance` gives over several steps is, put together, what one step over all of
+them gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Set
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.engine.dataflow.net_changes import net_changes
+from millpond.engine.dataflow.scalars import DuckDBScalars
+from millpond.errors import MillpondError
+from millpond.model.time import BEGINNING
+from millpond.operators.protocol.delta import Delta, with_nulls
+from millpond.operators.protocol.node import Leaf, Node, Operator, Purger, Scalars
+from millpond.operators.source import TIMESTAMP
+from millpond.planner.dataflow.plan import Plan, in_order, needed, purgings
+
+
+class Dataflow:
+    """One or more plans at work, all at the same position.
+
+    Attributes:
+        position: The instant up to which changes were given.
+        failed: Sinks that gave up, with the reason; they give nothing any more.
+    """
+
+    def __init__(self, *plans: Plan, since: int = BEGINNING) -> None:
+        """A flow at the beginning of time that gives changes after `since` only.
+
+        Feed it everything from `plan.reach(since)` on; what it gives up to `since` is kept back.
+        """
+        self.position = BEGINNING - 1
+        self.failed: dict[str, MillpondError] = {}
+        self._plans: dict[str, Plan] = {}
+        self._since: dict[str, int] = {}
+        #: What is told of each plan by `purge`.
+        self._intervals: dict[str, frozenset[int | None]] = {}
+        self._nodes: list[Node] = []
+        #: Of each node the places of its columns that others read.
+        self._reads: dict[str, Set[int]] = {}
+        self._operators: dict[str, Operator] = {}
+        for plan in plans:
+            self._plans[plan.key] = plan
+            self._since[plan.key] = since
+        self._arrange()
+
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        """The keys of its plans."""
+        return tuple(self._plans)
+
+    @property
+    def needs(self) -> dict[str, tuple[str, ...]]:
+        """As `Plan.needs`, of all its plans."""
+        return _united([plan.needs for plan in self._plans.values()])
+
+    @property
+    def relations(self) -> dict[str, tuple[str, ...]]:
+        """As `Plan.relations`, of all its plans."""
+        return _united([plan.relations for plan in self._plans.values()])
+
+    def sizes(self) -> dict[str, int]:
+        """Rows of state by node key."""
+        return {key: operator.size() for key, operator in self._operators.items()}
+
+    def operator(self, key: str) -> Operator:
+        """The operator of a node, by the node's key."""
+        return self._operators[key]
+
+    def advance(self, feeds: Mapping[str, pa.Table], upto: int) -> dict[str, pa.Table]:
+        """The net changes of every plan after `position` up to an instant, in canonical order.
+
+        Args:
+            feeds: By stream, the elements with position < `__ts` ≤ upto in the order of (`__ts`,
+                `__seq`), with the columns of `needs`; by relation, its changes (`__at`, `__sign`)
+                in the same instants. What has no changes may be left out.
+            upto: The instant; below every heartbeat, so that nothing more comes before it.
+        """
+        scalars = DuckDBScalars()
+        deltas: dict[str, Delta] = {}
+        broken: dict[str, MillpondError] = {}
+        for node in self._nodes:
+            try:
+                deltas[node.key] = self._step(node, deltas, broken, feeds, upto, scalars)
+            except MillpondError as error:
+                broken[node.key] = error
+        given = {}
+        for key, plan in list(self._plans.items()):
+            if plan.root.key in broken:
+                self.failed[key] = broken[plan.root.key]
+                continue
+            delta = deltas[plan.root.key]
+            if self.position < self._since[key]:
+                delta = delta.where(delta.at > self._since[key])
+            given[key] = net_changes(delta, plan.schema, plan.to_stream)
+        self.position = upto
+        for key in self.failed:
+            if key in self._plans:
+                self._forget(key)
+        if broken:
+            self._arrange()
+        return given
+
+    def _step(
+        self,
+        node: Node,
+        deltas: dict[str, Delta],
+        broken: dict[str, MillpondError],
+        feeds: Mapping[str, pa.Table],
+        upto: int,
+        scalars: Scalars,
+    ) -> Delta:
+        if node.feed is not None:
+            inputs = [_fed(node, feeds, self._reads[node.key])]
+        else:
+            for i in node.inputs:
+                if i.key in broken:
+                    raise broken[i.key]
+            inputs = [deltas[i.key] for i in node.inputs]
+        return self._operators[node.key].advance(inputs, upto, scalars)
+
+    def purge(self, intervals: Mapping[str, Collection[int | None]]) -> None:
+        """Says how often what has expired is dropped for each plan
+        (`operators/protocol/purging.py`).
+
+        Args:
+            intervals: By the keys of plans, what the queries say that have them. By default it is
+                what the plan says.
+        """
+        told = {key: frozenset(some) for key, some in intervals.items()}
+        if told != self._intervals:
+            self._intervals = told
+            self._tell_purging()
+
+    def _tell_purging(self) -> None:
+        said = {
+            key: self._intervals.get(key, frozenset((plan.lazy_expiration,)))
+            for key, plan in self._plans.items()
+        }
+        if len(agreed := set(said.values())) == 1:
+            (intervals,) = agreed
+            told: Mapping[str, Collection[int | None]]
+            told = {node.key: intervals for node in self._nodes if node.purges}
+        else:
+            told = purgings((self._plans[key], some) for key, some in said.items())
+        for node_key, some in told.items():
+            cast(Purger, self._operators[node_key]).purging.as_told(some)
+
+    def attach(self, other: Dataflow) -> None:
+        """Takes over another flow's plans; nodes both have are this one's from now on.
+
+        Raises:
+            ValueError: the other is at another position.
+        """
+        if other.position != self.position:
+            raise ValueError(f"flows at {self.position} and {other.position}")
+        for key, plan in other._plans.items():
+            self._plans.setdefault(key, plan)
+            self._since.setdefault(key, other._since[key])
+        for key, operator in other._operators.items():
+            kept = self._operators.setdefault(key, operator)
+            if kept is not operator and hasattr(kept, "absorb"):
+                kept.absorb(operator)
+        self._arrange()
+
+    def detach(self, sink: str) -> None:
+        """Drops a plan, and the nodes no other plan reads."""
+        self._forget(sink)
+        self._arrange()
+
+    def _forget(self, sink: str) -> None:
+        del self._plans[sink]
+        del self._since[sink]
+
+    def _arrange(self) -> None:
+        """Orders the nodes of the plans there are; makes the operators that are missing."""
+        roots = [plan.root for plan in self._plans.values()]
+        self._nodes, self._reads = list(in_order(roots)), needed(roots)
+        held = self._operators
+        self._operators = {n.key: held.get(n.key) or n.operator() for n in self._nodes}
+        for node in self._nodes:
+            if node.is_leaf:
+                cast(Leaf, self._operators[node.key]).needed = self._reads[node.key]
+        self._tell_purging()
+
+
+def _fed(node: Node, feeds: Mapping[str, pa.Table], places: Set[int]) -> Delta:
+    """What a source's feed holds, of the columns at some places."""
+    assert node.feed is not None
+    kind, name, columns = node.feed
+    table = feeds.get(name)
+    if table is None or not table.num_rows:
+        return Delta.empty(node.schema)
+    table = table.combine_chunks()
+    at = _ints(table, TIMESTAMP if kind == "stream" else "__at")
+    given, schema = {}, node.schema
+    for place in places:
+        chunk, type_ = table.column(columns[place]).chunk(0), schema.field(place).type
+        given[place] = chunk if chunk.type == type_ else chunk.cast(type_)
+    rows = with_nulls(given, schema, table.num_rows)
+    if kind == "stream":
+        return Delta.of(rows, at)
+    return Delta.of(rows, at, None, _ints(table, "__sign")).in_order()
+
+
+def _ints(table: pa.Table, column: str) -> np.ndarray:
+    values = table.column(column).chunk(0).cast(pa.int64())
+    return np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _united(parts: list[dict[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, dict[str, None]] = {}
+    for part in parts:
+        for name, columns in part.items():
+            found.setdefault(name, {}).update(dict.fromkeys(columns))
+    return {name: tuple(columns) for name, columns in found.items()}

@@ -1,0 +1,207 @@
+"""What a dataflow gives: net changes in canonical order.
+
+By instant; within an instant all `-` before all `+`; then by the rows' values, NULLs last. Changes
+of equal rows at one instant cancel each other. So the sequence of changes is a function of history
+alone, whatever operators computed it and however the feed was cut.
+
+Rows come in the order of their instants, and mostly few at each. So every column becomes 64-bit
+keys in the order of its values, and one pass over the instants sorts the rows of each and adds up
+the weights of equal ones, which lie side by side then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from numba import njit, types
+
+from millpond.model.compiled import I64, READ_I64, compiled
+from millpond.model.schema import goes_by_text
+from millpond.operators.protocol.delta import Delta, Ints
+from millpond.synopses.order_keys import is_whole, two_words, whole_numbers
+
+_KEYS = types.Array(types.int64, 2, "C", readonly=True)
+
+#: Which sums of weights are given, and how: as changes, what came, what left.
+_STREAMS = {None: 0, "istream": 1, "rstream": 1, "dstream": -1}
+#: Rows that are sorted by insertion before they are merged.
+_RUN = 24
+
+
+def net_changes(delta: Delta, schema: pa.Schema, to_stream: str | None) -> pa.Table:
+    """A delta without expirations as a table of changes.
+
+    Args:
+        delta: The changes of R.
+        schema: `__at`, `__sign` and the answer's columns.
+        to_stream: 'istream' keeps what came, 'dstream' what left, both with the sign +.
+    """
+    rows = normal(delta.rows)
+    at, weight = delta.at, delta.weight
+    if len(at):
+        words = [word for column in rows.columns for word in _words(column)]
+        keys = np.empty((len(at), len(words)), np.int64)
+        for place, word in enumerate(words):
+            keys[:, place] = word
+        most = int(np.abs(weight).sum())
+        places, signs = np.empty(most, np.int64), np.empty(most, np.int8)
+        which = _STREAMS[to_stream]
+        count = _net(np.ascontiguousarray(at), weight, keys, which, places, signs)
+        places, signs = places[:count], signs[:count]
+        if count != len(at) or not (places == np.arange(count)).all():
+            rows, at = rows.take(pa.array(places)), at[places]
+    else:
+        signs = weight.astype(np.int8)
+    return pa.Table.from_arrays([pa.array(at), pa.array(signs), *rows.columns], schema=schema)
+
+
+def normal(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows with one zero of both: what is equal looks equal."""
+    columns = [_one_zero(c) if pa.types.is_floating(c.type) else c for c in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+
+def _one_zero(column: pa.Array) -> pa.Array:
+    values = column.fill_null(0).to_numpy(zero_copy_only=False)
+    if not (np.signbit(values) & (values == 0)).any():
+        return column
+    return pc.add(column, pa.scalar(0, column.type))
+
+
+def _words(column: pa.Array) -> list[npt.NDArray[Any]]:
+    """Keys that compare as a column's values do, the most significant first, NULLs last."""
+    type_ = column.type
+    if is_whole(type_) or (pa.types.is_temporal(type_) and not pa.types.is_interval(type_)):
+        words = [_whole(column)]
+    elif pa.types.is_floating(type_):
+        values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
+        values[np.isnan(values)] = np.nan
+        bits = values.view(np.int64)
+        words = [bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))]
+    elif pa.types.is_decimal128(type_):
+        both = two_words(column)
+        # An unsigned word compares as a signed one whose highest bit is turned.
+        words = [both[:, 1], both[:, 0] ^ np.int64(-(2**63))]
+    else:
+        words = [_ranks(column)]
+    if not column.null_count:
+        return words
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    return [missing.astype(np.int64), *(np.where(missing, 0, word) for word in words)]
+
+
+def _whole(column: pa.Array) -> Ints:
+    if pa.types.is_temporal(column.type) and column.type.bit_width == 32:
+        column = column.view(pa.int32())
+    elif pa.types.is_temporal(column.type):
+        column = column.view(pa.int64())
+    return whole_numbers(column)
+
+
+def _ranks(column: pa.Array) -> Ints:
+    """The place of each value among the column's distinct ones in order."""
+    if goes_by_text(column.type):
+        column = pa.array([None if v is None else repr(v) for v in column.to_pylist()], pa.string())
+    encoded = column.dictionary_encode()
+    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    ranks = np.empty(len(order) + 1, np.int64)
+    ranks[order] = np.arange(len(order))
+    return ranks[encoded.indices.fill_null(len(order)).to_numpy(zero_copy_only=False)]
+
+
+@njit(inline="always")
+def _compare(keys, left, right):  # type: ignore[no-untyped-def]
+    for j in range(keys.shape[1]):
+        if keys[left, j] != keys[right, j]:
+            return -1 if keys[left, j] < keys[right, j] else 1
+    return 0
+
+
+@njit(inline="never")
+def _sort(keys, places, spare, low, high):  # type: ignore[no-untyped-def]
+    """Sorts places[low:high] by their rows: runs by insertion, then merged from the bottom up."""
+    for start in range(low, high, _RUN):
+        for i in range(start + 1, min(start + _RUN, high)):
+            place = places[i]
+            k = i
+            while k > start and _compare(keys, places[k - 1], place) > 0:
+                places[k] = places[k - 1]
+                k -= 1
+            places[k] = place
+    width = _RUN
+    while width < high - low:
+        for start in range(low, high, 2 * width):
+            middle, end = min(start + width, high), min(start + 2 * width, high)
+            i, j, k = start, middle, start
+            while i < middle or j < end:
+                if j >= end or (i < middle and _compare(keys, places[i], places[j]) <= 0):
+                    spare[k] = places[i]
+                    i += 1
+                else:
+                    spare[k] = places[j]
+                    j += 1
+                k += 1
+        for k in range(low, high):
+            places[k] = spare[k]
+        width *= 2
+
+
+@compiled(types.int64(READ_I64, READ_I64, _KEYS, types.int64, I64, types.Array(types.int8, 1, "C")))
+def _net(at, weight, keys, which, out, signs):  # type: ignore[no-untyped-def]
+    """Fills in the places and signs of the net changes; gives how many there are."""
+    n = len(at)
+    places = np.arange(n)
+    spare = np.empty(n, np.int64)
+    sums = np.empty(n, np.int64)
+    found = 0
+    low = 0
+    while low < n:
+        high = low + 1
+        while high < n and at[high] == at[low]:
+            high += 1
+        if high - low == 2 and weight[low] == -1 and weight[low + 1] == 1:
+            # One row for another: what nearly every instant of a group-by is.
+            if _compare(keys, low, low + 1) != 0:
+                if which <= 0:
+                    out[found] = low
+                    signs[found] = 1 if which < 0 else -1
+                    found += 1
+                if which >= 0:
+                    out[found] = low + 1
+                    signs[found] = 1
+                    found += 1
+            low = high
+            continue
+        if high - low > 1:
+            _sort(keys, places, spare, low, high)
+        # The first of equal rows gets the sum of their weights.
+        distinct = low
+        i = low
+        while i < high:
+            first = places[i]
+            total = weight[first]
+            i += 1
+            while i < high and _compare(keys, first, places[i]) == 0:
+                total += weight[places[i]]
+                i += 1
+            places[distinct] = first
+            sums[distinct] = total
+            distinct += 1
+        if which <= 0:
+            for k in range(low, distinct):
+                for _ in range(-sums[k]):
+                    out[found] = places[k]
+                    signs[found] = 1 if which < 0 else -1
+                    found += 1
+        if which >= 0:
+            for k in range(low, distinct):
+                for _ in range(sums[k]):
+                    out[found] = places[k]
+                    signs[found] = 1
+                    found += 1
+        low = high
+    return found

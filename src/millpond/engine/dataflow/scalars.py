@@ -1,0 +1,85 @@
+"""Scalar expressions and queries for operators, by the same DuckDB as everywhere else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.engine.matching.other_factors import satisfying
+from millpond.engine.scalars.deadline import deadlines
+from millpond.engine.scalars.evaluator import ScalarEvaluator, truth
+from millpond.engine.scalars.plain_comparisons import compared
+from millpond.engine.scalars.residual_query import Residual
+from millpond.engine.scalars.user_functions import failed, fault_of
+from millpond.errors import MillpondError
+
+#: What DuckDB says of a column that is known by its place here, and not to who wrote the query.
+_OF_A_PLACE = re.compile(r" when casting from source column c\d+\b")
+
+#: What one batch's expressions may take.
+_SECONDS = 60.0
+
+
+class DuckDBScalars:
+    """`operators.node.Scalars`, on this thread's connection."""
+
+    def __init__(self) -> None:
+        self._residual = Residual()
+
+    def compute(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[pa.Array]:
+        plain = [compared(sql, rows) for sql in sqls]
+        asked = [sql for sql, found in zip(sqls, plain, strict=True) if found is None]
+        answers = iter(self._asked(rows, asked) if asked else ())
+        return [next(answers) if found is None else found for found in plain]
+
+    def select(self, rows: pa.RecordBatch, predicates: Sequence[str]) -> npt.NDArray[np.bool_]:
+        try:
+            (found,) = self.compute(rows, [f"CAST(({_conjunction(predicates)}) AS BOOLEAN)"])
+        except MillpondError:
+            # All at once is the fast way; a conjunct that fails may be guarded by another.
+            kept = satisfying(
+                ScalarEvaluator.shared(), pa.Table.from_batches([rows]), list(predicates)
+            )
+            if isinstance(kept, duckdb.Error):
+                raise _explained(kept) from kept
+            mask = np.zeros(rows.num_rows, np.bool_)
+            mask[kept] = True
+            return mask
+        return truth(found)
+
+    def _asked(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[pa.Array]:
+        items = ", ".join(f"({sql}\n) AS v{i}" for i, sql in enumerate(sqls))
+        connection = ScalarEvaluator.shared().knowing(sqls)
+        connection.register("edge_rows", rows)
+        try:
+            with deadlines.within(_SECONDS, connection.interrupt):
+                selected = connection.sql(f"SELECT {items} FROM edge_rows")
+                answer = selected.to_arrow_table()
+        except duckdb.Error as error:
+            raise _explained(error) from error
+        finally:
+            connection.unregister("edge_rows")
+        return [column.combine_chunks() for column in answer.columns]
+
+    def query(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:
+        return self._residual.evaluate(sql, tables)
+
+
+def _conjunction(predicates: Sequence[str]) -> str:
+    return " AND ".join(f"({p}\n)" for p in predicates)
+
+
+def _explained(error: duckdb.Error) -> MillpondError:
+    if (fault := fault_of(error)) is not None:
+        return failed(fault)
+    return MillpondError(
+        "POND-404",
+        "the query could not be evaluated",
+        detail=_OF_A_PLACE.sub("", str(error).split("\n", 1)[0])[:300],
+        hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
+    )

@@ -1,0 +1,16 @@
+"""Any module, with equal chances: the comparison of CACQ's figure 8."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from millpond.engine.eddy.routing.policy import Account, Policy
+
+
+class Random(Policy):
+    """A module at random, of those not visited yet."""
+
+    name = "random"
+
+    def choose(self, ready: Sequence[str], accounts: Mapping[str, Account]) -> str:
+        return self.random.choice(ready)

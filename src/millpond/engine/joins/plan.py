@@ -1,0 +1,290 @@
+"""What of a join SteMs serve: equality, bands and inequalities between two streams each.
+
+The planner says which factors link two streams (`planner/joins.py`); here they become numbers to
+look up and bounds to look between. A factor whose types no axis serves is left out, for the
+residual applies every factor again; a join that is connected by no served factors is none of
+ours, and DuckDB joins its slices.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+from sqlglot import exp
+
+from millpond.cql.print.dialect import to_duckdb
+from millpond.cql.print.duckdb_words import quoted
+from millpond.engine.joins.keys import Axis, axis_of
+from millpond.planner.joins import JoinShape, JoinSide
+
+#: What stands for an element's timestamp among the values of a stream.
+TS = "__ts"
+
+
+@dataclass(frozen=True, order=True)
+class Value:
+    """What is compared of one stream's elements: a column, or an expression over them.
+
+    Attributes:
+        sql: The expression in DuckDB's SQL, quoted.
+        column: The column, if it is one.
+        axis: The name of the `Axis` its numbers are on.
+    """
+
+    sql: str
+    column: str | None
+    axis: str
+
+    @property
+    def on(self) -> Axis:
+        return Axis(self.axis)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A stream's value, and what is added to it before it is compared."""
+
+    leaf: int
+    value: Value
+    shift: int = 0
+
+
+@dataclass(frozen=True)
+class Link:
+    """`left op right` between two streams of a join."""
+
+    left: Operand
+    op: str
+    right: Operand
+
+    def seen_from(self, leaf: int) -> tuple[Operand, str, Operand]:
+        """The factor with that stream's operand on the left."""
+        if self.left.leaf == leaf:
+            return self.left, self.op, self.right
+        return self.right, _MIRRORED[self.op], self.left
+
+
+_MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+@dataclass(frozen=True)
+class ArrangementKey:
+    """What a SteM's runs are sorted by: equality on `values`, then `order`.
+
+    Queries whose probes need the same key share the SteM, whatever their windows and predicates.
+    """
+
+    values: tuple[Value, ...]
+    order: Value
+
+    @cached_property
+    def text(self) -> str:
+        """A name people can read, and what the store knows it by."""
+        parts = [f"{v.sql} ({v.axis})" for v in (*self.values, self.order)]
+        return ", ".join(parts[:-1]) + f" | {parts[-1]}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """How composites of some streams probe another stream's SteM.
+
+    Attributes:
+        key: The key of the SteM that is probed.
+        probes: For each value of the key the operand of the composite it must equal.
+        bounds: (op, operand, shift): the SteM's order value is `op` the operand's number + shift.
+        filters: Factors that are looked at once pairs are known.
+    """
+
+    key: ArrangementKey
+    probes: tuple[Operand, ...]
+    bounds: tuple[tuple[str, Operand, int], ...]
+    filters: tuple[Link, ...]
+
+
+@dataclass(frozen=True)
+class JoinPlan:
+    """The served factors of a join; streams are numbered in the order of FROM.
+
+    Attributes:
+        streams: The streams' names.
+        timed_by: Each stream's TIMESTAMP BY column, whose values are its timestamps.
+        links: The factors.
+    """
+
+    streams: tuple[str, ...]
+    timed_by: tuple[str | None, ...]
+    links: tuple[Link, ...]
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for joins of the same streams by the same factors: their pairs are the same."""
+        return repr((tuple(s.lower() for s in self.streams), self.links))
+
+    def packed(self) -> bytes:
+        """As the catalog keeps it."""
+        return pickle.dumps((self.streams, self.timed_by, self.links), protocol=5)
+
+    @staticmethod
+    def unpack(packed: bytes) -> JoinPlan:
+        """The inverse of `packed`; the catalog is trusted like the code."""
+        return JoinPlan(*pickle.loads(packed))
+
+    def stems(self) -> Iterator[tuple[int, ArrangementKey]]:
+        """The stream and the key of every SteM that may be probed; some more than once."""
+        for leaf in range(len(self.streams)):
+            linked = {link.left.leaf for link in self.links if link.right.leaf == leaf}
+            linked |= {link.right.leaf for link in self.links if link.left.leaf == leaf}
+            for size in range(1, len(linked) + 1):
+                for bound in combinations(sorted(linked), size):
+                    step = self.step(frozenset(bound), leaf)
+                    if step is not None:
+                        yield leaf, step.key
+
+    @cached_property
+    def _steps(self) -> dict[tuple[frozenset[int], int], Step | None]:
+        return {}
+
+    def step(self, bound: frozenset[int], leaf: int) -> Step | None:
+        """How composites of the streams in `bound` find that stream; None if nothing links them."""
+        if (bound, leaf) not in self._steps:
+            self._steps[bound, leaf] = self._step(bound, leaf)
+        return self._steps[bound, leaf]
+
+    def _step(self, bound: frozenset[int], leaf: int) -> Step | None:
+        links = [
+            link
+            for link in self.links
+            if leaf in (link.left.leaf, link.right.leaf)
+            and ({link.left.leaf, link.right.leaf} - {leaf}) <= bound
+        ]
+        if not links:
+            return None
+        by_value: dict[Value, Operand] = {}
+        filters: list[Link] = []
+        for link in links:
+            own, op, other = link.seen_from(leaf)
+            if op != "=":
+                continue
+            if own.shift or other.shift or own.value in by_value:
+                filters.append(link)
+            else:
+                by_value[own.value] = other
+        ordering = [link for link in links if link.op != "="]
+        time = self.time_of(leaf)
+        order = time
+        if not by_value and ordering:
+            candidates = {link.seen_from(leaf)[0].value for link in ordering}
+            order = time if time in candidates else min(candidates)
+        bounds = []
+        for link in ordering:
+            own, op, other = link.seen_from(leaf)
+            if own.value == order:
+                bounds.append((op, other, other.shift - own.shift))
+            else:
+                filters.append(link)
+        values = tuple(sorted(by_value))
+        return Step(
+            ArrangementKey(values, order),
+            tuple(by_value[v] for v in values),
+            tuple(bounds),
+            tuple(filters),
+        )
+
+    def time_of(self, leaf: int) -> Value:
+        """The value that is the timestamp of a stream's elements."""
+        column = self.timed_by[leaf]
+        return Value(TS if column is None else quoted(column), TS, Axis.TIMESTAMP.value)
+
+
+def plan_join(
+    shape: JoinShape,
+    literals: Mapping[int, str],
+    streams: Sequence[str],
+    timed_by: Sequence[str | None],
+) -> JoinPlan | None:
+    """The plan of a join, or None if served factors do not connect its streams.
+
+    Args:
+        shape: What the planner found.
+        literals: The query's constants.
+        streams: The names of the query's streams, by leaf.
+        timed_by: Their TIMESTAMP BY columns, by leaf.
+    """
+    number = {leaf: i for i, leaf in enumerate(shape.leaves)}
+    links = []
+    for factor in shape.factors:
+        axis = axis_of(factor.left.type, factor.right.type)
+        if axis is None or (factor.op != "=" and not axis.is_ordered):
+            continue
+        sides = [
+            _operand(side, number[side.leaf], literals, axis, timed_by[side.leaf])
+            for side in (factor.left, factor.right)
+        ]
+        links.append(Link(sides[0], factor.op, sides[1]))
+    reached = {0}
+    while True:
+        further = {
+            leaf
+            for link in links
+            for leaf in (link.left.leaf, link.right.leaf)
+            if {link.left.leaf, link.right.leaf} & reached
+        }
+        if further <= reached:
+            break
+        reached |= further
+    if len(reached) < len(shape.leaves):
+        return None
+    return JoinPlan(
+        tuple(streams[leaf] for leaf in shape.leaves),
+        tuple(timed_by[leaf] for leaf in shape.leaves),
+        tuple(links),
+    )
+
+
+def _operand(
+    side: JoinSide, leaf: int, literals: Mapping[int, str], axis: Axis, timed_by: str | None
+) -> Operand:
+    expression = side.expression(literals).unnest()
+    base, shift = _shifted(expression, axis)
+    if not isinstance(base, exp.Column):
+        base, shift = expression, 0
+    column = base.name if isinstance(base, exp.Column) else None
+    if column is not None and timed_by is not None and column.lower() == timed_by.lower():
+        column = TS
+    return Operand(leaf, Value(to_duckdb(base), column, axis.value), shift)
+
+
+_UNITS = {
+    "MICROSECOND": 1,
+    "MILLISECOND": 1_000,
+    "SECOND": 1_000_000,
+    "MINUTE": 60_000_000,
+    "HOUR": 3_600_000_000,
+    "DAY": 86_400_000_000,
+    "WEEK": 604_800_000_000,
+}
+
+
+def _shifted(expression: exp.Expr, axis: Axis) -> tuple[exp.Expr, int]:
+    """`column ± constant` as column and shift, where adding is adding the numbers."""
+    if isinstance(expression, exp.Add | exp.Sub):
+        amount = _amount(expression.expression, axis)
+        if amount is not None:
+            sign = 1 if isinstance(expression, exp.Add) else -1
+            return expression.this, sign * amount
+    return expression, 0
+
+
+def _amount(node: exp.Expr, axis: Axis) -> int | None:
+    if axis is Axis.TIMESTAMP and isinstance(node, exp.Interval):
+        unit = node.args.get("unit")
+        scale = _UNITS.get(unit.name.upper().removesuffix("S")) if unit is not None else None
+        text = node.this.name if isinstance(node.this, exp.Literal) else ""
+        return int(text) * scale if scale is not None and text.isdigit() else None
+    if axis is Axis.INTEGER and isinstance(node, exp.Literal) and not node.is_string:
+        return int(node.name) if node.name.isdigit() else None
+    return None

@@ -1,0 +1,133 @@
+"""Joined rows, and the answer straight from them where choosing columns is all that is left to do.
+
+PSoup (VLDB 2002, section 3.3) does projection just in time, when a result is fetched. A query that
+only chooses columns of pairs needs no more than that: the columns are taken, row by row, from the
+streams' elements. It is so where the SteMs served every factor of the join, and served it exactly;
+where they looked up hashes, the values are compared here. All other queries have the joined rows
+handed to DuckDB, which applies every factor again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.engine.joins.keys import Axis, agree
+from millpond.engine.joins.plan import TS, JoinPlan, Operand
+from millpond.engine.scalars.residual_query import Limits, too_large, too_many_rows
+from millpond.planner.bind.bound_query import BoundQuery
+
+#: Rows taken at once, so that an answer that is too large is noticed before it is there: few until
+#: their width is known (one long text may be in every pair), then as many as have so many bytes.
+_FIRST, _STEP, _STEP_BYTES = 256, 65_536, 64 << 20
+
+
+class JoinedRows(Protocol):
+    """Rows of some streams, row beside row."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        ...
+
+    def take(
+        self, leaf: int, columns: Sequence[str], start: int = 0, stop: int | None = None
+    ) -> pa.Table:
+        """Columns of one of the streams, numbered in the order of FROM; of some of the rows."""
+        ...
+
+
+@dataclass(frozen=True)
+class JoinProjection:
+    """How an answer is taken from joined rows.
+
+    Attributes:
+        columns: (stream, column) for each column of the answer.
+        names: Their names.
+        equal: Pairs of (stream, column) whose values must be equal, where keys were hashes.
+    """
+
+    columns: tuple[tuple[int, str], ...]
+    names: tuple[str, ...]
+    equal: tuple[tuple[tuple[int, str], tuple[int, str]], ...]
+
+    def of(self, rows: JoinedRows, limits: Limits) -> pa.Table:
+        """The answer.
+
+        Raises:
+            MillpondError: POND-405, it has more rows than it may.
+        """
+        if rows.count > limits.rows and not self.equal:
+            raise too_many_rows(limits)
+        parts: list[pa.Table] = []
+        count = size = 0
+        start, step = 0, _FIRST
+        while start < rows.count or not parts:
+            try:
+                part = self._part(rows, start, start + step)
+            except pa.ArrowInvalid as error:  # more text than an array may have
+                raise too_large(limits) from error
+            parts.append(part)
+            start += step
+            width = part.nbytes // max(part.num_rows, 1)
+            step = min(16 * step, _STEP, _STEP_BYTES // max(width, 1) + 1)
+            count += part.num_rows
+            size += part.nbytes
+            if count > limits.rows:
+                raise too_many_rows(limits)
+            if size > limits.memory:
+                raise too_large(limits)
+        return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+
+    def _part(self, rows: JoinedRows, start: int, stop: int) -> pa.Table:
+        wanted: dict[int, dict[str, None]] = {}
+        for leaf, column in (*self.columns, *(side for pair in self.equal for side in pair)):
+            wanted.setdefault(leaf, {})[column] = None
+        taken = {
+            leaf: rows.take(leaf, list(columns), start, stop) for leaf, columns in wanted.items()
+        }
+        arrays = [taken[leaf][column] for leaf, column in self.columns]
+        table = pa.Table.from_arrays(arrays, names=list(self.names))
+        same = np.ones(table.num_rows, np.bool_)
+        for (one, mine), (other, theirs) in self.equal:
+            same &= agree(taken[one][mine], taken[other][theirs])
+        return table if same.all() else table.filter(pa.array(same))
+
+
+def projection_of(bound: BoundQuery, plan: JoinPlan) -> JoinProjection | None:
+    """How a query's answer is taken from joined rows; None if it needs DuckDB."""
+    assert bound.join is not None
+    shape = bound.join
+    if shape.projection is None or len(plan.links) != len(shape.factors):
+        return None
+    # DuckDB gives 128 bits back as whole numbers where they fit, and overflows where sums do.
+    if any(field.type in ("HUGEINT", "DECIMAL(38,0)") for field in bound.output.fields):
+        return None
+    sides = [side for link in plan.links for side in (link.left, link.right)]
+    if any(side.shift and side.value.on is Axis.INTEGER for side in sides):
+        return None
+    equalities = [link for link in plan.links if link.op == "="]
+    hashed = len(equalities) > 1 or any(
+        link.left.value.on in (Axis.TEXT, Axis.WIDE) for link in equalities
+    )
+    pairs = []
+    for link in equalities if hashed else ():
+        one, other = _column(link.left, plan), _column(link.right, plan)
+        if one is None or other is None:
+            return None
+        pairs.append((one, other))
+    return JoinProjection(shape.projection, bound.output.names, tuple(pairs))
+
+
+def _column(operand: Operand, plan: JoinPlan) -> tuple[int, str] | None:
+    """The column that is compared, if it is one and as it is."""
+    if operand.value.column is None or operand.shift:
+        return None
+    column: str | None = operand.value.column
+    if column == TS:
+        column = plan.timed_by[operand.leaf]
+    return None if column is None else (operand.leaf, column)

@@ -1,0 +1,300 @@
+"""The query-data join: a batch of elements against all standing queries of their stream.
+
+New elements meet all queries, and kept elements meet new queries, by this one function (PSoup,
+VLDB 2002, section 3.2: symmetric treatment of data and queries). It is pure: the same elements
+and the same snapshot give the same matches, whatever else is in the batch or in the snapshot.
+
+    values ──coders──▶ region codes ──blocks──▶ bits or pairs ──▶ pieces of the table
+                       (per group)              (per block)         │
+                                     slots with others ──▶ DuckDB ──┘
+
+Blocks are taken in groups that share the coding of values: coding costs some 5 ns a value and
+group, and then each of the group's blocks only translates codes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.engine.eddy.eddy import Router
+from millpond.engine.eddy.routing import Ticket
+from millpond.engine.matching.block_groups import Group, Groups, Program
+from millpond.engine.matching.gap_lists import gaps_of_bits
+from millpond.engine.matching.grouped_filter import BLOCK, Block
+from millpond.engine.matching.match_kernels import (
+    STREAM_FROM,
+    count_pairs,
+    list_rows,
+    match_dense,
+    match_sparse,
+    observe,
+    sort_pairs,
+)
+from millpond.engine.matching.other_factors import OtherFactors, Rows
+from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.results_structure import (
+    ALL,
+    DENSE,
+    GAPS,
+    LIST,
+    OTHERS,
+    Matches,
+    MatchReader,
+    Passage,
+    encode,
+    list_bytes,
+    piece,
+    smallest,
+)
+from millpond.engine.scalars.evaluator import ScalarEvaluator
+from millpond.engine.values.region_codes import Column
+from millpond.engine.values.value_sets import domain_of
+from millpond.model.bit_matrix import rows_of_bits, words_for
+
+__all__ = ["MatchReader", "Matches", "match"]
+
+#: Blocks that share the coding of values.
+GROUP = 8
+#: Elements watched per block to choose the loop.
+_SAMPLE = 256
+#: Matches per element and block below which pairs are cheaper than turning bits round.
+_SPARSE_BELOW = 2.5
+_MOST_ROWS = 2**32 - 1
+_NO_MATCH = -1
+
+
+def match(
+    table: pa.Table,
+    stem: StemSnapshot,
+    scalar: ScalarEvaluator,
+    order: Sequence[str] | None = None,
+    router: Router | None = None,
+) -> Matches:
+    """Finds for each standing query the elements its predicate is TRUE for.
+
+    Args:
+        table: The elements; it has the schema's columns, and may have more.
+        stem: The queries.
+        scalar: What evaluates the factors no grouped filter serves.
+        order: The attributes in the order elements should visit them; those not named come last.
+            By default the most selective by their tables first. It changes no match.
+        router: Chooses the order instead, block by block, and learns from each.
+    """
+    if table.num_rows > _MOST_ROWS:
+        raise ValueError("a batch has at most 2**32 - 1 elements")
+    run = _Run(table, stem, order, router)
+    if table.num_rows:
+        for start in range(0, len(stem.blocks), GROUP):
+            run.match_group(_groups.get(stem.schema, stem.blocks[start : start + GROUP]))
+        run.match_loose()
+        run.evaluate_others(scalar)
+    return run.matches
+
+
+_groups = Groups(192 * 2**20)
+
+
+class _Run:
+    """One call of `match`."""
+
+    def __init__(
+        self,
+        table: pa.Table,
+        stem: StemSnapshot,
+        order: Sequence[str] | None,
+        router: Router | None,
+    ) -> None:
+        self.table = table
+        self.router = router
+        self.stem = stem
+        self.rows = table.num_rows
+        self.matches = Matches(self.rows)
+        self._rank = {a: i for i, a in enumerate(order or ())}
+        self._columns: dict[str, Column] = {}
+        # Slots whose others are still to be evaluated, and their rows so far; None: all rows.
+        self._undecided: dict[int, Rows | None] = {}
+
+    def _column(self, attribute: str) -> Column:
+        column = self._columns.get(attribute)
+        if column is None:
+            field = self.stem.schema.find(attribute)
+            domain = domain_of(field.type) if field else None
+            assert domain is not None, attribute
+            column = self._columns[attribute] = Column(self.table.column(attribute), domain)
+        return column
+
+    def _count(self, attribute: str, passage: Passage) -> None:
+        known = self.matches.stats.get(attribute)
+        self.matches.stats[attribute] = known.plus(passage) if known else passage
+
+    def match_group(self, group: Group) -> None:
+        """Codes the values and matches the group's blocks."""
+        codes = np.empty((len(group.attributes), self.rows), np.int32)
+        for i, attribute in enumerate(group.attributes):
+            begun = time.perf_counter_ns()
+            self._column(attribute).code(group.coders[i], group.of_null[i], codes[i])
+            self._count(attribute, Passage(0, 0, time.perf_counter_ns() - begun))
+        for program in group.programs:
+            if program.block.lanes:
+                self._match_block(program, codes)
+
+    def _match_block(self, program: Program, codes: npt.NDArray[np.int32]) -> None:
+        block = program.block
+        stage_attribute = block.arrays["stage_attribute"]
+        names = [block.attributes[a] for a in stage_attribute]
+        rates = block.arrays["stage_rate"]
+        last = len(self._rank)
+        ranked = sorted(range(len(names)), key=lambda s: (self._rank.get(names[s], last), rates[s]))
+        if self.router is not None:
+            place = {names[s]: s for s in ranked}
+            route = self.router.route({names[s]: block.served[s] for s in ranked})
+            ranked = [place[name] for name in route]
+        stages = np.array(ranked, np.int64)
+        arguments = program.arguments(stages)
+        step = max(1, self.rows // _SAMPLE)
+        seen = np.zeros((len(stages) + 1, 3), np.int64)
+        begun = time.perf_counter_ns()
+        observe(codes, *arguments, step, seen)
+        watched = -(-self.rows // step)
+        if seen[-1, 2] < _SPARSE_BELOW * watched:
+            self._match_sparse(block, codes, arguments)
+        else:
+            self._match_dense(block, codes, arguments)
+        spent = time.perf_counter_ns() - begun
+        visits = max(1, int(seen[:, 0].sum()))
+        if self.router is not None:
+            self.router.ledger.routed += self.rows
+        for s, stage in enumerate(stages):
+            came, left = (int(x) for x in seen[s, :2])
+            passage = Passage(came * step, left * step, spent * came // visits)
+            self._count(names[stage], passage)
+            if self.router is not None:
+                self.router.visited(names[stage], *passage[:2], passage.ns)
+
+    def _match_dense(
+        self, block: Block, codes: npt.NDArray[np.int32], arguments: tuple[Any, ...]
+    ) -> None:
+        words = words_for(self.rows)
+        queries = block.lanes * 64
+        if words * queries >= STREAM_FROM:
+            # Whole cache lines, so that the matrix can be written past the caches.
+            words = -(-words // 8) * 8
+        # Arrow's pool gives memory back warm; fresh pages would cost as much as the matching.
+        buffer = pa.allocate_buffer(8 * words * queries)
+        out = np.frombuffer(buffer, np.uint64).reshape(queries, words)
+        counts = np.zeros(queries, np.int64)
+        match_dense(codes, *arguments, out, counts)
+        slots = block.slots[:queries]
+        alive = counts > 0
+        for position in self._deferred(slots, alive):
+            rows = rows_of_bits(out[position], 0, self.rows)
+            self._undecided[int(slots[position])] = rows.astype(np.uint32)
+            alive[position] = False
+        encoding = np.where(alive, smallest(counts, self.rows), _NO_MATCH)
+        self._append(slots, counts, ALL, np.flatnonzero(encoding == ALL), b"")
+        if len(chosen := np.flatnonzero(encoding == LIST)):
+            ends = np.cumsum(list_bytes(counts[chosen]))
+            data = np.empty(int(ends[-1]) // 4, np.uint32)
+            list_rows(out, chosen, ends // 4, data)
+            self._append(slots, counts, LIST, chosen, data, ends)
+        if len(chosen := np.flatnonzero(encoding == GAPS)):
+            gaps, ends = gaps_of_bits(out, chosen, counts[chosen], self.rows)
+            self._append(slots, counts, GAPS, chosen, gaps, ends)
+        dense = np.flatnonzero(encoding == DENSE)
+        kept = len(dense)
+        if kept:
+            # The first `kept` rows become the dense ones: rows from further down fill the gaps.
+            target = np.arange(kept)
+            gaps = np.setdiff1d(target, dense, assume_unique=True)
+            moved = dense[dense >= kept]
+            for gap, source in zip(gaps, moved, strict=True):
+                out[gap] = out[source]
+            source_of = target.copy()
+            source_of[gaps] = moved
+            ends = (target + 1) * (8 * words)
+            self._append(slots, counts, DENSE, source_of, buffer, ends)
+
+    def _match_sparse(
+        self, block: Block, codes: npt.NDArray[np.int32], arguments: tuple[Any, ...]
+    ) -> None:
+        found: list[tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint32], int]] = []
+        counts = np.zeros(BLOCK, np.int64)
+        first = 0
+        room = 2 * BLOCK + int(min(_SPARSE_BELOW * self.rows, 4_000_000))
+        while first < self.rows:
+            queries, rows = np.empty(room, np.uint16), np.empty(room, np.uint32)
+            pairs, first = match_sparse(codes, *arguments, first, queries, rows)
+            count_pairs(queries, pairs, counts)
+            found.append((queries, rows, pairs))
+        ends = np.cumsum(list_bytes(counts)) // 4
+        starts = np.concatenate([[0], ends[:-1]])
+        lists = np.zeros(int(ends[-1]), np.uint32)
+        cursor = starts.copy()
+        for queries, rows, pairs in found:
+            sort_pairs(queries, rows, pairs, cursor, lists)
+        slots = block.slots
+        alive = counts > 0
+        apart = alive & (smallest(counts, self.rows) != LIST)
+        for position in self._deferred(slots, alive):
+            start = starts[position]
+            self._undecided[int(slots[position])] = lists[start : start + counts[position]]
+            alive[position] = False
+        slices = {
+            int(slots[p]): lists[starts[p] : starts[p] + counts[p]]
+            for p in np.flatnonzero(alive & apart)
+        }
+        self.matches.batches.extend(encode(slices, self.rows))
+        chosen = np.flatnonzero(alive & ~apart)
+        if len(chosen) < int((counts > 0).sum()):
+            parts = [lists[starts[p] : ends[p]] for p in chosen]
+            lists = np.concatenate([np.zeros(0, np.uint32), *parts])
+        self._append(slots, counts, LIST, chosen, lists, np.cumsum(list_bytes(counts[chosen])))
+
+    def _deferred(self, slots: npt.NDArray[np.int64], alive: npt.NDArray[np.bool_]) -> list[int]:
+        """The positions with a match that have others to satisfy too."""
+        if not self.stem.others:
+            return []
+        return [int(p) for p in np.flatnonzero(alive) if int(slots[p]) in self.stem.others]
+
+    def _append(
+        self, slots: Any, counts: Any, encoding: int, chosen: Any, data: Any, ends: Any = None
+    ) -> None:
+        if len(chosen):
+            if ends is None:
+                ends = np.zeros(len(chosen), np.int64)
+            self.matches.batches.append(piece(slots[chosen], counts[chosen], encoding, ends, data))
+
+    def match_loose(self) -> None:
+        """Slots in no block: everything matches, or their others alone decide."""
+        whole = []
+        for slot in self.stem.loose:
+            if slot in self.stem.others:
+                self._undecided[slot] = None
+            else:
+                whole.append(slot)
+        slots, counts = np.array(whole, np.int64), np.full(len(whole), self.rows)
+        self._append(slots, counts, ALL, np.arange(len(whole)), b"")
+
+    def evaluate_others(self, scalar: ScalarEvaluator) -> None:
+        """Lets the other factors decide on what is left."""
+        if not self._undecided:
+            return
+        begun, came = time.perf_counter_ns(), self._pairs(self._undecided)
+        router = self.router or Router(Ticket())
+        if not self.stem.blocks:
+            router.ledger.routed += self.rows
+        others = OtherFactors(self.table, self.stem.others, scalar, router)
+        decided = others.decide(self._undecided)
+        self.matches.failed.update(others.failed)
+        passed = self._pairs(decided)
+        self._count(OTHERS, Passage(came, passed, time.perf_counter_ns() - begun))
+        self.matches.batches.extend(encode(decided, self.rows))
+
+    def _pairs(self, of_slots: Mapping[int, Rows | None]) -> int:
+        return sum(self.rows if rows is None else len(rows) for rows in of_slots.values())

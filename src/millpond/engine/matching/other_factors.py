@@ -1,0 +1,316 @@
+"""Other factors: the parts of predicates that DuckDB decides, in the order the eddy chooses.
+
+Arithmetic, casts, patterns and user-defined functions cost a thousand times what a grouped filter
+does, so it matters which comes first; and some of them fail on some rows. CACQ (section 3.1.1)
+routes a tuple through the predicates of its queries in any order. For that to be invisible, what
+a failure means must not depend on the order either:
+
+    a row matches when every factor is TRUE of it; it makes the query fail when a factor fails on
+    it and no other factor takes it away
+
+That is a function of the row and the predicate alone (parallel AND), so a factor may be tried
+anywhere: *optimistically*. If it fails there, nothing follows but that it may have seen rows that
+others would have taken away. Its done bit stays clear, the failure is charged to its account, and
+when the other factors are done it is evaluated on what they left. Only failing there counts.
+
+Every expression is evaluated once for all queries that have it, over the rows any of them has
+left. Where a query has a function and something else beside, rows come in morsels, of which the
+first is small: what is learnt of it routes the next.
+
+INV-OTHER-1: what a slot matches, and whether it fails, is the same for every order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.cql.print.duckdb_words import quoted
+from millpond.engine.eddy.eddy import Router
+from millpond.engine.predicates.safe_expressions import cannot_fail
+from millpond.engine.scalars.evaluator import ScalarEvaluator, truth
+from millpond.engine.scalars.user_functions import fault_of, functions, took_too_long
+from millpond.model.function_names import calls_inside, names_inside
+
+Rows = npt.NDArray[Any]
+
+#: Expressions evaluated over one union of survivors.
+_TOGETHER = 64
+#: Rows of the first morsel, one of DuckDB's vectors: a call of a function that proves expensive.
+_FIRST_MORSEL = 2_048
+#: How much larger the next morsel is. What is new to learn becomes less, and each costs a query.
+_GROWTH = 8
+#: Rows looked at one by one before it is asked whether that was enough.
+_ONE_BY_ONE = 2_048
+
+
+@dataclass(slots=True, eq=False)
+class _Course:
+    """A query's way through its other factors: CACQ's ready and done bits, for a morsel.
+
+    Attributes:
+        rows: What is left of the morsel; None for all of the table.
+        ready: The factors still to visit, the next one first.
+        late: Those that failed on rows others may take away.
+        stuck: Those that failed after all others were done.
+        is_last: Whether the late ones are being visited again.
+    """
+
+    rows: Rows | None
+    ready: list[str]
+    late: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
+    is_last: bool = False
+
+    @property
+    def is_early(self) -> bool:
+        """Whether others may yet take rows away from the factor that is next."""
+        return not self.is_last and len(self.ready) + len(self.late) > 1
+
+
+class OtherFactors:
+    """The other factors of the queries of a stream, against one batch.
+
+    Args:
+        table: The elements; expressions name its columns, quoted.
+        of_slot: Every query's factors, as written.
+        scalar: What evaluates them.
+        router: The eddy: chooses the order, and learns.
+    """
+
+    def __init__(
+        self,
+        table: pa.Table,
+        of_slot: Mapping[int, tuple[str, ...]],
+        scalar: ScalarEvaluator,
+        router: Router,
+    ) -> None:
+        self._table = table
+        self._of_slot = of_slot
+        self._scalar = scalar
+        self._router = router
+        #: Slots that failed, and why.
+        self.failed: dict[int, str] = {}
+
+    def decide(self, candidates: Mapping[int, Rows | None]) -> dict[int, Rows]:
+        """Of each slot's candidates (None: all rows) those its factors are TRUE of, ascending."""
+        found: dict[int, list[Rows]] = {slot: [] for slot in candidates}
+        for low, high in self._morsels(candidates):
+            courses = {
+                slot: rows
+                for slot, own in candidates.items()
+                if slot not in self.failed
+                and ((rows := self._between(own, low, high)) is None or len(rows))
+            }
+            for slot, rows in self._routed(courses).items():
+                found[slot].append(rows)
+        none = np.zeros(0, np.uint32)
+        return {
+            slot: none if slot in self.failed else np.concatenate([none, *parts])
+            for slot, parts in found.items()
+        }
+
+    def _morsels(self, slots: Mapping[int, Rows | None]) -> Iterator[tuple[int, int]]:
+        low, size = 0, _FIRST_MORSEL
+        if not any(len(self._of_slot[s]) > 1 and _calls(self._of_slot[s]) for s in slots):
+            size = self._table.num_rows
+        while low < self._table.num_rows:
+            yield low, min(low + size, self._table.num_rows)
+            low, size = low + size, size * _GROWTH
+
+    def _between(self, rows: Rows | None, low: int, high: int) -> Rows | None:
+        if high - low == self._table.num_rows:
+            return rows
+        if rows is None:
+            return np.arange(low, high, dtype=np.uint32)
+        first, last = np.searchsorted(rows, (low, high))
+        return rows[first:last]
+
+    def _routed(self, morsel: Mapping[int, Rows | None]) -> dict[int, Rows]:
+        """What is left of a morsel after all factors.
+
+        An expression waits until all slots that have it have come to it, and is then evaluated
+        over the union of the rows left to them. If all wait for one another, none waits.
+        """
+        serves = Counter(e for slot in morsel for e in self._of_slot[slot])
+        courses = {
+            slot: _Course(rows, self._route(self._of_slot[slot], serves))
+            for slot, rows in morsel.items()
+        }
+        decided: dict[int, Rows] = {}
+        while courses:
+            wanting: dict[str, list[_Course]] = {}
+            behind: set[str] = set()
+            for course in courses.values():
+                wanting.setdefault(course.ready[0], []).append(course)
+                behind.update(course.ready[1:])
+            ready = [e for e in wanting if e not in behind] or list(wanting)
+            for together in _groups_of(ready):
+                self._visit({e: wanting[e] for e in together})
+            visited = set(ready)
+            for slot, course in list(courses.items()):
+                if course.ready[0] in visited:
+                    del course.ready[0]
+                    if (rows := self._concluded(slot, course)) is not None:
+                        decided[slot] = rows
+                        del courses[slot]
+        return decided
+
+    def _route(self, others: tuple[str, ...], serves: Mapping[str, int]) -> list[str]:
+        """The order in which a slot's factors are visited.
+
+        They are set up with what cannot fail first and functions last, and with what functions
+        are known or said to cost; a policy that has measured more goes by that.
+        """
+        if len(others) < 2:
+            return list(others)
+        ranked = sorted(others, key=_rank)
+        for expression in ranked:
+            if called := names_inside(expression):
+                self._router.ledger.expects(expression, 1e9 * sum(map(functions.price, called)))
+        return list(self._router.route({e: serves[e] for e in ranked}))
+
+    def _visit(self, wanting: Mapping[str, list[_Course]]) -> None:
+        """Evaluate expressions once, over the rows left to any of the queries that have them."""
+        candidates = self._union([c for courses in wanting.values() for c in courses])
+        begun = time.perf_counter_ns()
+        results = self._scalar.evaluate(self._select(wanting, candidates), list(wanting))
+        spent = (time.perf_counter_ns() - begun) / len(wanting)
+        place: npt.NDArray[np.int64] | None = None
+        if candidates is not None:
+            place = np.empty(self._table.num_rows, np.int64)
+            place[candidates] = np.arange(len(candidates))
+        seen = self._table.num_rows if candidates is None else len(candidates)
+        for (expression, courses), result in zip(wanting.items(), results, strict=True):
+            if isinstance(result, duckdb.Error):
+                if any(course.is_early for course in courses):
+                    self._router.failed(expression, seen, spent)
+                for course in courses:
+                    (course.late if course.is_early else course.stuck).append(expression)
+                continue
+            true = truth(result)
+            self._router.visited(expression, seen, int(true.sum()), spent)
+            for course in courses:
+                rows = course.rows
+                if rows is None:
+                    course.rows = np.flatnonzero(true).astype(np.uint32)
+                else:
+                    course.rows = rows[true[rows if place is None else place[rows]]]
+
+    def _concluded(self, slot: int, course: _Course) -> Rows | None:
+        """The rows a query is left with after its last factor; None while there are factors."""
+        if course.rows is not None and not len(course.rows):
+            return course.rows
+        if course.ready:
+            return None
+        if course.late:
+            course.ready, course.late, course.is_last = course.late, [], True
+            return None
+        rows = course.rows
+        if course.stuck:
+            found = satisfying(self._scalar, self._select(course.stuck, rows), course.stuck)
+            if isinstance(found, duckdb.Error):
+                said = str(found).split("\n\nLINE ")[0].strip()
+                self.failed[slot] = fault_of(found) or said
+                return np.zeros(0, np.uint32)
+            rows = (found if rows is None else rows[found]).astype(np.uint32)
+        assert rows is not None
+        return rows
+
+    def _union(self, courses: Sequence[_Course]) -> Rows | None:
+        """The rows left to any of them, ascending; None for all rows."""
+        if any(course.rows is None for course in courses):
+            return None
+        wanted = np.zeros(self._table.num_rows, np.bool_)
+        for course in courses:
+            wanted[course.rows] = True
+        return None if wanted.all() else np.flatnonzero(wanted)
+
+    def _select(self, expressions: Any, rows: Rows | None) -> pa.Table:
+        """The rows, with the columns the expressions may name (they are spelt quoted)."""
+        names = [n for n in self._table.column_names if any(quoted(n) in e for e in expressions)]
+        table = self._table.select(names or self._table.column_names[:1])
+        return table if rows is None else table.take(pa.array(rows))
+
+
+def satisfying(
+    scalar: ScalarEvaluator, table: pa.Table, predicates: Sequence[str]
+) -> Rows | duckdb.Error:
+    """The rows for which all predicates are TRUE, ascending, or why that cannot be said.
+
+    For predicates of which some fail on some of the rows: a row on which one fails is no failure
+    if another takes it away. Those that do not fail take theirs first. If more than one fails on
+    what is left, rows are looked at one by one, which costs some microseconds for each.
+    """
+    rows: Rows = np.arange(table.num_rows)
+    pending = list(predicates)
+    while True:
+        failing: dict[str, duckdb.Error] = {}
+        for predicate in pending:
+            kept = scalar.select(table.take(pa.array(rows)), predicate)
+            if isinstance(kept, duckdb.Error):
+                failing[predicate] = kept
+            else:
+                rows = rows[kept]
+        if not failing:
+            return rows
+        if len(failing) == len(pending):
+            break
+        pending = list(failing)
+    # Time is no matter of single rows: what takes too long for all of them takes too long.
+    slow = next((e for e in failing.values() if took_too_long(e)), None)
+    if slow is not None or len(failing) == 1:
+        return slow or next(iter(failing.values()))
+    return _one_by_one(scalar, table, rows, failing)
+
+
+def _one_by_one(
+    scalar: ScalarEvaluator, table: pa.Table, rows: Rows, failing: Mapping[str, duckdb.Error]
+) -> Rows | duckdb.Error:
+    kept: list[Rows] = []
+    for start in range(0, len(rows), _ONE_BY_ONE):
+        some = rows[start : start + _ONE_BY_ONE]
+        part = table.take(pa.array(some))
+        verdicts: list[npt.NDArray[np.int8]] = []
+        for predicate in failing:
+            found = scalar.verdicts(part, predicate)
+            if isinstance(found, duckdb.Error):
+                return found
+            verdicts.append(found)
+        left = np.flatnonzero(np.all([v != 0 for v in verdicts], axis=0))
+        for row in left:
+            for (predicate, error), verdict in zip(failing.items(), verdicts, strict=True):
+                if verdict[row] < 0:
+                    alone = scalar.select(part.slice(row, 1), predicate)
+                    return alone if isinstance(alone, duckdb.Error) else error
+        kept.append(some[left])
+    return np.concatenate(kept)
+
+
+def _rank(expression: str) -> int:
+    return 2 if names_inside(expression) else 0 if cannot_fail(expression) else 1
+
+
+def _calls(others: Sequence[str]) -> bool:
+    return any(names_inside(expression) for expression in others)
+
+
+def _groups_of(expressions: Sequence[str]) -> Iterator[list[str]]:
+    """Which to evaluate over one union of rows.
+
+    A user-defined function is to see no rows but those of the expressions that call it so.
+    """
+    groups: dict[frozenset[str], list[str]] = {}
+    for expression in expressions:
+        groups.setdefault(calls_inside(expression), []).append(expression)
+    for group in groups.values():
+        for start in range(0, len(group), _TOGETHER):
+            yield group[start : start + _TOGETHER]

@@ -1,0 +1,239 @@
+"""Which elements match which queries, query by query: what the Results Structure is made of.
+
+PSoup (VLDB 2002, section 3.3) keeps for a query a bit array or a list of tuples, whichever is
+smaller; between the two there is a list of gaps (`engine/matching/gap_lists.py`). A row of the
+table is one slot: its number, how many elements match, the encoding, and the data, padded to whole
+words so that a mapped file can be read in place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.engine.matching.gap_lists import gaps_of_rows, most_bytes, rows_of_gaps
+from millpond.model.bit_matrix import bits_of_rows, rows_of_bits, words_for
+
+Rows = npt.NDArray[np.int64]
+
+#: One bit an element, 64 a word; words beyond the last element are zero.
+DENSE = 0
+#: Ascending row numbers, 32 bits each; an odd number of them is followed by four zero bytes.
+LIST = 1
+#: Every element; no data.
+ALL = 2
+#: Ascending row numbers by their gaps, see `millpond.engine.matching.gap_lists`.
+GAPS = 3
+
+SCHEMA = pa.schema(
+    [
+        pa.field("slot", pa.uint32(), nullable=False),
+        pa.field("count", pa.uint32(), nullable=False),
+        pa.field("encoding", pa.uint8(), nullable=False),
+        pa.field("data", pa.large_binary(), nullable=False),
+    ]
+)
+
+
+#: What stands for all other factors where an attribute's name does for its grouped filter.
+OTHERS = ""
+
+
+class Passage(NamedTuple):
+    """How elements passed one attribute's grouped filters; estimated from a sample.
+
+    Attributes:
+        tuples_in: Elements that came with a query left, summed over blocks of queries.
+        tuples_out: Those that left with one.
+        ns: Time spent on the attribute.
+    """
+
+    tuples_in: int
+    tuples_out: int
+    ns: int
+
+    def plus(self, other: Passage) -> Passage:
+        return Passage(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+@dataclass
+class Matches:
+    """The matches of a batch.
+
+    Attributes:
+        rows: Elements in the batch.
+        batches: Pieces of the table, each of `SCHEMA`; a slot is in one of them, or in none if
+            nothing matches.
+        failed: Slots whose predicate DuckDB could not evaluate, and why. They have no matches.
+        stats: Per attribute, how elements passed it; under `OTHERS` how pairs passed those.
+    """
+
+    rows: int
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
+    stats: dict[str, Passage] = field(default_factory=dict)
+
+    def to_table(self) -> pa.Table:
+        """Slot, count, encoding, data; slots are in no particular order."""
+        return pa.Table.from_batches(self.batches, SCHEMA)
+
+    def reader(self) -> MatchReader:
+        return MatchReader(self.to_table())
+
+
+def piece(
+    slots: npt.NDArray[Any], counts: npt.NDArray[Any], encoding: int, ends: Any, data: Any
+) -> pa.RecordBatch:
+    """A piece of the table whose slots share an encoding.
+
+    Args:
+        ends: Where each slot's data ends in `data`, in bytes; the first begins at 0.
+        data: An object with the buffer protocol.
+    """
+    offsets = np.zeros(len(slots) + 1, np.int64)
+    offsets[1:] = ends
+    buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
+    column = pa.Array.from_buffers(
+        pa.large_binary(), len(slots), [None, pa.py_buffer(offsets), buffer]
+    )
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.asarray(slots, np.uint32)),
+            pa.array(np.asarray(counts, np.uint32)),
+            pa.array(np.full(len(slots), encoding, np.uint8)),
+            column,
+        ],
+        schema=SCHEMA,
+    )
+
+
+def list_bytes(count: Any) -> Any:
+    """Bytes of a list of so many rows, padding included."""
+    return (count + 1) // 2 * 8
+
+
+def smallest(counts: Any, rows: int) -> Any:
+    """The encoding that takes the fewest bytes for so many of `rows` elements, by count.
+
+    >>> smallest(np.array([1, 40, 10_000, 30_000, 100_000]), 100_000).tolist()
+    [1, 1, 3, 0, 2]
+    """
+    counts = np.asarray(counts)
+    lists, gaps, dense = list_bytes(counts), most_bytes(counts, rows), 8 * words_for(rows)
+    few = np.where(lists <= gaps, LIST, GAPS)
+    chosen = np.where(np.minimum(lists, gaps) < dense, few, DENSE)
+    return np.where(counts == rows, ALL, chosen)
+
+
+def encode(found: dict[int, npt.NDArray[Any]], rows: int) -> list[pa.RecordBatch]:
+    """The table's pieces for slots whose matches are given as row numbers.
+
+    Args:
+        found: Slot to its ascending row numbers.
+        rows: Elements in the batch.
+    """
+    chosen: dict[int, list[int]] = {DENSE: [], LIST: [], ALL: [], GAPS: []}
+    for slot, numbers in found.items():
+        if len(numbers):
+            chosen[int(smallest(len(numbers), rows))].append(slot)
+    pieces = []
+    for encoding, slots in chosen.items():
+        if not slots:
+            continue
+        data: list[bytes] = []
+        for slot in slots:
+            if encoding == DENSE:
+                data.append(bits_of_rows(found[slot], rows).tobytes())
+            elif encoding == GAPS:
+                data.append(gaps_of_rows(found[slot], rows).tobytes())
+            elif encoding == LIST:
+                text = np.asarray(found[slot], np.uint32).tobytes()
+                data.append(text + b"\0" * (-len(text) % 8))
+            else:
+                data.append(b"")
+        counts = np.array([len(found[slot]) for slot in slots])
+        ends = np.cumsum([len(d) for d in data])
+        pieces.append(piece(np.array(slots), counts, encoding, ends, b"".join(data)))
+    return pieces
+
+
+_NONE: Rows = np.zeros(0, np.int64)
+
+
+class MatchReader:
+    """Reads single slots of a table of matches, in place.
+
+    The table may be mapped from a file; only the pages of the slots asked for are touched.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self._chunks = [
+            (_fixed(b, 0, np.uint32), _fixed(b, 1, np.uint32), _fixed(b, 2, np.uint8), *_binary(b))
+            for b in table.to_batches()
+            if b.num_rows
+        ]
+
+    @cached_property
+    def _index(self) -> tuple[npt.NDArray[np.uint32], Any, Any]:
+        """(slots ascending, their chunks, their rows in the chunk)."""
+        slots = np.concatenate([np.zeros(0, np.uint32), *(c[0] for c in self._chunks)])
+        sizes = [len(c[0]) for c in self._chunks]
+        chunk = np.repeat(np.arange(len(sizes)), sizes)
+        place = np.concatenate([_NONE, *(np.arange(size) for size in sizes)])
+        order = np.argsort(slots, kind="stable")
+        return slots[order], chunk[order], place[order]
+
+    def _find(self, slot: int) -> tuple[tuple[Any, ...], int] | None:
+        slots, chunk, place = self._index
+        at = int(np.searchsorted(slots, np.uint32(slot)))
+        if at == len(slots) or slots[at] != slot:
+            return None
+        return self._chunks[chunk[at]], int(place[at])
+
+    @property
+    def slots(self) -> npt.NDArray[np.uint32]:
+        """The slots with a match, ascending."""
+        return self._index[0]
+
+    def count(self, slot: int) -> int:
+        """How many elements match."""
+        found = self._find(slot)
+        return int(found[0][1][found[1]]) if found else 0
+
+    def rows(self, slot: int, low: int, high: int) -> Rows:
+        """The matching row numbers in [low, high), ascending."""
+        found = self._find(slot)
+        low = max(low, 0)
+        if found is None or low >= high:
+            return _NONE
+        (_, counts, encodings, offsets, data), i = found
+        encoding, count = int(encodings[i]), int(counts[i])
+        if encoding == ALL:
+            return np.arange(low, max(low, min(high, count)))
+        raw = data[offsets[i] : offsets[i + 1]]
+        if encoding == LIST:
+            numbers = raw[: 4 * count].view(np.uint32)
+            start, end = np.searchsorted(numbers, np.array([low, min(high, 2**32 - 1)], np.uint32))
+            return numbers[start:end].astype(np.int64)
+        if encoding == GAPS:
+            return rows_of_gaps(raw, count, low, high)
+        if raw.ctypes.data % 8:
+            raw = raw.copy()
+        return rows_of_bits(raw.view(np.uint64), low, min(high, 8 * len(raw)))
+
+
+def _fixed(batch: pa.RecordBatch, column: int, dtype: Any) -> npt.NDArray[Any]:
+    values: npt.NDArray[Any] = batch.column(column).to_numpy(zero_copy_only=True)
+    return values.view(dtype)
+
+
+def _binary(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    column = batch.column(3)
+    _, offsets, data = column.buffers()
+    ends = np.frombuffer(offsets, np.int64, column.offset + len(column) + 1)[column.offset :]
+    return ends, np.frombuffer(data if data is not None and data.size else b"", np.uint8)

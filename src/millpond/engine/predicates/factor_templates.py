@@ -1,0 +1,182 @@
+"""Factors of thousands of predicates that differ in their constants only.
+
+Thousands of standing queries have a few shapes (`millpond.planner.bind.templates`), and what of a
+predicate is a boolean factor over which attribute depends on its shape alone. So a shape is read
+once; for a query of it only the constants are put on the axes of their attributes.
+
+INV-FACTORS-1: `FactorTemplate(shapes, schema).fill(literals)` equals `factorize` of the
+conjunction of the shapes with those constants in their places.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from sqlglot import exp
+
+from millpond.engine.predicates.constants import Unfolded, keys_on, literal_constant
+from millpond.engine.predicates.factors import Factors, assemble
+from millpond.engine.predicates.normal_form import Clauses, clauses_of
+from millpond.engine.predicates.predicate_reader import FLIPPED, Reader, compared
+from millpond.engine.values.value_sets import Cut, Domain, ValueSet, domain_of, interval
+from millpond.model.schema import Field, Schema
+from millpond.planner.residual import with_literals
+
+#: Shapes kept; the oldest go first.
+_MOST_TEMPLATES = 2_000
+
+_Read = Callable[[Mapping[int, str]], Clauses]
+
+
+class FactorTemplate:
+    """What a predicate's shape says about its factors.
+
+    Args:
+        shapes: Predicates over a stream's bare columns; their conjunction is meant.
+        schema: The stream's columns.
+    """
+
+    def __init__(self, shapes: Sequence[exp.Expr], schema: Schema) -> None:
+        reader = Reader(schema)
+        conjuncts = [c for shape in shapes for c in _conjuncts(shape)]
+        self._reads = [_read(cast(exp.Expression, c), reader) for c in conjuncts]
+
+    def fill(self, literals: Mapping[int, str]) -> Factors:
+        """The factors with constants in the places of the shape's; others stay as they are."""
+        clauses: list[dict[str, ValueSet]] = []
+        others: list[str] = []
+        for read in self._reads:
+            found, texts = read(literals)
+            clauses += found
+            others += texts
+        return assemble(clauses, others)
+
+
+_TEMPLATES: OrderedDict[tuple[int, ...], tuple[Sequence[exp.Expr], Schema, FactorTemplate]] = (
+    OrderedDict()
+)
+_LOCK = threading.Lock()
+
+
+def factor_template(shapes: Sequence[exp.Expr], schema: Schema) -> FactorTemplate:
+    """The template of a shape, read once.
+
+    A shape is known by its identity: trees are compared in time that grows with them, and queries
+    bound by one template share theirs.
+    """
+    key = tuple([id(shape) for shape in shapes])
+    with _LOCK:
+        kept = _TEMPLATES.get(key)
+    if kept is not None and kept[1] == schema:
+        return kept[2]
+    template = FactorTemplate(shapes, schema)
+    with _LOCK:
+        _TEMPLATES[key] = (shapes, schema, template)  # holding the trees keeps their ids theirs
+        while len(_TEMPLATES) > _MOST_TEMPLATES:
+            _TEMPLATES.popitem(last=False)
+    return template
+
+
+def _conjuncts(shape: exp.Expr) -> list[exp.Expr]:
+    while isinstance(shape, exp.Paren):
+        shape = shape.this
+    if isinstance(shape, exp.And):
+        return [c for side in (shape.this, shape.expression) for c in _conjuncts(side)]
+    return [shape]
+
+
+def _read(conjunct: exp.Expression, reader: Reader) -> _Read:
+    """How to read a conjunct, given its constants."""
+
+    def in_full(literals: Mapping[int, str]) -> Clauses:
+        tree = with_literals(conjunct, literals)
+        return clauses_of(reader.read(cast(exp.Expression, tree), True), reader)
+
+    found = _comparison(conjunct, reader)
+    if found is None:
+        return in_full
+    comparison = found
+
+    def at_once(literals: Mapping[int, str]) -> Clauses:
+        try:
+            return [{comparison.column.name: comparison.true(literals)}], []
+        except Unfolded:  # this constant is one for DuckDB
+            return in_full(literals)
+
+    return at_once
+
+
+@dataclass(frozen=True)
+class _Literal:
+    """A constant in a shape: where it stood, and what it was there."""
+
+    place: int
+    text: str
+    is_string: bool
+    negative: bool
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """`column operator constant`; without an operator, `column BETWEEN constant AND constant`."""
+
+    column: Field
+    domain: Domain
+    operator: type | None
+    operands: tuple[_Literal, ...]
+
+    def true(self, literals: Mapping[int, str]) -> ValueSet:
+        """The values it is TRUE for."""
+        constants = [
+            literal_constant(literals.get(o.place, o.text), o.is_string, o.negative)
+            for o in self.operands
+        ]
+        places = keys_on(self.column.type, constants)
+        if self.operator is not None:
+            return compared(self.domain, self.operator, places[0])[0]
+        low, high = places
+        assert low is not None
+        assert high is not None
+        return interval(self.domain, _first(low), self._after(high))
+
+    def _after(self, place: Cut | tuple[Cut, Cut]) -> Cut:
+        return place[1] if isinstance(place, tuple) else self.domain.successor(place)
+
+
+def _first(place: Cut | tuple[Cut, Cut]) -> Cut:
+    """The least value that is not less than a constant."""
+    return place[1] if isinstance(place, tuple) else place
+
+
+def _comparison(node: exp.Expression, reader: Reader) -> _Comparison | None:
+    """A comparison of a column with plain constants, or None for anything else."""
+    operator: type | None = type(node)
+    if operator is exp.Between:
+        if {key for key, value in node.args.items() if value} - {"this", "low", "high"}:
+            return None
+        operator, column, sides = None, node.this, [node.args["low"], node.args["high"]]
+    elif operator in FLIPPED:
+        column, sides = node.this, [node.args["expression"]]
+        if reader.column(column) is None:
+            column, sides, operator = sides[0], [column], FLIPPED[operator]
+    else:
+        return None
+    field = reader.column(column)
+    domain = domain_of(field.type) if field is not None else None
+    operands = [_literal(side) for side in sides]
+    if field is None or domain is None or any(o is None for o in operands):
+        return None
+    return _Comparison(field, domain, operator, tuple(o for o in operands if o is not None))
+
+
+def _literal(node: exp.Expr) -> _Literal | None:
+    negative = isinstance(node, exp.Neg)
+    if negative:
+        node = node.this
+    if type(node) is not exp.Literal or "start" not in node.meta:
+        return None
+    return _Literal(int(node.meta["start"]), str(node.this), bool(node.is_string), negative)

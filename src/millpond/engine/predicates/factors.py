@@ -1,0 +1,164 @@
+"""Boolean factors: what of a predicate grouped filters can share, and what they cannot.
+
+    predicate  =  V₁(a₁) ∧ V₂(a₂) ∧ …          one value set per attribute
+               ∧  (V(a) ∨ V(b) ∨ …) ∧ …         clauses over several attributes
+               ∧  other ∧ other ∧ …             DuckDB's SQL, for everything else
+
+A row matches when the predicate is TRUE (not NULL) for it, so `Factors` need only say where each
+part is TRUE; under NOT the places where it is FALSE count instead, and an atom carries both.
+CACQ (sections 2.3 and 3.2.7) puts disjunctions into conjunctive normal form; so do we, up to a
+size, beyond which the disjunction is an `other`.
+
+In which order others are evaluated is the eddy's to choose, and what follows when one fails does
+not depend on it (`engine/matching/other_factors.py`).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from sqlglot import exp
+
+from millpond.engine.predicates.normal_form import clauses_of
+from millpond.engine.predicates.predicate_reader import Reader
+from millpond.engine.values.value_sets import EVERYTHING, ValueSet
+from millpond.model.schema import Schema
+
+Clause = tuple[tuple[str, ValueSet], ...]
+
+
+@dataclass(frozen=True)
+class Factors:
+    """A predicate as a conjunction of boolean factors; equal when the predicates are, up to order.
+
+    Attributes:
+        sets: Attribute and the values it must have, ascending by attribute.
+        clauses: Disjunctions over two or more attributes, in a canonical order.
+        others: DuckDB SQL of the factors no grouped filter serves, in the order written.
+        never: No row can match; everything else is empty then.
+    """
+
+    sets: Clause = ()
+    clauses: tuple[Clause, ...] = ()
+    others: tuple[str, ...] = ()
+    never: bool = False
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for predicates that differ only in the order of their parts."""
+        return (self.sets, self.clauses, tuple(sorted(self.others)), self.never)
+
+    @property
+    def served_by(self) -> str:
+        """What the predicate is matched by, in words.
+
+        >>> from sqlglot import parse_one
+        >>> from millpond.model.schema import Field
+        >>> schema = Schema((Field("a", "INTEGER"), Field("b", "INTEGER")))
+        >>> factorize(parse_one("a > 1 OR b > 2"), schema).served_by
+        'grouped filters on a, b'
+        >>> factorize(parse_one("a + 1 > 2"), schema).served_by
+        'other factor'
+        """
+        if self.never:
+            return "never true"
+        names = sorted({a for clause in (self.sets, *self.clauses) for a, _ in clause})
+        filters = f"grouped filter{'s' if len(names) > 1 else ''} on {', '.join(names)}"
+        found = [filters] if names else []
+        if self.others:
+            found.append("other factor")
+        return " and ".join(found) or "always true"
+
+    def packed(self) -> bytes:
+        """As the catalog keeps it, for each of tens of thousands of predicates: bare tuples.
+
+        They are a third of what pickling the objects would take, and a fifth of the objects.
+        """
+        bare = (_bare(self.sets), tuple([_bare(c) for c in self.clauses]), self.others, self.never)
+        return pickle.dumps(bare, protocol=5)
+
+    @staticmethod
+    def unpack(packed: bytes) -> Factors:
+        """The inverse of `packed`; the catalog is trusted like the code."""
+        sets, clauses, others, never = pickle.loads(packed)
+        return Factors(_whole(sets), tuple([_whole(c) for c in clauses]), others, never)
+
+
+def _bare(clause: Clause) -> tuple[tuple[Any, ...], ...]:
+    return tuple([(a, v.cuts, v.below, v.nulls) for a, v in clause])
+
+
+def _whole(bare: tuple[tuple[Any, ...], ...]) -> Clause:
+    return tuple([(a, ValueSet(*values)) for a, *values in bare])
+
+
+NEVER = Factors(never=True)
+
+
+def factorize(predicate: exp.Expression | None, schema: Schema) -> Factors:
+    """Takes a predicate over a stream's bare columns apart.
+
+    Args:
+        predicate: A boolean expression with DuckDB's meaning; None holds for every row.
+        schema: The stream's columns.
+    """
+    if predicate is None:
+        return Factors()
+    reader = Reader(schema)
+    return assemble(*clauses_of(reader.read(predicate, True), reader))
+
+
+def assemble(clauses: Iterable[dict[str, ValueSet]], others: Iterable[str]) -> Factors:
+    """The canonical form: single-attribute clauses intersected, and clauses cut down by them."""
+    sets: dict[str, ValueSet] = {}
+    wide: list[dict[str, ValueSet]] = []
+    pending = list(clauses)
+    while pending:
+        for clause in pending:
+            parts = {a: s for a, s in clause.items() if not s.is_empty}
+            if not parts:
+                return NEVER
+            if any(s.is_all for s in parts.values()):
+                continue
+            if len(parts) > 1:
+                wide.append(parts)
+                continue
+            ((attribute, values),) = parts.items()
+            values = sets.get(attribute, EVERYTHING).intersection(values)
+            if values.is_empty:
+                return NEVER
+            sets[attribute] = values
+        pending, wide = [], _reduced(wide, sets)
+        pending = [c for c in wide if len(c) < 2]
+        wide = [c for c in wide if len(c) >= 2]
+    ordered = {tuple(sorted(c.items(), key=lambda item: item[0])) for c in wide}
+    return Factors(
+        tuple(sorted(sets.items(), key=lambda item: item[0])),
+        tuple(sorted(ordered, key=repr)),
+        tuple(dict.fromkeys(others)),
+    )
+
+
+def _reduced(
+    wide: list[dict[str, ValueSet]], sets: dict[str, ValueSet]
+) -> list[dict[str, ValueSet]]:
+    """Clauses without what the value sets rule out, and without those they imply."""
+    kept = []
+    for clause in wide:
+        parts: dict[str, ValueSet] = {}
+        implied = False
+        for attribute, values in clause.items():
+            known = sets.get(attribute, EVERYTHING)
+            both = values.intersection(known)
+            if attribute in sets and both == known:
+                implied = True
+                break
+            if not both.is_empty:
+                parts[attribute] = both
+        if not implied:
+            kept.append(parts)
+    return kept

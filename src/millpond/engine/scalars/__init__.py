@@ -1,0 +1,1 @@
+"""Everything DuckDB evaluates: expressions, residual SQL, user-defined functions, deadlines."""

@@ -1,0 +1,192 @@
+"""Scalar expressions over rows, as DuckDB evaluates them.
+
+The same library evaluates expressions in Spark tasks, in the server and in the oracle, so they
+mean the same everywhere (SEMANTICS, section 3). The connection is locked down: a predicate comes
+from a user, and must neither read files nor load code nor take all memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.engine.scalars.deadline import deadlines
+from millpond.engine.scalars.user_functions import failed, fault_of, functions
+from millpond.errors import MillpondError
+
+_CONFIG = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "threads": "1",
+}
+#: Expressions in one SELECT: DuckDB plans a wide one slowly.
+_WIDTH = 64
+#: What one SELECT may take; beyond it, what it computes is as good as failed.
+_SECONDS = 60.0
+
+
+class ScalarEvaluator:
+    """A locked-down DuckDB connection that evaluates boolean expressions over Arrow tables.
+
+    Not for use by two threads at once; `ScalarEvaluator.shared()` gives each thread its own.
+    """
+
+    _threads = threading.local()
+
+    def __init__(self, memory_limit: str = "512MB") -> None:
+        self._memory_limit = memory_limit
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._taught: set[str] = set()
+
+    @classmethod
+    def shared(cls) -> ScalarEvaluator:
+        """This thread's evaluator."""
+        evaluator = getattr(cls._threads, "evaluator", None)
+        if evaluator is None:
+            evaluator = cls._threads.evaluator = cls()
+        return evaluator
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The connection, opened when first needed."""
+        if self._connection is None:
+            con = duckdb.connect(config={**_CONFIG, "memory_limit": self._memory_limit})
+            con.execute("SET TimeZone = 'UTC'")
+            # Else a predicate could name variables of this process as tables.
+            con.execute("SET python_enable_replacements = false")
+            con.execute("SET lock_configuration = true")
+            self._connection = con
+        return self._connection
+
+    def knowing(self, sqls: Sequence[str]) -> duckdb.DuckDBPyConnection:
+        """The connection, able to call the user-defined functions in these expressions."""
+        functions.teach(self.connection, self._taught, sqls)
+        return self.connection
+
+    def _forget_rows(self) -> None:
+        """Take the rows away; and the connection, if what failed made its database useless."""
+        try:
+            self.connection.unregister("rows_under_test")
+        except duckdb.Error:
+            self.close()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+            self._taught.clear()
+
+    def __reduce__(self) -> tuple[type[ScalarEvaluator], tuple[str]]:
+        return (ScalarEvaluator, (self._memory_limit,))
+
+    def evaluate(
+        self, table: pa.Table, sqls: Sequence[str]
+    ) -> list[pa.BooleanArray | duckdb.Error]:
+        """The value of each expression for every row, in row order.
+
+        An expression that fails does not disturb the others: its place holds its error. Values
+        that are not boolean are cast as WHERE would.
+
+        Args:
+            table: The rows; expressions name its columns.
+            sqls: Boolean expressions in DuckDB's SQL.
+        """
+        self.knowing(sqls)
+        self.connection.register("rows_under_test", table)
+        try:
+            results: list[pa.BooleanArray | duckdb.Error] = []
+            for start in range(0, len(sqls), _WIDTH):
+                results.extend(self._evaluate(sqls[start : start + _WIDTH]))
+            return results
+        finally:
+            self._forget_rows()
+
+    def select(self, table: pa.Table, sql: str) -> npt.NDArray[np.int64] | duckdb.Error:
+        """The rows WHERE would keep, ascending.
+
+        A value is computed of every row and every part; WHERE leaves out the parts that cannot
+        matter, so a predicate that guards a part of itself (`a IS NULL OR 1 / a > 2`) may hold or
+        not where its value fails.
+        """
+        self.knowing([sql])
+        numbered = table.append_column("__row", pa.array(np.arange(table.num_rows)))
+        self.connection.register("rows_under_test", numbered)
+        try:
+            # Computed above the scan, which would compare by rules of its own.
+            with deadlines.within(_SECONDS, self.connection.interrupt):
+                kept = self.connection.sql(
+                    f"SELECT __row FROM (SELECT __row, ({sql}\n) AS p FROM rows_under_test) WHERE p"
+                ).to_arrow_table()
+        except duckdb.Error as error:
+            return error
+        finally:
+            self._forget_rows()
+        return np.sort(np.asarray(kept["__row"].to_numpy(), np.int64))
+
+    def verdicts(self, table: pa.Table, sql: str) -> npt.NDArray[np.int8] | duckdb.Error:
+        """What WHERE would make of each row alone: 1 to keep it, 0 not to, -1 to fail on it."""
+        self.knowing([sql])
+        self.connection.register("rows_under_test", table)
+        try:
+            with deadlines.within(_SECONDS, self.connection.interrupt):
+                # CASE looks at a condition as WHERE does, and TRY at rows one by one if it must.
+                tried = self.connection.sql(
+                    f"SELECT TRY(CASE WHEN ({sql}\n) THEN 1 ELSE 0 END) AS v FROM rows_under_test"
+                ).to_arrow_table()["v"]
+        except duckdb.Error as error:
+            return error
+        finally:
+            self.connection.unregister("rows_under_test")
+        return np.asarray(tried.fill_null(-1).to_numpy(), np.int8)
+
+    def values(self, table: pa.Table, sql: str) -> pa.ChunkedArray:
+        """The value of one expression of any type for every row, in row order.
+
+        Raises:
+            MillpondError: POND-404 when it cannot be evaluated, POND-411 when that is a function's
+                fault.
+        """
+        self.knowing([sql])
+        self.connection.register("rows_under_test", table)
+        try:
+            with deadlines.within(_SECONDS, self.connection.interrupt):
+                selected = self.connection.sql(f"SELECT ({sql}\n) AS v FROM rows_under_test")
+                return selected.to_arrow_table()["v"]
+        except duckdb.Error as error:
+            if (fault := fault_of(error)) is not None:
+                raise failed(fault) from error
+            raise MillpondError(
+                "POND-404",
+                "the query could not be evaluated",
+                detail=str(error).split("\n", 1)[0].strip(),
+                hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
+            ) from error
+        finally:
+            self._forget_rows()
+
+    def _evaluate(self, sqls: Sequence[str]) -> list[pa.BooleanArray | duckdb.Error]:
+        """One SELECT; when it fails, its two halves, so that a bad one is found in log steps."""
+        # A newline before the closing parenthesis: an expression may end in a comment.
+        columns = ", ".join(f"CAST(({sql}\n) AS BOOLEAN) AS c{i}" for i, sql in enumerate(sqls))
+        try:
+            with deadlines.within(_SECONDS, self.connection.interrupt):
+                selected = self.connection.sql(f"SELECT {columns} FROM rows_under_test")
+                result = selected.to_arrow_table()
+        except duckdb.Error as error:
+            if len(sqls) == 1:
+                return [error]
+            half = len(sqls) // 2
+            return self._evaluate(sqls[:half]) + self._evaluate(sqls[half:])
+        return [column.combine_chunks() for column in result.columns]
+
+
+def truth(result: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+    """Where a boolean array is TRUE: neither FALSE nor NULL."""
+    values: npt.NDArray[np.bool_] = result.fill_null(False).to_numpy(zero_copy_only=False)
+    return values

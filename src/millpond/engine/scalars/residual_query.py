@@ -1,0 +1,189 @@
+"""The residual: what SQL is left of a query once its windows are rows, evaluated by DuckDB.
+
+Connections are locked down (no files, no network, no settings, no Python variables) and limited in
+memory, threads and time, because the text comes from clients.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+
+from millpond.cql.print.parallel_and import sheltered_sql
+from millpond.engine.scalars.deadline import deadlines
+from millpond.engine.scalars.user_functions import failed, fault_of, functions, took_too_long
+from millpond.errors import MillpondError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one evaluation may use: seconds, rows of answer, bytes of memory."""
+
+    seconds: float = 30.0
+    rows: int = 1_000_000
+    memory: int = 1 << 30
+
+
+class Residual:
+    """Evaluates SQL over Arrow tables; safe to share between threads.
+
+    Each thread has a connection of its own, to a database of its own: tables registered for one
+    evaluation are never seen by another.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._local = threading.local()
+
+    def evaluate(
+        self, sql: str, tables: Mapping[str, pa.Table], limits: Limits | None = None
+    ) -> pa.Table:
+        """The rows of `sql` over the named tables.
+
+        Raises:
+            MillpondError: POND-404 if evaluation failed, POND-405 if it exceeded a limit,
+                POND-411 if a user-defined function failed.
+        """
+        limits = limits or self.limits
+        connection = self._connection()
+        functions.teach(connection, self._local.taught, [sql])
+        try:
+            for name, table in tables.items():
+                connection.register(name, table)
+            with deadlines.within(limits.seconds, connection.interrupt):
+                try:
+                    answer = _read(connection, sql, limits)
+                except (duckdb.Error, OSError) as error:
+                    # What failed may be a conjunct on a row that another takes away.
+                    other = None if _is_final(error) else sheltered_sql(sql)
+                    if other is None:
+                        raise
+                    answer = _read(connection, other, limits)
+        except (duckdb.Error, OSError) as error:
+            self._probe(connection)
+            raise _explained(error, limits) from error
+        finally:
+            if self._local.connection is connection:
+                for name in tables:
+                    connection.unregister(name)
+        if answer.num_rows > limits.rows:
+            raise too_many_rows(limits)
+        return answer
+
+    def _probe(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Leave a connection whose database an error has made useless for ever."""
+        try:
+            connection.execute("SELECT 1").fetchall()
+        except duckdb.Error:
+            self._local.connection = None
+
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        connection = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = locked_down(self.limits.memory)
+            self._local.connection = connection
+            self._local.taught = set()
+        return connection
+
+
+def too_many_rows(limits: Limits) -> MillpondError:
+    """The error of an answer beyond its limit."""
+    return MillpondError(
+        "POND-405",
+        f"the answer has more than {limits.rows:,} rows",
+        hint="Narrow the query or add LIMIT, or raise max_rows.",
+    )
+
+
+def locked_down(memory: int) -> duckdb.DuckDBPyConnection:
+    """A connection to an empty in-memory database that can reach nothing else."""
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "threads": "1",
+            "memory_limit": f"{memory // (1 << 20)}MiB",
+            "enable_external_access": "false",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "python_enable_replacements": "false",
+        },
+    )
+    # Zoned instants mean the same on every machine, and what they mean to a predicate.
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+#: Rows of an answer read at once, a vector of DuckDB's: what is larger costs no less time, and a
+#: batch of wide rows is there whole before its size can be looked at.
+_BATCH = 2_048
+
+
+def _read(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits) -> pa.Table:
+    """The answer, read batch by batch so that one beyond the limits is never held whole."""
+    with connection.sql(sql).to_arrow_reader(_BATCH) as reader:
+        batches: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in reader:
+            batches.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+            if rows > limits.rows:
+                break
+            if size > limits.memory:
+                # What is answered is not in DuckDB's memory any more, and not in its account.
+                raise too_large(limits)
+        return pa.Table.from_batches(batches, schema=reader.schema)
+
+
+def too_large(limits: Limits) -> MillpondError:
+    """The error of an answer of more bytes than it may have."""
+    return MillpondError(
+        "POND-405",
+        f"the answer is larger than {limits.memory >> 20:,} MiB",
+        hint="Narrow the query or add LIMIT.",
+    )
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether an evaluation failed for want of time or memory, and not because of its rows."""
+    text = str(error)
+    return took_too_long(error) or text.startswith(("INTERRUPT Error", "Out of Memory Error"))
+
+
+def _explained(error: Exception, limits: Limits) -> MillpondError:
+    """Why an evaluation failed. What fails while rows are read comes from Arrow, as an OSError."""
+    text = str(error)
+    if isinstance(error, duckdb.InterruptException) or text.startswith("INTERRUPT Error"):
+        return MillpondError(
+            "POND-405",
+            f"the query took longer than {limits.seconds:g} seconds",
+            detail="Its evaluation was stopped; nothing else was affected.",
+            hint="Narrow its window or its predicate, or raise max_seconds.",
+        )
+    if isinstance(error, duckdb.OutOfMemoryException) or text.startswith("Out of Memory Error"):
+        return MillpondError(
+            "POND-405",
+            "the query needs more memory than a query may use",
+            detail=_first_line(error),
+            hint="Narrow its window or its predicate.",
+        )
+    if "Arrow Appender: The maximum total string size" in text:
+        return too_large(limits)
+    if (fault := fault_of(error)) is not None:
+        return failed(fault)
+    return MillpondError(
+        "POND-404",
+        "the query could not be evaluated",
+        detail=_first_line(error),
+        hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).split("\n", 1)[0].strip()
+    return text if len(text) <= 300 else text[:297] + "…"

@@ -1,0 +1,1 @@
+"""Aggregation below the group-by: what aggregates measure, and the cells they keep."""

@@ -1,0 +1,214 @@
+"""Measures that add up: counts, sums, and what variances are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from millpond.errors import MillpondError
+from millpond.operators.aggregation.measures import (
+    Argument,
+    Batch,
+    Measure,
+    Measuring,
+    grown,
+    moved_rows,
+)
+from millpond.operators.protocol.delta import Ints
+from millpond.synopses.double_walks import walk_doubles, walk_moments
+from millpond.synopses.exact_doubles import ExactSums
+from millpond.synopses.order_keys import doubles, is_whole, two_words, whole_numbers
+from millpond.synopses.running_totals import walk_counts, walk_integers, walk_wide_integers
+
+Doubles = npt.NDArray[np.float64]
+
+
+class _RowAGroup(Measuring):
+    """What a measure keeps is a row of numbers for each group.
+
+    Attributes:
+        nothing: The array of no groups.
+    """
+
+    nothing: np.ndarray
+
+    def __init__(self, argument: Argument) -> None:
+        self._argument = argument
+        self._kept = self.nothing
+
+    def renumber(self, moved: Ints, groups: int) -> None:
+        self._kept = moved_rows(self._kept, moved, groups)
+
+    def size(self) -> int:
+        return self._kept.nbytes
+
+
+@dataclass(frozen=True)
+class Counted(Measure):
+    """How many take part: a trace int64."""
+
+    argument: Argument
+
+    def start(self) -> Measuring:
+        return Counting(self.argument)
+
+
+class Counting(_RowAGroup):
+    """`Counted` at work."""
+
+    nothing = np.zeros(0, np.int64)
+
+    def advance(self, batch: Batch) -> Ints:
+        self._kept = grown(self._kept, batch.groups)
+        cells = batch.cells
+        trace = np.empty(cells.places, np.int64)
+        weights = batch.weights(self._argument)
+        walk_counts(cells.bounds, cells.starts, cells.groups, weights, self._kept, trace)
+        return trace
+
+
+@dataclass(frozen=True)
+class WholeSum(Measure):
+    """The sum of whole numbers or of decimals' last digits: a trace int64[., 2], low and high."""
+
+    argument: Argument
+
+    def start(self) -> Measuring:
+        is_narrow = is_whole(self.argument.type)
+        return WholeSumming(self.argument) if is_narrow else WideSumming(self.argument)
+
+
+class WholeSumming(_RowAGroup):
+    """`WholeSum` of 64-bit numbers at work."""
+
+    nothing = np.zeros((0, 2), np.int64)
+
+    def advance(self, batch: Batch) -> Ints:
+        self._kept = grown(self._kept, batch.groups)
+        cells = batch.cells
+        trace = np.empty((cells.places, 2), np.int64)
+        walk_integers(
+            *cells.walked,
+            batch.weights(self._argument),
+            batch.numeric(self._argument.column, whole_numbers),
+            self._kept,
+            trace,
+        )
+        return trace
+
+
+class WideSumming(_RowAGroup):
+    """`WholeSum` of 128-bit numbers at work."""
+
+    nothing = np.zeros((0, 3), np.uint64)
+
+    def advance(self, batch: Batch) -> Ints:
+        self._kept = grown(self._kept, batch.groups)
+        cells = batch.cells
+        trace = np.empty((cells.places, 2), np.int64)
+        fits = walk_wide_integers(
+            *cells.walked,
+            batch.weights(self._argument),
+            batch.numeric(self._argument.column, two_words),
+            self._kept,
+            trace,
+        )
+        if not fits:
+            raise MillpondError(
+                "POND-404",
+                "the query could not be evaluated",
+                detail="A sum is out of the range of HUGEINT.",
+                hint="Sum doubles, or smaller numbers.",
+            )
+        return trace
+
+
+class _Exactly(Measuring):
+    """Of each group an exact sum of doubles, with or without that of their squares."""
+
+    def __init__(self, argument: Argument, with_squares: bool = False) -> None:
+        self._argument = argument
+        self._kept = ExactSums(with_squares=with_squares)
+
+    def _taken(self, batch: Batch) -> Doubles:
+        """The values of a batch, for which there is room from now on."""
+        values = batch.numeric(self._argument.column, doubles)
+        self._kept.reserve(batch.groups)
+        self._kept.reach(values, batch.placed_weights(self._argument))
+        return values
+
+    def renumber(self, moved: Ints, groups: int) -> None:
+        self._kept.renumber(moved, groups)
+
+    def size(self) -> int:
+        return self._kept.size()
+
+
+@dataclass(frozen=True)
+class DoubleSum(Measure):
+    """The sum of doubles, exact and then rounded once: a trace float64."""
+
+    argument: Argument
+
+    def start(self) -> Measuring:
+        return DoubleSumming(self.argument)
+
+
+class DoubleSumming(_Exactly):
+    """`DoubleSum` at work."""
+
+    def advance(self, batch: Batch) -> Doubles:
+        values, cells = self._taken(batch), batch.cells
+        trace = np.empty(cells.places)
+        walk_doubles(
+            *cells.walked,
+            batch.weights(self._argument),
+            values,
+            self._kept.base,
+            self._kept.words,
+            self._kept.specials,
+            trace,
+        )
+        return trace
+
+
+class Moments(NamedTuple):
+    """n * sum(x^2) − sum(x)^2 by place: significand * 2^exponent, NaN where it is none."""
+
+    significand: Doubles
+    exponent: Ints
+
+
+@dataclass(frozen=True)
+class Spread(Measure):
+    """What the variance of doubles is computed from, exact and then rounded once: `Moments`."""
+
+    argument: Argument
+
+    def start(self) -> Measuring:
+        return Spreading(self.argument, with_squares=True)
+
+
+class Spreading(_Exactly):
+    """`Spread` at work."""
+
+    def advance(self, batch: Batch) -> Moments:
+        values, cells = self._taken(batch), batch.cells
+        counts = batch.trace(Counted(self._argument))
+        significand, exponent = np.empty(cells.places), np.empty(cells.places, np.int64)
+        walk_moments(
+            *cells.walked,
+            batch.weights(self._argument),
+            values,
+            self._kept.base,
+            self._kept.words,
+            self._kept.squares,
+            self._kept.specials,
+            counts,
+            significand,
+            exponent,
+        )
+        return Moments(significand, exponent)

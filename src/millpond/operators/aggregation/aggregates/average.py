@@ -1,0 +1,54 @@
+"""AVG of numbers: the sum as `SUM` has it, divided by how many there are.
+
+What DuckDB does with the sum before it divides is done here in the same order, so that the average
+of whole numbers and decimals is the same to the last bit: the sum becomes a double, a decimal's is
+divided by its power of ten, and then it is divided by the count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.operators.aggregation.additive_measures import Counted, DoubleSum, WholeSum
+from millpond.operators.aggregation.aggregate import Aggregate, Call, Numbers, Trace, steady
+from millpond.operators.aggregation.measures import Batch
+from millpond.synopses.order_keys import is_whole
+from millpond.synopses.running_totals import nearest_doubles
+
+
+@dataclass(frozen=True)
+class Average(Aggregate):
+    """AVG.
+
+    Attributes:
+        scale: Digits behind the point of the decimals it is of; None for doubles.
+    """
+
+    scale: int | None = 0
+
+    def trace(self, batch: Batch) -> Trace:
+        counts = batch.trace(Counted(self.argument))
+        if self.scale is None:
+            sums = batch.trace(DoubleSum(self.argument))
+        else:
+            sums = nearest_doubles(batch.trace(WholeSum(self.argument)))
+            if self.scale:
+                sums = sums / 10.0**self.scale
+        valid = counts > 0
+        return Numbers(steady(sums / np.maximum(counts, 1), valid), valid, self.type)
+
+
+def recognize(call: Call) -> Aggregate | None:
+    """The aggregate of a call, if it is one of these."""
+    if call.name not in ("avg", "mean") or call.of is None:
+        return None
+    if pa.types.is_floating(call.of):
+        return Average(call.argument, call.gives, None)
+    if pa.types.is_decimal128(call.of):
+        return Average(call.argument, call.gives, call.of.scale)
+    if is_whole(call.of) and not pa.types.is_boolean(call.of):
+        return Average(call.argument, call.gives, 0)
+    return None

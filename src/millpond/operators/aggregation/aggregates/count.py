@@ -1,0 +1,25 @@
+"""COUNT(*), COUNT(x), COUNT(DISTINCT x)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millpond.operators.aggregation.additive_measures import Counted
+from millpond.operators.aggregation.aggregate import Aggregate, Call, Numbers, Trace
+from millpond.operators.aggregation.measures import Batch
+
+
+@dataclass(frozen=True)
+class Count(Aggregate):
+    """How many rows, or values that are not NULL."""
+
+    def trace(self, batch: Batch) -> Trace:
+        return Numbers(batch.trace(Counted(self.argument)), None, self.type)
+
+    def of_nothing(self) -> int:
+        return 0
+
+
+def recognize(call: Call) -> Aggregate | None:
+    """The aggregate of a call, if it is one of these."""
+    return Count(call.argument, call.gives) if call.name == "count" else None

@@ -1,0 +1,31 @@
+"""MIN and MAX of anything with an order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from millpond.operators.aggregation.aggregate import Aggregate, Call, Entry, Trace
+from millpond.operators.aggregation.measures import Batch
+from millpond.operators.aggregation.ordered_measures import Picked
+from millpond.synopses.multiset_walks import GREATEST, LEAST
+from millpond.synopses.order_keys import can_be_ordered
+
+
+@dataclass(frozen=True)
+class Extreme(Aggregate):
+    """The least or the greatest value."""
+
+    greatest: bool = False
+
+    def trace(self, batch: Batch) -> Trace:
+        # Copies do not matter, and both ends are kept at once: MIN and MAX are one measure.
+        argument = replace(self.argument, distinct=False)
+        picks = batch.trace(Picked(argument, (LEAST, GREATEST)))
+        return Entry(picks, int(self.greatest), self.type)
+
+
+def recognize(call: Call) -> Aggregate | None:
+    """The aggregate of a call, if it is one of these."""
+    if call.name not in ("min", "max") or call.of is None or not can_be_ordered(call.of):
+        return None
+    return Extreme(call.argument, call.gives, call.name == "max")

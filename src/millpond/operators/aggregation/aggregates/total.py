@@ -1,0 +1,51 @@
+"""SUM and COUNT_IF: of whole numbers and decimals exactly, of doubles exactly, rounded once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millpond.operators.aggregation.additive_measures import Counted, DoubleSum, WholeSum
+from millpond.operators.aggregation.aggregate import (
+    Aggregate,
+    Call,
+    Numbers,
+    Trace,
+    TwoWords,
+    steady,
+)
+from millpond.operators.aggregation.measures import Batch
+from millpond.synopses.order_keys import is_whole
+
+
+@dataclass(frozen=True)
+class WholeTotal(Aggregate):
+    """SUM of whole numbers or decimals: DuckDB's HUGEINT, or DECIMAL(38, scale)."""
+
+    def trace(self, batch: Batch) -> Trace:
+        valid = batch.trace(Counted(self.argument)) > 0
+        return TwoWords(batch.trace(WholeSum(self.argument)), valid, self.type)
+
+
+@dataclass(frozen=True)
+class DoubleTotal(Aggregate):
+    """SUM of FLOAT or DOUBLE."""
+
+    def trace(self, batch: Batch) -> Trace:
+        valid = batch.trace(Counted(self.argument)) > 0
+        return Numbers(steady(batch.trace(DoubleSum(self.argument)), valid), valid, self.type)
+
+
+def recognize(call: Call) -> Aggregate | None:
+    """The aggregate of a call, if it is one of these."""
+    if call.name in ("count_if", "countif") and call.of == pa.bool_():
+        # As DuckDB has it: a sum, so a HUGEINT, and NULL where there is nothing to count.
+        return WholeTotal(call.argument, call.gives)
+    if call.name != "sum" or call.of is None:
+        return None
+    if pa.types.is_floating(call.of):
+        return DoubleTotal(call.argument, call.gives)
+    if is_whole(call.of) or pa.types.is_decimal128(call.of):
+        return WholeTotal(call.argument, call.gives)
+    return None

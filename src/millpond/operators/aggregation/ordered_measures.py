@@ -1,0 +1,82 @@
+"""The measure that keeps values in order: for extremes and quantiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.operators.aggregation.measures import Argument, Batch, Measure, Measuring
+from millpond.operators.protocol.delta import Bools, Ints
+from millpond.synopses.order_keys import OrderKeys, order_keys
+from millpond.synopses.ordered_multiset import OrderedMultisets
+
+
+@dataclass(frozen=True)
+class Picked(Measure):
+    """Entries of a group's values in order: a trace of `Picks`.
+
+    Attributes:
+        argument: The values.
+        kind: Which entry (`synopses.multiset_walks.LEAST` …).
+        share: Of which quantile, in [0, 1].
+    """
+
+    argument: Argument
+    kind: tuple[int, ...]
+    share: float = 0.0
+
+    def start(self) -> Measuring:
+        return Picking(self.argument, self.kind, self.share)
+
+
+@dataclass(frozen=True, eq=False)
+class Picks:
+    """What was picked at each place.
+
+    Attributes:
+        keys: int64[places, entries]: the entries' keys.
+        valid: Whether there was anything to pick from.
+        counts: int64: from how many.
+        order: What turns keys into values.
+    """
+
+    keys: Ints
+    valid: Bools
+    counts: Ints
+    order: OrderKeys
+
+    def values(self, entry: int, places: Ints) -> pa.Array:
+        """An entry's values at some places."""
+        keys = np.ascontiguousarray(self.keys[:, entry][places])
+        return self.order.decode(keys, self.valid[places])
+
+
+class Picking(Measuring):
+    """`Picked` at work."""
+
+    def __init__(self, argument: Argument, kind: tuple[int, ...], share: float) -> None:
+        self._argument = argument
+        self._kinds = np.array(kind, np.int64)
+        self._shares: npt.NDArray[Any] = np.full(len(kind), share)
+        self._order = order_keys(argument.type)
+        self._held = OrderedMultisets()
+        self._order.on_rekey = self._held.rekey
+
+    def advance(self, batch: Batch) -> Picks:
+        weights = batch.placed_weights(self._argument)
+        keys = self._order.encode(batch.column(self._argument.column), weights)
+        self._held.reserve(batch.groups)
+        in_order = weights[batch.cells.order]
+        trace = self._held.walk(batch.cells, in_order, keys, self._kinds, self._shares)
+        counts = trace[:, -1]
+        return Picks(trace[:, :-1], counts > 0, counts, self._order)
+
+    def renumber(self, moved: Ints, groups: int) -> None:
+        self._held.renumber(moved, groups)
+
+    def size(self) -> int:
+        return self._held.size() + self._order.size()

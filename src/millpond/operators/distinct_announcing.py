@@ -1,0 +1,213 @@
+"""Duplicate elimination without its input that says itself when a row leaves.
+
+δ* (`operators/distinct_delta_star.py`; Update patterns, 5.3.1) gives a row with the expiration of
+one copy and, when that has come, gives the row again with another's. Who reads changes and not
+expirations sees a row leave and come back at one instant, over and over, though it was there all
+the time. Where expirations are to be announced anyway, this is δ* and the announcement in one: for
+each distinct row the instant at which the last of its copies expires,
+
+    a row comes when it is not there     and leaves, by a negative tuple, at that instant,
+
+so where rows are repeated nothing is given at all, and the state is no larger than the output. The
+paper has no such operator: with its δ* the output's expirations are what the next operator needs.
+
+INV-LAST-1: a row is there at an instant if and only if its last copy expires after it.
+INV-LAST-2: no row of a block leaves before the block is due.
+
+Cost: a row in looks up its key; a step looks at one instant for each block of 256 rows, and at the
+rows of those blocks from which one leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numba import types
+
+from millpond.model.compiled import I64, READ_I64, compiled
+from millpond.model.patterns import RULES, Edge
+from millpond.model.time import BEGINNING, END
+from millpond.operators.protocol.cost_model import (
+    GIVEN,
+    STARRED,
+    STEPPED,
+    WATCHED,
+    Flow,
+    Known,
+    woken,
+)
+from millpond.operators.protocol.delta import Delta, Ints
+from millpond.operators.protocol.node import Operator, Scalars, Unary
+from millpond.operators.protocol.purging import Purging
+from millpond.operators.structures.distinct_rows import DistinctRows
+from millpond.operators.structures.group_rows import grouped
+from millpond.operators.structures.row_store import doubled
+
+#: Rows of a block: 2 ** SHIFT.
+_SHIFT = 8
+#: Before every instant: the expiration of a row of which there never was a copy.
+_NEVER = BEGINNING - 2
+
+
+@dataclass(frozen=True, eq=False)
+class LastCopy(Unary):
+    """The distinct rows of an input on which nothing is announced, each leaving by name."""
+
+    name = "distinct"
+    detail = "δ*, announcing"
+    state = "its output, by row"
+    carries_expirations = False
+    announces = True
+    identity = ()
+    purges = True
+
+    def __post_init__(self) -> None:
+        assert not self.input.announces
+
+    @property
+    def edge(self) -> Edge:
+        return RULES["distinct"]([self.input.edge])
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        (given,) = inputs
+        every = range(len(given.columns))
+        rows = given.different(every)
+        # A row comes where it was not there before.
+        arrivals = given.arrivals * math.exp(-given.rows / max(given.of(every).distinct, 1.0))
+        life = rows / arrivals if arrivals else given.life
+        return Flow(arrivals, arrivals, life, given.columns)
+
+    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+        (given,) = inputs
+        changes = STARRED * given.arrivals + GIVEN * own.changes
+        # Of each block an instant is looked at, and all rows of a block that one leaves.
+        leaving = min(own.rows / (1 << _SHIFT) * known.steps, own.negatives)
+        watched = own.rows / (1 << _SHIFT) * known.steps + leaving * (1 << _SHIFT)
+        return changes + WATCHED * watched + STEPPED * woken(given.arrivals, known)
+
+    def operator(self) -> Operator:
+        return LastCopies(self.schema)
+
+
+@compiled(types.UniTuple(types.int64, 2)(*[READ_I64] * 5, types.int64, *[I64] * 5))
+def _come(  # type: ignore[no-untyped-def]
+    order, starts, which, at, until, position, last, due, out_key, out_at, out_sign
+):
+    """Runs each row's copies; notes when it comes, and leaves between two of them.
+
+    Gives how many changes there are, and how many of the rows were not there at `position`.
+    """
+    found = 0
+    fresh = 0
+    for g in range(len(which)):
+        key = which[g]
+        end = last[key]
+        fresh += end <= position
+        for i in range(starts[g], starts[g + 1]):
+            row = order[i]
+            if at[row] > end:
+                if end > position:
+                    out_key[found], out_at[found], out_sign[found] = key, end, -1
+                    found += 1
+                out_key[found], out_at[found], out_sign[found] = key, at[row], 1
+                found += 1
+            end = max(end, until[row])
+        last[key] = end
+        due[key >> _SHIFT] = min(due[key >> _SHIFT], end)
+    return found, fresh
+
+
+@compiled(types.int64(READ_I64, I64, types.int64, types.int64, I64, I64))
+def _leave(last, due, position, upto, out_key, out_at):  # type: ignore[no-untyped-def]
+    """Notes the rows whose last copy expires after `position` and up to `upto`."""
+    found = 0
+    for block in range(((len(last) - 1) >> _SHIFT) + 1):
+        if due[block] > upto:
+            continue
+        least = END
+        for key in range(block << _SHIFT, min((block + 1) << _SHIFT, len(last))):
+            end = last[key]
+            if end > upto:
+                least = min(least, end)
+            elif end > position:
+                out_key[found], out_at[found] = key, end
+                found += 1
+        due[block] = least
+    return found
+
+
+class LastCopies:
+    """`LastCopy` at work: for each row when the last copy of it expires."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._rows = DistinctRows(schema)
+        self._last = np.full(64, _NEVER, np.int64)
+        #: Of each block the least expiration of a row that is there.
+        self._due = np.full(1, END, np.int64)
+        self._out = [np.empty(64, np.int64) for _ in range(2)]
+        self._living = 0
+        self._position = _NEVER
+        self.purging = Purging()
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        (delta,) = inputs
+        parts = [self._arrivals(delta)] if len(delta) else []
+        known = len(self._rows)
+        if known > len(self._out[0]):
+            self._out = [np.empty(2 * known, np.int64) for _ in range(2)]
+        count = _leave(self._last[:known], self._due, self._position, upto, *self._out)
+        if count:
+            keys, at = (values[:count] for values in self._out)
+            parts.append((keys, at, np.full(count, -1, np.int64)))
+            self._living -= count
+        self._position = upto
+        if not any(len(keys) for keys, _, _ in parts):
+            found = delta.slice(0, 0)
+        else:
+            keys, at, sign = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+            in_time = np.argsort(at, kind="stable")
+            rows = self._rows.pick(keys[in_time])
+            found = Delta.of(rows, at[in_time], None, sign[in_time])
+        self._forget()
+        return found
+
+    def _arrivals(self, delta: Delta) -> tuple[Ints, Ints, Ints]:
+        """Takes in copies; (row, instant, sign) of what they change."""
+        numbers = self._rows.number(delta.rows)
+        known = len(self._rows)
+        self._last = doubled(self._last, known, _NEVER)
+        self._due = doubled(self._due, ((known - 1) >> _SHIFT) + 1, END)
+        out = [np.empty(2 * len(delta), np.int64) for _ in range(3)]
+        copies = (*grouped(numbers, known), delta.at, delta.until)
+        count, fresh = _come(*copies, self._position, self._last, self._due, *out)
+        self._living += fresh
+        keys, at, sign = (values[:count] for values in out)
+        return keys, at, sign
+
+    def _forget(self) -> None:
+        """Drops rows that have no copy any more, when it is time."""
+        known = len(self._rows)
+        due = self.purging.is_due(self._position)
+        by_share = self.purging.by_share and self._rows.is_worth_compacting(self._living)
+        if self._living == known or not (due or by_share):
+            return
+        last = self._last[:known]
+        alive = last > self._position
+        self._rows.compact(alive)
+        self._last = np.full(max(64, 2 * self._living), _NEVER, np.int64)
+        self._last[: self._living] = last[alive]
+        self._due = np.full(((len(self._last) - 1) >> _SHIFT) + 1, END, np.int64)
+        if self._living:
+            starts = np.arange(0, self._living, 1 << _SHIFT)
+            self._due[: len(starts)] = np.minimum.reduceat(self._last[: self._living], starts)
+
+    def given(self, now: int) -> int:
+        """How many rows it gives at an instant it has come to."""
+        return int((self._last[: len(self._rows)] > now).sum())
+
+    def size(self) -> int:
+        return len(self._rows)

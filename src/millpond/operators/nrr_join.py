@@ -1,0 +1,165 @@
+"""Join with a non-retroactive relation: a row is attached what the relation holds as it comes.
+
+Update patterns, 4.1: later updates of the relation change nothing that exists, so the rows need not
+be kept and the join leaves the update pattern of its input as it is. It takes inputs whose rows
+come at the timestamp of their youngest element and are never taken back; a negative tuple would
+have to find what its row was attached then (5.4.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.model.patterns import Edge
+from millpond.operators.protocol.cost_model import Flow, Known
+from millpond.operators.protocol.delta import Delta, Ints, positional
+from millpond.operators.protocol.node import Node, Operator, Scalars
+from millpond.operators.structures.bag import Bag
+from millpond.operators.structures.key_numbers import Keys
+
+
+@dataclass(frozen=True, eq=False)
+class Attach(Node):
+    """Each row of an input with the rows a relation has at the instant the row comes.
+
+    Attributes:
+        input: The rows.
+        relation: The relation, as its updates change it.
+        left_keys, right_keys: Places of columns that are equal.
+        predicates: What else is true, as SQL over the columns of both.
+        optional: Whether a row that finds nothing stays, with NULLs (LEFT JOIN).
+        text: The condition as the query wrote it, for EXPLAIN.
+    """
+
+    input: Node
+    relation: Node
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    predicates: tuple[str, ...] = ()
+    optional: bool = False
+    text: str = ""
+
+    name = "join with a non-retroactive relation"
+    state = "the relation's rows"
+    remembers = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        return positional([*self.input.schema.types, *self.relation.schema.types])
+
+    @property
+    def edge(self) -> Edge:
+        return self.input.edge
+
+    @property
+    def carries_expirations(self) -> bool:
+        return self.input.carries_expirations
+
+    @property
+    def announces(self) -> bool:
+        return self.input.announces
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        equal = tuple(zip(self.left_keys, self.right_keys, strict=True))
+        return (equal, sorted(self.predicates), self.optional)
+
+    @property
+    def refuses_negatives(self) -> tuple[bool, ...]:
+        return (True, False)
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        given, relation = inputs
+        return replace(given, columns=(*given.columns, *relation.columns))
+
+    def operator(self) -> Operator:
+        return Attaching(self)
+
+
+class Attaching:
+    """`Attach` at work: the relation, and nothing of the rows."""
+
+    def __init__(self, node: Attach) -> None:
+        self._bag = Bag(node.relation.schema)
+        self._left_keys, self._right_keys = node.left_keys, node.right_keys
+        self._predicates = node.predicates
+        self._optional = node.optional
+        self._schema = node.schema
+        self._table: tuple[Keys, Ints, Ints] | None = None
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        delta, updates = inputs
+        if len(updates):
+            self._bag.take_in(updates, upto)
+            self._table = None
+        found = self._attached(delta, scalars) if len(delta) else Delta.empty(self._schema)
+        if len(updates):
+            self._bag.forget(upto)
+            self._table = None
+        return found
+
+    def _attached(self, delta: Delta, scalars: Scalars) -> Delta:
+        places, held = self._candidates(delta)
+        begin, end = self._bag.lives()
+        now = delta.at[places]
+        there = (begin[held] <= now) & (now < end[held])
+        places, held = places[there], held[there]
+        rows = self._beside(delta, places, self._bag.rows().take(pa.array(held)))
+        if self._predicates and len(places):
+            chosen = scalars.select(rows, self._predicates)
+            places, rows = places[chosen], rows.filter(pa.array(chosen))
+        if self._optional:
+            alone = np.setdiff1d(np.arange(len(delta)), places)
+            nothing = pa.RecordBatch.from_arrays(
+                [pa.nulls(len(alone), t) for t in self._bag.rows().schema.types],
+                schema=self._bag.rows().schema,
+            )
+            rows = pa.concat_batches([rows, self._beside(delta, alone, nothing)])
+            places = np.concatenate([places, alone])
+            order = np.argsort(places, kind="stable")
+            places, rows = places[order], rows.take(pa.array(order))
+        return Delta(rows, delta.at[places], delta.until[places], delta.weight[places])
+
+    def _candidates(self, delta: Delta) -> tuple[Ints, Ints]:
+        """Pairs of rows with equal keys: places in the delta, ascending, and in the relation."""
+        if self._table is None:
+            self._table = self._laid_out()
+        keys, order, starts = self._table
+        if self._left_keys:
+            columns = [delta.rows.column(p) for p in self._left_keys]
+            numbers = keys.find(columns)
+            for column in columns:
+                if column.null_count:
+                    numbers[column.is_null().to_numpy(zero_copy_only=False)] = -1
+        else:
+            numbers = np.zeros(len(delta), np.int64)
+        known = numbers >= 0
+        first = np.where(known, starts[np.maximum(numbers, 0)], 0)
+        count = np.where(known, starts[np.maximum(numbers, 0) + 1] - first, 0)
+        places = np.repeat(np.arange(len(delta)), count)
+        within = np.arange(len(places)) - np.repeat(np.cumsum(count) - count, count)
+        return places, order[np.repeat(first, count) + within]
+
+    def _laid_out(self) -> tuple[Keys, Ints, Ints]:
+        """The relation's rows by key: a table of keys, places by key, and where each key starts."""
+        rows = self._bag.rows()
+        keys = Keys([rows.schema.field(p).type for p in self._right_keys])
+        if self._right_keys:
+            numbers = keys.number([rows.column(p) for p in self._right_keys])
+        else:
+            numbers = np.zeros(rows.num_rows, np.int64)
+        order = np.argsort(numbers, kind="stable")
+        starts = np.searchsorted(numbers[order], np.arange(max(len(keys), 1) + 1))
+        return keys, order, starts
+
+    def _beside(self, delta: Delta, places: Ints, right: pa.RecordBatch) -> pa.RecordBatch:
+        left = delta.rows.take(pa.array(places)).columns
+        return pa.RecordBatch.from_arrays([*left, *right.columns], schema=self._schema)
+
+    def size(self) -> int:
+        return self._bag.size()

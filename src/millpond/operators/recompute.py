@@ -1,0 +1,124 @@
+"""Re-evaluation: the answer computed anew at every instant at which its inputs change.
+
+For whatever has no incremental operator. The bags of its inputs are kept; at each instant at which
+one of them changes, DuckDB answers the query over them, and what it answered before is taken back.
+Exact like every other operator, and as slow as it sounds: EXPLAIN says where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.model.patterns import STRICT
+from millpond.model.time import BEGINNING
+from millpond.operators.protocol.cost_model import KEPT, Flow, Known
+from millpond.operators.protocol.delta import Delta, positional
+from millpond.operators.protocol.node import Node, Operator, Scalars
+from millpond.operators.structures.bag import Bag
+
+
+@dataclass(frozen=True, eq=False)
+class Reevaluate(Node):
+    """A query over its inputs' bags.
+
+    Attributes:
+        over: The inputs.
+        tables: The name each has in `sql`, and its columns' names.
+        sql: The query, in DuckDB's SQL.
+        types: Types of the answer's columns.
+        reason: Why nothing better is there, for EXPLAIN.
+    """
+
+    over: tuple[Node, ...]
+    tables: tuple[tuple[str, tuple[str, ...]], ...]
+    sql: str
+    types: tuple[pa.DataType, ...]
+    reason: str = ""
+
+    name = "re-evaluate"
+    state = "its inputs' rows"
+    edge = STRICT
+    carries_expirations = False
+    announces = True
+
+    @property
+    def schema(self) -> pa.Schema:
+        return positional(self.types)
+
+    @property
+    def detail(self) -> str:
+        return f"at every change: {self.reason}" if self.reason else "at every change"
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return (self.tables, self.sql)
+
+    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+        # The whole answer at every instant at which something changes.
+        changes = sum(i.changes for i in inputs)
+        return KEPT * sum(i.rows for i in inputs) * changes
+
+    def operator(self) -> Operator:
+        return Reevaluation(self.tables, self.sql, self.schema, [i.schema for i in self.over])
+
+
+class Reevaluation:
+    """`Reevaluate` at work."""
+
+    def __init__(
+        self,
+        tables: tuple[tuple[str, tuple[str, ...]], ...],
+        sql: str,
+        schema: pa.Schema,
+        inputs: list[pa.Schema],
+    ) -> None:
+        self._tables = tables
+        self._sql = sql
+        self._schema = schema
+        self._bags = [Bag(i) for i in inputs]
+        self._answer: pa.RecordBatch | None = None
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        instants: set[int] = set() if self._answer is not None else {BEGINNING}
+        for bag, delta in zip(self._bags, inputs, strict=True):
+            instants.update(bag.take_in(delta, upto))
+        parts = []
+        for instant in sorted(instants):
+            parts += self._step(instant, scalars)
+        for bag in self._bags:
+            bag.forget(upto)
+        return Delta.together(parts) if parts else Delta.empty(self._schema)
+
+    def _step(self, instant: int, scalars: Scalars) -> list[Delta]:
+        """What the answer of an instant takes back and gives, if it is another than before."""
+        tables = {
+            name: pa.Table.from_batches([bag.at(instant)]).rename_columns(list(columns))
+            for (name, columns), bag in zip(self._tables, self._bags, strict=True)
+        }
+        found = scalars.query(self._sql, tables).rename_columns(self._schema.names)
+        answer = _one_batch(found.cast(self._schema))
+        before, self._answer = self._answer, answer
+        if before is not None and before.equals(answer):
+            return []
+        parts = [self._rows(answer, instant, 1)]
+        return parts if before is None else [self._rows(before, instant, -1), *parts]
+
+    @staticmethod
+    def _rows(rows: pa.RecordBatch, instant: int, weight: int) -> Delta:
+        at = np.full(rows.num_rows, instant, np.int64)
+        return Delta.of(rows, at, None, np.full(rows.num_rows, weight, np.int64))
+
+    def size(self) -> int:
+        return sum(bag.size() for bag in self._bags)
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    if batches:
+        return batches[0]
+    return Delta.empty(table.schema).rows

@@ -1,0 +1,185 @@
+"""ROWS windows: an element leaves when its N-th successor comes.
+
+Nobody knows on arrival when that will be, so what leaves is announced by negative tuples. An
+element whose N-th successor comes in the same step never leaves this operator as two rows: its
+interval is known then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numba import types
+
+from millpond.model.compiled import I64, READ_I64, compiled
+from millpond.model.patterns import Edge, window_edge
+from millpond.model.time import END
+from millpond.model.windows import Rows
+from millpond.operators.protocol.cost_model import GROUPED, Flow, Known
+from millpond.operators.protocol.delta import Delta, Ints
+from millpond.operators.protocol.node import Operator, Scalars, Unary
+from millpond.operators.structures.key_numbers import Keys
+from millpond.operators.structures.row_store import RowStore, doubled
+
+
+@dataclass(frozen=True, eq=False)
+class RowsWindow(Unary):
+    """`[ROWS n]`, or `[PARTITION BY … ROWS n]`.
+
+    Attributes:
+        input: The elements.
+        count: n.
+        by: Places of the columns of PARTITION BY.
+        text: It as CQL, for EXPLAIN.
+    """
+
+    count: int
+    by: tuple[int, ...] = ()
+    text: str = ""
+
+    name = "window"
+    carries_expirations = False
+    is_window = True
+    announces = True
+
+    @property
+    def state(self) -> str:
+        return "queue by key" if self.by else "queue"
+
+    @property
+    def edge(self) -> Edge:
+        return window_edge(Rows(self.count))
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return (self.count, self.by)
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        (given,) = inputs
+        kept = self.count * (given.different(self.by) if self.by else 1.0)
+        life = min(kept / given.arrivals, given.life) if given.arrivals else 0.0
+        return replace(given, negatives=given.arrivals, life=life)
+
+    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+        return GROUPED * own.changes
+
+    def operator(self) -> Operator:
+        return RowsWindowing(self.count, self.by, self.schema)
+
+
+@compiled(types.int64(types.int64, types.int64, READ_I64, READ_I64, I64, I64, I64, I64, I64, I64))
+def _queue(count, base, numbers, at, following, first, last, length, left, left_at):  # type: ignore[no-untyped-def]
+    """Puts new elements at the ends of their keys' queues and takes the oldest from the heads.
+
+    An element is its place: the new ones are `base`, `base` + 1, … `following` has of each place
+    the next of its key, `first`, `last` and `length` describe each key's queue. Notes what leaves
+    and when.
+    """
+    found = 0
+    for i in range(len(numbers)):
+        key, place = numbers[i], base + i
+        if length[key]:
+            following[last[key]] = place
+        else:
+            first[key] = place
+        last[key] = place
+        if length[key] < count:
+            length[key] += 1
+            continue
+        left[found] = first[key]
+        left_at[found] = at[i]
+        first[key] = following[first[key]]
+        found += 1
+    return found
+
+
+class RowsWindowing:
+    """`RowsWindow` at work: a queue of elements by key, so that a step costs what it brings.
+
+    The elements are known by their places in a store, in (timestamp, sequence) order; what a queue
+    is made of are places. The store is laid out anew when most in it have left.
+    """
+
+    def __init__(self, count: int, by: tuple[int, ...], schema: pa.Schema) -> None:
+        self._count, self._by = count, by
+        self._keys = Keys([schema.field(place).type for place in by])
+        self._rows = RowStore(schema)
+        self._alive = 0
+        #: Of each place when it came, and the next place of its key.
+        self._at = np.zeros(0, np.int64)
+        self._following = np.zeros(0, np.int64)
+        #: Of each key the first and last place of its queue, and how long it is.
+        self._first = np.zeros(0, np.int64)
+        self._last = np.zeros(0, np.int64)
+        self._length = np.zeros(0, np.int64)
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        (delta,) = inputs
+        if not len(delta):
+            return delta
+        base = len(self._rows)
+        places, until = self._queued(delta, base)
+        self._rows.add(delta.rows)
+        gone = np.full(len(delta), END, np.int64)
+        is_new = places >= base
+        gone[places[is_new] - base] = until[is_new]
+        # Of those that come and go in this step, those whose successors have their own timestamp
+        # were never in the window.
+        new = np.flatnonzero(gone > delta.at)
+        passing = until > self._at[places]
+        places, until = places[passing], until[passing]
+        at = np.concatenate([delta.at[new], until])
+        weight = np.concatenate([np.ones(len(new), np.int64), np.full(len(places), -1)])
+        order = np.argsort(at, kind="stable")
+        out = self._rows.pick(np.concatenate([base + new, places])[order])
+        self._forget()
+        return Delta.of(out, at[order], None, weight[order])
+
+    def _queued(self, delta: Delta, base: int) -> tuple[Ints, Ints]:
+        """Takes in new elements; gives the places of those that leave, and when they do."""
+        numbers = np.zeros(len(delta), np.int64)
+        if self._by:
+            numbers = self._keys.number([delta.rows.column(place) for place in self._by])
+        else:
+            self._keys.only()
+        keys, size = len(self._keys), base + len(delta)
+        self._first, self._last = doubled(self._first, keys, 0), doubled(self._last, keys, 0)
+        self._length = doubled(self._length, keys, 0)
+        self._at = doubled(self._at, size, 0)
+        self._at[base:size] = delta.at
+        self._following = doubled(self._following, size, -1)
+        left, until = np.empty(len(delta), np.int64), np.empty(len(delta), np.int64)
+        queues = (self._following, self._first, self._last, self._length)
+        at = np.ascontiguousarray(delta.at)
+        found = _queue(self._count, base, numbers, at, *queues, left, until)
+        self._alive += len(delta) - found
+        return left[:found], until[:found]
+
+    def _forget(self) -> None:
+        """Lays out the store anew, when most in it have left."""
+        size = len(self._rows)
+        if size <= 2 * self._alive + 64:
+            return
+        alive = np.zeros(size, bool)
+        keys = len(self._keys)
+        place = self._first[:keys].copy()
+        left = self._length[:keys].copy()
+        while len(place):
+            alive[place] = True
+            left -= 1
+            going_on = left > 0
+            place, left = self._following[place[going_on]], left[going_on]
+        moved = np.cumsum(alive) - 1
+        self._rows.keep(alive)
+        self._at = self._at[:size][alive]
+        # The next of a queue's last place means nothing, and may lie anywhere.
+        self._following = moved[np.clip(self._following[:size][alive], 0, size - 1)]
+        self._first[:keys] = moved[self._first[:keys]]
+        self._last[:keys] = moved[self._last[:keys]]
+
+    def size(self) -> int:
+        return self._alive

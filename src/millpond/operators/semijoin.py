@@ -1,0 +1,333 @@
+"""Semijoin and antijoin: the rows of one input that have, or have not, a partner in the other.
+
+EXISTS and NOT EXISTS, IN and NOT IN, and the unmatched side of an outer join (Update patterns, 2.1:
+negation). A row of the left is given as long as it lives and its partners are some, or none.
+
+Each row of a left delta is followed on its own, whatever its weight: a negative tuple has the same
+partners as the row it takes back, so what it takes back is what that row gave. Two ways to know
+whether there are partners:
+
+- by key, if equality of keys is all that is asked: the right input is then the keys themselves,
+  each once, and a key that comes or goes concerns the left rows under it;
+- by count, if a predicate decides as well: how many partners each left row has is kept with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numba import types
+
+from millpond.model.compiled import I64, READ_I64, compiled
+from millpond.model.patterns import RULES, Edge
+from millpond.operators.protocol.cost_model import (
+    ADDED_UP,
+    BUILT,
+    COUNTED,
+    PAIRED,
+    PROBED,
+    SELECTED,
+    STEPPED,
+    Flow,
+    Known,
+    guessed,
+    matched,
+    woken,
+)
+from millpond.operators.protocol.delta import Delta, Ints, positional
+from millpond.operators.protocol.node import Node, Operator, Scalars
+from millpond.operators.protocol.purging import Purging
+from millpond.operators.structures.join_side import Side, compact_both
+from millpond.operators.structures.key_numbers import Keys
+
+
+@dataclass(frozen=True, eq=False)
+class Matching(Node):
+    """The left rows with, or without, a partner.
+
+    Attributes:
+        left: The rows.
+        right: What they are matched with, without expirations; without predicates, the distinct
+            keys and nothing else.
+        left_keys, right_keys: Places of the columns that are equal.
+        predicates: What else is true of partners: SQL over the left's columns, then the right's.
+        anti: Whether those without a partner are given.
+        keep: Places of the left's columns that are given.
+        text: The condition as the query wrote it, for EXPLAIN.
+    """
+
+    left: Node
+    right: Node
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    predicates: tuple[str, ...]
+    anti: bool
+    keep: tuple[int, ...]
+    text: str = ""
+
+    announces = True
+    purges = True
+
+    @property
+    def schema(self) -> pa.Schema:
+        return positional([self.left.schema.field(p).type for p in self.keep])
+
+    @property
+    def name(self) -> str:
+        return "antijoin" if self.anti else "semijoin"
+
+    @property
+    def state(self) -> str:
+        kept = "rows by key, with counts of partners" if self.predicates else "rows by key"
+        return f"{kept}; {'rows' if self.predicates else 'keys'} of the right"
+
+    @property
+    def edge(self) -> Edge:
+        return RULES["negation" if self.anti else "semijoin"]([i.edge for i in self.inputs])
+
+    @property
+    def carries_expirations(self) -> bool:
+        return self.left.carries_expirations
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        equal = sorted(zip(self.left_keys, self.right_keys, strict=True))
+        return (equal, sorted(set(self.predicates)), self.anti, self.keep)
+
+    def choosing(self, places: tuple[int, ...]) -> Node | None:
+        return replace(self, keep=tuple(self.keep[p] for p in places))
+
+    @property
+    def needs_explicit(self) -> tuple[bool, ...]:
+        return (False, True)
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        left, right = inputs
+        share = self._found(left, right)
+        given = 1 - share if self.anti else share
+        # Keys that come and go on the right take back rows of the left, and give them again.
+        rows = matched(left, self.left_keys, right, self.right_keys) * left.rows
+        moved = rows * guessed(self.predicates) * right.changes / 2
+        if not self._by_count:
+            # Of a key that leaves and comes at one instant nobody hears.
+            distinct = right.of(self.right_keys).distinct
+            moved *= max(0.0, 1 - right.rows / max(distinct, 1.0))
+        columns = tuple(left.columns[p] for p in self.keep)
+        arrivals = left.arrivals * given + moved
+        life = left.rows * given / arrivals if arrivals else 0.0
+        return Flow(arrivals, left.negatives * given + moved, life, columns)
+
+    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+        left, right = inputs
+        chance = matched(left, self.left_keys, right, self.right_keys)
+        pairs = chance * right.changes * left.rows
+        if self._by_count:
+            pairs += chance * left.changes * right.rows
+        each = PAIRED + (COUNTED + SELECTED if self._by_count else 0.0)
+        taken_back = left.negatives + right.negatives
+        changes = left.changes + right.changes
+        rows = (BUILT + PROBED) * changes + ADDED_UP * taken_back
+        return rows + each * pairs + 3 * STEPPED * woken(changes, known)
+
+    def _found(self, left: Flow, right: Flow) -> float:
+        """The share of the left's rows that have a partner."""
+        if not self._by_count:
+            return min(1.0, right.rows / max(right.of(self.right_keys).distinct, 1.0))
+        chance = matched(left, self.left_keys, right, self.right_keys)
+        return -math.expm1(-chance * guessed(self.predicates) * right.rows)
+
+    def operator(self) -> Operator:
+        return MatchingByCount(self) if self._by_count else MatchingByKey(self)
+
+    @property
+    def _by_count(self) -> bool:
+        return bool(self.predicates) or not self.anti
+
+
+class _Matching:
+    """What both ways have in common: two sides under one numbering of keys."""
+
+    def __init__(self, node: Matching) -> None:
+        self._left_keys, self._right_keys = node.left_keys, node.right_keys
+        self._keep = list(node.keep)
+        self._schema = node.schema
+        self._keys = Keys([node.left.schema.field(p).type for p in node.left_keys])
+        self._left, self._right = Side(node.left.schema), Side(node.right.schema)
+        self.purging = Purging()
+
+    def _numbered(self, delta: Delta, places: tuple[int, ...]) -> tuple[Delta, Ints, Delta]:
+        """The rows whose key can be equal to one, their keys' numbers, and the other rows."""
+        columns = [delta.rows.column(p) for p in places]
+        if not places:
+            if len(delta):
+                self._keys.only()
+            return delta, np.zeros(len(delta), np.int64), delta.slice(0, 0)
+        known = np.ones(len(delta), bool)
+        for column in columns:
+            if column.null_count:
+                known &= column.is_valid().to_numpy(zero_copy_only=False)
+        some = delta.where(known)
+        columns = [some.rows.column(p) for p in places]
+        other = delta.slice(0, 0) if known.all() else delta.where(~known)
+        return some, self._keys.number(columns), other
+
+    def _given(self, rows: pa.RecordBatch, delta: Delta) -> Delta:
+        columns = [rows.column(p) for p in self._keep]
+        return delta.with_rows(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+    def _held(self, places: Ints, at: Ints, weight: Ints) -> Delta:
+        """Left rows by their places, from instants on."""
+        order = np.argsort(at, kind="stable")
+        places, at, weight = places[order], at[order], weight[order]
+        rows = self._left.rows.pick(places)
+        return self._given(rows, Delta(rows, at, self._left.until[places], weight))
+
+    def _compact(self, upto: int) -> None:
+        keys = self._keys if self._left_keys else None
+        compact_both(self._left, self._right, keys, upto, self.purging)
+
+    def size(self) -> int:
+        return len(self._left) + len(self._right)
+
+
+def _net(keys: Delta, numbers: Ints) -> tuple[Delta, Ints]:
+    """What is left of keys when those that leave and come at one instant have cancelled.
+
+    Duplicate elimination hands a row over from one copy to the next like that; to rows with the
+    key nothing happens then.
+    """
+    if len(keys) < 2:
+        return keys, numbers
+    order = np.lexsort((keys.at, numbers))
+    at, of = keys.at[order], numbers[order]
+    first = np.flatnonzero(np.r_[True, (at[1:] != at[:-1]) | (of[1:] != of[:-1])])
+    if len(first) == len(keys):
+        return keys, numbers
+    weight = np.add.reduceat(keys.weight[order], first)
+    kept = np.flatnonzero(weight)
+    places = order[first[kept]]
+    in_time = np.argsort(places)
+    places, weight = places[in_time], weight[kept][in_time]
+    left = keys.take(places)
+    return Delta(left.rows, left.at, left.until, weight), numbers[places]
+
+
+class MatchingByKey(_Matching):
+    """An antijoin on keys alone."""
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        left, left_numbers, alone = self._numbered(inputs[0], self._left_keys)
+        right, right_numbers, _ = self._numbered(inputs[1], self._right_keys)
+        right, right_numbers = _net(right, right_numbers)
+        parts = [self._given(alone.rows, alone)]
+        if len(left):
+            absent = left.where(~self._present(left, left_numbers))
+            parts.append(self._given(absent.rows, absent))
+            self._left.build(left, left_numbers, len(self._keys))
+        if len(right):
+            probing, held = self._left.probe(right, right_numbers)
+            at = np.maximum(right.at[probing], self._left.at[held])
+            weight = -right.weight[probing] * self._left.weight[held]
+            parts.append(self._held(held, at, weight))
+            self._right.build(right, right_numbers, len(self._keys))
+        self._compact(upto)
+        return Delta.together(parts)
+
+    def _present(self, left: Delta, numbers: Ints) -> np.ndarray:
+        """Of which rows the key was there before this step."""
+        count = np.zeros(len(left), np.int64)
+        if len(self._right):
+            probing, held = self._right.probe(left, numbers)
+            np.add.at(count, probing, self._right.weight[held])
+        return count > 0
+
+
+@compiled(types.int64(types.boolean, types.int64, *[READ_I64] * 3, *[I64] * 4))
+def _follow(anti, base, places, at, change, tally, out_place, out_at, out_sign):  # type: ignore[no-untyped-def]
+    """Runs the counts of partners through what changes them; notes where a row comes or goes.
+
+    Changes are in order of place, then instant. Rows from `base` on are new and not given yet.
+    """
+    found = 0
+    i = 0
+    while i < len(places):
+        place = places[i]
+        count = tally[place]
+        given = place < base and ((count <= 0) == anti)
+        while i < len(places) and places[i] == place:
+            now = at[i]
+            while i < len(places) and places[i] == place and at[i] == now:
+                count += change[i]
+                i += 1
+            if ((count <= 0) == anti) != given:
+                given = not given
+                out_place[found] = place
+                out_at[found] = now
+                out_sign[found] = 1 if given else -1
+                found += 1
+        tally[place] = count
+    return found
+
+
+class MatchingByCount(_Matching):
+    """A semijoin or antijoin that keeps how many partners each row has."""
+
+    def __init__(self, node: Matching) -> None:
+        super().__init__(node)
+        self._anti = node.anti
+        self._predicates = node.predicates
+        self._pair = positional([*node.left.schema.types, *node.right.schema.types])
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        left, left_numbers, alone = self._numbered(inputs[0], self._left_keys)
+        right, right_numbers, _ = self._numbered(inputs[1], self._right_keys)
+        base = len(self._left)
+        parts = [self._given(alone.rows, alone)] if self._anti else []
+        changes: list[tuple[Ints, Ints, Ints]] = []
+        if len(left):
+            new = np.arange(base, base + len(left))
+            # A new row is looked at when it comes, with partners or without.
+            changes.append((new, left.at, np.zeros(len(left), np.int64)))
+            if len(self._right):
+                probing, held = self._right.probe(left, left_numbers)
+                at = np.maximum(left.at[probing], self._right.at[held])
+                rows = self._beside(left.rows.take(pa.array(probing)), self._right.rows.pick(held))
+                true = self._true(rows, scalars)
+                weight = self._right.weight[held]
+                changes.append((base + probing[true], at[true], weight[true]))
+            self._left.build(left, left_numbers, len(self._keys))
+        if len(right):
+            if len(self._left):
+                probing, held = self._left.probe(right, right_numbers)
+                at = np.maximum(right.at[probing], self._left.at[held])
+                rows = self._beside(self._left.rows.pick(held), right.rows.take(pa.array(probing)))
+                true = self._true(rows, scalars)
+                changes.append((held[true], at[true], right.weight[probing][true]))
+            self._right.build(right, right_numbers, len(self._keys))
+        if changes:
+            parts.append(self._followed(base, changes))
+        self._compact(upto)
+        return Delta.together(parts) if parts else Delta.empty(self._schema)
+
+    def _followed(self, base: int, changes: list[tuple[Ints, Ints, Ints]]) -> Delta:
+        places, at, change = (np.concatenate(columns) for columns in zip(*changes, strict=True))
+        order = np.lexsort((at, places))
+        out = [np.empty(len(order), np.int64) for _ in range(3)]
+        arguments = (places[order], at[order], change[order], self._left.tally)
+        count = _follow(self._anti, base, *arguments, *out)
+        held, instants, sign = (values[:count] for values in out)
+        return self._held(held, instants, sign * self._left.weight[held])
+
+    def _beside(self, left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([*left.columns, *right.columns], schema=self._pair)
+
+    def _true(self, rows: pa.RecordBatch, scalars: Scalars) -> np.ndarray:
+        """Of which pairs the predicates are true."""
+        if not self._predicates or not rows.num_rows:
+            return np.ones(rows.num_rows, bool)
+        return scalars.select(rows, self._predicates)

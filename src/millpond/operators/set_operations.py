@@ -1,0 +1,200 @@
+"""Duplicate elimination and set operations: how often a row is there, from how often in the inputs.
+
+For each distinct row with v1 copies in the first input and v2 in the second:
+
+    DISTINCT          1 if v1 > 0          INTERSECT         1 if v1 > 0 and v2 > 0
+    EXCEPT            1 if v1 > 0 = v2     INTERSECT ALL     min(v1, v2)
+    EXCEPT ALL        max(v1 - v2, 0)      (Update patterns, 2.1, equation 1)
+
+The counts are kept by row, in a table by key. Changes at one instant count together, so that a row
+that one element leaves and another brings at the same instant never disappears.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numba import types
+
+from millpond.model.compiled import I64, READ_I64, compiled
+from millpond.model.patterns import RULES, Edge
+from millpond.operators.protocol.cost_model import COUNTED, GIVEN, STEPPED, Flow, Known, woken
+from millpond.operators.protocol.delta import Delta
+from millpond.operators.protocol.node import Node, Operator, Scalars
+from millpond.operators.structures.distinct_rows import DistinctRows
+from millpond.operators.structures.group_rows import grouped
+from millpond.operators.structures.row_store import doubled
+
+_RULES = {"distinct": 0, "intersect": 1, "intersect all": 2, "except": 3, "except all": 4}
+_EDGES = {"except": "negation", "except all": "negation", "intersect all": "intersect"}
+
+
+@dataclass(frozen=True, eq=False)
+class Multiplicity(Node):
+    """A function of each row's multiplicities.
+
+    Attributes:
+        over: One input for `distinct`, else two of one schema.
+        rule: Which.
+    """
+
+    over: tuple[Node, ...]
+    rule: str
+
+    takes_expirations = False
+    state = "counts by row"
+    announces = True
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.over[0].schema
+
+    @property
+    def name(self) -> str:
+        return "negation" if self.rule == "except all" else self.rule
+
+    @property
+    def edge(self) -> Edge:
+        return RULES[_EDGES.get(self.rule, self.rule)]([i.edge for i in self.over])
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return (self.rule,)
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        first = inputs[0]
+        every = range(len(first.columns))
+        distinct = max(first.of(every).distinct, 1.0)
+        rows = first.different(every)
+        others = inputs[1].different(every) if len(inputs) > 1 else rows
+        if self.rule == "distinct" or not first.arrivals:
+            # A row comes where it was not there before.
+            arrivals = first.arrivals * math.exp(-first.rows / distinct)
+        elif self.rule in ("intersect", "except"):
+            arrivals = sum(i.arrivals * math.exp(-i.rows / distinct) for i in inputs)
+        else:
+            arrivals = sum(i.changes for i in inputs) / 4
+            rows, others = first.rows / 2, distinct
+        if self.rule.startswith("intersect"):
+            rows *= min(1.0, others / distinct)
+        life = rows / arrivals if arrivals else first.life
+        return Flow(arrivals, arrivals, life, first.columns)
+
+    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+        changes = sum(i.changes for i in inputs)
+        return COUNTED * changes + GIVEN * own.changes + STEPPED * woken(changes, known)
+
+    def operator(self) -> Operator:
+        return Counting(self.rule, self.schema)
+
+
+@compiled(types.int64(types.int64, types.int64, types.int64))
+def _given(rule, v1, v2):  # type: ignore[no-untyped-def]
+    """How often a row is there."""
+    if rule == 0:
+        return 1 if v1 > 0 else 0
+    if rule == 1:
+        return 1 if v1 > 0 and v2 > 0 else 0
+    if rule == 2:
+        return max(min(v1, v2), 0)
+    if rule == 3:
+        return 1 if v1 > 0 and v2 <= 0 else 0
+    return max(v1 - max(v2, 0), 0)
+
+
+@compiled(types.int64(types.int64, *[READ_I64] * 6, *[I64] * 5))
+def _count(  # type: ignore[no-untyped-def]
+    rule, order, starts, which, at, side, weight, first, second, out_key, out_at, out_weight
+):
+    """Runs the counts of each key through its changes, and notes where what is given changes."""
+    found = 0
+    for g in range(len(which)):
+        key = which[g]
+        v1, v2 = first[key], second[key]
+        before = _given(rule, v1, v2)
+        i = starts[g]
+        while i < starts[g + 1]:
+            now = at[order[i]]
+            while i < starts[g + 1] and at[order[i]] == now:
+                row = order[i]
+                if side[row] == 0:
+                    v1 += weight[row]
+                else:
+                    v2 += weight[row]
+                i += 1
+            after = _given(rule, v1, v2)
+            if after != before:
+                out_key[found] = key
+                out_at[found] = now
+                out_weight[found] = after - before
+                found += 1
+                before = after
+        first[key] = v1
+        second[key] = v2
+    return found
+
+
+class Counting:
+    """`Multiplicity` at work."""
+
+    def __init__(self, rule: str, schema: pa.Schema) -> None:
+        self._rule = _RULES[rule]
+        self._rows = DistinctRows(schema)
+        self._first = np.zeros(64, np.int64)
+        self._second = np.zeros(64, np.int64)
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        schema = inputs[0].rows.schema
+        fitted = [
+            d if d.rows.schema.equals(schema) else d.with_rows(d.rows.cast(schema)) for d in inputs
+        ]
+        sides = np.concatenate([np.full(len(d), i, np.int64) for i, d in enumerate(fitted)])
+        if not len(sides):
+            return fitted[0]
+        at = np.concatenate([d.at for d in fitted])
+        weight = np.concatenate([d.weight for d in fitted])
+        rows = pa.concat_batches([d.rows for d in fitted])
+        numbers = self._rows.number(rows)
+        self._first = doubled(self._first, len(self._rows), 0)
+        self._second = doubled(self._second, len(self._rows), 0)
+        by_time = np.argsort(at, kind="stable") if len(fitted) > 1 else np.arange(len(at))
+        order, starts, which = grouped(numbers[by_time], len(self._rows))
+        out = [np.empty(len(at), np.int64) for _ in range(3)]
+        count = _count(
+            self._rule,
+            by_time[order],
+            starts,
+            which,
+            at,
+            sides,
+            weight,
+            self._first,
+            self._second,
+            *out,
+        )
+        keys, instants, weights = (values[:count] for values in out)
+        in_time = np.argsort(instants, kind="stable")
+        given = Delta.of(self._rows.pick(keys[in_time]), instants[in_time], None, weights[in_time])
+        self._forget()
+        return given
+
+    def _forget(self) -> None:
+        known = len(self._rows)
+        alive = (self._first[:known] != 0) | (self._second[:known] != 0)
+        living = int(alive.sum())
+        if not self._rows.is_worth_compacting(living):
+            return
+        self._rows.compact(alive)
+        room = np.zeros(max(64, 2 * living), np.int64)
+        for counts in ("_first", "_second"):
+            moved = room.copy()
+            moved[:living] = getattr(self, counts)[:known][alive]
+            setattr(self, counts, moved)
+
+    def size(self) -> int:
+        return len(self._rows)

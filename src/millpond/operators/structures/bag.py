@@ -1,0 +1,90 @@
+"""A bag that varies with time, whole: for operators that need all of its rows at an instant."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.operators.protocol.delta import Bools, Delta, Ints
+from millpond.operators.structures.group_rows import grouped
+from millpond.operators.structures.key_numbers import Keys
+
+
+class Bag:
+    """The rows of one input in the order they came, with the interval of each.
+
+    A negative tuple ends the oldest row it is equal to.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._rows = Delta.empty(schema).rows
+        self._at: Ints = np.empty(0, np.int64)
+        self._until: Ints = np.empty(0, np.int64)
+
+    def take_in(self, delta: Delta, upto: int) -> list[int]:
+        """Adds a delta; gives the instants up to `upto` at which the bag changes."""
+        copies = np.repeat(np.arange(len(delta)), np.abs(delta.weight))
+        if len(copies) != len(delta):
+            signs = np.sign(delta.weight)
+            delta = Delta(delta.rows, delta.at, delta.until, signs).take(copies)
+        positive, negative = delta.where(delta.weight > 0), delta.where(delta.weight < 0)
+        self._rows = pa.concat_batches([self._rows, positive.rows])
+        self._at = np.concatenate([self._at, positive.at])
+        self._until = np.concatenate([self._until, positive.until])
+        if len(negative):
+            self._end(negative)
+        starts, ends = positive.at, self._until[self._until <= upto]
+        alive = self._at < self._until
+        if not alive.all():
+            self._keep(alive)
+        return np.unique(np.concatenate([starts, ends])).tolist()
+
+    def _end(self, negative: Delta) -> None:
+        """The k-th negative tuple of a value (and end) ends the k-th row of it."""
+        rows = pa.concat_batches([self._rows, negative.rows])
+        until = pa.array(np.concatenate([self._until, negative.until]))
+        keys = Keys([*rows.schema.types, pa.int64()])
+        order, starts, _ = grouped(keys.number([*rows.columns, until]), len(keys))
+        rank = np.empty(len(order), np.int64)
+        count = len(self._at)
+        is_negative = order >= count
+        # Rows of a group come before its negative tuples, each in their own order.
+        rank[order] = np.arange(len(order)) - np.repeat(starts[:-1], np.diff(starts))
+        group = np.empty(len(order), np.int64)
+        group[order] = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        rows_of = np.bincount(group[:count], minlength=len(starts) - 1)
+        ended = order[is_negative]
+        nth = rank[ended] - rows_of[group[ended]]
+        self._until = self._until.copy()
+        self._until[order[starts[group[ended]] + nth]] = negative.at[ended - count]
+
+    def at(self, instant: int) -> pa.RecordBatch:
+        """The bag at an instant, in the order the rows came."""
+        alive = (self._at <= instant) & (instant < self._until)
+        return self._rows if alive.all() else self._rows.filter(pa.array(alive))
+
+    def rows(self) -> pa.RecordBatch:
+        """All rows kept, in the order they came."""
+        return self._rows
+
+    def lives(self) -> tuple[Ints, Ints]:
+        """From when, and until before when each row is in the bag."""
+        return self._at, self._until
+
+    def forget(self, upto: int) -> None:
+        """Drops the rows that have left."""
+        self._keep(self._until > upto)
+
+    def renumber(self, moved: Ints) -> None:
+        """Gives what stands in the last column, a number, another one."""
+        last = self._rows.num_columns - 1
+        numbers = pa.array(moved[self._rows.column(last).to_numpy()])
+        self._rows = self._rows.set_column(last, self._rows.schema.field(last), numbers)
+
+    def _keep(self, chosen: Bools) -> None:
+        if not chosen.all():
+            self._rows = self._rows.filter(pa.array(chosen))
+            self._at, self._until = self._at[chosen], self._until[chosen]
+
+    def size(self) -> int:
+        return len(self._at)

@@ -1,0 +1,45 @@
+"""The distinct rows an operator has seen, numbered, and one copy of each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.operators.protocol.delta import Bools, Ints
+from millpond.operators.structures.key_numbers import Keys
+from millpond.operators.structures.row_store import RowStore
+
+
+class DistinctRows:
+    """Numbers 0, 1, … for distinct rows, in the order of their first appearance."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._keys = Keys(schema.types)
+        self._rows = RowStore(schema)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def number(self, rows: pa.RecordBatch) -> Ints:
+        """Each row's number; a row not seen before gets a new one and is kept."""
+        numbers = self._keys.number(rows.columns)
+        known = len(self._rows)
+        if len(self._keys) > known:
+            fresh = np.flatnonzero(numbers >= known)
+            _, places = np.unique(numbers[fresh], return_index=True)
+            self._rows.add(rows.take(pa.array(fresh[places])))
+        return numbers
+
+    def pick(self, numbers: Ints) -> pa.RecordBatch:
+        """The rows of these numbers, in their order."""
+        return self._rows.pick(numbers)
+
+    def is_worth_compacting(self, living: int) -> bool:
+        """Whether most of the rows are of no use any more, if `living` of them are."""
+        return not living or self._keys.is_worth_compacting(living)
+
+    def compact(self, alive: Bools) -> Ints:
+        """Forgets the rows where `alive` is false; gives the new number of each, -1 if gone."""
+        moved = self._keys.compact(alive)
+        self._rows.keep(alive)
+        return moved

@@ -1,0 +1,86 @@
+"""Expressions on the rows of a delta, where some of the rows cancel each other.
+
+A join is bilinear: a row that a relation held once, and took back before a partner came, gives a
+pair of weight 1 and one of -1 with the same interval. They are no row at any instant, and
+an expression that fails on them does not fail on the answer. Cancelling costs more than evaluating,
+so it is done where an expression has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.errors import MillpondError
+from millpond.operators.protocol.delta import Delta
+from millpond.operators.protocol.node import Scalars
+from millpond.operators.structures.key_numbers import Keys
+
+_T = TypeVar("_T")
+
+
+def evaluated(delta: Delta, sqls: Sequence[str], scalars: Scalars) -> tuple[Delta, list[pa.Array]]:
+    """The values of expressions on a delta's rows, and the delta whose rows they are.
+
+    Raises:
+        MillpondError: POND-404, an expression failed on a row that holds at some instant.
+    """
+    if not sqls:
+        return delta, []
+    return _held_to(delta, lambda rows: scalars.compute(rows, sqls))
+
+
+def selected(
+    delta: Delta,
+    predicates: Sequence[str],
+    scalars: Scalars,
+    needed: Set[int] | None = None,
+    read: Sequence[int] = (),
+) -> Delta:
+    """The rows for which every predicate is true.
+
+    Args:
+        delta: The rows.
+        predicates: SQL over their columns.
+        scalars: What evaluates it.
+        needed: Places of the columns that are to be given; None for all.
+        read: Places of the columns the predicates read, if that is known.
+
+    Raises:
+        MillpondError: POND-404, a predicate failed on a row that holds at some instant and that no
+            other predicate takes away.
+    """
+    places = list(read)
+    found, chosen = _held_to(
+        delta, lambda rows: scalars.select(rows.select(places) if places else rows, predicates)
+    )
+    return found.where(chosen, needed)
+
+
+def _held_to(delta: Delta, evaluate: Callable[[pa.RecordBatch], _T]) -> tuple[Delta, _T]:
+    try:
+        return delta, evaluate(delta.rows)
+    except MillpondError as error:
+        if error.code != "POND-404" or not bool((delta.weight < 0).any()):
+            raise
+        left = netted(delta)
+        if len(left) == len(delta):
+            raise
+        return left, evaluate(left.rows)
+
+
+def netted(delta: Delta) -> Delta:
+    """The delta with the weights of equal rows of equal intervals added up."""
+    columns = [*delta.rows.columns, pa.array(delta.at), pa.array(delta.until)]
+    if any(pa.types.is_nested(c.type) for c in columns):
+        return delta
+    numbers = Keys([c.type for c in columns]).number(columns)
+    _, first, which = np.unique(numbers, return_index=True, return_inverse=True)
+    weight = np.zeros(len(first), np.int64)
+    np.add.at(weight, which, delta.weight)
+    kept = np.sort(first[weight != 0])
+    found = delta.take(kept)
+    return Delta(found.rows, found.at, found.until, weight[which[kept]])

@@ -1,0 +1,276 @@
+"""Rows waiting for their expiration: the state structures of the update-pattern paper's 5.3.2.
+
+    structure      finding the rows that are due       serves
+    queue          from the front                      WEAKEST
+    partitions     sort a partition when it comes up   WEAK (calendar queue, figure 7)
+    arrival order  look at every row, every time       WEAK in the direct approach
+
+The last is what the paper compares with ("if the state buffer is sorted by tuple arrival time, then
+insertions are simple, but deletions require a sequential scan of the buffer", 2.3.3). A part of
+the calendar queue is one too: rows are looked through until they are worth putting in their places.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.model.patterns import Pattern
+from millpond.model.time import END
+from millpond.operators.protocol.delta import Delta, Ints
+from millpond.operators.structures.row_store import RowStore, doubled
+
+#: Chunks smaller than this are laid together, so that small steps do not leave long lists.
+SMALL = 4_096
+#: Partitions by expiration time, unless a plan says otherwise (the paper's default).
+PARTITIONS = 10
+#: In place of a number of partitions: rows in the order of arrival.
+ARRIVAL_ORDER = 0
+
+
+class Expiring(Protocol):
+    """Rows with known expirations, given back when they are due."""
+
+    def add(self, rows: Delta) -> None:
+        """Keeps rows; every `until` is known."""
+
+    def due(self, upto: int) -> list[Delta]:
+        """Takes out the rows with until ≤ upto, as negative tuples."""
+        ...
+
+    def size(self) -> int:
+        """Rows kept."""
+        ...
+
+
+class Fifo:
+    """A queue, for rows that come in the order of their expiration."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[Delta] = deque()
+
+    def add(self, rows: Delta) -> None:
+        if not len(rows):
+            return
+        if self._chunks and len(self._chunks[-1]) + len(rows) < SMALL:
+            rows = _end_to_end([self._chunks.pop(), rows])
+        self._chunks.append(rows)
+
+    def due(self, upto: int) -> list[Delta]:
+        taken = []
+        while self._chunks and self._chunks[0].until[0] <= upto:
+            chunk = self._chunks.popleft()
+            count = int(np.searchsorted(chunk.until, upto, side="right"))
+            taken.append(_leaving(chunk.slice(0, count)))
+            if count < len(chunk):
+                self._chunks.appendleft(chunk.slice(count, len(chunk)))
+                break
+        return taken
+
+    def size(self) -> int:
+        return sum(len(c) for c in self._chunks)
+
+
+class Scanned:
+    """Rows in the order they came, all looked at whenever some may be due."""
+
+    def __init__(self) -> None:
+        self._rows: RowStore | None = None
+        self._until: Ints = np.empty(0, np.int64)
+        self._weight: Ints = np.empty(0, np.int64)
+        self._gone = 0
+
+    def add(self, rows: Delta) -> None:
+        if not len(rows):
+            return
+        if self._rows is None:
+            self._rows = RowStore(rows.rows.schema)
+        low, high = len(self._rows), len(self._rows) + len(rows)
+        self._until = doubled(self._until, high, END)
+        self._weight = doubled(self._weight, high, 0)
+        self._until[low:high] = rows.until
+        self._weight[low:high] = rows.weight
+        self._rows.add(rows.rows)
+
+    def due(self, upto: int) -> list[Delta]:
+        if self._rows is None:
+            return []
+        places = np.flatnonzero(self._until[: len(self._rows)] <= upto)
+        return self._taken(places) if len(places) else []
+
+    def _taken(self, places: Ints) -> list[Delta]:
+        assert self._rows is not None
+        until = self._until[places]
+        order = np.argsort(until, kind="stable")
+        places, until = places[order], until[order]
+        rows = self._rows.pick(places)
+        taken = Delta.of(rows, until, None, -self._weight[places])
+        # What was taken never comes up again, and is thrown away when most of the rows were.
+        self._until[places] = END
+        self._gone += len(places)
+        if 2 * self._gone > len(self._rows):
+            self._tidy()
+        return [taken]
+
+    def _tidy(self) -> None:
+        assert self._rows is not None
+        count = len(self._rows)
+        held = self._until[:count] < END
+        self._rows.keep(held)
+        self._until, self._weight = self._until[:count][held], self._weight[:count][held]
+        self._gone = 0
+
+    def everything(self) -> Delta | None:
+        """Takes all rows out; their `at` means nothing."""
+        if self._rows is None or not len(self._rows):
+            return None
+        if self._gone:
+            self._tidy()
+        count = len(self._rows)
+        until, weight = self._until[:count], self._weight[:count]
+        found = Delta(self._rows.everything(), until, until, weight)
+        self.__init__()  # type: ignore[misc]
+        return found if count else None
+
+    def size(self) -> int:
+        return len(self._rows) - self._gone if self._rows is not None else 0
+
+
+class Partitioned:
+    """Partitions by expiration time, each as wide as makes about `partitions` of them.
+
+    New rows are looked through until they are some thousands; then they are dealt out to their
+    partitions, unsorted. A partition is sorted when its time comes; what is dealt to it later is
+    again looked through, until it is worth sorting in. So a row is copied a few times in all,
+    however short the steps are and however large the state.
+
+    The width is set by the first rows and doubled when the rows spread over four times as many
+    partitions as asked for.
+    """
+
+    def __init__(self, partitions: int = PARTITIONS) -> None:
+        self._partitions = partitions
+        self._width = 0
+        self._fresh = Scanned()
+        self._held: dict[int, list[Delta]] = {}
+        #: The partition whose time has come, in order; what of it came later; where it ends.
+        self._current: Delta | None = None
+        self._late = Scanned()
+        self._bound = 0
+
+    def add(self, rows: Delta) -> None:
+        self._fresh.add(rows)
+        if self._fresh.size() < SMALL:
+            return
+        fresh = self._fresh.everything()
+        assert fresh is not None
+        if not self._width:
+            spread = int(fresh.until.max()) - int(rows.at.min())
+            self._width = max(1, spread // self._partitions)
+        if self._bound:
+            now = fresh.until < self._bound
+            if now.any():
+                self._late.add(fresh.where(now))
+                fresh = fresh.where(~now)
+        if len(fresh):
+            self._put(fresh)
+        while len(self._held) > 4 * self._partitions:
+            self._width *= 2
+            everything = [chunk for part in self._held.values() for chunk in part]
+            self._held = {}
+            for chunk in everything:
+                self._put(chunk)
+
+    def _put(self, rows: Delta) -> None:
+        numbers = rows.until // self._width
+        first, last = int(numbers.min()), int(numbers.max())
+        if first == last:
+            self._into(first, rows)
+            return
+        order = np.argsort(numbers, kind="stable")
+        ordered, sorted_numbers = rows.take(order), numbers[order]
+        edges = np.flatnonzero(np.diff(sorted_numbers)) + 1
+        for lo, hi in zip([0, *edges.tolist()], [*edges.tolist(), len(order)], strict=True):
+            self._into(int(sorted_numbers[lo]), ordered.slice(lo, hi))
+
+    def _into(self, number: int, rows: Delta) -> None:
+        """Chunks of falling size, as in a row store."""
+        chunks = self._held.setdefault(number, [])
+        chunks.append(rows)
+        while len(chunks) > 1 and len(chunks[-2]) <= 2 * len(chunks[-1]):
+            last = chunks.pop()
+            chunks[-1] = _end_to_end([chunks[-1], last])
+
+    def due(self, upto: int) -> list[Delta]:
+        taken = [*self._fresh.due(upto), *self._of_current(upto)]
+        while (number := min(self._held, default=None)) is not None:
+            if number * self._width > upto:
+                break
+            self._merge()
+            rows = _by_expiration(_end_to_end(self._held.pop(number)))
+            left = self._current
+            self._current = rows if left is None else _by_expiration(_end_to_end([left, rows]))
+            self._bound = max(self._bound, (number + 1) * self._width)
+            taken += self._of_current(upto)
+        if not self._held and self._current is None and not self._late.size():
+            self._width = self._bound = 0
+        return taken
+
+    def _of_current(self, upto: int) -> list[Delta]:
+        taken = self._late.due(upto)
+        current = self._current
+        if current is not None:
+            count = int(np.searchsorted(current.until, upto, side="right"))
+            if count:
+                taken.append(_leaving(current.slice(0, count)))
+                rest = current.slice(count, len(current))
+                self._current = rest if len(rest) else None
+        if self._late.size() > max(SMALL, (len(self._current) if self._current else 0) // 2):
+            self._merge()
+        return taken
+
+    def _merge(self) -> None:
+        """Sorts in what came after its partition had been sorted."""
+        late = self._late.everything()
+        if late is not None:
+            parts = [late] if self._current is None else [self._current, late]
+            self._current = _by_expiration(_end_to_end(parts))
+
+    def size(self) -> int:
+        sorted_rows = len(self._current) if self._current is not None else 0
+        waiting = sum(len(chunk) for part in self._held.values() for chunk in part)
+        return waiting + sorted_rows + self._late.size() + self._fresh.size()
+
+
+def expiring(pattern: Pattern, partitions: int = PARTITIONS) -> Expiring:
+    """The structure for rows of an edge of that pattern."""
+    if pattern <= Pattern.WEAKEST:
+        return Fifo()
+    return Scanned() if partitions == ARRIVAL_ORDER else Partitioned(partitions)
+
+
+def _leaving(rows: Delta) -> Delta:
+    """The negative tuples of rows, each at its expiration."""
+    return Delta.of(rows.rows, rows.until, None, -rows.weight)
+
+
+def _end_to_end(parts: list[Delta]) -> Delta:
+    """Rows laid end to end as they are, whatever their `at`."""
+    if len(parts) == 1:
+        return parts[0]
+    return Delta(
+        pa.concat_batches([p.rows for p in parts]),
+        np.concatenate([p.at for p in parts]),
+        np.concatenate([p.until for p in parts]),
+        np.concatenate([p.weight for p in parts]),
+    )
+
+
+def _by_expiration(rows: Delta) -> Delta:
+    until: Ints = rows.until
+    if bool((until[1:] >= until[:-1]).all()):
+        return rows
+    return rows.take(np.argsort(until, kind="stable"))

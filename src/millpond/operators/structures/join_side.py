@@ -1,0 +1,206 @@
+"""One input of a join: its rows by key, to be built and probed (CACQ, 2.4).
+
+Rows that have expired are skipped while probing and dropped lazily (Update patterns 2.1; when, says
+`purging.py`); rows and negative tuples that cancel are added up then, or when the latter are half
+of all rows, for until then they are found like rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numba import types
+
+from millpond.model.compiled import I64, READ_I64, compiled
+from millpond.model.time import END
+from millpond.operators.protocol.delta import Delta, Ints
+from millpond.operators.protocol.purging import Purging
+from millpond.operators.structures.key_numbers import Keys
+from millpond.operators.structures.row_store import RowStore, doubled
+
+
+@compiled(types.void(READ_I64, I64, I64, types.int64))
+def _chain(numbers, head, following, base):  # type: ignore[no-untyped-def]
+    """Puts rows base, base + 1, … in front of the chains of their keys."""
+    for i in range(len(numbers)):
+        following[base + i] = head[numbers[i]]
+        head[numbers[i]] = base + i
+
+
+@compiled(types.int64(*[READ_I64] * 7, I64, I64, types.boolean))
+def _probe(  # type: ignore[no-untyped-def]
+    numbers, at, until, head, following, held_at, held_until, out_probe, out_held, fill
+):
+    """The pairs of probing rows and rows held under their keys whose lives overlap."""
+    found = 0
+    for i in range(len(numbers)):
+        number = numbers[i]
+        if number < 0 or number >= len(head):
+            continue
+        row = head[number]
+        while row >= 0:
+            if at[i] < held_until[row] and held_at[row] < until[i]:
+                if fill:
+                    out_probe[found] = i
+                    out_held[found] = row
+                found += 1
+            row = following[row]
+    return found
+
+
+class Side:
+    """One input's rows, chained by key.
+
+    Attributes:
+        at, until, weight: Those of each row, by place.
+        tally: A number of each row's, for who counts something by row; rows begin with 0.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self.rows = RowStore(schema)
+        self._head = np.empty(0, np.int64)
+        self._following = np.empty(0, np.int64)
+        self._number = np.empty(0, np.int64)
+        self.at = np.empty(0, np.int64)
+        self.until = np.empty(0, np.int64)
+        self.weight = np.empty(0, np.int64)
+        self.tally = np.empty(0, np.int64)
+        self._negative = 0
+        #: When to look again how many rows have expired: at an instant, or at a number of rows.
+        self._half_gone_at: int = END
+        self._looked_at = 0
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def build(self, delta: Delta, numbers: Ints, most: int) -> None:
+        """Adds rows under their keys' numbers, which are below `most`."""
+        base, count = len(self.rows), len(delta)
+        needed = base + count
+        self._head = doubled(self._head, most, -1)
+        self._following = doubled(self._following, needed, -1)
+        for name, values in (
+            ("_number", numbers),
+            ("at", delta.at),
+            ("until", delta.until),
+            ("weight", delta.weight),
+            ("tally", 0),
+        ):
+            grown = doubled(getattr(self, name), needed, 0)
+            grown[base:needed] = values
+            setattr(self, name, grown)
+        self.rows.add(delta.rows)
+        _chain(np.ascontiguousarray(numbers), self._head, self._following, base)
+        self._negative += int((delta.weight < 0).sum())
+
+    def probe(self, delta: Delta, numbers: Ints) -> tuple[Ints, Ints]:
+        """Pairs of places: in the delta, and in what is held."""
+        none = np.empty(0, np.int64)
+        arguments = (
+            np.ascontiguousarray(numbers),
+            np.ascontiguousarray(delta.at),
+            np.ascontiguousarray(delta.until),
+            self._head,
+            self._following,
+            self.at,
+            self.until,
+        )
+        count = _probe(*arguments, none, none, False)
+        probing, held = np.empty(count, np.int64), np.empty(count, np.int64)
+        _probe(*arguments, probing, held, True)
+        return probing, held
+
+    def is_worth_compacting(self, upto: int, due: bool, by_share: bool) -> bool:
+        """Whether some rows are gone and it is time, or negative tuples are to be added up.
+
+        Args:
+            upto: Rows that expired up to this instant are gone.
+            due: Whether it is time by the intervals.
+            by_share: Whether it is also time when half of the rows are gone; that is looked at
+                seldom, for looking takes all of them.
+        """
+        count = len(self.rows)
+        if not count:
+            return False
+        if due and (self._negative or bool((self.until[:count] <= upto).any())):
+            return True
+        if not by_share:
+            return 4 * self._negative >= count
+        if upto < self._half_gone_at and count < 2 * self._looked_at and 4 * self._negative < count:
+            return False
+        gone = int((self.until[:count] <= upto).sum())
+        self._look_again()
+        return 2 * (gone + 2 * self._negative) >= count
+
+    def _look_again(self) -> None:
+        """Notes when half of the rows there are will have expired, if none come."""
+        count = len(self.rows)
+        middle = (count - 1) // 2
+        until = self.until[:count]
+        self._half_gone_at = int(np.partition(until, middle)[middle]) if count else END
+        self._looked_at = count
+
+    def compact(self, upto: int) -> None:
+        """Drops rows that have expired, and adds up rows that are equal from now on."""
+        count = len(self.rows)
+        alive = self.until[:count] > upto
+        if self._negative:
+            rows = self.rows.everything()
+            keys = Keys([*self._schema.types, pa.int64()])
+            same = keys.number([*rows.columns, pa.array(self.until[:count])])
+            sums = np.zeros(len(keys), np.int64)
+            np.add.at(sums, same, self.weight[:count])
+            first = np.full(len(keys), count, np.int64)
+            np.minimum.at(first, same, np.arange(count))
+            chosen = np.zeros(count, bool)
+            chosen[first[sums != 0]] = True
+            self.weight = self.weight.copy()
+            self.weight[first] = sums
+            alive &= chosen
+            self._negative = int((sums < 0).sum())
+        self.rows.keep(alive)
+        for name in ("_number", "at", "until", "weight", "tally"):
+            setattr(self, name, getattr(self, name)[:count][alive])
+        self._look_again()
+        self._rechain()
+
+    def numbers(self) -> Ints:
+        return self._number[: len(self.rows)]
+
+    def renumber(self, moved: Ints, most: int) -> None:
+        """Takes over new numbers of the keys."""
+        self._number = moved[self.numbers()]
+        self._head = np.full(max(most, 64), -1, np.int64)
+        self._rechain()
+
+    def _rechain(self) -> None:
+        self._head = np.full(len(self._head), -1, np.int64)
+        self._following = np.full(max(len(self.rows), 64), -1, np.int64)
+        _chain(np.ascontiguousarray(self.numbers()), self._head, self._following, 0)
+
+
+def compact_both(left: Side, right: Side, keys: Keys | None, upto: int, purging: Purging) -> None:
+    """Compacts the sides where it is worth it, and then the keys neither has any more.
+
+    Args:
+        left, right: The two inputs' rows.
+        keys: What numbers their keys; None where all rows have one.
+        upto: Rows that expired up to this instant go.
+        purging: When they do.
+    """
+    done, due = False, purging.is_due(upto)
+    for side in (left, right):
+        if side.is_worth_compacting(upto, due, purging.by_share):
+            side.compact(upto)
+            done = True
+    if not done or keys is None:
+        return
+    alive = np.zeros(len(keys), bool)
+    alive[left.numbers()] = True
+    alive[right.numbers()] = True
+    living = int(alive.sum())
+    if not living or keys.is_worth_compacting(living):
+        moved = keys.compact(alive)
+        for side in (left, right):
+            side.renumber(moved, living)

@@ -1,0 +1,27 @@
+"""How long an element lives in a window over time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from millpond.model.time import END
+from millpond.model.windows import Now, Period, Range, Window
+from millpond.operators.protocol.delta import Ints
+
+
+def lifetimes(window: Window, ts: Ints) -> tuple[Ints, Ints]:
+    """From when, and until before when elements with these timestamps are in a window."""
+    never = np.full(len(ts), END, np.int64)
+    match window:
+        case Range(size, None):
+            return ts, np.minimum(ts + min(size, END), END)
+        case Range(size, slide):
+            assert slide is not None
+            at = -(-ts // slide) * slide
+            return at, np.minimum(-(-(ts + min(size, END)) // slide) * slide, END)
+        case Now():
+            return ts, ts + 1
+        case Period(begin, end):
+            at = ts if end.offset is None else np.maximum(ts, ts - end.offset)
+            return at, never if begin.offset is None else np.minimum(ts - begin.offset + 1, END)
+    return ts, never

@@ -1,0 +1,163 @@
+"""Windows over time: an element's timestamp says when it enters and when it leaves.
+
+    window                     enters at            leaves at
+    [RANGE T]                  t                    t + T
+    [RANGE T SLIDE L]          ⌈t/L⌉·L              ⌈(t+T)/L⌉·L
+    [NOW]                      t                    t + 1µs
+    [RANGE UNBOUNDED]          t                    never
+    BEGIN NOW+b END NOW+e      max(t, t−e)          t − b + 1µs
+
+(Update patterns, 2.2: exp = ts + size.) The window itself keeps nothing but elements that have not
+entered yet; whoever has to know when a row leaves reads it on the row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.model.patterns import Edge, window_edge
+from millpond.model.time import END
+from millpond.model.windows import Period, Rows, Unbounded, Window, interval
+from millpond.operators.protocol.cost_model import WINDOWED, Flow, Known
+from millpond.operators.protocol.delta import Delta, Ints, positional
+from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
+from millpond.operators.structures.lifetimes import lifetimes
+
+
+@dataclass(frozen=True, eq=False)
+class TimeWindow(Unary):
+    """A window other than ROWS over a stream's elements.
+
+    Attributes:
+        input: The elements.
+        window: Which window.
+        text: It as CQL, for EXPLAIN.
+        names: What its input's columns are called, for EXPLAIN.
+        keep: Places of the columns that are given; None for all.
+    """
+
+    window: Window
+    text: str = ""
+    names: tuple[str, ...] = ()
+    keep: tuple[int, ...] | None = None
+
+    name = "window"
+    remembers = False
+    is_window = True
+
+    def __post_init__(self) -> None:
+        assert not isinstance(self.window, Rows)
+
+    @property
+    def schema(self) -> pa.Schema:
+        if self.keep is None:
+            return self.input.schema
+        return positional([self.input.schema.field(p).type for p in self.keep])
+
+    @property
+    def detail(self) -> str:
+        if self.keep is None or not self.names:
+            return self.text
+        return f"{self.text}: {', '.join(self.names[p] for p in self.keep)}"
+
+    @property
+    def edge(self) -> Edge:
+        return window_edge(self.window)
+
+    def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
+        # What is on its way in is kept, and others may come to read it.
+        return (frozenset(range(len(self.input.schema)) if self.keep is None else self.keep),)
+
+    def choosing(self, places: tuple[int, ...]) -> Node | None:
+        if not places:
+            return None
+        every = tuple(range(len(self.input.schema)))
+        kept = every if self.keep is None else self.keep
+        keep = tuple(kept[p] for p in places)
+        return replace(self, keep=None if keep == every else keep)
+
+    @property
+    def carries_expirations(self) -> bool:
+        return not isinstance(self.window, Unbounded)
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return (repr(self.window), self.keep)
+
+    def reach(self, at: int) -> int | None:
+        return interval(self.window, at)[0]
+
+    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+        (given,) = inputs
+        at, until = lifetimes(self.window, np.zeros(1, np.int64))
+        life = math.inf if until[0] >= END else float(until[0] - at[0]) / 1e6
+        columns = given.columns if self.keep is None else [given.columns[p] for p in self.keep]
+        return replace(given, life=min(given.life, life), columns=tuple(columns))
+
+    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+        return WINDOWED * own.changes
+
+    def operator(self) -> Operator:
+        return TimeWindowing(self.window, self.keep, self.schema)
+
+
+class TimeWindowing:
+    """`TimeWindow` at work: elements on their way in."""
+
+    def __init__(self, window: Window, keep: tuple[int, ...] | None, schema: pa.Schema) -> None:
+        self._window = window
+        self._keep, self._schema = keep, schema
+        self._coming: deque[Delta] = deque()
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        (delta,) = inputs
+        entering = self._stamped(delta)
+        parts = []
+        while self._coming and self._coming[0].at[0] <= upto:
+            first = self._coming.popleft()
+            count = int(np.searchsorted(first.at, upto, side="right"))
+            parts.append(first.slice(0, count))
+            if count < len(first):
+                self._coming.appendleft(first.slice(count, len(first)))
+                break
+        count = int(np.searchsorted(entering.at, upto, side="right"))
+        if count < len(entering):
+            self._coming.append(entering.slice(count, len(entering)))
+            entering = entering.slice(0, count)
+        # Those that waited came first.
+        return Delta.together([*parts, entering]) if parts else entering
+
+    def _stamped(self, delta: Delta) -> Delta:
+        """The elements that will ever be in the window, with the interval in which they are."""
+        at, until = lifetimes(self._window, delta.at)
+        alive = at < until
+        if isinstance(self._window, Period):
+            alive &= _within(self._window, delta.at)
+        return Delta(self._chosen(delta.rows), at, until, delta.weight).where(alive)
+
+    def _chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns the window gives."""
+        if self._keep is None:
+            return rows
+        columns = [rows.column(place) for place in self._keep]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def size(self) -> int:
+        return sum(len(d) for d in self._coming)
+
+
+def _within(period: Period, ts: Ints) -> np.ndarray:
+    """Which elements a period's constant ends let in."""
+    inside = np.ones(len(ts), bool)
+    if period.begin.instant is not None:
+        inside &= ts >= period.begin.instant
+    if period.end.instant is not None:
+        inside &= ts <= period.end.instant
+    return inside

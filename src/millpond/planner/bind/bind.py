@@ -1,0 +1,252 @@
+"""From a query's tree to a bound query: names, push-down, functions, types.
+
+The steps, in order: names are resolved (`resolve`), leaves get the columns they must deliver and
+the conjuncts that may be applied to them (`pushdown`), every function is checked against what a
+query may call (`functions`), and DuckDB binds the residual over empty slices (`typecheck`), which
+gives the output's types. Each step may refuse the query, with a place in its text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import duckdb
+from sqlglot import exp
+
+from millpond.catalog.objects import Definition, FunctionDef
+from millpond.cql.tree import nodes
+from millpond.cql.tree.places import span_of
+from millpond.cql.tree.recursion import with_room
+from millpond.errors import MillpondError
+from millpond.model.function_names import as_written
+from millpond.model.schema import Field, Schema
+from millpond.planner.bind.bound_query import BoundQuery, RelationLeaf, StreamLeaf
+from millpond.planner.check.checks import (
+    check_bracketed,
+    check_functions,
+    check_predicates,
+    explained,
+)
+from millpond.planner.check.constants import check_constants
+from millpond.planner.check.localize_error import Prober
+from millpond.planner.check.typecheck import TypeCheck
+from millpond.planner.joins import JoinShape, find_join
+from millpond.planner.residual import LEAF, residual_text
+from millpond.planner.resolve.from_clause import is_more_than_a_projection
+from millpond.planner.resolve.names import Names
+from millpond.planner.resolve.negation import name_columns, prepare
+from millpond.planner.resolve.nrr_join import attach
+from millpond.planner.resolve.pushdown import is_pushed_whole, push_down
+from millpond.planner.resolve.resolver import Resolver
+from millpond.planner.resolve.scope import Leaf
+from millpond.planner.resolve.user_functions import name_functions
+from millpond.planner.resolve.views import expand_views
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """A bound query and the definitions it was bound with, by the names they were found under."""
+
+    query: BoundQuery
+    used: dict[str, Definition]
+    functions: Mapping[str, FunctionDef]
+
+
+def bind(query: exp.Expr, text: str, catalog: Names) -> BoundQuery:
+    """Binds a query: every name means something, every type fits, every leaf is known.
+
+    Args:
+        query: The tree of `text`; it is not changed.
+        text: The query's text, which the tree's places refer to.
+        catalog: Where names are looked up.
+
+    Raises:
+        MillpondError: CQL-2xx or CQL-301, at what is wrong.
+    """
+    return bind_with_definitions(query, text, catalog).query
+
+
+def bind_with_definitions(query: exp.Expr, text: str, catalog: Names) -> Binding:
+    """As `bind`, and tells which definitions the result rests on."""
+    try:
+        return with_room(lambda: _bound(query, text, catalog))
+    except RecursionError:
+        raise MillpondError(
+            "CQL-219",
+            "the query nests too deeply",
+            hint="Name parts of it with WITH, or write long lists with IN.",
+        ) from None
+
+
+def _bound(query: exp.Expr, text: str, catalog: Names) -> Binding:
+    tree = query.copy()
+    views = expand_views(tree, text, catalog)
+    called = name_functions(tree, catalog)
+    to_stream = None
+    body = tree
+    if isinstance(tree, nodes.RelationToStream):
+        to_stream, body = str(tree.args["kind"]).lower(), tree.this
+    resolver = Resolver(text, catalog)
+    resolver.query(body, None, {})
+    leaves = _numbered(resolver.leaves, body)
+    push_down(resolver.scopes)
+    attach(resolver.scopes, leaves, text)
+    prepare(body, resolver.scopes, text)
+    output, join = _typed(tree, body, text, resolver, leaves, called)
+    streams = tuple(_stream_leaf(f) for f in leaves if f.is_stream)
+    relations = tuple(
+        RelationLeaf(f.table, f.definition.name, f.columns(), f.hidden)
+        for f in leaves
+        if not f.is_stream
+    )
+    bound = BoundQuery(
+        text=text,
+        streams=streams,
+        relations=relations,
+        projection=_projection(body, resolver, output),
+        output=output,
+        to_stream=to_stream,
+        ordered=body.args.get("order") is not None,
+        tree=tree,
+        join=join,
+        functions=tuple(sorted(f.name for f in called.values())),
+        views=tuple(sorted(view.name for view in views.values())),
+    )
+    return Binding(bound, {**resolver.used, **views}, called)
+
+
+def _numbered(leaves: list[Leaf], body: exp.Expr) -> list[Leaf]:
+    """The leaves in the order of the text, each with a slice no CTE hides."""
+    taken = {cte.alias.lower() for cte in body.find_all(exp.CTE)}
+    order = {id(node): place for place, node in enumerate(body.find_all(exp.Table, bfs=False))}
+
+    def place(leaf: Leaf) -> int:
+        span = span_of(leaf.node.this)
+        return span.start if span is not None else order.get(id(leaf.node), 0)
+
+    ordered = sorted(leaves, key=place)
+    free = {kind: _free_names(kind, taken) for kind in ("leaf", "rel")}
+    for leaf in ordered:
+        leaf.table = next(free["leaf" if leaf.is_stream else "rel"])
+        leaf.node.meta[LEAF] = leaf.table
+    return ordered
+
+
+def _free_names(prefix: str, taken: set[str]) -> Iterator[str]:
+    number = 0
+    while True:
+        if (name := f"{prefix}_{number}") not in taken:
+            yield name
+        number += 1
+
+
+def _stream_leaf(leaf: Leaf) -> StreamLeaf:
+    return StreamLeaf(
+        table=leaf.table,
+        stream=leaf.definition.name,
+        window=leaf.window,
+        sample=leaf.sample,
+        columns=leaf.columns(),
+        before_shape=leaf.before,
+        pushed_shape=_conjunction(leaf.pushed),
+        after_shape=_conjunction(leaf.after),
+        hidden=leaf.hidden,
+    )
+
+
+def _conjunction(conjuncts: list[exp.Expr]) -> exp.Expr | None:
+    if len(conjuncts) > 1:
+        return exp.and_(*conjuncts, copy=False)
+    return next(iter(conjuncts), None)
+
+
+def _projection(
+    body: exp.Expr, resolver: Resolver, output: Schema
+) -> tuple[tuple[str, str], ...] | None:
+    """(column, output name) pairs, if the residual does nothing but choose columns."""
+    if not isinstance(body, exp.Select) or len(resolver.leaves) != 1 or len(resolver.scopes) != 1:
+        return None
+    scope, leaf = resolver.scopes[0], resolver.leaves[0]
+    if scope.select is not body or not leaf.is_stream or not scope.sources[0].leaf:
+        return None
+    if body.args.get("joins") or is_more_than_a_projection(body):
+        return None
+    if not is_pushed_whole(scope):
+        return None
+    source = scope.sources[0]
+    columns: list[str] = []
+    for item in body.expressions:
+        inner = item.unalias()
+        if inner.is_star and isinstance(inner, exp.Star | exp.Column):
+            columns.extend(leaf.definition.schema.names)
+            continue
+        resolution = scope.resolved.get(id(inner)) if isinstance(inner, exp.Column) else None
+        if resolution is None or resolution.source is not source or not resolution.column:
+            return None
+        place = source.place(resolution.column)
+        assert place is not None
+        columns.append(leaf.definition.schema.names[place])
+    return tuple(zip(columns, output.names, strict=True))
+
+
+def _typed(
+    tree: exp.Expr,
+    body: exp.Expr,
+    text: str,
+    resolver: Resolver,
+    leaves: list[Leaf],
+    called: Mapping[str, FunctionDef],
+) -> tuple[Schema, JoinShape | None]:
+    """Checks functions and types; gives the output's columns, and the join the query is.
+
+    Raises:
+        MillpondError: CQL-205, 206, 210, 212, 213, 219 or 220.
+    """
+    with TypeCheck(leaves, called) as check:
+        prober = Prober(check)
+        try:
+            name_columns(body, lambda left: _names(check.columns(residual_text(left, {})), leaves))
+        except duckdb.Error as error:
+            raise explained(str(error), text, resolver.scopes, prober) from None
+        sql = residual_text(tree, {})
+        check_functions(check, sql, tree, text, leaves, resolver.catalog)
+        for leaf in leaves:
+            check_bracketed(leaf, check, tree, text)
+        try:
+            columns = check.columns(sql)
+        except duckdb.Error as error:
+            raise explained(str(error), text, resolver.scopes, prober) from None
+        check_predicates(resolver.scopes, prober, text)
+        check_constants(resolver.scopes, check, text)
+        join = find_join(body, resolver.scopes, [f for f in leaves if f.is_stream], check)
+    return Schema(tuple(_distinct(columns, leaves))), join
+
+
+def _names(columns: list[tuple[str, str]], leaves: list[Leaf]) -> list[str]:
+    return [field.name for field in _distinct(columns, leaves)]
+
+
+def _distinct(columns: list[tuple[str, str]], leaves: list[Leaf]) -> Iterator[Field]:
+    """The columns with a number behind names that were there before, in any case."""
+    names = [_without_slices(as_written(name), leaves) for name, _ in columns]
+    taken = {name.lower() for name in names}
+    seen: set[str] = set()
+    for name, (_, type_) in zip(names, columns, strict=True):
+        chosen, number = name, 0
+        while chosen.lower() in seen or (number and chosen.lower() in taken):
+            number += 1
+            chosen = f"{name}_{number}"
+        seen.add(chosen.lower())
+        yield Field(chosen, type_)
+
+
+def _without_slices(name: str, leaves: list[Leaf]) -> str:
+    """The name of a column without a name, which is its SQL, as it reads over streams."""
+    for leaf in leaves:
+        if f"{leaf.table} AS " in name:
+            own = exp.to_identifier(leaf.definition.name).sql("duckdb")
+            name = re.sub(rf'\b{leaf.table} AS (?={re.escape(own)}(?![\w"]))', "", name)
+            name = name.replace(f"{leaf.table} AS ", f"{own} AS ")
+    return name

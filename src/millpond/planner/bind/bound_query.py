@@ -1,0 +1,187 @@
+"""A query with every name and type resolved: what binding gives and everything after it reads.
+
+Most standing queries differ from one another only in their constants. So what a bound query knows
+is split in two: what all queries of its shape have in common (computed once, see
+`millpond.planner.bind.templates`), and the constants. Texts and predicates are put together from
+the two on first use and then kept: a registration that never needs the residual never prints it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from sqlglot import exp
+
+from millpond.model.schema import Schema
+from millpond.model.windows import Window
+from millpond.planner.joins import JoinShape, joined_text
+from millpond.planner.residual import canonical_text, residual_text, with_literals
+
+#: Constants that differ from the template's: the place of a literal in the template's text -> its
+#: text in this query (for a string, without quotes).
+Literals = Mapping[int, str]
+
+_AS_WRITTEN: dict[int, str] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class StreamLeaf:
+    """One occurrence of a stream in a query.
+
+    Attributes:
+        table: The name of this occurrence's slice in `BoundQuery.residual_sql` (`leaf_0`, …).
+        stream: The stream's (or `name$rejects`'s) name as declared.
+        window: Which elements, at an instant.
+        sample: Per cent of elements kept before the window, or None.
+        columns: The columns the residual needs, in schema order; never empty, so that a slice
+            knows its number of rows.
+        before_shape: The tree of `before`, with the template's constants.
+        pushed_shape: The tree of `pushed`, with the template's constants.
+        after_shape: The tree of `after`, with the template's constants.
+        literals: This query's constants where they differ from the template's.
+        hidden: The name of one more column, each element's timestamp as a BIGINT, where a
+            non-retroactive relation is joined.
+    """
+
+    table: str
+    stream: str
+    window: Window
+    sample: float | None
+    columns: tuple[str, ...]
+    before_shape: exp.Expr | None = None
+    pushed_shape: exp.Expr | None = None
+    after_shape: exp.Expr | None = None
+    literals: Literals = field(default_factory=lambda: _AS_WRITTEN)
+    hidden: tuple[str, ...] = ()
+
+    def with_literals(self, literals: Literals) -> StreamLeaf:
+        """The same occurrence in a query with other constants."""
+        if not self.shapes:
+            return self
+        return StreamLeaf(
+            self.table,
+            self.stream,
+            self.window,
+            self.sample,
+            self.columns,
+            self.before_shape,
+            self.pushed_shape,
+            self.after_shape,
+            literals,
+            self.hidden,
+        )
+
+    @property
+    def shapes(self) -> tuple[exp.Expr, ...]:
+        """The trees of what a standing query's slot is matched on."""
+        every = (self.before_shape, self.pushed_shape, self.after_shape)
+        return tuple(shape for shape in every if shape is not None)
+
+    @cached_property
+    def before(self) -> exp.Expr | None:
+        """What an element must satisfy before the window is taken (`WHERE` inside the brackets).
+
+        A predicate over the stream's bare columns, or None.
+        """
+        return with_literals(self.before_shape, self.literals)
+
+    @cached_property
+    def pushed(self) -> exp.Expr | None:
+        """Further conjuncts, from the query's WHERE and ON, over this occurrence only.
+
+        They may be applied before or after the window (they commute with it); None for ROWS
+        windows, where they do not.
+        """
+        return with_literals(self.pushed_shape, self.literals)
+
+    @cached_property
+    def after(self) -> exp.Expr | None:
+        """Conjuncts from the query's WHERE that choose from what a ROWS window holds.
+
+        There are only these, then: the window counts every element.
+        """
+        return with_literals(self.after_shape, self.literals)
+
+    @cached_property
+    def predicate(self) -> exp.Expr | None:
+        """The conjunction a standing query's slot is matched on."""
+        parts = [p for p in (self.before, self.pushed, self.after) if p is not None]
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        conjunction: exp.Expr = exp.and_(*parts, copy=True)
+        return conjunction
+
+
+@dataclass(frozen=True)
+class RelationLeaf:
+    """One occurrence of a relation; `table` and `columns` as for `StreamLeaf`.
+
+    A non-retroactive relation has two `hidden` columns: its slice has all rows it ever held, with
+    the instants (BIGINT) from which on and before which each is one.
+    """
+
+    table: str
+    relation: str
+    columns: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class BoundQuery:
+    """A query ready to be planned.
+
+    Attributes:
+        text: The query's CQL as the user wrote it.
+        streams: The stream occurrences.
+        relations: The relation occurrences.
+        projection: For `SELECT columns FROM one stream [window] WHERE pushed`, where the residual
+            is only a projection: (column, output name) pairs. None otherwise.
+        output: The answer's columns; names are distinct, types are DuckDB's names.
+        to_stream: 'istream', 'dstream', 'rstream', or None for a relation-valued query.
+        ordered: Whether the outermost query has ORDER BY, so that row order means something.
+        tree: The query's syntax tree with names in their declared spelling, and the template's
+            constants; `Table.meta['leaf']` names an occurrence's slice. Shared by all queries
+            of the shape: never change it.
+        literals: This query's constants where they differ from the template's.
+        join: What links the streams of the outermost FROM clause, if that is a join of streams.
+        functions: The names of the user-defined functions it calls.
+        views: The names of the derived relations it is written with; the tree has their queries.
+    """
+
+    text: str
+    streams: tuple[StreamLeaf, ...]
+    relations: tuple[RelationLeaf, ...]
+    projection: tuple[tuple[str, str], ...] | None
+    output: Schema
+    to_stream: str | None
+    ordered: bool
+    tree: exp.Expr = field(repr=False)
+    literals: Literals = field(default_factory=lambda: _AS_WRITTEN, repr=False)
+    join: JoinShape | None = field(default=None, repr=False)
+    functions: tuple[str, ...] = ()
+    views: tuple[str, ...] = ()
+
+    @cached_property
+    def canonical(self) -> str:
+        """The query printed back from its tree: equal for equal trees."""
+        return canonical_text(self.tree, self.literals)
+
+    @cached_property
+    def residual_sql(self) -> str:
+        """The whole query in DuckDB's SQL over the tables of the leaves.
+
+        WHERE conjuncts that were pushed stay in it, so it is right over filtered and unfiltered
+        slices alike. Columns come in the order of `output`; where a name stands twice there,
+        DuckDB repeats it, so rename the columns of the result to `output.names`.
+        """
+        return residual_text(self.tree, self.literals)
+
+    @cached_property
+    def joined_sql(self) -> str:
+        """The query over the joined slice: as `residual_sql`, but row i of the tables of the joined
+        leaves is one row of it."""
+        assert self.join is not None
+        tables = frozenset(self.streams[number].table for number in self.join.leaves)
+        return joined_text(self.tree, self.literals, tables)

@@ -1,0 +1,390 @@
+"""Binding thousands of queries that differ in their constants only.
+
+Parsing and binding a query takes milliseconds; ten thousand standing queries usually have a few
+shapes. So a query that was bound becomes the template of its shape: the sequence of its tokens,
+with the constants that only ever are compared with something taken out ("lifted"). A new text of
+a known shape is bound by noting its constants.
+
+Lifting is right because the binding of a comparison does not depend on a constant's value:
+
+- INV-TEMPLATE-1: a lifted constant is an operand of a comparison, IN, BETWEEN or LIKE in a WHERE,
+  an ON or a HAVING, or one of the numbers an operand is computed from, so it is part of no output
+  name, no window, no ordinal and no group.
+- INV-TEMPLATE-2: constants in the same place of a shape are of the same kind, and a string that
+  has to become another type is lifted only where its form shows that it can.
+- INV-TEMPLATE-3: every other constant is part of the template's key.
+
+Even tokenizing is saved where a text is, but for its constants, a text that was tokenized before
+(`_outline`):
+
+- INV-TEMPLATE-4: an outline is kept only of a text whose constants, as `_outline` finds them, are
+  its tokens of constants. What stands between them is equal in every text of the outline, and a
+  constant ends where it ends whatever it is, so the other tokens are equal too.
+
+Sharing a template is invisible: the bound query is equal to the one `bind` gives.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from millpond.catalog.objects import Definition
+from millpond.cql.parse.tokens import tokenize
+from millpond.cql.print.dialect import parse_query, to_duckdb
+from millpond.cql.tree import nodes
+from millpond.planner.bind.bind import Binding, bind_with_definitions
+from millpond.planner.bind.bound_query import BoundQuery
+from millpond.planner.check.constants import COMPARISONS
+from millpond.planner.resolve.names import Names
+from millpond.planner.resolve.placement import is_aggregate
+from millpond.planner.resolve.scope import TYPE
+
+#: Shapes kept, and templates kept of one shape; the oldest go first.
+_MOST_SHAPES = 2_000
+_MOST_TEMPLATES = 1_000
+#: Queries with long lists are templates for no others, and large; so many are kept as they are.
+_MOST_LONG = 8
+
+#: Strings that certainly are instants and days.
+_MOMENTS = {
+    "TIMESTAMP": re.compile(
+        r"(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])"
+        r"( ([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?)?"
+    ),
+    "DATE": re.compile(r"(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])"),
+}
+
+_ShapeKey = tuple[str, ...]
+
+#: A string, or a number that touches no name, point or sign of an exponent.
+_CONSTANT = re.compile(r"(?<![\w$])'(?:[^']|'')*'|(?<![\w$.])\d+(?:\.\d+)?(?![\w$.])")
+
+
+@dataclass(frozen=True, eq=False)
+class _Template:
+    """A bound query and which of its constants another query may replace.
+
+    Attributes:
+        binding: The query and the definitions it rests on.
+        lifted: (number among the query's constants, place in the template's text, form a string
+            must have) of each lifted constant.
+    """
+
+    binding: Binding
+    lifted: tuple[tuple[int, int, re.Pattern[str] | None], ...]
+
+
+@dataclass(eq=False)
+class _Shape:
+    """The templates of one token sequence, by the constants that are not lifted.
+
+    `fixed` numbers those constants. It is a matter of the templates: what one of them cannot lift
+    is fixed for all.
+    """
+
+    fixed: tuple[int, ...] | None = None
+    templates: dict[tuple[str, ...], _Template] = field(default_factory=dict)
+
+
+class Binder:
+    """Binds queries from their text, by template where it has one.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, catalog: Names) -> None:
+        self._catalog = catalog
+        self._shapes: dict[_ShapeKey, _Shape] = {}
+        self._outlines: dict[str, _ShapeKey] = {}
+        self._long: dict[str, Binding] = {}
+        self._filling = threading.Lock()
+
+    def bind(self, text: str) -> BoundQuery:
+        """Binds a query.
+
+        Raises:
+            MillpondError: CQL-1xx, CQL-2xx or CQL-301, with its place in `text`.
+        """
+        if (long := self._long.get(text)) is not None and self._is_current(long):
+            return long.query
+        outline, values = _outline(text)
+        known = self._outlines.get(outline)
+        if known is not None and (bound := self._filled(known, values, text)) is not None:
+            return bound
+        key, constants = _shape_of(tokenize(text))
+        bound = self._filled(key, [token.text for token in constants], text)
+        if bound is None:
+            binding = bind_with_definitions(parse_query(text), text, self._catalog)
+            bound = binding.query
+            if _has_long_list(bound.tree):
+                self._keep_long(text, binding)
+                return bound
+            self._keep(key, constants, binding)
+        if values == [token.text for token in constants] and _places(text) == [
+            (token.start, token.end + 1) for token in constants
+        ]:
+            self._keep_outline(outline, key)
+        return bound
+
+    def _filled(self, key: _ShapeKey, values: list[str], text: str) -> BoundQuery | None:
+        """The query of a known shape with these constants, if a template of it still holds."""
+        shape = self._shapes.get(key)
+        if shape is None or shape.fixed is None:
+            return None
+        template = shape.templates.get(tuple([values[i] for i in shape.fixed]))
+        if template is None or not self._is_current(template.binding):
+            return None
+        return _filled(template, text, values)
+
+    def _keep_outline(self, outline: str, key: _ShapeKey) -> None:
+        with self._filling:
+            self._outlines[outline] = key
+            while len(self._outlines) > _MOST_SHAPES:
+                self._outlines.pop(next(iter(self._outlines)))
+
+    def _keep_long(self, text: str, binding: Binding) -> None:
+        with self._filling:
+            self._long[text] = binding
+            while len(self._long) > _MOST_LONG:
+                self._long.pop(next(iter(self._long)))
+
+    def _is_current(self, binding: Binding) -> bool:
+        """Whether the names still mean what they meant when a query was bound."""
+        return all(
+            _same(self._catalog.find(name), definition) for name, definition in binding.used.items()
+        ) and all(
+            self._catalog.function(function.name) == function
+            for function in binding.functions.values()
+        )
+
+    def _keep(self, key: _ShapeKey, constants: list[Token], binding: Binding) -> None:
+        lifted = _lifted(binding.query, constants)
+        free = {number for number, _, _ in lifted}
+        fixed = {i for i in range(len(constants)) if i not in free}
+        with self._filling:
+            shape = self._shapes.pop(key, None) or _Shape()
+            if shape.fixed is not None and not fixed <= set(shape.fixed):
+                shape.templates = {}
+                fixed |= set(shape.fixed)
+            if shape.fixed is None or not shape.templates:
+                shape.fixed = tuple(sorted(fixed))
+            numbers = set(shape.fixed)
+            template = _Template(binding, tuple(item for item in lifted if item[0] not in numbers))
+            templates = dict(shape.templates)
+            templates[tuple(constants[i].text for i in shape.fixed)] = template
+            while len(templates) > _MOST_TEMPLATES:
+                templates.pop(next(iter(templates)))
+            self._shapes[key] = _Shape(shape.fixed, templates)
+            while len(self._shapes) > _MOST_SHAPES:
+                self._shapes.pop(next(iter(self._shapes)))
+
+
+def _has_long_list(tree: exp.Expr) -> bool:
+    """Whether a list of constants is one value of the tree (`cql.expressions`)."""
+    return any(type(node.args.get("expressions")) is tuple for node in tree.find_all(exp.In))
+
+
+def _same(found: Definition | None, definition: Definition) -> bool:
+    return found is definition or found == definition
+
+
+def _shape_of(tokens: list[Token]) -> tuple[_ShapeKey, list[Token]]:
+    """The token sequence with every constant replaced by its kind, and the constants."""
+    key: list[str] = []
+    constants: list[Token] = []
+    number, string = TokenType.NUMBER, TokenType.STRING
+    quoted = TokenType.IDENTIFIER
+    for token in tokens:
+        kind = token.token_type
+        if kind is number:
+            constants.append(token)
+            key.append(_number_kind(token.text))
+        elif kind is string:
+            constants.append(token)
+            key.append("'s")
+        elif kind is quoted:
+            key.append('"' + token.text)
+        else:
+            key.append(token.text)
+    return tuple(key), constants
+
+
+def _outline(text: str) -> tuple[str, list[str]]:
+    """The text with its constants replaced by their kinds, and the constants.
+
+    >>> _outline("SELECT a FROM s WHERE b > 60 AND c = 'it''s'")
+    ("SELECT a FROM s WHERE b > \\x00'i AND c = \\x00'", ['60', "it's"])
+    """
+    values: list[str] = []
+
+    def noted(match: re.Match[str]) -> str:
+        constant = match[0]
+        if constant[0] == "'":
+            values.append(constant[1:-1].replace("''", "'"))
+            return "\0'"
+        values.append(constant)
+        return "\0" + _number_kind(constant)
+
+    return _CONSTANT.sub(noted, text), values
+
+
+def _places(text: str) -> list[tuple[int, int]]:
+    return [match.span() for match in _CONSTANT.finditer(text)]
+
+
+def _number_kind(text: str) -> str:
+    """What DuckDB would take a number for; long ones are a kind of their own.
+
+    >>> [_number_kind(n) for n in ("60", "6000000000", "0.5", "1e3")]
+    ["'i", "'l", "'d", "'f"]
+    """
+    if len(text) > 18:
+        return "'" + text
+    if text.isdigit():
+        return "'i" if len(text) < 10 else "'l"
+    return "'f" if "e" in text or "E" in text else "'d"
+
+
+def _filled(template: _Template, text: str, values: list[str]) -> BoundQuery | None:
+    """The template with other constants, or None where a string has not the form it needs."""
+    literals: dict[int, str] = {}
+    for number, place, form in template.lifted:
+        value = values[number]
+        if form is not None and not form.fullmatch(value):
+            return None
+        literals[place] = value
+    bound = template.binding.query
+    return BoundQuery(
+        text=text,
+        streams=tuple([leaf.with_literals(literals) for leaf in bound.streams]),
+        relations=bound.relations,
+        projection=bound.projection,
+        output=bound.output,
+        to_stream=bound.to_stream,
+        ordered=bound.ordered,
+        tree=bound.tree,
+        literals=literals,
+        join=bound.join,
+        functions=bound.functions,
+        views=bound.views,
+    )
+
+
+def _lifted(
+    bound: BoundQuery, constants: list[Token]
+) -> list[tuple[int, int, re.Pattern[str] | None]]:
+    """The constants of a bound query that may be lifted."""
+    numbers = {token.start: number for number, token in enumerate(constants)}
+    found: list[tuple[int, int, re.Pattern[str] | None]] = []
+    for literal, standing in _literals(bound.tree):
+        place = literal.meta.get("start")
+        if place not in numbers:
+            continue
+        number = numbers[place]
+        sibling = _compared_with(literal)
+        if sibling is None or literal.this != constants[number].text:
+            continue
+        if standing is _Standing.KEY and not is_aggregate(sibling):
+            continue
+        form: re.Pattern[str] | None = None
+        if literal.is_string:
+            type_ = _becomes(literal, sibling)
+            form = _MOMENTS.get(type_ or "")
+            if type_ != "VARCHAR" and (form is None or not form.fullmatch(literal.this)):
+                continue
+        elif isinstance(literal.parent, exp.Cast):
+            continue
+        found.append((number, place, form))
+    return found
+
+
+class _Standing(Enum):
+    """What the text of an expression may mean where it stands, besides its value."""
+
+    NAME = "the name of a column, or a column itself"
+    KEY = "the key of a group, unless it is an aggregate"
+    TRUTH = "nothing"
+
+
+#: Clauses of a SELECT whose text names no column of its result.
+_NEVER_NAMES = ("where", "having", "joins", "from_", "with_")
+#: Clauses of a whole query that may name a column of its result.
+_NAMES = ("order", "limit", "offset")
+
+
+def _literals(tree: exp.Expr) -> Iterator[tuple[exp.Literal, _Standing]]:
+    """The constants in predicates."""
+    stack: list[tuple[exp.Expr, _Standing | None]] = [(tree, None)]
+    while stack:
+        node, standing = stack.pop()
+        if isinstance(node, exp.Literal) and standing is not None:
+            yield node, standing
+        for child in node.iter_expressions():
+            below = _standing(node, str(child.arg_key), standing)
+            if below is not _Standing.NAME:
+                stack.append((child, below))
+
+
+def _standing(parent: exp.Expr, key: str, standing: _Standing | None) -> _Standing | None:
+    """The standing of a child, given its parent's."""
+    match parent:
+        case exp.Where():
+            return _Standing.TRUTH
+        case exp.Join() if key == "on":
+            return _Standing.TRUTH
+        case nodes.StreamWindow() if key == "where":
+            return _Standing.TRUTH
+        case exp.Having():
+            return _Standing.KEY
+        case exp.Select() if key not in _NEVER_NAMES:
+            return _Standing.NAME
+        case exp.SetOperation() | exp.Subquery() if key in _NAMES:
+            return _Standing.NAME
+    return standing
+
+
+def _becomes(literal: exp.Expr, sibling: exp.Expr) -> str | None:
+    """The type a string is cast to: what is written, or that of the column it is compared with."""
+    if isinstance(literal.parent, exp.Cast):
+        return to_duckdb(literal.parent.to)
+    type_: str | None = sibling.meta.get(TYPE) if isinstance(sibling, exp.Column) else None
+    return type_
+
+
+#: What numbers are computed with whatever they are.
+_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div)
+
+
+def _is_number(node: exp.Expr) -> bool:
+    """Whether an expression is computed from constant numbers alone."""
+    if isinstance(node, _ARITHMETIC):
+        return _is_number(node.this) and _is_number(node.expression)
+    if isinstance(node, exp.Neg | exp.Paren):
+        return _is_number(node.this)
+    return isinstance(node, exp.Literal) and not node.is_string
+
+
+def _compared_with(literal: exp.Literal) -> exp.Expr | None:
+    """What a constant is compared with; None where it is not, and may not be lifted."""
+    node: exp.Expr = literal
+    while (
+        isinstance(node.parent, exp.Neg | exp.Paren)
+        or (isinstance(node.parent, exp.Cast) and node is literal)
+        or (isinstance(node.parent, _ARITHMETIC) and _is_number(node.parent))
+    ):
+        node = node.parent
+    parent = node.parent
+    if isinstance(parent, (*COMPARISONS, exp.Like, exp.ILike)):
+        sibling = parent.expression if node is parent.this else parent.this
+    elif isinstance(parent, exp.Between | exp.In) and node is not parent.this:
+        sibling = parent.this
+    else:
+        return None
+    return sibling

@@ -1,0 +1,183 @@
+"""What a query with resolved names may still get wrong: functions, types, truth values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import duckdb
+from sqlglot import exp
+
+from millpond.cql.print.dialect import to_duckdb
+from millpond.cql.tree import nodes
+from millpond.errors import MillpondError
+from millpond.planner.check.duckdb_messages import complaint_of
+from millpond.planner.check.localize_error import Prober, blame, parts
+from millpond.planner.check.typecheck import TypeCheck
+from millpond.planner.resolve.allowed_functions import Call, calls, function_names, tables
+from millpond.planner.resolve.error_places import mark, mark_word
+from millpond.planner.resolve.names import Names, did_you_mean
+from millpond.planner.resolve.placement import is_aggregate
+from millpond.planner.resolve.pushdown import conjuncts
+from millpond.planner.resolve.scope import Leaf, Scope
+
+
+def check_functions(
+    check: TypeCheck, sql: str, tree: exp.Expr, text: str, leaves: list[Leaf], catalog: Names
+) -> None:
+    """Refuses calls a query may not make.
+
+    Raises:
+        MillpondError: CQL-212 or CQL-213, at the call.
+    """
+    try:
+        parsed = check.syntax_tree(sql)
+    except ValueError as error:
+        # DuckDB ends with the settings that would help, which nobody can change here.
+        detail = str(error).partition(' Use "SET ')[0].rstrip(".")
+        raise MillpondError(
+            "CQL-219", "the query cannot be understood", detail=f"{detail}."
+        ) from None
+    for call in calls(parsed):
+        if not call.is_allowed and call.name not in check.functions:
+            raise _forbidden(call, tree, text, catalog.functions())
+    known = {f.table for f in leaves} | {c.alias.lower() for c in tree.find_all(exp.CTE)}
+    for table in tables(parsed):
+        if table.lower() not in known:
+            raise MillpondError("CQL-201", f'no stream or relation "{table}"')
+
+
+def _forbidden(call: Call, tree: exp.Expr, text: str, own: Sequence[str] = ()) -> MillpondError:
+    wanted = call.name.replace("_", "")
+    span = None
+    for node in tree.find_all(exp.Func, bfs=False):
+        name = node.name if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc) else node.key
+        if name.lower().replace("_", "") == wanted:
+            span = mark(node, text)
+            break
+    span = span or mark_word(call.name, text)
+    if not call.is_known:
+        return MillpondError(
+            "CQL-212",
+            f'no function "{call.name}"',
+            hint=did_you_mean(call.name, [*own, *function_names().allowed]),
+            text=text if span else None,
+            span=span,
+        )
+    if call.in_from or call.name in function_names().tables - function_names().allowed:
+        detail = "It reads what no stream or relation holds."
+    else:
+        detail = "Its answer would change from call to call, or with where it is called."
+    return MillpondError(
+        "CQL-213",
+        f'function "{call.name}" cannot be used in a query',
+        detail=detail,
+        hint="A query's answer depends on its windows and relations only; for the present, use a "
+        "window or BEGIN … END NOW.",
+        text=text if span else None,
+        span=span,
+    )
+
+
+def check_bracketed(leaf: Leaf, check: TypeCheck, tree: exp.Expr, text: str) -> None:
+    """Checks the predicate inside a window's brackets: it is no part of the residual."""
+    if leaf.before is None:
+        return
+    window = leaf.node.args[nodes.WINDOW]
+    sql = f"SELECT {to_duckdb(leaf.before)} FROM {leaf.table}_stream"
+    _check_functions_of(sql, check, tree, text)
+    for conjunct, place in zip(
+        conjuncts(leaf.before), conjuncts(window.args["where"]), strict=True
+    ):
+        probe = f"SELECT {to_duckdb(conjunct)} FROM {leaf.table}_stream"
+        try:
+            type_ = check.columns(probe)[0][1]
+        except duckdb.Error as error:
+            complaint = complaint_of(str(error))
+            raise MillpondError(
+                complaint.code,
+                complaint.primary,
+                detail=complaint.detail,
+                hint=complaint.hint,
+            ).at(text, mark(place, text)) from None
+        if type_ not in _TRUTH:
+            raise _not_boolean(place, type_, "a window's WHERE", text)
+
+
+def _check_functions_of(sql: str, check: TypeCheck, tree: exp.Expr, text: str) -> None:
+    for call in calls(check.syntax_tree(sql)):
+        if not call.is_allowed and call.name not in check.functions:
+            raise _forbidden(call, tree, text)
+
+
+#: Types of a predicate: that of NULL is its own.
+_TRUTH = ("BOOLEAN", '"NULL"')
+#: Is of type BOOLEAN whatever its operands are.
+_PREDICATES = (
+    exp.Predicate,
+    exp.Exists,
+    exp.In,
+    exp.Between,
+    exp.Is,
+    exp.Boolean,
+)
+
+
+def check_predicates(scopes: list[Scope], prober: Prober, text: str) -> None:
+    """WHERE, ON, HAVING and QUALIFY hold truth values; DuckDB would cast whatever stands there."""
+    for scope in scopes:
+        select = scope.select
+        clauses = [(j.args.get("on"), "ON") for j in select.args.get("joins") or []]
+        for key, name in (("where", "WHERE"), ("having", "HAVING"), ("qualify", "QUALIFY")):
+            clause = select.args.get(key)
+            clauses.append((clause.this if clause is not None else None, name))
+        for predicate, name in clauses:
+            for operand in _truth_values(predicate):
+                try:
+                    type_ = prober.type_of(operand, scope)
+                except duckdb.Error:
+                    continue
+                if type_ not in _TRUTH:
+                    raise _not_boolean(operand, type_, name, text)
+
+
+def _truth_values(predicate: exp.Expr | None) -> Iterator[exp.Expr]:
+    """The operands of AND, OR and NOT that are not truth values by their form."""
+    stack = [predicate] if predicate is not None else []
+    while stack:
+        node = stack.pop()
+        if isinstance(node, exp.And | exp.Or):
+            stack += [node.expression, node.this]
+        elif isinstance(node, exp.Not | exp.Paren):
+            stack.append(node.this)
+        elif not isinstance(node, _PREDICATES):
+            yield node
+
+
+def _not_boolean(node: exp.Expr, type_: str, clause: str, text: str) -> MillpondError:
+    return MillpondError(
+        "CQL-205",
+        f"{clause} needs a BOOLEAN, and this is {type_}",
+        hint="Compare it with something.",
+    ).at(text, mark(node, text))
+
+
+def explained(message: str, text: str, scopes: list[Scope], prober: Prober) -> MillpondError:
+    """The error for what DuckDB has against the query, at the smallest expression to blame."""
+    node, _, message = blame(scopes, prober, message)
+    complaint = complaint_of(message)
+    if node is None and complaint.column is not None:
+        node = _column(complaint.column, scopes)
+    error = MillpondError(
+        complaint.code, complaint.primary, detail=complaint.detail, hint=complaint.hint
+    )
+    return error.at(text, mark(node, text)) if node is not None else error
+
+
+def _column(name: str, scopes: list[Scope]) -> exp.Expr | None:
+    """The first reference to a column that no aggregate is computed over."""
+    for scope in scopes:
+        for part in parts(scope):
+            for node in part.walk(prune=is_aggregate):
+                if isinstance(node, exp.Column) and node.name.lower() == name.lower():
+                    return node
+    return None

@@ -1,0 +1,78 @@
+"""Constants that cannot become what they are used as: `delay > 'late'`, `TIMESTAMP 'soon'`.
+
+DuckDB casts a string to the type of the column it is compared with, and would find out only when
+the first element arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from millpond.cql.print.dialect import to_duckdb
+from millpond.cql.tree.places import span_of
+from millpond.errors import MillpondError
+from millpond.planner.check.typecheck import TypeCheck
+from millpond.planner.resolve.scope import TYPE, Scope
+
+#: What confronts two values; both are cast to one type.
+COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+
+
+def check_constants(scopes: list[Scope], check: TypeCheck, text: str) -> None:
+    """Refuses string constants that are no values of the type they are cast to.
+
+    Raises:
+        MillpondError: CQL-205, at the constant.
+    """
+    found = [item for scope in scopes for item in _casts(scope)]
+    flags = check.castable([(to_duckdb(literal), type_) for literal, type_ in found])
+    for (literal, type_), is_castable in zip(found, flags, strict=True):
+        if not is_castable:
+            raise MillpondError(
+                "CQL-205",
+                f"'{literal.name}' is no {type_}",
+                detail="A string is cast to the type of what it is compared with.",
+                text=text,
+                span=span_of(literal),
+            )
+    instants = [literal for literal, type_ in found if type_ == "TIMESTAMP"]
+    meant = check.means_its_zone([to_duckdb(literal) for literal in instants])
+    for literal, is_meant in zip(instants, meant, strict=True):
+        if not is_meant:
+            raise MillpondError(
+                "CQL-205",
+                f"'{literal.name}' names a time zone, and a TIMESTAMP has none",
+                detail="DuckDB would pass over the zone, and mean another instant.",
+                hint="Write the instant in UTC.",
+                text=text,
+                span=span_of(literal),
+            )
+
+
+def _casts(scope: Scope) -> Iterator[tuple[exp.Expr, str]]:
+    for node in scope.select.walk(
+        prune=lambda n: isinstance(n, exp.Query) and n is not scope.select
+    ):
+        if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
+            if _is_string(node.this):
+                yield node.this, to_duckdb(node.to)
+        elif isinstance(node, COMPARISONS):
+            for column, literal in ((node.this, node.expression), (node.expression, node.this)):
+                if _is_string(literal) and (type_ := _type(column)):
+                    yield literal, type_
+        elif isinstance(node, exp.In | exp.Between):
+            operands = node.expressions or [node.args.get("low"), node.args.get("high")]
+            if type_ := _type(node.this):
+                yield from ((o, type_) for o in operands if _is_string(o))
+
+
+def _type(node: exp.Expr) -> str | None:
+    """The type of a column of a stream or relation, if it is another than VARCHAR."""
+    type_ = node.meta.get(TYPE) if isinstance(node, exp.Column) else None
+    return None if type_ == "VARCHAR" else type_
+
+
+def _is_string(node: exp.Expr | None) -> bool:
+    return isinstance(node, exp.Literal) and bool(node.is_string)

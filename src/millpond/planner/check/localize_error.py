@@ -1,0 +1,185 @@
+"""Where a query is wrong: the smallest expression DuckDB does not accept.
+
+DuckDB says where in the SQL it was given, not where in the user's text. So every expression is
+put to it alone, over the FROM clause it stands in, and then its parts, until the parts are right
+and the whole is not. Slow, and only ever done for a query that is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+from sqlglot import exp
+
+from millpond.cql.print.dialect import to_duckdb
+from millpond.planner.check.typecheck import TypeCheck
+from millpond.planner.residual import to_slices
+from millpond.planner.resolve.pushdown import conjuncts
+from millpond.planner.resolve.scope import Scope
+
+#: Has no type of its own, or cannot be asked for alone.
+_NOT_ALONE = (
+    exp.Identifier,
+    exp.DataType,
+    exp.Var,
+    exp.Star,
+    exp.Query,
+    exp.Interval,
+)
+#: Holds expressions, but is none.
+_HOLDERS = (
+    exp.Ordered,
+    exp.Order,
+    exp.Where,
+    exp.Distinct,
+    exp.Tuple,
+    exp.If,
+    exp.Group,
+    exp.WindowSpec,
+    exp.Limit,
+    exp.Offset,
+)
+
+
+class Prober:
+    """Puts single expressions of a query to DuckDB."""
+
+    def __init__(self, check: TypeCheck) -> None:
+        self._check = check
+
+    def type_of(self, node: exp.Expr, scope: Scope) -> str:
+        """The type of an expression.
+
+        Raises:
+            duckdb.Error: it has none.
+        """
+        return self._check.columns(self._sql(node, scope))[0][1]
+
+    def failure(self, node: exp.Expr, scope: Scope) -> str | None:
+        """DuckDB's objection to an expression, or None.
+
+        An expression over groups is right with the GROUP BY clause only, one over rows (the
+        argument of an aggregate) without it only; that it fails in its place, though right in
+        the other, shows when the whole is put to DuckDB.
+        """
+        objection = None
+        for group in (None, scope.select.args.get("group")):
+            if group is None and objection is not None:
+                break
+            try:
+                self._check.columns(self._sql(node, scope, group))
+            except duckdb.Error as error:
+                objection = objection or str(error)
+            else:
+                return None
+        return objection
+
+    def _sql(self, node: exp.Expr, scope: Scope, group: exp.Expr | None = None) -> str:
+        probe = exp.Select(expressions=[self._alone(node, scope, set())])
+        if group is not None:
+            probe.set("group", group.copy())
+        select = scope.select
+        if (clause := select.args.get("from_")) is not None:
+            probe.set("from_", clause.copy())
+            probe.set("joins", [self._join(j) for j in select.args.get("joins") or []])
+        if windows := select.args.get("windows"):
+            probe.set("windows", [w.copy() for w in windows])
+        ctes = [
+            cte.copy()
+            for ancestor in reversed(list(_ancestors(select)))
+            if (with_ := ancestor.args.get("with_")) is not None
+            for cte in with_.expressions
+        ]
+        if ctes:
+            probe.set("with_", exp.With(expressions=ctes))
+        to_slices(probe)
+        return to_duckdb(probe)
+
+    def _join(self, join: exp.Join) -> exp.Join:
+        """The join with nothing in its ON that could be wrong."""
+        copied = join.copy()
+        if copied.args.get("on") is not None:
+            copied.set("on", exp.true())
+        return copied
+
+    def _alone(self, node: exp.Expr, scope: Scope, seen: set[str]) -> exp.Expr:
+        """A copy in which aliases are spelled out and outer columns are NULLs of their type."""
+        copied = node.copy()
+        holder = exp.Paren(this=copied)
+        originals, copies = list(node.find_all(exp.Column)), list(copied.find_all(exp.Column))
+        for original, column in zip(originals, copies, strict=True):
+            resolution = scope.resolved.get(id(original))
+            if resolution is None:
+                continue
+            if resolution.source is None:
+                alias = original.name.lower()
+                meant = scope.aliases.get(alias)
+                if meant is not None and alias not in seen:
+                    column.replace(exp.Paren(this=self._alone(meant, scope, seen | {alias})))
+            elif resolution.outer and resolution.source not in scope.sources:
+                null: exp.Expr = exp.null()
+                if (type_ := resolution.source.type_of(resolution.column)) is not None:
+                    null = exp.cast(exp.null(), type_, dialect="duckdb")
+                column.replace(null)
+        return holder.this
+
+
+def blame(
+    scopes: list[Scope], prober: Prober, message: str
+) -> tuple[exp.Expr | None, Scope | None, str]:
+    """The smallest expression that is wrong, its scope, and DuckDB's objection to it.
+
+    Args:
+        scopes: The query's SELECTs, inner ones first.
+        prober: Asks DuckDB.
+        message: The objection to the whole query, given back where no single expression is wrong.
+    """
+    for scope in scopes:
+        for node in parts(scope):
+            objection = prober.failure(node, scope)
+            if objection is not None:
+                found, objection = _narrowed(node, scope, prober, objection)
+                return found, scope, objection
+    return None, None, message
+
+
+def parts(scope: Scope) -> Iterator[exp.Expr]:
+    """The expressions of a SELECT's own clauses."""
+    select = scope.select
+    for join in select.args.get("joins") or []:
+        yield from conjuncts(join.args.get("on"))
+    if (where := select.args.get("where")) is not None:
+        yield from conjuncts(where.this)
+    for key in ("expressions", "group", "having", "qualify", "order"):
+        value = select.args.get(key)
+        for item in value if isinstance(value, list) else [value] if value is not None else []:
+            yield from _alone_in(item)
+
+
+def _alone_in(node: exp.Expr) -> Iterator[exp.Expr]:
+    if isinstance(node, exp.Alias | exp.Having | exp.Qualify):
+        yield from _alone_in(node.this)
+    elif isinstance(node, _HOLDERS):
+        for child in node.iter_expressions():
+            yield from _alone_in(child)
+    elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+        return
+    elif not isinstance(node, _NOT_ALONE):
+        yield node
+
+
+def _narrowed(node: exp.Expr, scope: Scope, prober: Prober, objection: str) -> tuple[exp.Expr, str]:
+    for child in node.iter_expressions():
+        for part in _alone_in(child):
+            inner = prober.failure(part, scope)
+            if inner is not None:
+                return _narrowed(part, scope, prober, inner)
+    return node, objection
+
+
+def _ancestors(node: exp.Expr) -> Iterator[exp.Expr]:
+    at: exp.Expr | None = node
+    while at is not None:
+        yield at
+        at = at.parent

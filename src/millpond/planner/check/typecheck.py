@@ -1,0 +1,141 @@
+"""Types: DuckDB binds the residual over empty slices, and says what the columns are.
+
+The same library evaluates queries, so what it refuses here would fail there, and what it calls a
+column's type is its type. Nothing of the session, the machine or its files can be reached from
+the connection.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+import duckdb
+
+from millpond.catalog.objects import FunctionDef
+from millpond.cql.print.duckdb_words import quoted
+from millpond.model.casts import attempted_text_cast
+from millpond.model.schema import Field
+from millpond.planner.resolve.allowed_functions import syntax_tree
+from millpond.planner.resolve.scope import Leaf
+from millpond.planner.resolve.user_functions import create_in
+
+#: A result's columns: names as DuckDB gives them, and types.
+Columns = list[tuple[str, str]]
+
+
+class TypeCheck:
+    """Binds SQL over the empty slices of one query's leaves; a context manager.
+
+    Attributes:
+        functions: The user-defined functions the SQL may call, by their names inside.
+    """
+
+    def __init__(
+        self, leaves: Iterable[Leaf], functions: Mapping[str, FunctionDef] | None = None
+    ) -> None:
+        self.functions = functions or {}
+        self._session = session()
+        for function in self.functions.values():
+            _declare(function)
+        for leaf in leaves:
+            schema = leaf.definition.schema
+            hidden = [(name, Field(name, "BIGINT")) for name in leaf.hidden]
+            self._create(leaf.table, [*((c, schema.find(c)) for c in leaf.columns()), *hidden])
+            if leaf.before is not None:
+                self._create(f"{leaf.table}_stream", [(f.name, f) for f in schema.fields])
+
+    def _create(self, table: str, fields: Iterable[tuple[str, object]]) -> None:
+        columns = ", ".join(f"{quoted(n)} {getattr(f, 'type', '')}" for n, f in fields)
+        self._session.execute(f"CREATE TEMP TABLE {table} ({columns})")
+
+    def __enter__(self) -> TypeCheck:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.close()
+
+    def columns(self, sql: str) -> Columns:
+        """The columns of a query.
+
+        Raises:
+            duckdb.Error: it cannot be bound.
+        """
+        # DESCRIBE would spell `delay AS "Delay"` as the column; the answer does not.
+        relation = self._session.sql(sql)
+        return [(n, str(t)) for n, t in zip(relation.columns, relation.types, strict=True)]
+
+    def syntax_tree(self, sql: str) -> dict[str, object]:
+        """DuckDB's syntax tree of a query.
+
+        Raises:
+            ValueError: DuckDB cannot parse it.
+        """
+        return syntax_tree(self._session, sql)
+
+    def castable(self, casts: list[tuple[str, str]]) -> list[bool]:
+        """Whether each (SQL literal, type) cast gives a value."""
+        return self._flags([f"TRY_CAST({value} AS {type_}) IS NOT NULL" for value, type_ in casts])
+
+    def means_its_zone(self, instants: list[str]) -> list[bool]:
+        """Whether each text, an SQL literal, is the same TIMESTAMP with its zone and without."""
+        return self._flags(
+            [
+                f"TRY_CAST({text} AS TIMESTAMP)"
+                f" IS NOT DISTINCT FROM {attempted_text_cast(text, 'TIMESTAMP')}"
+                for text in instants
+            ]
+        )
+
+    def _flags(self, conditions: list[str]) -> list[bool]:
+        if not conditions:
+            return []
+        items = ", ".join(conditions)
+        row = self._session.execute(f"SELECT to_json([{items}])").fetchone()
+        assert row is not None
+        flags: list[bool] = json.loads(row[0])
+        return flags
+
+
+_lock = threading.Lock()
+#: The user-defined functions the database knows.
+_declared: set[str] = set()
+
+
+def _never_called(*columns: object) -> None:
+    raise AssertionError("types are checked without values")
+
+
+def _declare(function: FunctionDef) -> None:
+    """Give the database a function's signature; nothing is ever called in it."""
+    with _lock:
+        if function.inside in _declared:
+            return
+        create_in(_database(), function, _never_called)
+        _declared.add(function.inside)
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "enable_external_access": "false",
+            "autoload_known_extensions": "false",
+            "autoinstall_known_extensions": "false",
+            "threads": "1",
+            "memory_limit": "256MB",
+        },
+    )
+    connection.execute("SET python_enable_replacements = false")
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def session() -> duckdb.DuckDBPyConnection:
+    """A connection of its own, so that its temporary tables are nobody else's."""
+    with _lock:
+        return _database().cursor()

@@ -1,0 +1,80 @@
+"""Types of what a dataflow computes: DuckDB binds it over empty tables and says what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import pyarrow as pa
+
+from millpond.planner.check.typecheck import session
+
+
+def answer_types(
+    sql: str, tables: Sequence[tuple[str, Sequence[str]]], schemas: Sequence[pa.Schema]
+) -> tuple[pa.DataType, ...]:
+    """The types of a query's columns; arguments as of `answer_columns`."""
+    return tuple(type_ for _, type_ in answer_columns(sql, tables, schemas))
+
+
+def answer_columns(
+    sql: str, tables: Sequence[tuple[str, Sequence[str]]], schemas: Sequence[pa.Schema]
+) -> list[tuple[str, pa.DataType]]:
+    """A query's columns: names as DuckDB gives them, and types.
+
+    Args:
+        sql: The query.
+        tables: The name of each of its tables, and its columns' names.
+        schemas: The tables' columns, by position.
+    """
+    connection = session()
+    try:
+        for (name, columns), schema in zip(tables, schemas, strict=True):
+            empty = schema.empty_table().rename_columns(list(columns))
+            connection.register("given", empty)
+            connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM given")
+            connection.unregister("given")
+        # Bound, not run: nothing of the query is evaluated, and no function in it called.
+        answer = connection.sql(sql)
+        found = [(n, str(t)) for n, t in zip(answer.columns, answer.types, strict=True)]
+    finally:
+        connection.close()
+    return [(name, _arrow_type(type_)) for name, type_ in found]
+
+
+@lru_cache(maxsize=1024)
+def _arrow_type(name: str) -> pa.DataType:
+    """What DuckDB gives values of a type as."""
+    connection = session()
+    try:
+        return connection.sql(f"SELECT CAST(NULL AS {name}) AS v").to_arrow_table().schema.types[0]
+    finally:
+        connection.close()
+
+
+@lru_cache(maxsize=4096)
+def _edge_types(sqls: tuple[str, ...], schema: pa.Schema) -> tuple[pa.DataType, ...]:
+    items = ", ".join(f"({sql}\n) AS v{i}" for i, sql in enumerate(sqls))
+    return answer_types(f"SELECT {items} FROM edge_rows", [("edge_rows", schema.names)], [schema])
+
+
+@lru_cache(maxsize=4096)
+def _type_name(type_: pa.DataType) -> str:
+    connection = session()
+    try:
+        connection.register("given", pa.table({"c0": pa.array([], type_)}))
+        return str(connection.sql("SELECT * FROM given").types[0])
+    finally:
+        connection.close()
+
+
+def type_names(types: Sequence[pa.DataType]) -> list[str]:
+    """DuckDB's names of types."""
+    return [_type_name(type_) for type_ in types]
+
+
+def expression_types(sqls: Sequence[str], schema: pa.Schema) -> tuple[pa.DataType, ...]:
+    """The types of expressions over the columns of an edge."""
+    if not sqls:
+        return ()
+    return _edge_types(tuple(sqls), schema)

@@ -1,0 +1,273 @@
+"""From a query's tree to nodes: set operations, SELECT lists, and what has no operators.
+
+Where a part of SQL has no incremental operators, `Unsupported` is raised and the smallest query
+around it that stands on its own becomes one node that answers it anew at every change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import duckdb
+from sqlglot import exp
+
+from millpond.cql.print.dialect import to_duckdb
+from millpond.cql.tree import nodes
+from millpond.operators.negation import Negation
+from millpond.operators.protocol.node import Node
+from millpond.operators.recompute import Reevaluate
+from millpond.operators.set_operations import Multiplicity
+from millpond.operators.union import Union
+from millpond.planner.bind.bound_query import BoundQuery
+from millpond.planner.dataflow.column_types import answer_columns, answer_types, type_names
+from millpond.planner.dataflow.frame import Frame, Relation, Unsupported, as_types, project, starred
+from millpond.planner.dataflow.from_clause import from_clause, keeps_right, plain_conjuncts
+from millpond.planner.dataflow.from_items import Items
+from millpond.planner.dataflow.group_by import grouped, is_grouped
+from millpond.planner.dataflow.joins import distinct, explicit
+from millpond.planner.dataflow.nrr_join import attached, has_attached
+from millpond.planner.dataflow.recompute_groups import Item as Listed
+from millpond.planner.dataflow.recompute_groups import partitioned, regrouped
+from millpond.planner.dataflow.subquery_conditions import Subqueries
+from millpond.planner.dataflow.top_k import Cut
+from millpond.planner.residual import LEAF, replace_literals, to_slices
+from millpond.planner.resolve.negation import STAMPS
+from millpond.planner.resolve.placement import has_aggregate
+from millpond.planner.resolve.pushdown import where_conjuncts
+from millpond.planner.resolve.with_entries import own_entries
+
+
+class Compiler:
+    """Compiles one bound query.
+
+    Attributes:
+        reasons: Why parts of it are answered anew at every change.
+    """
+
+    def __init__(
+        self, bound: BoundQuery, leaves: Mapping[str, Node], columns: Mapping[str, tuple[str, ...]]
+    ) -> None:
+        """A compiler of a query.
+
+        Args:
+            bound: The query.
+            leaves: Its leaves' nodes, by the tables they are bound to.
+            columns: The names of their columns, hidden ones last.
+        """
+        self.reasons: list[str] = []
+        self._items = Items(bound, leaves, columns, self.relation)
+        self._subqueries = Subqueries(self._items)
+        self._tree = bound.tree
+        if bound.literals:
+            self._tree = bound.tree.copy()
+            replace_literals(self._tree, bound.literals)
+
+    def compiled(self) -> Relation:
+        """The whole query as a relation."""
+        tree = self._tree
+        return self.relation(tree.this if isinstance(tree, nodes.RelationToStream) else tree)
+
+    def relation(self, node: exp.Expr) -> Relation:
+        """A query that reads nothing around it.
+
+        Raises:
+            Unsupported: it does.
+        """
+        known = len(self.reasons)
+        try:
+            return self._query(node)
+        except Unsupported as unsupported:
+            del self.reasons[known:]
+            found = self._reevaluated(node, str(unsupported))
+            self.reasons.append(str(unsupported))
+            return found
+
+    def _query(self, node: exp.Expr) -> Relation:
+        with self._items.within(node):
+            if node.args.get("limit") or node.args.get("offset"):
+                cut = Cut(node)
+                return cut.first_of(self._query(cut.uncut))
+            match node:
+                case exp.Subquery():
+                    return self._query(node.this)
+                case exp.SetOperation():
+                    return self._set_operation(node)
+                case exp.Select():
+                    return self._select(node)
+            raise Unsupported(type(node).__name__)
+
+    # -- set operations ----------------------------------------------------------------------------
+
+    def _set_operation(self, node: exp.SetOperation) -> Relation:
+        if node.args.get(nodes.BY_ATTRIBUTES):
+            return self._negation(node)
+        left, right = self.relation(node.left), self.relation(node.right)
+        once = bool(node.args.get("distinct"))
+        both = _alike([left.node, right.node])
+        match node:
+            case exp.Except():
+                rule = "except" if once else "except all"
+            case exp.Intersect():
+                rule = "intersect" if once else "intersect all"
+            case _:
+                united = Union(tuple(both))
+                return Relation(distinct(united) if once else united, left.names)
+        return Relation(Multiplicity(tuple(map(explicit, both)), rule), left.names)
+
+    def _negation(self, node: exp.SetOperation) -> Relation:
+        """EXCEPT ALL … BY: the left's rows with their age, the greatest of their timestamps."""
+        aged = node.left.unnest().copy()
+        assert isinstance(aged, exp.Select)
+        stamps = [exp.column(name) for name in node.meta[STAMPS]]
+        age: exp.Expr = exp.Greatest(this=stamps[0], expressions=stamps[1:])
+        aged.append("expressions", exp.alias_(age if stamps[1:] else stamps[0], "__age"))
+        left, right = self._query(aged), self.relation(node.right)
+        places = []
+        for side in (left, right):
+            lower = [name.lower() for name in side.names]
+            places.append(
+                tuple(lower.index(a.name.lower()) for a in node.args[nodes.BY_ATTRIBUTES])
+            )
+        types = [
+            [side.node.schema.field(p).type for p in by]
+            for side, by in zip((left, right), places, strict=True)
+        ]
+        if types[0] != types[1]:
+            raise Unsupported("EXCEPT ALL … BY attributes of different types")
+        by = ", ".join(a.name for a in node.args[nodes.BY_ATTRIBUTES])
+        found = Negation(explicit(left.node), explicit(right.node), places[0], places[1], by)
+        return Relation(found, left.names[:-1])
+
+    # -- SELECT ------------------------------------------------------------------------------------
+
+    def _select(self, node: exp.Select) -> Relation:
+        for clause in ("windows", "laterals"):
+            if node.args.get(clause):
+                raise Unsupported(clause.upper())
+        has_windows = any(item.find(exp.Window) for item in node.expressions)
+        frame = self._rows(node)
+        if has_windows or node.args.get("qualify"):
+            if node.args.get("group") or node.args.get("having") or _aggregates(node):
+                raise Unsupported("window functions over groups")
+            found = partitioned(node, frame, self._listed(node, frame))
+        elif is_grouped(node):
+            found = self._grouped(node, frame)
+        else:
+            found = self._projected(tuple(node.expressions), frame)
+        if node.args.get("distinct") is None:
+            return found
+        return Relation(distinct(found.node), found.names)
+
+    def _rows(self, node: exp.Select) -> Frame:
+        """The rows of FROM and WHERE."""
+        waiting = plain_conjuncts(node)
+        planned = attached if has_attached(node, self._items) else from_clause
+        frame = planned(node, self._items, waiting)
+        if keeps_right(node):
+            frame = frame.selected(plain_conjuncts(node))
+        for conjunct in where_conjuncts(node):
+            if conjunct.find(exp.Query) is not None:
+                frame = self._subqueries.where(conjunct, frame)
+            elif not frame.covers(conjunct):
+                raise Unsupported("a condition that names something of the SELECT list")
+        return frame
+
+    def _grouped(self, node: exp.Select, frame: Frame) -> Relation:
+        """A SELECT with groups, of which WHERE is done."""
+        try:
+            groups = grouped(node, frame)
+        except Unsupported as unsupported:
+            return regrouped(node, frame, self._listed(node, frame), str(unsupported))
+        text = ", ".join(item.sql() for item in node.expressions)
+        parts = [self._projected(g.items, g.frame, text) for g in groups]
+        if len(parts) == 1:
+            return parts[0]
+        return Relation(Union(tuple(_alike([p.node for p in parts]))), parts[0].names)
+
+    def _listed(self, node: exp.Select, frame: Frame) -> list[Listed]:
+        """The columns of a SELECT list that are expressions over a frame's rows."""
+        listed: list[Listed] = []
+        for item in node.expressions:
+            value = item.unalias()
+            _refuse_unnest(value)
+            if value.is_star:
+                listed += starred(value, frame)
+            else:
+                listed.append((item.alias_or_name or value.sql(), value))
+        return listed
+
+    def _projected(self, items: Sequence[exp.Expr], frame: Frame, text: str = "") -> Relation:
+        """Rows of a SELECT list; `text` is the list as the query wrote it, if it is another."""
+        names: list[str] = []
+        columns: list[str | int] = []
+        for item in items:
+            value = item.unalias()
+            if value.is_star:
+                for name, place in starred(value, frame):
+                    names.append(name)
+                    columns.append(place)
+                continue
+            _refuse_unnest(value)
+            if value.find(exp.Query) is not None:
+                value, frame = self._subqueries.without(value, frame)
+            names.append(item.alias_or_name or value.sql())
+            found = frame.find(value) if isinstance(value, exp.Column) else None
+            columns.append(frame.sql(value) if found is None else found)
+        text = text or ", ".join(item.sql() for item in items)
+        return Relation(project(frame.node, columns, text), tuple(names))
+
+    # -- what has no operators ---------------------------------------------------------------------
+
+    def _reevaluated(self, node: exp.Expr, reason: str) -> Relation:
+        """A query that stands on its own, answered anew at every change."""
+        copied = node.copy()
+        own = own_entries(copied)
+        around = {n: e.cte.copy() for n, e in self._items.entries.items() if n not in own}
+        if around:
+            inside = {cte.alias.lower() for cte in copied.find_all(exp.CTE)}
+            if isinstance(copied, exp.Subquery) and not inside.isdisjoint(around):
+                # Where brackets stand between, DuckDB takes the outer of two of one name.
+                raise Unsupported(reason)
+            copied.set("with_", exp.With(expressions=[*around.values(), *own.values()]))
+        used = dict.fromkeys(
+            t.meta[LEAF] for t in copied.find_all(exp.Table) if t.meta.get(LEAF) is not None
+        )
+        if isinstance(copied, exp.Subquery):
+            copied.args.pop("alias", None)
+        copied = to_slices(copied)
+        sql = to_duckdb(copied)
+        leaves = {name: self._items.table(name) for name in used}
+        tables = tuple((name, columns) for name, (_, columns) in leaves.items())
+        over = tuple(leaf for leaf, _ in leaves.values())
+        try:
+            columns = answer_columns(sql, tables, [n.schema for n in over])
+        except duckdb.Error as error:
+            raise Unsupported(reason) from error
+        return Relation(
+            Reevaluate(over, tables, sql, tuple(t for _, t in columns), reason),
+            tuple(n for n, _ in columns),
+        )
+
+
+def _aggregates(node: exp.Select) -> bool:
+    """Whether a SELECT list has aggregates beside its window functions."""
+    for item in node.expressions:
+        rest = exp.Paren(this=item.copy())
+        for window in list(rest.find_all(exp.Window)):
+            window.replace(exp.Null())
+        if has_aggregate(rest):
+            return True
+    return False
+
+
+def _refuse_unnest(value: exp.Expr) -> None:
+    if any(call.name.lower() == "unnest" for call in value.find_all(exp.Anonymous)):
+        raise Unsupported("unnest")
+
+
+def _alike(some: Sequence[Node]) -> list[Node]:
+    """Nodes as a union takes them: with their columns of the same types."""
+    tables = [(f"t{n}", node.schema.names) for n, node in enumerate(some)]
+    sql = " UNION ALL ".join(f"SELECT * FROM {name}" for name, _ in tables)
+    types = list(answer_types(sql, tables, [node.schema for node in some]))
+    return [as_types(node, types, type_names(types)) for node in some]

@@ -1,0 +1,109 @@
+"""The items of FROM clauses while a dataflow is planned: leaves, entries of WITH and subqueries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from sqlglot import exp
+
+from millpond.cql.print.dialect import to_duckdb
+from millpond.operators.protocol.node import Node
+from millpond.planner.bind.bound_query import BoundQuery, RelationLeaf, StreamLeaf
+from millpond.planner.dataflow.frame import Frame, Plans, Relation, Unsupported, frame_of
+from millpond.planner.residual import LEAF
+from millpond.planner.resolve.pushdown import conjuncts
+from millpond.planner.resolve.with_entries import Entry, seen_within
+
+
+class Items:
+    """What the items of a query's FROM clauses are.
+
+    Attributes:
+        plan: Plans a subquery that reads nothing around it.
+        entries: The entries of WITH that are seen from what is being planned, in the order of
+            their text, by their names in lower case.
+    """
+
+    def __init__(
+        self,
+        bound: BoundQuery,
+        nodes: Mapping[str, Node],
+        columns: Mapping[str, tuple[str, ...]],
+        plan: Plans,
+    ) -> None:
+        """The items of a bound query.
+
+        Args:
+            bound: The query.
+            nodes: The leaves' nodes, by the tables they are bound to.
+            columns: The names of their columns, hidden ones last.
+            plan: As the attribute.
+        """
+        self.plan = plan
+        self.entries: Mapping[str, Entry] = {}
+        self._nodes, self._columns = nodes, columns
+        self._pushed = {
+            leaf.table: frozenset(to_duckdb(p) for p in conjuncts(leaf.pushed))
+            for leaf in bound.streams
+            if leaf.pushed is not None
+        }
+        self._leaves: dict[str, StreamLeaf | RelationLeaf] = {f.table: f for f in bound.streams}
+        self._leaves.update({f.table: f for f in bound.relations})
+
+    def leaf(self, item: exp.Expr) -> StreamLeaf | RelationLeaf | None:
+        """The stream or relation that is an item; None for a subquery or an entry of WITH."""
+        return self._leaves.get(item.meta.get(LEAF, "")) if isinstance(item, exp.Table) else None
+
+    def table(self, name: str) -> tuple[Node, tuple[str, ...]]:
+        """The node of a leaf and the names of its columns, by the table it is bound to."""
+        return self._nodes[name], self._columns[name]
+
+    @contextmanager
+    def within(self, query: exp.Expr) -> Iterator[None]:
+        """What is planned meanwhile sees the entries of a query's WITH too."""
+        with self._seeing(seen_within(query, self.entries)):
+            yield
+
+    @contextmanager
+    def _seeing(self, entries: Mapping[str, Entry]) -> Iterator[None]:
+        before, self.entries = self.entries, entries
+        try:
+            yield
+        finally:
+            self.entries = before
+
+    def frame(self, item: exp.Expr) -> Frame:
+        """An item's rows.
+
+        Raises:
+            Unsupported: it is neither a table nor a subquery.
+        """
+        alias = item.args.get("alias")
+        given = tuple(c.name for c in alias.args.get("columns") or []) if alias else ()
+        known: frozenset[str] = frozenset()
+        hidden = 0
+        if (leaf := self.leaf(item)) is not None:
+            found = Relation(*self.table(leaf.table))
+            name, hidden = item.alias or item.name, len(leaf.hidden)
+            if not given:
+                known = self._pushed.get(leaf.table, known)
+        elif isinstance(item, exp.Table):
+            entry = self.entries[item.name.lower()]
+            found, name = self._entry(entry), item.alias or entry.cte.alias
+        elif isinstance(item, exp.Subquery):
+            found, name = self.plan(item), item.alias
+        else:
+            raise Unsupported(type(item).__name__)
+        return frame_of(_renamed(found, given), name, known, hidden)
+
+    def _entry(self, entry: Entry) -> Relation:
+        with self._seeing(entry.seen):
+            found = self.plan(entry.cte.this)
+        columns = entry.cte.args["alias"].args.get("columns") or []
+        return _renamed(found, tuple(column.name for column in columns))
+
+
+def _renamed(relation: Relation, names: tuple[str, ...]) -> Relation:
+    """A relation, the first columns of which have other names."""
+    return Relation(relation.node, names + relation.names[len(names) :])

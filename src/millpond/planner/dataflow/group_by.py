@@ -1,0 +1,386 @@
+"""GROUP BY, aggregates and HAVING as nodes: a grouping, a group-by over it, a selection.
+
+What is grouped by and what is aggregated may be expressions; the grouping computes them itself, so
+that queries over the same rows share it whatever they compute. Around the aggregates the SELECT
+list and HAVING are expressions over the group-by's row.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+
+import duckdb
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.cql.print.dialect import to_duckdb
+from millpond.operators.aggregation import aggregates as catalogue
+from millpond.operators.aggregation.aggregate import Aggregate, Call
+from millpond.operators.aggregation.measures import Argument
+from millpond.operators.group_by import GroupBy, Grouping
+from millpond.planner.dataflow.column_types import expression_types, type_names
+from millpond.planner.dataflow.frame import Frame, Item, Unsupported, columns_of, select
+from millpond.planner.dataflow.grouping_sets import grouping_sets
+from millpond.planner.dataflow.joins import explicit
+from millpond.planner.resolve.placement import has_aggregate, is_aggregate
+from millpond.planner.resolve.pushdown import conjuncts
+from millpond.synopses.order_keys import can_be_ordered
+
+#: What the group-by's row is called, and the prefixes of its columns.
+_ROW, _KEY, _VALUE = "__group", "k", "a"
+#: What Arrow makes of DuckDB's HUGEINT, which would come back as a DECIMAL.
+_HUGEINT = pa.decimal128(38, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """A grouped SELECT over the row of its group-by, for one grouping set.
+
+    Attributes:
+        frame: The group-by's rows, those HAVING leaves.
+        items: The SELECT list over it, each item with its name.
+    """
+
+    frame: Frame
+    items: tuple[exp.Expr, ...]
+
+
+def is_grouped(node: exp.Select) -> bool:
+    """Whether a SELECT has groups, or is one group.
+
+    GROUP BY ALL of constants is no clause at all, as in DuckDB.
+    """
+    clause = node.args.get("group")
+    return bool(
+        (clause is not None and (not clause.args.get("all") or _all(node)))
+        or node.args.get("having")
+        or any(has_aggregate(item) for item in node.expressions)
+    )
+
+
+def _all(node: exp.Select) -> list[exp.Expr]:
+    """What GROUP BY ALL groups by: what names a column outside of aggregates; no constants."""
+    items = [item.unalias() for item in node.expressions]
+    return [item for item in items if item.find(exp.Column) and not has_aggregate(item)]
+
+
+def grouped(node: exp.Select, frame: Frame) -> list[Groups]:
+    """The groups of a SELECT over its FROM clause's rows, of which WHERE is done.
+
+    GROUPING SETS, ROLLUP and CUBE are several: the SELECT is the union of what it is over each.
+
+    Raises:
+        Unsupported: it uses what has no incremental aggregate, or no grouping.
+    """
+    sets = grouping_sets(node.args.get("group"))
+    if sets is None:
+        return [_Grouping(node, frame).groups()]
+    every = list(dict.fromkeys(place for chosen in sets for place in chosen))
+    return [_Grouping(node, frame, chosen, every).groups() for chosen in sets]
+
+
+def keys_and_having(node: exp.Select, frame: Frame) -> tuple[list[exp.Expr], exp.Expr | None]:
+    """What a SELECT with a plain GROUP BY groups by, and HAVING, as expressions of rows.
+
+    Raises:
+        Unsupported: its keys are no expressions of rows.
+    """
+    if grouping_sets(node.args.get("group")) is not None:
+        raise Unsupported("grouping sets of such aggregates")
+    grouping = _Grouping(node, frame)
+    having = node.args.get("having")
+    return grouping.keys, None if having is None else grouping.in_rows(having.this)
+
+
+class _Grouping:
+    """One grouping of a SELECT.
+
+    `chosen` are the keys of a grouping set, None for those of a plain GROUP BY; `every` are the
+    keys of all of its sets: those that are not chosen are NULL.
+    """
+
+    def __init__(
+        self,
+        node: exp.Select,
+        frame: Frame,
+        chosen: Sequence[exp.Expr] | None = None,
+        every: Sequence[exp.Expr] = (),
+    ) -> None:
+        self._node, self._frame = node, frame
+        self._aliases = {
+            item.alias.lower(): item.unalias() for item in node.expressions if item.alias
+        }
+        self._keys = (
+            self._read_keys()
+            if chosen is None
+            else self._distinct([self._key(key) for key in chosen])
+        )
+        #: SQL of the keys of other grouping sets -> their types: they are NULL in this one's rows.
+        self._absent: dict[str, str] = {}
+        here = {self._sql(key) for key in self._keys}
+        others = [
+            k for k in self._distinct([self._key(k) for k in every]) if self._sql(k) not in here
+        ]
+        types = self._types_of([self._column(key) for key in others])
+        for key, name in zip(others, type_names(types), strict=True):
+            self._absent[self._sql(key)] = name
+        #: SQL of each key -> its number; SQL of each aggregate -> its number.
+        self._places = {self._sql(key): place for place, key in enumerate(self._keys)}
+        self._calls: dict[str, int] = {}
+        self._aggregates: list[Aggregate] = []
+
+    @property
+    def keys(self) -> list[exp.Expr]:
+        """What is grouped by."""
+        return self._keys
+
+    def in_rows(self, expression: exp.Expr) -> exp.Expr:
+        """An expression with what names of the SELECT list stand for."""
+        return self._with_aliases(expression)
+
+    def groups(self) -> Groups:
+        items = []
+        for item in self._node.expressions:
+            inner = item.unalias()
+            if inner.is_star:
+                raise Unsupported("* of groups")
+            name = item.alias_or_name or inner.sql()
+            items.append(exp.alias_(self._over_groups(inner), name, quoted=True))
+        having = self._node.args.get("having")
+        written = list(conjuncts(having.this if having is not None else None))
+        conditions = [self._over_groups(self._with_aliases(c)) for c in written]
+        key_types = self._types_of([self._column(key) for key in self._keys])
+        by = tuple(self._column(key) for key in self._keys)
+        text = ", ".join(key.sql() for key in self._keys)
+        grouping = Grouping(explicit(self._frame.node), by, tuple(key_types), text)
+        shown = ", ".join(self._calls)
+        node = GroupBy(
+            grouping, tuple(range(len(by))), tuple(self._aggregates), self._shown(text, shown)
+        )
+        names = [f"{_KEY}{i}" for i in range(len(by))]
+        names += [f"{_VALUE}{i}" for i in range(len(self._aggregates))]
+        frame = Frame(node, (Item(_ROW, tuple(names), 0),))
+        chosen = select(node, [frame.sql(c) for c in conditions], written)
+        return Groups(replace(frame, node=chosen), tuple(items))
+
+    # -- keys --------------------------------------------------------------------------------------
+
+    def _read_keys(self) -> list[exp.Expr]:
+        clause = self._node.args.get("group")
+        if clause is None:
+            return []
+        if clause.args.get("totals"):
+            raise Unsupported("WITH TOTALS")
+        if clause.args.get("all"):
+            return self._distinct(_all(self._node))
+        return self._distinct([self._key(e) for e in clause.expressions])
+
+    def _key(self, key: exp.Expr) -> exp.Expr:
+        while isinstance(key, exp.Paren):
+            key = key.this
+        if isinstance(key, exp.Tuple):
+            raise Unsupported("GROUP BY a row of several values")
+        if isinstance(key, exp.Literal) and key.is_int:
+            place = int(key.this)
+            if not 1 <= place <= len(self._node.expressions):
+                raise Unsupported("GROUP BY a number that is no column's")
+            return self._node.expressions[place - 1].unalias()
+        return self._with_aliases(key)
+
+    def _distinct(self, keys: list[exp.Expr]) -> list[exp.Expr]:
+        found: dict[str, exp.Expr] = {}
+        for key in keys:
+            if key.is_star or key.find(exp.Query) is not None or has_aggregate(key):
+                raise Unsupported("GROUP BY something else than expressions of rows")
+            found.setdefault(self._sql(key), key)
+        return list(found.values())
+
+    def _with_aliases(self, expression: exp.Expr) -> exp.Expr:
+        """An expression in which names of the SELECT list stand for what they name."""
+        holder = exp.Paren(this=expression.copy())
+        for column in list(columns_of(holder)):
+            named = None if column.table else self._aliases.get(column.name.lower())
+            if named is None:
+                continue
+            if self._frame.find(column) is None:
+                is_one = isinstance(named, exp.Column | exp.Func | exp.Filter | exp.WithinGroup)
+                column.replace(named.copy() if is_one else exp.Paren(this=named.copy()))
+            elif self._sql(named) != self._sql(column):
+                raise Unsupported("a name of a column and of something in the SELECT list")
+        return holder.this
+
+    # -- expressions over groups -------------------------------------------------------------------
+
+    def _over_groups(self, expression: exp.Expr) -> exp.Expr:
+        """An expression over rows and aggregates as one over the group-by's row."""
+        holder = exp.Paren(this=expression.copy())
+        self._replace(holder.this, is_whole=True)
+        return holder.this
+
+    def _replace(self, node: exp.Expr, is_whole: bool = False) -> None:
+        while isinstance(node, exp.Paren):
+            node = node.this
+        if isinstance(node, exp.Query | exp.Subquery):
+            raise Unsupported("a subquery among aggregates")
+        if isinstance(node, exp.Anonymous) and node.name.lower() in ("grouping", "grouping_id"):
+            node.replace(exp.cast(exp.Literal.number(self._told(node)), "BIGINT"))
+            return
+        if not has_aggregate(node):
+            absent = self._absent.get(self._sql(node)) if self._frame.covers(node) else None
+            if absent is not None and not isinstance(node, exp.Literal):
+                node.replace(exp.cast(exp.Null(), absent, dialect="duckdb"))
+                return
+            place = self._places.get(self._sql(node)) if self._frame.covers(node) else None
+            if place is not None and not isinstance(node, exp.Literal):
+                node.replace(exp.column(f"{_KEY}{place}", table=_ROW))
+                return
+            if isinstance(node, exp.Column):
+                raise Unsupported(f'"{node.name}", which is neither grouped by nor aggregated')
+        elif _is_call(node):
+            place = self._call(node)
+            column: exp.Expr = exp.column(f"{_VALUE}{place}", table=_ROW)
+            if not is_whole and self._aggregates[place].type == _HUGEINT:
+                column = exp.cast(column, "INT128")
+            node.replace(column)
+            return
+        for child in list(node.iter_expressions()):
+            self._replace(child)
+
+    def _told(self, node: exp.Anonymous) -> int:
+        """What GROUPING tells: a bit for each of its arguments, set where it is not grouped by."""
+        told = 0
+        for argument in node.expressions:
+            sql = self._sql(self._with_aliases(argument))
+            if sql not in self._places and sql not in self._absent:
+                raise Unsupported("GROUPING of what is not grouped by")
+            told = 2 * told + (sql in self._absent)
+        return told
+
+    def _call(self, node: exp.Expr) -> int:
+        """The number of an aggregate among the group-by's; equal ones are one."""
+        sql = self._sql(node)
+        place = self._calls.get(sql)
+        if place is None:
+            place = self._calls[sql] = len(self._aggregates)
+            self._aggregates.append(self._recognized(node, sql))
+        return place
+
+    def _recognized(self, node: exp.Expr, sql: str) -> Aggregate:
+        shown = node.sql()
+        chosen: exp.Expr | None = None
+        if isinstance(node, exp.Filter):
+            chosen, node = node.expression.this, node.this
+        descending, ordered = False, None
+        if isinstance(node, exp.WithinGroup):
+            (ordered,) = node.expression.expressions
+            descending, node = bool(ordered.args.get("desc")), node.this
+        name = to_duckdb(node).partition("(")[0].strip().lower()
+        arguments = [
+            a for a in (node.args.get("this"), *node.expressions) if isinstance(a, exp.Expr)
+        ]
+        if ordered is not None:
+            name = {"percentile_cont": "quantile_cont", "percentile_disc": "quantile_disc"}.get(
+                name, ""
+            )
+            arguments = [ordered.this, *arguments]
+        once = bool(arguments) and isinstance(arguments[0], exp.Distinct)
+        if once:
+            (*arguments,) = arguments[0].expressions
+        if name == "count" and len(arguments) == 1 and isinstance(arguments[0], exp.Star):
+            arguments = []
+        share: float | None = None
+        if len(arguments) == 2 and not once and name.startswith("quantile"):
+            share = _number(arguments.pop())
+        if len(arguments) > 1 or any(
+            isinstance(a, exp.Order | exp.Distinct | exp.Star) or a.find(exp.Query)
+            for a in arguments
+        ):
+            raise Unsupported(shown)
+        if chosen is not None and chosen.find(exp.Query) is not None:
+            raise Unsupported(shown)
+        argument, of = self._argument(arguments, chosen, once)
+        if once and (of is None or not can_be_ordered(of)):
+            raise Unsupported(shown)
+        (gives,) = self._types_of([sql])
+        call = Call(name, argument, of, gives, share, descending)
+        found = next((a for recognize in recognizers() if (a := recognize(call))), None)
+        if found is None:
+            raise Unsupported(shown)
+        return found
+
+    def _argument(
+        self, arguments: list[exp.Expr], chosen: exp.Expr | None, once: bool
+    ) -> tuple[Argument, pa.DataType | None]:
+        column: int | str | None = None
+        filtered = self._filter(chosen)
+        if arguments:
+            column = self._column(arguments[0])
+            if isinstance(column, str) and filtered is not None:
+                # What the filter leaves out is not computed: it may be what cannot be.
+                column = f"CASE WHEN {_as_sql(filtered)} THEN ({column}) END"
+        of = None if column is None else self._types_of([column])[0]
+        return Argument(column, of, filtered, once), of
+
+    def _filter(self, chosen: exp.Expr | None) -> int | str | None:
+        if chosen is None:
+            return None
+        column = self._column(chosen)
+        if isinstance(column, int) and pa.types.is_boolean(self._types_of([column])[0]):
+            return column
+        return f"CAST(({_as_sql(column)}) AS BOOLEAN)"
+
+    def _column(self, expression: exp.Expr) -> int | str:
+        while isinstance(expression, exp.Paren):
+            expression = expression.this
+        if isinstance(expression, exp.Column):
+            place = self._frame.find(expression)
+            if place is not None:
+                return place
+        return self._sql(expression)
+
+    def _sql(self, expression: exp.Expr) -> str:
+        while isinstance(expression, exp.Paren):
+            expression = expression.this
+        return self._frame.sql(expression)
+
+    def _types_of(self, columns: Sequence[int | str]) -> list[pa.DataType]:
+        schema = self._frame.node.schema
+        try:
+            computed = iter(expression_types([c for c in columns if isinstance(c, str)], schema))
+        except duckdb.Error as error:
+            raise Unsupported("an aggregate") from error
+        return [schema.field(c).type if isinstance(c, int) else next(computed) for c in columns]
+
+    @staticmethod
+    def _shown(keys: str, calls: str) -> str:
+        return f"{keys or 'nothing'}{': ' + calls if calls else ''}"
+
+
+@cache
+def recognizers() -> tuple[Callable[[Call], Aggregate | None], ...]:
+    """What makes aggregates of calls: `recognize` of every file of the catalogue."""
+    found = []
+    for module in pkgutil.iter_modules(catalogue.__path__):
+        found.append(import_module(f"{catalogue.__name__}.{module.name}").recognize)
+    return tuple(found)
+
+
+def _is_call(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Filter | exp.WithinGroup) or is_aggregate(node)
+
+
+def _number(expression: exp.Expr) -> float | None:
+    """A constant number; None if it is something else."""
+    while isinstance(expression, exp.Paren | exp.Cast):
+        expression = expression.this
+    if isinstance(expression, exp.Literal) and not expression.is_string:
+        return float(expression.this)
+    return None
+
+
+def _as_sql(column: int | str) -> str:
+    return f"c{column}" if isinstance(column, int) else f"({column})"

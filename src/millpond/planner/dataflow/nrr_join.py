@@ -1,0 +1,136 @@
+"""FROM clauses with non-retroactive relations: streams first, then what is attached to their rows.
+
+The streams' rows come at the timestamp of their youngest element if no window delays them, and are
+never taken back if none counts rows. Only then are the relations' rows looked up as they come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from millpond.model.windows import Now, Period, Range, Unbounded, Window
+from millpond.operators.nrr_join import Attach
+from millpond.planner.bind.bound_query import RelationLeaf
+from millpond.planner.dataflow.frame import Frame, Unsupported, project
+from millpond.planner.dataflow.from_clause import beside, filtered, joined
+from millpond.planner.dataflow.from_items import Items
+from millpond.planner.dataflow.joins import condition
+from millpond.planner.resolve.pushdown import conjuncts
+
+_REASON = "a join with a non-retroactive relation of rows that come late or may be taken back"
+
+
+def has_attached(select: exp.Select, items: Items) -> bool:
+    """Whether a SELECT's FROM clause has non-retroactive relations."""
+    leaves = [items.leaf(item) for item, _ in _entries(select)]
+    return any(isinstance(leaf, RelationLeaf) and leaf.hidden for leaf in leaves)
+
+
+def attached(select: exp.Select, items: Items, waiting: list[exp.Expr]) -> Frame:
+    """The joined items of a SELECT's FROM clause that has non-retroactive relations.
+
+    Args:
+        select: The SELECT.
+        items: What its items are.
+        waiting: Conjuncts of its WHERE; those that are applied are taken out.
+
+    Raises:
+        Unsupported: rows may come late or be taken back, or a join is of another kind.
+    """
+    streams, relations = _sorted(select, items, waiting)
+    frame, order = filtered(streams[0].frame, waiting), [streams[0].place]
+    for stream in streams[1:]:
+        frame = filtered(joined(exp.Join(), frame, stream.frame, waiting), waiting)
+        order.append(stream.place)
+    for relation in relations:
+        frame = filtered(_with(frame, relation, waiting), waiting)
+        order.append(relation.place)
+    ranked = sorted(zip(order, frame.items, strict=True), key=lambda pair: pair[0])
+    return replace(frame, items=tuple(item for _, item in ranked))
+
+
+@dataclass(frozen=True, eq=False)
+class _Placed:
+    """An item of a FROM clause: its number, its rows, and what a LEFT JOIN says of it."""
+
+    place: int
+    frame: Frame
+    optional: list[exp.Expr] | None = None
+
+
+def _sorted(
+    select: exp.Select, items: Items, waiting: list[exp.Expr]
+) -> tuple[list[_Placed], list[_Placed]]:
+    """The streams and the relations of a FROM clause; what inner joins say goes to `waiting`."""
+    streams: list[_Placed] = []
+    relations: list[_Placed] = []
+    for place, (item, join) in enumerate(_entries(select)):
+        leaf = items.leaf(item)
+        on = list(conjuncts(join.args.get("on")))
+        inside = join.kind in ("", "INNER", "CROSS") and not join.method
+        if leaf is None or not inside or join.args.get("using"):
+            raise Unsupported(_REASON)
+        frame = items.frame(item)
+        if isinstance(leaf, RelationLeaf):
+            if not leaf.hidden:
+                raise Unsupported(_REASON)
+            frame = replace(frame, node=frame.node.inputs[0])
+            optional = on if join.side == "LEFT" else None
+            relations.append(_Placed(place, _without_hidden(frame), optional))
+        elif join.side or not _is_prompt(leaf.window) or any(r.optional for r in relations):
+            raise Unsupported(_REASON)
+        else:
+            streams.append(_Placed(place, _without_hidden(frame)))
+        if join.side != "LEFT":
+            waiting += on
+    return streams, relations
+
+
+def _with(frame: Frame, relation: _Placed, waiting: list[exp.Expr]) -> Frame:
+    """Rows of streams with the rows of a relation that are attached to each."""
+    both = beside(frame, relation.frame)
+    on = relation.optional
+    if on is None:
+        on = [c for c in waiting if both.covers(c)]
+        waiting[:] = [c for c in waiting if c not in on]
+    found = condition(frame, relation.frame, on)
+    node = Attach(
+        found.left,
+        found.right,
+        found.left_keys,
+        found.right_keys,
+        found.predicates,
+        relation.optional is not None,
+        found.text,
+    )
+    return replace(both, node=project(node, list(found.both)))
+
+
+def _entries(select: exp.Select) -> list[tuple[exp.Expr, exp.Join]]:
+    """The items of a FROM clause, each with how it is joined to those before it."""
+    clause = select.args.get("from_")
+    if clause is None:
+        return []
+    joins = select.args.get("joins") or []
+    return [(clause.this, exp.Join()), *((join.this, join) for join in joins)]
+
+
+def _is_prompt(window: Window) -> bool:
+    """Whether an element comes into a window at its timestamp, and leaves at a known time."""
+    match window:
+        case Unbounded() | Now():
+            return True
+        case Range(_, slide):
+            return slide is None
+        case Period(_, end):
+            return end.offset is None or end.offset >= 0
+    return False
+
+
+def _without_hidden(frame: Frame) -> Frame:
+    """A frame of one item without the item's hidden columns."""
+    (item,) = frame.items
+    node = project(frame.node, list(range(len(item.shown))))
+    return Frame(node, (replace(item, names=item.shown, hidden=0),))

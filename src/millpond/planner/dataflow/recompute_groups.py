@@ -1,0 +1,116 @@
+"""Window functions and unusual aggregates: answered anew, but only for the groups that change.
+
+A SELECT whose window functions are all partitioned by some expressions, or that groups by some, is
+a function of the rows of one value of these at a time. What it groups or partitions by becomes
+the key of `operators/recompute_groups.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.operators.recompute_groups import KEY, ROWS, ReevaluateGroups
+from millpond.planner.dataflow.column_types import answer_types
+from millpond.planner.dataflow.frame import Frame, Relation, Unsupported, columns_of, project
+from millpond.planner.dataflow.group_by import keys_and_having
+
+#: A column of a SELECT list: its name, and an expression over a frame or the place of a column.
+Item = tuple[str, exp.Expr | int]
+
+_KEY_FIELD = pa.field(KEY, pa.int64())
+
+
+def partitioned(node: exp.Select, frame: Frame, items: Sequence[Item]) -> Relation:
+    """A SELECT with window functions over its FROM clause's rows, of which WHERE is done.
+
+    Args:
+        node: The SELECT.
+        frame: The rows.
+        items: Its columns: names, and expressions over the frame.
+
+    Raises:
+        Unsupported: its windows have no partition in common, or it reads something else.
+    """
+    qualify = node.args.get("qualify")
+    chosen = None if qualify is None else _with_aliases(qualify.this, frame, items)
+    items = [(name, e.copy() if isinstance(e, exp.Expr) else e) for name, e in items]
+    expressions = [e for _, e in items if isinstance(e, exp.Expr)]
+    expressions += [] if chosen is None else [chosen]
+    windows = [w for e in expressions for w in e.find_all(exp.Window)]
+    if not windows or any(w.args.get("alias") or w.args.get("window") for w in windows):
+        raise Unsupported("window functions")
+    common: dict[str, exp.Expr] = {frame.sql(e): e for e in windows[0].args["partition_by"] or []}
+    for window in windows[1:]:
+        here = {frame.sql(e) for e in window.args["partition_by"] or []}
+        common = {sql: e for sql, e in common.items() if sql in here}
+    if not common:
+        raise Unsupported("window functions over all rows")
+    for window in windows:
+        window.args["partition_by"] = [*window.args["partition_by"], exp.var(KEY)]
+    tail = "" if chosen is None else f" QUALIFY {_sql(chosen, frame)}"
+    return _by_group(frame, items, list(common.values()), tail, "window functions")
+
+
+def regrouped(node: exp.Select, frame: Frame, items: Sequence[Item], reason: str) -> Relation:
+    """A grouped SELECT of which an aggregate has no incremental form, and why.
+
+    Raises:
+        Unsupported: it groups by nothing, or by what is no expression of rows.
+    """
+    keys, having = keys_and_having(node, frame)
+    if not keys:
+        raise Unsupported(reason)
+    grouped = ", ".join([*(frame.sql(key) for key in keys), KEY])
+    tail = f" GROUP BY {grouped}"
+    if having is not None:
+        tail += f" HAVING {_sql(having, frame)}"
+    return _by_group(frame, items, keys, tail, reason)
+
+
+def _by_group(
+    frame: Frame,
+    items: Sequence[Item],
+    keys: Sequence[exp.Expr],
+    tail: str,
+    reason: str,
+) -> Relation:
+    shown = ", ".join(key.sql() for key in keys)
+    width = len(frame.node.schema)
+    node = project(frame.node, [*range(width), *(frame.sql(key) for key in keys)])
+    by = tuple(range(width, len(node.schema)))
+    types_of_keys = [node.schema.field(place).type for place in by]
+    # Two zeros and many NaNs are one key to GROUP BY.
+    if any(pa.types.is_nested(t) or pa.types.is_floating(t) for t in types_of_keys):
+        raise Unsupported(reason)
+    columns = ", ".join([*(f"{_sql(e, frame)} AS a{i}" for i, (_, e) in enumerate(items)), KEY])
+    sql = f"SELECT {columns} FROM {ROWS}{tail}"
+    table = (ROWS, [*node.schema.names, KEY])
+    try:
+        types = answer_types(sql, [table], [node.schema.append(_KEY_FIELD)])
+    except duckdb.Error as error:
+        raise Unsupported(reason) from error
+    found = ReevaluateGroups(node, by, sql, types[:-1], shown, reason)
+    return Relation(found, tuple(name for name, _ in items))
+
+
+def _sql(expression: exp.Expr | int, frame: Frame) -> str:
+    if isinstance(expression, int):
+        return f"c{expression}"
+    if expression.find(exp.Query) is not None:
+        raise Unsupported("a subquery among window functions or aggregates")
+    return frame.sql(expression)
+
+
+def _with_aliases(expression: exp.Expr, frame: Frame, items: Sequence[Item]) -> exp.Expr:
+    """A condition in which names of the SELECT list stand for what they name."""
+    named = {name.lower(): e for name, e in items if isinstance(e, exp.Expr)}
+    holder = exp.Paren(this=expression.copy())
+    for column in list(columns_of(holder)):
+        meant = None if column.table else named.get(column.name.lower())
+        if meant is not None and frame.find(column) is None:
+            column.replace(exp.Paren(this=meant.copy()))
+    return holder.this

@@ -1,0 +1,226 @@
+"""Conditions on subqueries: EXISTS, IN, ANY and ALL as semijoins and antijoins.
+
+    WHERE EXISTS (…)         rows that have a partner         L SEMI R
+    WHERE x NOT IN (…)       rows of which it is false        (L ANTI equal) ANTI unknown
+    WHERE x > ALL (…)        no value of which it is not true L ANTI (x > v IS NOT TRUE)
+
+Anywhere else such a predicate is a mark (`marks`), and any other subquery a scalar one
+(`scalars`). What a subquery reads of the query around it must be conjuncts of its WHERE.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from millpond.planner.dataflow.frame import (
+    Frame,
+    Item,
+    Unsupported,
+    columns_of,
+    frame_of,
+    project,
+    select,
+    starred,
+)
+from millpond.planner.dataflow.from_clause import filtered, from_clause
+from millpond.planner.dataflow.from_items import Items
+from millpond.planner.dataflow.joins import Condition, anti, condition, semi
+from millpond.planner.dataflow.mark_join import Case, Cases, with_marks
+from millpond.planner.dataflow.scalar_subqueries import without_scalars
+from millpond.planner.resolve.placement import has_aggregate
+from millpond.planner.resolve.pushdown import where_conjuncts
+
+
+class Subqueries:
+    """Puts operators in the place of the subqueries in one query's conditions and expressions."""
+
+    def __init__(self, items: Items) -> None:
+        self._items = items
+
+    def where(self, conjunct: exp.Expr, frame: Frame) -> Frame:
+        """The rows for which a conjunct that holds subqueries is true.
+
+        Raises:
+            Unsupported: a subquery reads its surroundings in a way that cannot be undone.
+        """
+        negated, inside = False, conjunct
+        while isinstance(inside, exp.Not | exp.Paren):
+            negated ^= isinstance(inside, exp.Not)
+            inside = inside.this
+        if isinstance(inside.args.get("expression"), exp.Any | exp.All):
+            return self._quantified(inside, negated, frame)
+        if not isinstance(inside, exp.Exists) and inside.args.get("query") is None:
+            plain, frame = self.without(conjunct, frame)
+            return replace(frame, node=select(frame.node, [frame.sql(plain)], [conjunct]))
+        (found, *others), _ = self._cases(inside, frame)
+        if not negated:
+            return replace(frame, node=semi(found.on(frame)))
+        # False is what is left: neither true nor unknown.
+        for case in (found, *others):
+            frame = replace(frame, node=anti(case.on(frame)))
+        return frame
+
+    def without(self, expression: exp.Expr, frame: Frame) -> tuple[exp.Expr, Frame]:
+        """An expression with columns in the place of its subqueries, and a frame that has them.
+
+        Raises:
+            Unsupported: as `where`.
+        """
+        plain, frame = with_marks(expression, frame, self._cases)
+        return without_scalars(plain, frame, self._items.plan, self._knows)
+
+    def _cases(self, node: exp.Expr, frame: Frame) -> Cases:
+        """What EXISTS, IN or a quantified comparison is of a frame's rows."""
+        if isinstance(node, exp.Exists):
+            right, outside = self._inside(node.this, frame)
+            return (Case(True, lambda f: condition(f, right, outside)),), False
+        if node.this.find(exp.Query) is not None:
+            raise Unsupported("a subquery in a condition")
+        if isinstance(word := node.args.get("expression"), exp.Any | exp.All):
+            return self._quantified_cases(node, word, frame)
+        if isinstance(node.this, exp.Tuple):
+            raise Unsupported("IN of several columns")
+        return self._member_cases(node, frame), False
+
+    def _member_cases(self, node: exp.Expr, frame: Frame) -> tuple[Case, ...]:
+        """IN: NULL if nothing is equal, but something in the list or the value is unknown."""
+        right, outside = self._inside(node.args["query"], frame)
+        given = _with_member(right, _value(node.args["query"], right))
+        nulls = given.selected([exp.Is(this=_member(), expression=exp.Null())])
+        every = _with_member(right, "true")
+
+        def equal(f: Frame) -> Condition:
+            wanted, known_as = _placed(node.this, f)
+            same = exp.EQ(this=wanted, expression=_member())
+            return condition(known_as, given, [*outside, same])
+
+        def missing(f: Frame) -> Condition:
+            wanted, known_as = _placed(exp.Is(this=node.this.copy(), expression=exp.Null()), f)
+            always = exp.EQ(this=exp.Paren(this=wanted), expression=_member())
+            return condition(known_as, every, [*outside, always])
+
+        return (
+            Case(True, equal),
+            Case(None, lambda f: condition(f, nulls, outside)),
+            Case(None, missing),
+        )
+
+    def _quantified_cases(self, node: exp.Expr, word: exp.Any | exp.All, frame: Frame) -> Cases:
+        """What a comparison with ANY or ALL is: decided by one value, NULL by one, or neither."""
+        given, outside = self._members(word.this, frame)
+        decides = isinstance(word, exp.Any)
+
+        def compared(f: Frame, truth: exp.Expr) -> Condition:
+            wanted, known_as = _placed(node.this, f)
+            told = exp.Paren(this=type(node)(this=wanted, expression=_member()))
+            return condition(known_as, given, [*outside, exp.Is(this=told, expression=truth)])
+
+        return (
+            Case(decides, lambda f: compared(f, exp.Boolean(this=decides))),
+            Case(None, lambda f: compared(f, exp.Null())),
+        ), not decides
+
+    def _quantified(self, node: exp.Expr, negated: bool, frame: Frame) -> Frame:
+        """`x op ANY (…)` and `x op ALL (…)`: is there a value for which it is true, or is not?
+
+        NOT turns what is asked for: whether the comparison is false of one, or not false of any.
+        """
+        word = node.args["expression"]
+        if node.this.find(exp.Query) is not None:
+            raise Unsupported("a subquery in a condition")
+        given, outside = self._members(word.this, frame)
+        wanted, known_as = _placed(node.this, frame)
+        compared: exp.Expr = type(node)(this=wanted, expression=_member())
+        exists = isinstance(word, exp.Any) != negated
+        if negated or not exists:
+            # NULL is neither true nor false: ALL wants no value of which it is not true, NOT ANY
+            # none of which it is not false, and NOT ALL one of which it is.
+            least = exp.Boolean(this=not negated)
+            compare = exp.NullSafeEQ if exists else exp.NullSafeNEQ
+            compared = compare(this=exp.Paren(this=compared), expression=least)
+        matched = condition(known_as, given, [*outside, compared])
+        return replace(frame, node=(semi if exists else anti)(matched))
+
+    def _knows(self, select: exp.Select, expression: exp.Expr) -> bool:
+        """Whether a SELECT's own FROM clause has all columns of an expression."""
+        return self._from(select).covers(expression)
+
+    def _members(self, query: exp.Expr, around: Frame) -> tuple[Frame, list[exp.Expr]]:
+        """As `_inside`, the rows with the subquery's value as `_member`."""
+        rows, outside = self._inside(query, around)
+        return _with_member(rows, _value(query, rows)), outside
+
+    def _inside(self, query: exp.Expr, around: Frame) -> tuple[Frame, list[exp.Expr]]:
+        """The rows of a subquery's FROM and WHERE, and the conjuncts that read the query around."""
+        node = query
+        while isinstance(node, exp.Subquery) and not node.args.get("limit"):
+            node = node.this
+        is_simple = isinstance(node, exp.Select) and not any(
+            node.args.get(k) for k in ("group", "having", "qualify", "limit", "offset", "with_")
+        )
+        if not is_simple or any(
+            has_aggregate(i) or i.find(exp.Window) is not None for i in node.expressions
+        ):
+            return frame_of(self._items.plan(query), ""), []
+        assert isinstance(node, exp.Select)
+        outside: list[exp.Expr] = []
+        frame = self._from(node)
+        for conjunct in where_conjuncts(node):
+            if conjunct.find(exp.Query) is not None:
+                frame = self.where(conjunct, frame)
+            elif frame.covers(conjunct):
+                frame = filtered(frame, [conjunct])
+            elif any(
+                frame.find(c) is None and around.find(c) is None for c in columns_of(conjunct)
+            ):
+                raise Unsupported("a condition that reads a query further out")
+            else:
+                outside.append(conjunct)
+        return frame, outside
+
+    def _from(self, select: exp.Select) -> Frame:
+        """The joined items of a SELECT, without its WHERE."""
+        return from_clause(select, self._items, [])
+
+
+def _value(query: exp.Expr, frame: Frame) -> str | int:
+    """The one column of a subquery, as SQL over its FROM clause's rows or as a place in them."""
+    node = query
+    while isinstance(node, exp.Subquery):
+        node = node.this
+    if isinstance(node, exp.Select) and frame.items and frame.items[0].name:
+        (item,) = node.expressions
+        value = item.unalias()
+        if value.is_star:
+            ((_, place),) = starred(value, frame)
+            return place
+        if value.find(exp.Query) is not None:
+            raise Unsupported("a subquery in the SELECT list")
+        return frame.sql(value)
+    return 0
+
+
+def _member() -> exp.Column:
+    """What a subquery's value is called beside the columns of its FROM clause."""
+    return exp.column("__value", table="__member")
+
+
+def _with_member(rows: Frame, value: str | int) -> Frame:
+    """Rows with a value, by place or as SQL, that is known as `_member` too."""
+    places = range(len(rows.node.schema))
+    given = Frame(project(rows.node, [*places, value]), rows.items)
+    return replace(given, items=(*given.items, Item("__member", ("__value",), len(places))))
+
+
+def _placed(expression: exp.Expr, frame: Frame) -> tuple[exp.Expr, Frame]:
+    """An expression over a frame under names nobody else has, and the frame with these names."""
+    holder = exp.Paren(this=expression.copy())
+    for column in list(columns_of(holder)):
+        place = frame.find(column)
+        if place is None:
+            raise Unsupported("a value that reads a query further out")
+        column.replace(exp.column(f"__{place}", table="__around"))
+    names = tuple(f"__{place}" for place in range(len(frame.node.schema)))
+    return holder.this, replace(frame, items=(*frame.items, Item("__around", names, 0)))

@@ -1,0 +1,1 @@
+"""EXPLAIN: plans as people read them."""

@@ -1,0 +1,170 @@
+"""EXPLAIN: what becomes of a query, level by level, as indented text.
+
+- `syntax`: the tree of the text.
+- `logical`: the operators the text asks for, with the update pattern of every edge.
+- `rewritten`: what is matched as elements arrive, what windows choose at invocation, and what is
+  left for the residual.
+- `shared` and `runtime`: the same leaves with what only a running pond knows of them, as facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from sqlglot import exp
+
+from millpond.cql.print.dialect import print_query
+from millpond.errors import MillpondError
+from millpond.model.function_names import as_written
+from millpond.model.windows import Rows
+from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
+from millpond.planner.explain.logical_plan import LogicalOperator, logical_plan, window_text
+from millpond.planner.residual import replace_literals
+from millpond.planner.resolve.pushdown import conjuncts
+
+#: What EXPLAIN can show.
+LEVELS = ("syntax", "logical", "rewritten", "shared", "runtime")
+
+
+#: Says what matches a factor of a leaf's predicate: a grouped filter, or nothing but DuckDB.
+ServedBy = Callable[[StreamLeaf, exp.Expr], str]
+
+
+def explain(
+    bound: BoundQuery,
+    level: str = "logical",
+    served_by: ServedBy = lambda _leaf, _factor: "factor",
+    **facts: Any,
+) -> str:
+    """A bound query at one level.
+
+    Args:
+        bound: The query.
+        level: One of `LEVELS`.
+        served_by: What is said of a factor; only the engine that matches it knows.
+        facts: For `shared` and `runtime`, what the service knows: `leaves`, one mapping for every
+            stream leaf, is shown under the leaf it belongs to; anything else stands first.
+
+    Raises:
+        MillpondError: CQL-214, for another level.
+    """
+    match level:
+        case "syntax":
+            lines = _syntax(_written(bound))
+        case "logical":
+            lines = _logical(logical_plan(bound))
+        case "rewritten":
+            lines = _rewritten(bound, served_by, {})
+        case "shared" | "runtime":
+            lines = _rewritten(bound, served_by, facts)
+        case _:
+            raise MillpondError(
+                "CQL-214",
+                f'no level "{level}" of EXPLAIN',
+                hint=f"The levels are {', '.join(LEVELS)}.",
+            )
+    return "\n".join(lines)
+
+
+def _written(bound: BoundQuery) -> exp.Expr:
+    if not bound.literals:
+        return bound.tree
+    copied = bound.tree.copy()
+    replace_literals(copied, bound.literals)
+    return copied
+
+
+# -- syntax ----------------------------------------------------------------------------------------
+
+
+def _syntax(node: exp.Expr, role: str = "", depth: int = 0) -> Iterator[str]:
+    label = f"{role}: " if role else ""
+    if not any(True for _ in node.iter_expressions()) or isinstance(node, exp.Column):
+        yield f"{'  ' * depth}{label}{type(node).__name__} {print_query(node).strip()}".rstrip()
+        return
+    values = [
+        f"{key}={value}"
+        for key, value in node.args.items()
+        if isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""
+    ]
+    yield f"{'  ' * depth}{label}{type(node).__name__}{' ' if values else ''}{' '.join(values)}"
+    for key, value in node.args.items():
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(item, exp.Expr):
+                yield from _syntax(item, key.rstrip("_"), depth + 1)
+
+
+# -- logical ---------------------------------------------------------------------------------------
+
+
+def _logical(root: LogicalOperator) -> Iterator[str]:
+    rows = list(_operator_rows(root, 0))
+    width = min(max(len(text) for text, _ in rows) + 2, 100)
+    for text, pattern in rows:
+        yield f"{text:<{width}}{pattern}"
+
+
+def _operator_rows(operator: LogicalOperator, depth: int) -> Iterator[tuple[str, str]]:
+    detail = f" {operator.detail}" if operator.detail else ""
+    yield f"{'  ' * depth}{operator.name}{detail}", operator.pattern.name
+    for below in operator.inputs:
+        yield from _operator_rows(below, depth + 1)
+
+
+# -- rewritten, shared, runtime --------------------------------------------------------------------
+
+
+def _rewritten(bound: BoundQuery, served_by: ServedBy, facts: Mapping[str, Any]) -> Iterator[str]:
+    known = list(facts.get("leaves") or [])
+    yield from _facts({k: v for k, v in facts.items() if k != "leaves"}, 0)
+    if bound.to_stream is not None:
+        yield bound.to_stream
+    if bound.projection is not None:
+        chosen = ", ".join(c if c == n else f"{c} AS {n}" for c, n in bound.projection)
+        yield f"projection {chosen}"
+    else:
+        yield "residual (DuckDB, at invocation)"
+        yield f"  {as_written(bound.residual_sql)}"
+    for number, leaf in enumerate(bound.streams):
+        given = known[number] if number < len(known) else {}
+        yield from _leaf(leaf, served_by, given)
+    for relation in bound.relations:
+        yield f"  {relation.table}: relation {relation.relation}, {', '.join(relation.columns)}"
+
+
+def _leaf(leaf: StreamLeaf, served_by: ServedBy, facts: Mapping[str, Any]) -> Iterator[str]:
+    yield f"  {leaf.table}: {', '.join(leaf.columns)}"
+    depth = 2
+    shown = window_text(leaf.window)
+    if isinstance(leaf.window, Rows) and leaf.before is not None:
+        yield f"{'  ' * depth}window {shown}, counted over what satisfies its WHERE"
+    elif isinstance(leaf.window, Rows):
+        yield f"{'  ' * depth}window {shown}, counted over all elements"
+    else:
+        yield f"{'  ' * depth}window {shown}, chosen at invocation"
+    applied = (leaf.pushed, "pushed"), (leaf.before, "in the window"), (leaf.after, "after it")
+    for predicate, when in applied:
+        for conjunct in conjuncts(predicate):
+            text = print_query(conjunct).strip()
+            yield f"{'  ' * (depth + 1)}{served_by(leaf, conjunct)}: {text} ({when})"
+    if leaf.sample is not None:
+        yield f"{'  ' * (depth + 1)}sample {leaf.sample:g} %"
+    yield f"{'  ' * (depth + 1)}stream {leaf.stream}"
+    yield from _facts(facts, depth + 2)
+
+
+def _facts(facts: Mapping[str, Any], depth: int) -> Iterator[str]:
+    for key, value in facts.items():
+        if isinstance(value, Mapping):
+            yield f"{'  ' * depth}{key}:"
+            yield from _facts(value, depth + 1)
+        elif isinstance(value, list | tuple):
+            yield f"{'  ' * depth}{key}:"
+            for item in value:
+                if isinstance(item, Mapping):
+                    yield from _facts(item, depth + 1)
+                else:
+                    yield f"{'  ' * (depth + 1)}{item}"
+        else:
+            yield f"{'  ' * depth}{key}: {'none' if value is None else value}"

@@ -1,0 +1,1 @@
+"""Choosing a plan: strategies, rewritings, statistics and cost."""

@@ -1,0 +1,236 @@
+"""Which of the plans that compute the same is expected to cost least (Update patterns, 5.4).
+
+What may be chosen, at each edge and operator:
+
+- whether rows carry their expirations over an edge, or a negative tuple announces each (2.3): an
+  `Expire` node anywhere between the window and who cannot do without;
+- duplicate elimination by δ*, which gives expirations or announces them itself, where nothing is
+  announced below it, or by counting (5.3.1);
+- in how many partitions rows wait for their expiration (5.3.2);
+- each of the rewritings (5.4.2).
+
+The paper fixes most of this by the patterns alone, and so do we where there is no choice; the rest
+it leaves to a cost model, because announcing costs less than waiting where results are large, and
+pulling a negation up costs more than it saves where the join below it is large (6.6). Every node
+estimates its own flow and work (`operators/protocol/cost_model.py`). A plan is put together from
+the leaves up:
+of each subplan the cheapest form that carries expirations and the cheapest that announces them are
+kept, for what is cheaper below may be dearer above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Protocol
+
+from millpond.operators.distinct_announcing import LastCopy
+from millpond.operators.distinct_delta_star import DeltaStar
+from millpond.operators.expire import Expire
+from millpond.operators.protocol.cost_model import CALLED, DELIVERED, WOKEN, Flow, Known, woken
+from millpond.operators.protocol.node import Node
+from millpond.operators.set_operations import Multiplicity
+from millpond.operators.structures.expiration_queues import PARTITIONS
+from millpond.planner.optimize.rules import RULES, Rule, rewritten
+
+#: Numbers of partitions there are to choose from; the paper tried 10 and 50 (figure 10).
+CHOICES = (PARTITIONS, 50, 200)
+#: Nodes with more inputs than this take all of them in the same form.
+_MANY = 4
+
+
+class Statistics(Known, Protocol):
+    """What a pond knows, of its streams and of what runs.
+
+    Attributes:
+        running: Keys of the nodes that run already; another query that reads them adds nothing to
+            their work. So queries that can share do, even if each alone would be planned otherwise.
+    """
+
+    running: Set[str]
+
+    def basis(self, stream: str) -> str:
+        """What the figures of a stream rest on, for EXPLAIN."""
+        ...
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is expected of a node.
+
+    Attributes:
+        flow: What runs on its edge.
+        work: Nanoseconds per second of stream time that it takes, without what is below it.
+    """
+
+    flow: Flow
+    work: float
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A way to compute a subplan, and what it costs with all that is below it."""
+
+    node: Node
+    flow: Flow
+    cost: float
+
+
+def cheapest(
+    root: Node,
+    known: Statistics,
+    partitions: int | None = None,
+    rules: tuple[Rule, ...] = RULES,
+) -> Node:
+    """The plan that is expected to cost least, without expirations on its last edge.
+
+    Args:
+        root: A plan, with or without `Expire` nodes.
+        known: What is known of the streams.
+        partitions: Into how many partitions expirations go; None: what costs least.
+        rules: The rewritings there are to choose from.
+    """
+    choices = CHOICES if partitions is None else (partitions,)
+    logical: dict[str, Node] = {}
+    for some in _subsets(rules):
+        plan = bare(rewritten(root, some))
+        logical.setdefault(plan.key, plan)
+    best: tuple[float, Node] | None = None
+    for plan in logical.values():
+        for form in _Forms(known, choices).of(plan):
+            if form is None or form.node.carries_expirations:
+                continue
+            cost = total(form.node, known)
+            if best is None or cost < best[0]:
+                best = (cost, form.node)
+    assert best is not None
+    return best[1]
+
+
+def estimates(root: Node, known: Statistics) -> dict[str, Estimate]:
+    """What is expected of each node of a plan, by its key."""
+    found: dict[str, Estimate] = {}
+
+    def visit(node: Node) -> Flow:
+        if node.key not in found:
+            inputs = [visit(i) for i in node.inputs]
+            own = node.estimated(inputs, known)
+            work = node.work(inputs, own, known) + _called(inputs, known)
+            found[node.key] = Estimate(own, work)
+        return found[node.key].flow
+
+    visit(root)
+    return found
+
+
+def total(root: Node, known: Statistics) -> float:
+    """Nanoseconds per second of stream time that a plan adds to what runs."""
+    found = estimates(root, known)
+    work = sum(e.work for key, e in found.items() if key not in known.running)
+    return work + DELIVERED * found[root.key].flow.changes
+
+
+def _subsets(rules: tuple[Rule, ...]) -> Iterator[tuple[Rule, ...]]:
+    """All of the rules first, so that of equal costs the rewritten plan is taken."""
+    for many in range(len(rules), -1, -1):
+        yield from combinations(rules, many)
+
+
+def bare(node: Node) -> Node:
+    """A plan without its `Expire` nodes: what is computed, and not how rows leave."""
+    return rewritten(node, (_without_expire,))
+
+
+def _without_expire(node: Node) -> Node | None:
+    return node.input if isinstance(node, Expire) else None
+
+
+def is_distinct(node: Node) -> bool:
+    return isinstance(node, DeltaStar | LastCopy) or (
+        isinstance(node, Multiplicity) and node.rule == "distinct"
+    )
+
+
+def _is_strict(node: Node) -> bool:
+    """Whether rows of its input may leave before their time, so that δ* is not one for it."""
+    return node.inputs[0].announces
+
+
+def _distinct(over: Node, strict: bool) -> Iterator[Node]:
+    """The operators that eliminate duplicates of a form of their input."""
+    if not over.announces:
+        yield DeltaStar(over)
+        yield LastCopy(over)
+    elif strict and not over.carries_expirations:
+        yield Multiplicity((over,), "distinct")
+
+
+class _Forms:
+    """The cheapest forms of the subplans of one plan."""
+
+    def __init__(self, known: Statistics, choices: Sequence[int]) -> None:
+        self._known, self._choices = known, choices
+        self._found: dict[str, tuple[_Form | None, _Form | None]] = {}
+
+    def of(self, node: Node) -> tuple[_Form | None, _Form | None]:
+        """The cheapest form that carries expirations, if any can, and the cheapest without."""
+        found = self._found.get(node.key)
+        if found is None:
+            found = self._found[node.key] = self._compared(node)
+        return found
+
+    def _compared(self, node: Node) -> tuple[_Form | None, _Form | None]:
+        carrying: _Form | None = None
+        explicit: _Form | None = None
+        for form in self._built(node):
+            if not form.node.carries_expirations:
+                explicit = _cheaper(explicit, form)
+                continue
+            carrying = _cheaper(carrying, form)
+            for partitions in self._choices:
+                announced = Expire(form.node, partitions)
+                explicit = _cheaper(explicit, self._costed(announced, [form]))
+        return carrying, explicit
+
+    def _built(self, node: Node) -> Iterator[_Form]:
+        """The node over every combination of forms of its inputs that it can read."""
+        forms = [
+            [f for f in self.of(i) if f is not None and (not wants or not _carries(f))]
+            for i, wants in zip(node.inputs, node.needs_explicit, strict=True)
+        ]
+        if len(forms) > _MANY:
+            forms = [some[:1] for some in forms]
+        for inputs in product(*forms):
+            refused = zip(inputs, node.refuses_negatives, strict=True)
+            if any(refuses and f.node.announces for f, refuses in refused):
+                continue
+            over = [f.node for f in inputs]
+            if not is_distinct(node):
+                same = node if tuple(over) == node.inputs else node.over_inputs(over)
+                yield self._costed(same, inputs)
+                continue
+            for built in _distinct(over[0], _is_strict(node)):
+                yield self._costed(built, inputs)
+
+    def _costed(self, node: Node, inputs: Sequence[_Form]) -> _Form:
+        flows = [f.flow for f in inputs]
+        own = node.estimated(flows, self._known)
+        work = 0.0
+        if node.key not in self._known.running:
+            work = node.work(flows, own, self._known) + _called(flows, self._known)
+        return _Form(node, own, work + sum(f.cost for f in inputs))
+
+
+def _called(inputs: Sequence[Flow], known: Known) -> float:
+    """What calling an operator takes, whatever it does."""
+    changes = sum(i.changes for i in inputs)
+    return CALLED * known.steps + WOKEN * woken(changes, known)
+
+
+def _carries(form: _Form) -> bool:
+    return form.node.carries_expirations
+
+
+def _cheaper(one: _Form | None, other: _Form) -> _Form:
+    return other if one is None or other.cost < one.cost else one

@@ -1,0 +1,133 @@
+"""What the planner knows of streams: guesses, or what a sample of each stream's elements shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.errors import MillpondError
+from millpond.operators.protocol.cost_model import UNKNOWN, Column, guessed
+from millpond.operators.protocol.node import Scalars
+from millpond.operators.source import SEQUENCE, TIMESTAMP
+
+
+class Guesses:
+    """`planner.cost.Statistics` of a pond in which nothing has happened yet."""
+
+    steps = 1.0
+    running: Set[str] = frozenset()
+
+    def basis(self, stream: str) -> str:
+        """What the figures of a stream rest on, for EXPLAIN."""
+        return "guessed"
+
+    def rate(self, stream: str) -> float:
+        return 10.0
+
+    def column(self, stream: str, column: str) -> Column:
+        return UNKNOWN
+
+    def passing(
+        self, stream: str, columns: Sequence[str], types: pa.Schema, predicates: Sequence[str]
+    ) -> float:
+        return guessed(predicates)
+
+
+@dataclass(frozen=True)
+class StreamSample:
+    """Some of a stream's elements.
+
+    Attributes:
+        rate: How many come in a second of stream time.
+        rows: Some of them, by the stream's column names.
+        total: How many there are in all.
+    """
+
+    rate: float
+    rows: pa.Table
+    total: int
+
+
+class Observed(Guesses):
+    """`planner.cost.Statistics` by samples; of streams without one, guesses.
+
+    A column's Σp² is how often two rows of the sample agree, and how many values it has is Chao's
+    estimate: those in the sample, and unseen ones as values seen once and twice suggest.
+    Predicates are tried on it; without `scalars` they are guessed at.
+    """
+
+    def __init__(
+        self,
+        samples: Mapping[str, StreamSample],
+        scalars: Scalars | None,
+        steps: float = 1.0,
+        running: Set[str] = frozenset(),
+    ) -> None:
+        self.steps = steps
+        self.running = running
+        self._samples, self._scalars = samples, scalars
+        self._columns: dict[tuple[str, str], Column] = {}
+        self._shares: dict[tuple[str, tuple[str, ...], tuple[str, ...]], float] = {}
+
+    def basis(self, stream: str) -> str:
+        sample = self._samples.get(stream)
+        if sample is None:
+            return super().basis(stream)
+        return f"{sample.rate:,.3g} elements/s, {sample.rows.num_rows:,} of them looked at"
+
+    def rate(self, stream: str) -> float:
+        sample = self._samples.get(stream)
+        return super().rate(stream) if sample is None else sample.rate
+
+    def column(self, stream: str, column: str) -> Column:
+        sample = self._samples.get(stream)
+        if sample is None:
+            return super().column(stream, column)
+        if column in (SEQUENCE, TIMESTAMP):
+            return Column(float(sample.total), 1 / sample.total)
+        found = self._columns.get((stream, column))
+        if found is None:
+            found = self._columns[stream, column] = _column(sample, column)
+        return found
+
+    def passing(
+        self, stream: str, columns: Sequence[str], types: pa.Schema, predicates: Sequence[str]
+    ) -> float:
+        key = (stream, tuple(columns), tuple(predicates))
+        if key not in self._shares:
+            self._shares[key] = self._passing(*key, types)
+        return self._shares[key]
+
+    def _passing(
+        self, stream: str, columns: tuple[str, ...], predicates: tuple[str, ...], types: pa.Schema
+    ) -> float:
+        sample = self._samples.get(stream)
+        if sample is None or self._scalars is None or SEQUENCE in columns or TIMESTAMP in columns:
+            return guessed(predicates)
+        arrays = [
+            sample.rows.column(c).combine_chunks().cast(f.type)
+            for c, f in zip(columns, types, strict=True)
+        ]
+        rows = pa.RecordBatch.from_arrays(arrays, schema=types)
+        sql = " AND ".join(f"({p}\n)" for p in predicates)
+        try:
+            (true,) = self._scalars.compute(rows, [f"CAST(({sql}) AS BOOLEAN)"])
+        except MillpondError:
+            return guessed(predicates)  # it fails on a row: whoever runs it will say so
+        # As if one more had been seen: a predicate nothing passed is not one nothing will pass.
+        return (true.true_count + 0.5) / (len(true) + 1)
+
+
+def _column(sample: StreamSample, column: str) -> Column:
+    values = sample.rows.column(column)
+    if pa.types.is_nested(values.type) or not len(values):
+        return UNKNOWN
+    counts = np.asarray(values.value_counts().field("counts").to_numpy(), np.float64)
+    seen, once, twice = len(counts), int((counts == 1).sum()), int((counts == 2).sum())
+    distinct = min(seen + once * (once - 1) / (2 * (twice + 1)), float(sample.total))
+    pairs = len(values) * (len(values) - 1)
+    repeat = float((counts * (counts - 1)).sum()) / pairs if pairs else 1.0
+    return Column(max(distinct, 1.0), max(repeat, 1 / max(distinct, 1.0)))

@@ -1,0 +1,122 @@
+"""Strategies: how the readers of an edge learn that a row has left (Update patterns, 2.3 and 5.4).
+
+- `negative`, the negative tuple approach: "each window referenced in the query is materialized and
+  explicitly generates a negative tuple for every expiration" (2.3.1). So every window is a queue
+  with an `Expire` above it, and everything above reads rows of both signs. State is looked up by
+  key, duplicates are counted, nothing is rewritten.
+- `direct`, the direct approach: rows carry their expirations and "operators can access their state
+  directly and find expired tuples without the need for negative tuples" (2.3.2), in state that is
+  "sorted by tuple arrival time", so that "deletions require a sequential scan of the buffer"
+  (2.3.3); duplicate elimination "stores both its input and its output" (5.3.1); nothing is
+  rewritten. Only for plans without negation and retroactive relations. Where rows leave in the
+  order they came, a scan ends at the first that stays: there arrival order is a queue.
+- `aware`: the form of each edge and operator that is expected to cost least
+(`planner/optimize/cost.py`),
+  among them δ*, partitions by expiration time, and the rewritings of 5.4.2.
+
+Where the paper's operators are nested loops (5.4.1: a join costs λ1·N2 + λ2·N1), ours look keys up
+in tables and take a step's rows at once, by any strategy: that is not what is compared.
+
+Answers never move; what moves is who keeps which rows, and how many rows run on the edges.
+"""
+
+from __future__ import annotations
+
+from millpond.errors import MillpondError
+from millpond.model.patterns import Pattern
+from millpond.operators.distinct_delta_star import DeltaStar
+from millpond.operators.expire import Expire
+from millpond.operators.protocol.node import Node
+from millpond.operators.set_operations import Multiplicity
+from millpond.operators.structures.expiration_queues import ARRIVAL_ORDER
+from millpond.planner.dataflow.joins import explicit
+from millpond.planner.optimize.cost import Statistics, bare, cheapest, is_distinct
+from millpond.planner.optimize.rules import RULES, Rule, rewritten
+
+STRATEGIES = ("aware", "direct", "negative")
+
+
+def applied(
+    root: Node,
+    strategy: str,
+    known: Statistics,
+    partitions: int | None = None,
+    rules: tuple[Rule, ...] = RULES,
+) -> Node:
+    """A plan by a strategy, with all its changes explicit.
+
+    Args:
+        root: The plan as written.
+        strategy: One of `STRATEGIES`.
+        known: What `aware` estimates costs from.
+        partitions: How many partitions by expiration time `aware` uses; None: what costs least.
+        rules: The rewritings `aware` may use.
+
+    Raises:
+        MillpondError: CQL-214, `direct` of a plan with a STRICT edge.
+    """
+    if strategy == "aware":
+        return cheapest(root, known, partitions, rules)
+    if strategy == "negative":
+        return explicit(_announced(bare(root)))
+    _refuse_strict(root)
+    return rewritten(explicit(root), (_in_order_of_arrival,))
+
+
+def _announced(root: Node) -> Node:
+    """A plan without `Expire` nodes, with one on every window.
+
+    Where rows must not be taken back while they are attached what a relation holds, they are
+    announced from there on: a negative tuple would be attached what the relation holds by then.
+    """
+    done: dict[str, Node] = {}
+
+    def visit(node: Node) -> Node:
+        if node.key not in done:
+            done[node.key] = announced(node)
+        return done[node.key]
+
+    def announced(node: Node) -> Node:
+        if any(node.refuses_negatives):
+            pairs = zip(node.inputs, node.refuses_negatives, strict=True)
+            inputs = tuple(i if refuses else visit(i) for i, refuses in pairs)
+            return explicit(node.over_inputs(inputs))
+        if node.is_window:
+            return explicit(node)
+        inputs = tuple(visit(i) for i in node.inputs)
+        if inputs == node.inputs:
+            return node
+        if is_distinct(node) and inputs[0].announces:
+            return Multiplicity(inputs, "distinct")
+        return node.over_inputs(inputs)
+
+    return visit(root)
+
+
+def _refuse_strict(root: Node) -> None:
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node.pattern is Pattern.STRICT and all(
+            i.pattern is not Pattern.STRICT for i in node.inputs
+        ):
+            raise MillpondError(
+                "CQL-214",
+                "the query option \"strategy\" cannot be 'direct' for this query",
+                detail=f"Rows of its {node.name} {node.detail}".rstrip()
+                + " may leave at a time nobody could know, and only negative tuples tell.",
+                hint="Use 'aware' or 'negative'.",
+            )
+        # What is attached to rows that are never taken back takes none back either.
+        attaching = any(node.refuses_negatives)
+        pairs = zip(node.inputs, node.refuses_negatives, strict=True)
+        stack += [i for i, refuses in pairs if refuses or not attaching]
+
+
+def _in_order_of_arrival(node: Node) -> Node | None:
+    """State as the direct approach keeps it."""
+    if isinstance(node, Expire) and node.partitions != ARRIVAL_ORDER:
+        return Expire(node.input, ARRIVAL_ORDER)
+    if isinstance(node, DeltaStar) and not node.keeps_input:
+        return DeltaStar(node.input, keeps_input=True)
+    return None

@@ -1,0 +1,175 @@
+"""Column references: which source each means, by SQL's rules of scope."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from millpond.cql.tree.places import span_of
+from millpond.errors import MillpondError
+from millpond.planner.resolve.allowed_functions import CALLS_WITHOUT_PARENTHESES
+from millpond.planner.resolve.leaves import no_such_column
+from millpond.planner.resolve.names import did_you_mean, listed, spell
+from millpond.planner.resolve.scope import TYPE, Resolution, Scope, Source
+
+
+def resolve_column(column: exp.Column, scope: Scope, text: str, *, aliases_first: bool) -> None:
+    """Finds what a reference means, records it and spells it as it is declared.
+
+    The nearest SELECT wins; in one SELECT a source's column comes before an alias of the SELECT
+    list, except in ORDER BY (`aliases_first`), as in DuckDB.
+
+    Raises:
+        MillpondError: CQL-202 or CQL-203, at the reference.
+    """
+    if column.args.get("table") is not None:
+        resolution = _qualified(column, scope, text)
+    else:
+        resolution = _bare(column, scope, text, aliases_first)
+    scope.resolved[id(column)] = resolution
+    source = resolution.source
+    if source is None or not resolution.column:
+        _need_wherever(column.name, scope)
+        return
+    if (type_ := source.type_of(resolution.column)) is not None:
+        column.meta[TYPE] = type_
+    if resolution.merged:
+        at: Scope | None = scope
+        while at is not None and source not in at.sources:
+            at = at.parent
+        for holder in (at or scope).holding(resolution.column):
+            holder.need(resolution.column)
+    else:
+        source.need(resolution.column)
+
+
+def _need_wherever(name: str, scope: Scope) -> None:
+    """Keeps every column of that name: DuckDB may take a reference we leave open for any."""
+    at: Scope | None = scope
+    while at is not None:
+        for holder in at.holding(name):
+            holder.need(name)
+        at = at.parent
+
+
+def _qualified(column: exp.Column, scope: Scope, text: str) -> Resolution:
+    parts = [p for p in column.parts if isinstance(p, exp.Identifier)]
+    qualifier = parts[0].name
+    at: Scope | None = scope
+    structured: Resolution | None = None
+    while at is not None:
+        source = at.named(qualifier)
+        if source is not None:
+            wanted = parts[1]
+            place = source.place(wanted.name)
+            if place is None:
+                if structured is not None:
+                    return structured
+                if source.is_open:
+                    return Resolution(source, "", outer=at is not scope)
+                raise no_such_column(column, wanted.name, source.columns, source.name, text)
+            spell(parts[0], source.name)
+            spell(wanted, source.columns[place])
+            return Resolution(source, source.columns[place], outer=at is not scope)
+        for holder in at.holding(qualifier):
+            # A struct's field: `column.field`.  Columns of streams are never structs. Others may
+            # be none either, and then a table of the name further out is what is meant.
+            if holder.leaf is None and structured is None:
+                place = holder.place(qualifier)
+                assert place is not None
+                structured = Resolution(holder, holder.columns[place], outer=at is not scope)
+        at = at.parent
+    if structured is not None:
+        return structured
+    if any(s.is_open for s in scope.sources):
+        return Resolution(None, "")
+    names = _qualifiers(scope)
+    raise MillpondError(
+        "CQL-202",
+        f'no column "{".".join(p.name for p in parts)}"',
+        detail=f'"{qualifier}" is not in the FROM clause, which has: {listed(names)}.'
+        if names
+        else f'"{qualifier}" is not in the FROM clause.',
+        hint=did_you_mean(qualifier, names),
+        text=text,
+        span=span_of(column),
+    )
+
+
+def _bare(column: exp.Column, scope: Scope, text: str, aliases_first: bool) -> Resolution:
+    name = column.name
+    if aliases_first and name.lower() in scope.aliases:
+        return Resolution(None, "")
+    at: Scope | None = scope
+    while at is not None:
+        holders = at.holding(name)
+        if len(holders) > 1 and name.lower() not in at.merged:
+            raise _ambiguous(column, holders, text)
+        if holders:
+            place = holders[0].place(name)
+            assert place is not None
+            spelled = holders[0].columns[place]
+            spell(column.this, spelled)
+            return Resolution(holders[0], spelled, outer=at is not scope, merged=len(holders) > 1)
+        if name.lower() in at.aliases or any(s.is_open for s in at.sources):
+            return Resolution(None, "")
+        at = at.parent
+    raise _unknown(column, scope, text)
+
+
+def _ambiguous(column: exp.Column, holders: list[Source], text: str) -> MillpondError:
+    choices = [f"{s.name}.{column.name}" for s in holders if s.name]
+    return MillpondError(
+        "CQL-203",
+        f'column "{column.name}" is ambiguous',
+        detail=f"It could be {' or '.join(choices)}." if choices else None,
+        hint=f"Write {choices[0]}." if choices else "Give the subqueries names and qualify it.",
+        text=text,
+        span=span_of(column),
+    )
+
+
+def _unknown(column: exp.Column, scope: Scope, text: str) -> MillpondError:
+    name = column.name
+    if name.lower() in CALLS_WITHOUT_PARENTHESES:
+        return MillpondError(
+            "CQL-213",
+            f'function "{name.lower()}" cannot be used in a query',
+            detail="Its answer would change from call to call.",
+            hint="Use a window, or BEGIN … END with NOW, to speak of the present.",
+            text=text,
+            span=span_of(column),
+        )
+    every: list[str] = []
+    at: Scope | None = scope
+    while at is not None:
+        every.extend(c for s in at.sources for c in s.columns if c)
+        every.extend(at.aliases)
+        at = at.parent
+    described = [
+        f'"{s.name}" has: {listed([c for c in s.columns if c])}' for s in scope.sources if s.name
+    ]
+    if not scope.sources:
+        detail = "There is no FROM clause."
+    else:
+        detail = f"{'; '.join(described)}." if described else f"There are: {listed(every)}."
+    quoted = column.this.args.get("quoted")
+    hint = did_you_mean(name, every)
+    if hint is None and quoted:
+        hint = f"Put strings in single quotes: '{name}'."
+    return MillpondError(
+        "CQL-202",
+        f'no column "{name}"',
+        detail=detail,
+        hint=hint,
+        text=text,
+        span=span_of(column),
+    )
+
+
+def _qualifiers(scope: Scope) -> list[str]:
+    names: list[str] = []
+    at: Scope | None = scope
+    while at is not None:
+        names.extend(s.name for s in at.sources if s.name)
+        at = at.parent
+    return names

@@ -1,0 +1,140 @@
+"""`R1 EXCEPT ALL R2 BY (a, …)`: the update-pattern paper's negation, in SQL over slices.
+
+For each value of the attributes, with v1 rows in R1 and v2 in R2, the youngest max(v1 − v2, 0) of
+R1's rows are left (SEMANTICS, section 3; Update patterns, 2.1). A row is as young as the youngest
+element it is made of; among rows of one age the later ones in the order of their values count as
+the younger. So R1 selects from streams (and relations) row by row, and its streams' slices have
+their elements' timestamps as one more column that no text can name, as in `attached.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from sqlglot import exp
+
+from millpond.cql.print.duckdb_words import quoted
+from millpond.cql.tree.nodes import BY_ATTRIBUTES
+from millpond.errors import MillpondError
+from millpond.planner.resolve.error_places import mark
+from millpond.planner.resolve.names import did_you_mean, listed, spell
+from millpond.planner.resolve.nrr_join import HIDDEN, timestamp_column
+from millpond.planner.resolve.row_by_row import is_row_by_row
+from millpond.planner.resolve.scope import Body, Scope
+
+#: Keys of a set operation's `meta`: what the age of a left row is the greatest of; the names of the
+#: left's columns.
+STAMPS, COLUMNS = "negation_stamps", "negation_columns"
+
+
+def negations(tree: exp.Expr) -> Iterator[exp.SetOperation]:
+    """The negations in a query, inner ones before those around them."""
+    found = [n for n in tree.find_all(exp.SetOperation, bfs=True) if n.args.get(BY_ATTRIBUTES)]
+    yield from reversed(found)
+
+
+def check_attributes(node: exp.SetOperation, sides: Sequence[Body], text: str) -> None:
+    """Sees that both sides have the attributes; spells them as the left side does.
+
+    Raises:
+        MillpondError: CQL-202.
+    """
+    for attribute in node.args[BY_ATTRIBUTES]:
+        for body, which in zip(sides, ("left", "right"), strict=True):
+            names = [c for c in body.columns if c]
+            found = next((c for c in names if c.lower() == attribute.name.lower()), None)
+            if found is None:
+                raise MillpondError(
+                    "CQL-202",
+                    f'no column "{attribute.name}" on the {which} side of EXCEPT ALL',
+                    detail=f"BY names columns both sides have; the {which} has: {listed(names)}.",
+                    hint=did_you_mean(attribute.name, names),
+                    text=text,
+                    span=mark(attribute, text),
+                )
+            if which == "left":
+                spell(attribute, found)
+
+
+def prepare(tree: exp.Expr, scopes: Sequence[Scope], text: str) -> None:
+    """Gives the streams of every negation's left side their column of timestamps.
+
+    Raises:
+        MillpondError: CQL-301, where the left side's rows are not made of elements one by one.
+    """
+    by_select = {id(scope.select): scope for scope in scopes}
+    for node in negations(tree):
+        left = node.left.unnest()
+        scope = by_select.get(id(left))
+        leaves = [s.leaf for s in scope.sources] if scope is not None else []
+        streams = [f for f in leaves if f is not None and f.is_stream]
+        is_made_of_elements = streams and None not in leaves
+        if scope is None or not is_made_of_elements or not is_row_by_row(scope):
+            raise MillpondError(
+                "CQL-301",
+                "EXCEPT ALL … BY of such a query is not available yet",
+                detail="Its left side selects from streams row by row, for a row is as old as the "
+                "elements it is made of.",
+                hint="EXCEPT ALL without BY takes any query.",
+                text=text,
+                span=mark(node.left, text),
+            )
+        for stream in streams:
+            stream.hidden = (timestamp_column(stream),)
+        node.meta[STAMPS] = [timestamp_column(f) for f in streams]
+        hidden = scope.select.meta.setdefault(HIDDEN, {})
+        for source in scope.sources:
+            if source.leaf is not None and source.leaf.hidden:
+                hidden[source.name.lower()] = source.leaf.hidden
+
+
+def name_columns(tree: exp.Expr, columns: Callable[[exp.Expr], list[str]]) -> None:
+    """Notes the names of the left sides' columns, which only DuckDB knows for certain."""
+    for node in negations(tree):
+        node.meta[COLUMNS] = columns(node.left)
+
+
+def spelled_out(tree: exp.Expr) -> exp.Expr:
+    """A tree over slices with its negations as ordinary SQL."""
+    for node in negations(tree):
+        plain = _as_sql(node)
+        if node is tree:
+            return plain
+        node.replace(
+            exp.Subquery(this=plain) if isinstance(node.parent, exp.SetOperation) else plain
+        )
+    return tree
+
+
+def _as_sql(node: exp.SetOperation) -> exp.Expr:
+    names: list[str] = node.meta[COLUMNS]
+    by = [a.name.lower() for a in node.args[BY_ATTRIBUTES]]
+    places = [next(i for i, n in enumerate(names) if n.lower() == a) for a in by]
+    age = f"c{len(names)}"
+    keys = ", ".join(f"c{p}" for p in places)
+    values = "".join(f", c{i} DESC NULLS FIRST" for i in range(len(names)))
+    shown = ", ".join(f"c{i} AS {quoted(name)}" for i, name in enumerate(names))
+    given = ", ".join(f"c{i}" for i in range(len(names) + 1))
+    grouped = ", ".join(f"__r.{quoted(a)} AS b{i}" for i, a in enumerate(by))
+    numbers = ", ".join(str(i + 1) for i in range(len(by)))
+    equal = " AND ".join(f"__o.c{p} IS NOT DISTINCT FROM __m.b{i}" for i, p in enumerate(places))
+    plain: exp.Expr = exp.maybe_parse(
+        f"SELECT {shown} FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY {age} DESC"
+        f"{values}) AS __rank, count(*) OVER (PARTITION BY {keys}) AS __many"
+        f" FROM __left AS __l({given})) AS __o"
+        f" LEFT JOIN (SELECT {grouped}, count(*) AS __less FROM __right AS __r"
+        f" GROUP BY {numbers}) AS __m ON {equal}"
+        f" WHERE __rank <= __many - coalesce(__less, 0)",
+        dialect="duckdb",
+    )
+    left = node.left.unnest().copy()
+    assert isinstance(left, exp.Select)
+    moment = f"greatest({', '.join(node.meta[STAMPS])}) AS __age"
+    left.select(moment, append=True, copy=False, dialect="duckdb")
+    for name, query in (("__left", left), ("__right", node.right.unnest().copy())):
+        table = next(t for t in plain.find_all(exp.Table) if t.name == name)
+        table.replace(exp.Subquery(this=query, alias=table.args["alias"].copy()))
+    for clause in ("with_", "order", "limit", "offset"):
+        if node.args.get(clause):
+            plain.set(clause, node.args[clause].copy())
+    return plain

@@ -1,0 +1,135 @@
+"""Joins with non-retroactive relations: each element is attached the rows of its own instant.
+
+SEMANTICS, section 3 (Update patterns, 4.1 and 4.2): a row made of stream elements joins the
+relation's rows as they were at the greatest timestamp among them, and keeps them as long as it
+lives. In SQL over slices that is an ordinary join with all of the relation's versions,
+
+    begin ≤ greatest(ts, …) < end,
+
+for which the slices of the streams beside it have their elements' timestamps as one more column,
+and the relation's slice the interval of each row. No text can name these columns and `*` leaves
+them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlglot import exp
+
+from millpond.cql.tree.places import span_of
+from millpond.errors import MillpondError
+from millpond.planner.resolve.scope import Leaf, Scope, Source
+
+#: Key of a SELECT's or join's `meta` under which the conditions stand that are added to it.
+CONDITIONS = "attached_conditions"
+#: Key of a SELECT's `meta`: hidden columns by the name of the FROM item that has them.
+HIDDEN = "attached_columns"
+
+
+def timestamp_column(leaf: Leaf) -> str:
+    return f"__ts_{leaf.table}"
+
+
+def interval_columns(leaf: Leaf) -> tuple[str, str]:
+    return f"__begin_{leaf.table}", f"__end_{leaf.table}"
+
+
+def attach(scopes: Iterable[Scope], leaves: Iterable[Leaf], text: str) -> None:
+    """Marks the SELECTs that join non-retroactive relations, and gives leaves their columns.
+
+    Raises:
+        MillpondError: CQL-301, where one stands without a stream beside it.
+    """
+    every = list(leaves)
+    if not any(leaf.is_stream for leaf in every):
+        return  # alone it is a relation like any other
+    found: set[int] = set()
+    for scope in scopes:
+        for source in scope.sources:
+            if source.leaf is not None and is_attached(source.leaf):
+                _attach(scope, source, text)
+                found.add(id(source.leaf))
+    for leaf in every:
+        if is_attached(leaf) and id(leaf) not in found:
+            # The right side of a SEMI or ANTI JOIN is no source of what comes after it.
+            raise _refused(leaf, text, "on the right of a SEMI or ANTI JOIN")
+
+
+def is_attached(leaf: Leaf) -> bool:
+    """Whether a leaf is a non-retroactive relation."""
+    return not leaf.is_stream and bool(getattr(leaf.definition, "non_retroactive", False))
+
+
+def _attach(scope: Scope, source: Source, text: str) -> None:
+    leaf = source.leaf
+    assert leaf is not None
+    join = next((s.join for s in source.steps if not s.left), None)
+    sides = {s.join.side for s in source.steps}
+    if sides & {"RIGHT", "FULL"}:
+        raise _refused(leaf, text, "below a RIGHT or FULL JOIN")
+    is_optional = join is not None and join.side == "LEFT"
+    beside = scope.sources[: scope.sources.index(source)] if is_optional else scope.sources
+    streams = [s.leaf for s in beside if s.leaf is not None and s.leaf.is_stream]
+    if not streams:
+        raise _refused(leaf, text, "with no stream beside it in its FROM clause")
+    for stream in streams:
+        stream.hidden = (timestamp_column(stream),)
+    leaf.hidden = interval_columns(leaf)
+    stamps = ", ".join(timestamp_column(s) for s in streams)
+    begin, end = leaf.hidden
+    sql = f"{begin} <= greatest({stamps}) AND greatest({stamps}) < {end}"
+    place: exp.Expr = join if is_optional and join is not None else scope.select
+    place.meta.setdefault(CONDITIONS, []).append(sql)
+    hidden = scope.select.meta.setdefault(HIDDEN, {})
+    for item in scope.sources:
+        if item.leaf is not None and item.leaf.hidden:
+            hidden[item.name.lower()] = item.leaf.hidden
+
+
+def _refused(leaf: Leaf, text: str, where: str) -> MillpondError:
+    return MillpondError(
+        "CQL-301",
+        f'the non-retroactive relation "{leaf.definition.name}" {where} is not available yet',
+        detail="Its rows are attached to stream elements, each to those of its own instant.",
+        hint="Join it where the stream is, or declare it without NON RETROACTIVE.",
+        text=text,
+        span=span_of(leaf.node.this),
+    )
+
+
+def apply(select: exp.Select) -> None:
+    """Writes the conditions into a SELECT over slices, and leaves hidden columns out of `*`."""
+    for join in select.args.get("joins") or []:
+        _add(join, "on", join.meta.get(CONDITIONS))
+    if select.meta.get(CONDITIONS):
+        where = select.args.get("where")
+        parts: list[exp.Expr] = [exp.Paren(this=where.this)] if where is not None else []
+        parts += [_parsed(c) for c in select.meta[CONDITIONS]]
+        select.set("where", exp.Where(this=exp.and_(*parts, copy=False)))
+    hidden = select.meta.get(HIDDEN)
+    if hidden:
+        for item in select.expressions:
+            inner = item.unalias()
+            if isinstance(inner, exp.Star):
+                _leave_out(inner, [c for columns in hidden.values() for c in columns])
+            elif isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star):
+                _leave_out(inner.this, hidden.get(inner.args["table"].name.lower(), ()))
+
+
+def _add(node: exp.Expr, key: str, conditions: list[str] | None) -> None:
+    if conditions:
+        own = node.args.get(key)
+        parts = [exp.Paren(this=own)] if own is not None else []
+        node.set(key, exp.and_(*parts, *map(_parsed, conditions), copy=False))
+
+
+def _leave_out(star: exp.Expr, columns: Iterable[str]) -> None:
+    names = [exp.to_identifier(c) for c in columns]
+    if names:
+        star.set("except_", names)
+
+
+def _parsed(condition: str) -> exp.Expr:
+    """A condition as a tree: one of ours, so DuckDB's own dialect reads it."""
+    return exp.maybe_parse(condition, dialect="duckdb")

@@ -1,0 +1,74 @@
+"""User-defined functions in a query's tree: from the names users gave to the names DuckDB knows."""
+
+from __future__ import annotations
+
+import atexit
+import inspect
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import duckdb
+from duckdb.func import ARROW, SPECIAL
+from sqlglot import exp
+
+from millpond.catalog.objects import FunctionDef
+from millpond.planner.resolve.names import Names
+
+
+def name_functions(tree: exp.Expr, catalog: Names) -> Mapping[str, FunctionDef]:
+    """Put names inside in the place of user-defined functions' names, in the tree itself.
+
+    What is printed back as CQL has the users' names again (`cql.generators`).
+
+    Returns:
+        The functions the tree calls, by their names inside.
+    """
+    called: dict[str, FunctionDef] = {}
+    for call in tree.find_all(exp.Anonymous):
+        definition = catalog.function(call.name.lower())
+        if definition is not None:
+            call.args["this"] = definition.inside
+            called[definition.inside] = definition
+    return called
+
+
+#: Connections that hold on to Python functions.
+_holders: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
+
+
+@atexit.register
+def _let_go() -> None:
+    """Close them before the interpreter takes functions apart: DuckDB's bindings complain else."""
+    for connection in list(_holders):
+        connection.close()
+
+
+def create_in(
+    connection: duckdb.DuckDBPyConnection, definition: FunctionDef, function: Callable[..., Any]
+) -> None:
+    """Create a function in a connection's database, under its name inside.
+
+    NULLs are passed to it, and DuckDB may call it as often or as seldom as it likes.
+    """
+
+    def call(*columns: Any) -> Any:
+        return function(*columns)
+
+    # DuckDB asks the signature how many arguments there are.
+    call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(f"a{number}", inspect.Parameter.POSITIONAL_ONLY)
+            for number in range(len(definition.arguments))
+        ]
+    )
+    _holders.add(connection)
+    connection.create_function(
+        definition.inside,
+        call,
+        list(definition.arguments),
+        definition.returns,
+        type=ARROW,
+        null_handling=SPECIAL,
+        side_effects=False,
+    )

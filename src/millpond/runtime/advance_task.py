@@ -1,0 +1,133 @@
+"""What a worker does to advance derivations: read what is new, advance their dataflow, write.
+
+A derivation is a query whose changes somebody wants: a standing query that is followed, or a
+derived stream. Derivations at the same position over the same streams are advanced together, by one
+dataflow in which equal parts of their plans are one (`kept_dataflows`).
+
+INV-ADVANCE-1: what a job writes is a function of the kept history and of the job, not of which
+worker does it nor of what that worker did before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.errors import MillpondError
+from millpond.runtime.advance_job import Advanced, AdvanceJob, Sink
+from millpond.runtime.batch_tasks import (
+    SEGMENT_BYTES,
+    Built,
+    Run,
+    segment_rows,
+    task_router,
+    write_segment,
+)
+from millpond.runtime.dataflow_cache import at_position, keep
+from millpond.state.arrow_file import write_together
+from millpond.state.segment_file import stored
+from millpond.state.store import new_path
+from millpond.state.version import DATA
+
+
+def advance(job: AdvanceJob) -> Advanced:
+    """Advance a job's derivations and write what they gained."""
+    try:
+        held = at_position(job)
+        held.flow.purge(_purging(job))
+        deltas = held.advanced(job, job.upto, job.now)
+    except Exception as error:
+        return Advanced(failures={sink.stream_id: _explained(error) for sink in job.sinks})
+    failures: dict[int, MillpondError] = {}
+    derived: list[tuple[Sink, list[pa.Table]]] = []
+    logged: list[tuple[Sink, pa.Table]] = []
+    for sink in job.sinks:
+        if sink.plan.key not in deltas:
+            failures[sink.stream_id] = held.flow.failed[sink.plan.key]
+            continue
+        try:
+            elements = _elements_of(sink, deltas[sink.plan.key])
+        except pa.ArrowException as error:
+            failures[sink.stream_id] = _explained(error)
+            continue
+        parts = _parts(sink, elements)
+        if sink.columns is None:
+            logged += [(sink, part) for part in parts]
+        else:
+            derived.append((sink, parts))
+    try:
+        built = [*_logs(job.store, logged)]
+        for sink, parts in derived:
+            built += _segments(job.store, sink, parts)
+    except MillpondError as error:
+        # The dataflow is past what could not be written: it is made anew the next time.
+        return Advanced(unwritten=error)
+    keep(job, held)
+    return Advanced(tuple(built), failures)
+
+
+def _purging(job: AdvanceJob) -> dict[str, set[int | None]]:
+    """How often the derivations of each plan want what has expired to be dropped."""
+    found: dict[str, set[int | None]] = {}
+    for sink in job.sinks:
+        found.setdefault(sink.plan.key, set()).add(sink.plan.lazy_expiration)
+    return found
+
+
+def _explained(error: Exception) -> MillpondError:
+    """Any error as one that can be shown to the owner of a query."""
+    if isinstance(error, MillpondError):
+        return error
+    if isinstance(error, pa.ArrowException):
+        return MillpondError(
+            "POND-404", "the query could not be evaluated", detail=str(error).split("\n", 1)[0]
+        )
+    what = f"{type(error).__name__}: {error}"
+    return MillpondError("INTERNAL-901", "the changes could not be computed", detail=what)
+
+
+def _elements_of(sink: Sink, delta: pa.Table) -> pa.Table:
+    """Changes as elements: a derived stream has its own columns, a log also the signs."""
+    stamps = delta["__at"].cast(pa.int64())
+    elements = delta.drop_columns(["__at"])
+    if sink.columns is not None:
+        rows = elements.drop_columns(["__sign"])
+        arrays = [rows.column(i).cast(f.type) for i, f in enumerate(sink.columns)]
+        elements = pa.Table.from_arrays(arrays, schema=sink.columns)
+    return elements.append_column("__ts", stamps)
+
+
+def _parts(sink: Sink, elements: pa.Table) -> list[pa.Table]:
+    """Elements in canonical order, numbered, in parts that make a segment each."""
+    rows = elements.num_rows
+    step = max(1, min(segment_rows(sink.slots), SEGMENT_BYTES * rows // max(elements.nbytes, 1)))
+    parts = []
+    for start in range(0, rows, step):
+        part = elements.slice(start, step)
+        numbers = pa.array(np.arange(part.num_rows, dtype=np.int64))
+        parts.append(part.append_column("__seq", numbers).combine_chunks())
+    return parts
+
+
+def _segments(store: str, sink: Sink, parts: list[pa.Table]) -> Iterator[Built]:
+    """A derived stream's segments, matched against its own standing queries."""
+    stem = StemSnapshot.load(Path(sink.stem)) if sink.stem else None
+    for number, part in enumerate(parts):
+        router = task_router(sink.routing, number, sink.accounts)
+        runs = [Run(0, (), number)]
+        yield write_segment(store, sink.stream_id, part, stem, sink.upto, router, runs)
+
+
+def _logs(store: str, logged: list[tuple[Sink, pa.Table]]) -> Iterator[Built]:
+    """The segments of change logs, which no query is matched against: all written together."""
+    paths = [new_path(store, "segments") for _ in logged]
+    tables = [stored(part) for _, part in logged]
+    files = write_together(list(zip(paths, tables, strict=True)))
+    for (sink, part), file in zip(logged, files, strict=True):
+        at = part["__ts"]
+        first, last = int(at[0].as_py()), int(at[-1].as_py())
+        yield Built(sink.stream_id, DATA, file, first, last, (Run(0, (), 0),))

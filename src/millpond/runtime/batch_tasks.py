@@ -1,0 +1,342 @@
+"""What a worker does with a batch: admit its rows, match them, and write them as segments.
+
+The functions of this module and those beside it are all a runtime ships to its workers. They read
+the files they are given, write files nobody sees until the driver commits them, and return only
+descriptions; retrying one leaves an orphan and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlglot
+from sqlglot import exp
+
+from millpond.catalog.objects import REJECTS_SCHEMA
+from millpond.engine.admission.admit import Admission, Admitted, admit
+from millpond.engine.eddy.eddy import Ledger, Router
+from millpond.engine.eddy.routing import Account, policy
+from millpond.engine.matching.match import match
+from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.results_structure import Matches, Passage
+from millpond.engine.predicates.factors import factorize
+from millpond.engine.scalars.evaluator import ScalarEvaluator
+from millpond.model.schema import Field, Schema
+from millpond.state.arrow_file import FileMeta, write_arrow
+from millpond.state.segment_file import stored
+from millpond.state.store import new_path
+from millpond.state.version import DATA, REJECTS
+
+#: A segment's match matrix may have this many bits: it bounds a task's memory (256 MiB dense).
+_MATRIX_BITS = 1 << 31
+_SEGMENT_ROWS = 1_000_000
+#: A segment's text columns must stay below what 32-bit offsets reach (2 GiB).
+SEGMENT_BYTES = 1 << 30
+#: The key of stored matches' metadata under which the slots that failed stand.
+FAILED = b"millpond.failed"
+
+
+def segment_rows(slots: int) -> int:
+    """How many rows a segment may have when `slots` queries are matched against it."""
+    return max(16_384, min(_SEGMENT_ROWS, _MATRIX_BITS // max(slots, 1)))
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """How one stream's rows of one batch are judged and matched."""
+
+    stream_id: int
+    schema: Schema
+    timestamp_by: str | None
+    floor: int
+    arrival: int
+    stem: str | None
+    upto: int
+    slots: int
+    routing: str = "ticket"
+    accounts: dict[str, Account] = field(default_factory=dict)
+
+    @property
+    def judge(self) -> Admission:
+        return Admission(self.schema, self.timestamp_by, self.floor, self.arrival)
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """What the driver decides about a batch before any task runs."""
+
+    store: str
+    streams: dict[int, StreamPlan]
+    #: What the driver holds for the batch; nothing to the tasks.
+    token: int | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """Rows from `start` on came from the split `key`, its row `offset` first.
+
+    Splits are laid in the order of their keys; that is the arrival order of the batch.
+    """
+
+    start: int
+    key: tuple[Any, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class Built:
+    """A segment (or a merge of some) and its matches, written but not committed."""
+
+    stream_id: int
+    kind: str
+    file: FileMeta
+    min_ts: int
+    max_ts: int
+    runs: tuple[Run, ...] = ()
+    matches: FileMeta | None = None
+    upto: int = 0
+    failed: dict[int, str] = field(default_factory=dict)
+    stats: dict[str, Passage] = field(default_factory=dict)
+    matched: int = 0
+    visits: int = 0
+    routed: int = 0
+    learnt: dict[str, Account] = field(default_factory=dict)
+
+    def discard(self) -> None:
+        """Removes its files: they will not be committed."""
+        for file in (self.file, self.matches):
+            if file is not None:
+                file.path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows of one split, in order: raw from a source, or pushed and judged already.
+
+    `accepted_at` is set for pushed rows: the clock when they were judged.
+    """
+
+    stream_id: int
+    key: tuple[Any, ...]
+    rows: pa.Table
+    accepted_at: int | None = None
+
+
+def build(chunks: Iterable[Chunk], plan: BatchPlan) -> Iterator[Built]:
+    """Admit, sort, match and write a task's share of a batch."""
+    builders: dict[int, _Builder] = {}
+    for chunk in chunks:
+        if chunk.stream_id not in plan.streams:
+            continue  # dropped while its rows were on their way
+        builder = builders.get(chunk.stream_id)
+        if builder is None:
+            builder = _Builder(plan.store, plan.streams[chunk.stream_id])
+            builders[chunk.stream_id] = builder
+        yield from builder.add(chunk)
+    for builder in builders.values():
+        yield from builder.finish()
+
+
+class _Builder:
+    """Collects the rows of one stream into segments of bounded size."""
+
+    def __init__(self, store: str, plan: StreamPlan) -> None:
+        self._store = store
+        self._plan = plan
+        self._limit = segment_rows(plan.slots)
+        #: Rows that wait for their segment, by what they are: (split key, offset there, rows).
+        self._waiting: dict[str, list[tuple[tuple[Any, ...], int, pa.Table]]] = {
+            DATA: [],
+            REJECTS: [],
+        }
+        self._rows = self._bytes = 0
+        self._offsets: dict[tuple[str, tuple[Any, ...]], int] = {}
+
+    def add(self, chunk: Chunk) -> Iterator[Built]:
+        """Admit a chunk; gives a segment whenever one is full."""
+        count = max(chunk.rows.num_rows, 1)
+        step = max(1, min(self._limit, SEGMENT_BYTES * count // max(chunk.rows.nbytes, 1)))
+        for start in range(0, count, step):
+            rows = chunk.rows.slice(start, step)
+            pushed = chunk.accepted_at is not None
+            admitted = _unpack(rows) if pushed else admit(rows, self._plan.judge)
+            elements = admitted.elements
+            if self._rows and (
+                self._rows + elements.num_rows > self._limit
+                or self._bytes + elements.nbytes > SEGMENT_BYTES
+            ):
+                yield self._segment()
+            self._keep(DATA, chunk.key, elements)
+            self._rows += elements.num_rows
+            self._bytes += elements.nbytes
+            if admitted.rejects.num_rows:
+                at = chunk.accepted_at if pushed else self._plan.arrival
+                stamps = pa.array(np.full(admitted.rejects.num_rows, at, dtype=np.int64))
+                self._keep(REJECTS, chunk.key, admitted.rejects.append_column("__ts", stamps))
+
+    def finish(self) -> Iterator[Built]:
+        if self._rows:
+            yield self._segment()
+        if self._waiting[REJECTS]:
+            yield self._write_rejects()
+
+    def _keep(self, kind: str, key: tuple[Any, ...], rows: pa.Table) -> None:
+        if not rows.num_rows:
+            return
+        offset = self._offsets.get((kind, key), 0)
+        self._offsets[kind, key] = offset + rows.num_rows
+        self._waiting[kind].append((key, offset, rows))
+
+    def _laid(self, kind: str) -> tuple[pa.Table, list[Run]]:
+        """The waiting rows in the order of their splits, and where each split's begin.
+
+        A task gets splits in any order (Spark: the largest first). Laid like this, a segment's own
+        order is the stream's arrival order, as far as the segment has it.
+        """
+        runs: list[Run] = []
+        tables, start = [], 0
+        for key, offset, rows in sorted(self._waiting[kind], key=lambda piece: piece[:2]):
+            if not runs or runs[-1].key != key:
+                runs.append(Run(start, key, offset))
+            tables.append(rows)
+            start += rows.num_rows
+        self._waiting[kind] = []
+        return in_time_order(pa.concat_tables(tables)), runs
+
+    def _segment(self) -> Built:
+        elements, runs = self._laid(DATA)
+        self._rows = self._bytes = 0
+        plan, store = self._plan, self._store
+        stem = StemSnapshot.load(Path(plan.stem)) if plan.stem else None
+        router = task_router(plan.routing, plan.arrival, plan.accounts)
+        return write_segment(store, plan.stream_id, elements, stem, plan.upto, router, runs)
+
+    def _write_rejects(self) -> Built:
+        table, runs = self._laid(REJECTS)
+        rejects = table.select(["reason", "raw", "__ts", "__seq"]).add_column(
+            0, "rejected_at", table["__ts"].cast(pa.timestamp("us"))
+        )
+        assert rejects.column_names[:3] == list(REJECTS_SCHEMA.names)
+        file = write_arrow(new_path(Path(self._store), "rejects"), stored(rejects))
+        stamps = table["__ts"].to_numpy()
+        span = int(stamps[0]), int(stamps[-1])
+        return Built(self._plan.stream_id, REJECTS, file, *span, runs=tuple(runs))
+
+
+def in_time_order(elements: pa.Table) -> pa.Table:
+    """Elements in (timestamp, arrival) order with their arrival number as `__seq`."""
+    ts = elements["__ts"].to_numpy()
+    numbered = elements.append_column("__seq", pa.array(np.arange(len(ts), dtype=np.int64)))
+    if len(ts) > 1 and not bool((ts[1:] >= ts[:-1]).all()):
+        numbered = numbered.take(pa.array(np.argsort(ts, kind="stable")))
+    return numbered.combine_chunks()
+
+
+def write_segment(
+    store: str,
+    stream_id: int,
+    elements: pa.Table,
+    stem: StemSnapshot | None,
+    upto: int,
+    router: Router | None = None,
+    runs: Iterable[Run] = (),
+    kind: str = DATA,
+) -> Built:
+    ts = elements["__ts"].to_numpy()
+    folder = "segments" if kind == DATA else "rejects"
+    matches, found, table = None, None, None
+    # Waiting for the disk takes nothing from matching.
+    with ThreadPoolExecutor(1) as beside:
+        writing = beside.submit(write_arrow, new_path(Path(store), folder), stored(elements))
+        if stem is not None and len(stem.slots):
+            found = match(elements, stem, ScalarEvaluator.shared(), router=router)
+            table = matches_table(found)
+            matches = write_matches(store, table)
+        file = writing.result()
+    return Built(
+        stream_id,
+        kind,
+        file,
+        int(ts[0]),
+        int(ts[-1]),
+        tuple(runs),
+        matches,
+        upto,
+        found.failed if found else {},
+        found.stats if found else {},
+        int(pc.sum(table["count"]).as_py() or 0) if table is not None else 0,
+        router.ledger.visits if router else 0,
+        router.ledger.routed if router else 0,
+        router.ledger.accounts if router else {},
+    )
+
+
+def task_router(routing: str, seed: int, accounts: Mapping[str, Account]) -> Router:
+    """A task's eddy, which starts with what the driver knows."""
+    return Router(policy(routing, seed), Ledger(dict(accounts)))
+
+
+def matches_table(found: Matches) -> pa.Table:
+    """Matches as they are stored. What failed is said with them, lest it pass for no match."""
+    return with_failed(found.to_table(), found.failed)
+
+
+def with_failed(table: pa.Table, failed: Iterable[int]) -> pa.Table:
+    """Stored matches with the slots whose predicate could not be evaluated."""
+    text = ",".join(str(slot) for slot in sorted(failed))
+    return table.replace_schema_metadata({FAILED: text}) if text else table
+
+
+def failed_slots(table: pa.Table) -> frozenset[int]:
+    """The slots whose predicate could not be evaluated when stored matches were made."""
+    text = (table.schema.metadata or {}).get(FAILED, b"")
+    return frozenset(int(slot) for slot in text.split(b",") if slot)
+
+
+def write_matches(store: str, table: pa.Table) -> FileMeta:
+    """Write matches. They need not survive a loss of power: lost ones are computed again."""
+    return write_arrow(new_path(Path(store), "matches"), table, sync=False, whole=False)
+
+
+def _unpack(rows: pa.Table) -> Admitted:
+    """Pushed rows were judged when they were accepted: elements have no `__reason`."""
+    rejected = rows["__reason"].is_valid().to_numpy()
+    names = [n for n in rows.column_names if n not in ("__reason", "__raw")]
+    if not rejected.any():
+        empty = rows.slice(0, 0)
+        rejects = pa.table({"reason": empty["__reason"], "raw": empty["__raw"]})
+        return Admitted(rows.select(names), rejects, np.empty(0, np.int64))
+    bad = rows.filter(pa.array(rejected))
+    rejects = pa.table({"reason": bad["__reason"], "raw": bad["__raw"]})
+    elements = rows.filter(pa.array(~rejected)).select(names)
+    return Admitted(elements, rejects, np.flatnonzero(rejected))
+
+
+def pack(admitted: Admitted) -> pa.Table:
+    """Judged rows as one table for the inbox; the inverse of what `build` unpacks."""
+    elements, rejects = admitted.elements, admitted.rejects
+    good = elements.append_column("__reason", pa.nulls(elements.num_rows, pa.string()))
+    good = good.append_column("__raw", pa.nulls(elements.num_rows, pa.string()))
+    if not rejects.num_rows:
+        return good
+    bad = {f.name: pa.nulls(rejects.num_rows, f.type) for f in elements.schema}
+    bad["__reason"], bad["__raw"] = rejects["reason"], rejects["raw"]
+    return pa.concat_tables([good, pa.table(bad, schema=good.schema)])
+
+
+def warm_up(number: int) -> int:
+    """Load what matching needs into a worker, before the first element waits for it."""
+    schema = Schema((Field("a", "INTEGER"), Field("b", "VARCHAR"), Field("c", "DOUBLE")))
+    predicate = sqlglot.parse_one("a > 1 AND b = 'x' AND c < 2.5 AND a % 2 = 0", read="duckdb")
+    stem = StemSnapshot.of([(0, factorize(cast(exp.Expression, predicate), schema))], schema)
+    rows = pa.table({"a": [1, 2], "b": ["x", "x"], "c": [1.0, 2.0]}, schema=schema.to_arrow())
+    judge = Admission(schema, None, 0, 0)
+    match(admit(rows, judge).elements, stem, ScalarEvaluator.shared()).to_table()
+    return number

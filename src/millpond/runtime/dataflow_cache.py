@@ -1,0 +1,199 @@
+"""The dataflows a worker keeps between jobs, and what they are fed from the store.
+
+A worker keeps a group's dataflow for the next job; nothing depends on that. One that is not there
+is made again from kept segments, and one that other workers have left behind catches up on them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.engine.dataflow.dataflow import Dataflow
+from millpond.planner.dataflow.plan import Plan
+from millpond.runtime.advance_job import AdvanceJob
+from millpond.state.arrow_file import open_arrow
+from millpond.state.relation_log import changes_between, fold, held_at
+from millpond.state.segment_file import global_seq, open_segment
+
+#: Groups whose dataflows a worker keeps, the least recently used go first; and how many more of
+#: a group than one, whose members are at other positions.
+_GROUPS, _APART = 64, 2
+
+
+def at_position(job: AdvanceJob) -> KeptDataflow:
+    """The group's dataflow at the job's position, made as far as it is not here."""
+    held = _shelf.take(job)
+    plans = {sink.plan.key: sink.plan for sink in job.sinks}
+    if held is None or not _brought_up(held, job):
+        return _made(job, list(plans.values()))
+    flow = held.flow
+    for gone in set(flow.sinks) - plans.keys():
+        flow.detach(gone)
+    missing = [plan for key, plan in plans.items() if key not in flow.sinks]
+    if missing:
+        flow.attach(_made(job, missing).flow)
+    return held
+
+
+def keep(job: AdvanceJob, kept: KeptDataflow) -> None:
+    """Keep a dataflow a job has advanced for the group's next."""
+    _shelf.put(job, kept)
+
+
+class KeptDataflow:
+    """A dataflow between two jobs, and the epoch as of which it knows its relations."""
+
+    def __init__(self, flow: Dataflow, epoch: int) -> None:
+        self.flow = flow
+        self.epoch = epoch
+
+    def advanced(self, job: AdvanceJob, upto: int, epoch: int) -> dict[str, pa.Table]:
+        """Advance the dataflow, with its relations as of an epoch from its position on."""
+        flow = self.flow
+        after = flow.position
+        feeds = {
+            name: _elements(job, name, columns, after, upto) for name, columns in flow.needs.items()
+        }
+        for name, columns in flow.relations.items():
+            feeds[name] = _updates(job, name, columns, (after, self.epoch), (upto, epoch))
+        self.epoch = epoch
+        return flow.advance(feeds, upto)
+
+
+class _KeptDataflows:
+    """The dataflows of this process. A job takes one out and puts it back when it is done.
+
+    Of a group whose members are not all at one position there are several dataflows, which become
+    one where they meet.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, str, str], list[KeptDataflow]] = OrderedDict()
+
+    def take(self, job: AdvanceJob) -> KeptDataflow | None:
+        """A dataflow that has some of the job's plans and is not past its position."""
+        wanted = {sink.plan.key for sink in job.sinks}
+        with self._lock:
+            flows = self._kept.get((job.store, job.life, job.group), [])
+            usable = [
+                kept
+                for kept in flows
+                if kept.flow.position <= job.position and not wanted.isdisjoint(kept.flow.sinks)
+            ]
+            if not usable:
+                return None
+            found = max(usable, key=lambda kept: kept.flow.position)
+            flows.remove(found)
+            return found
+
+    def put(self, job: AdvanceJob, kept: KeptDataflow) -> None:
+        name = (job.store, job.life, job.group)
+        with self._lock:
+            apart = []
+            for other in self._kept.pop(name, []):
+                same_position = other.flow.position == kept.flow.position
+                if same_position and _same_relations(job, other.epoch, kept.epoch):
+                    kept.flow.attach(other.flow)
+                elif not set(other.flow.sinks) <= set(kept.flow.sinks):
+                    apart.append(other)
+            self._kept[name] = [*apart[-_APART:], kept]
+            while len(self._kept) > _GROUPS:
+                self._kept.popitem(last=False)
+
+
+_shelf = _KeptDataflows()
+
+
+def _brought_up(held: KeptDataflow, job: AdvanceJob) -> bool:
+    """Bring a dataflow that other workers left behind to the job's position, if it can be.
+
+    What it gives on the way was written by them.
+    """
+    flow = held.flow
+    if flow.position == job.position and _same_relations(job, held.epoch, job.epoch):
+        held.epoch = job.epoch
+        return True
+    if flow.position >= job.position or held.epoch > job.epoch:
+        return False
+    if any(low is not None and low > flow.position + 1 for low in job.since.values()):
+        return False
+    held.advanced(job, job.position, job.epoch)
+    return True
+
+
+def _same_relations(job: AdvanceJob, one: int, other: int) -> bool:
+    """Whether a job's relations as of two epochs are the same."""
+    low, high = sorted((one, other))
+    files = (file for relation in job.relations.values() for file in relation.files)
+    return not any(low < file.epoch <= high for file in files)
+
+
+def _made(job: AdvanceJob, plans: Sequence[Plan]) -> KeptDataflow:
+    """A dataflow at the job's position, fed with everything that still matters there."""
+    made = KeptDataflow(Dataflow(*plans, since=job.position), -1)
+    if job.position > made.flow.position:
+        made.advanced(job, job.position, job.epoch)
+    return made
+
+
+def _elements(
+    job: AdvanceJob, stream: str, columns: Sequence[str], after: int, upto: int
+) -> pa.Table:
+    """The elements of (after, upto] that matter, in the order of timestamp and arrival."""
+    low = job.since.get(stream)
+    after = after if low is None else max(after, min(low - 1, job.position))
+    parts: list[pa.Table] = []
+    empty: pa.Table | None = None
+    wanted = [*columns, "__ts", "__seq"]
+    for file in job.streams[stream]:
+        table = open_segment(Path(job.store) / file.path, file.checksum).select(wanted)
+        empty = table.slice(0, 0)
+        if file.max_ts <= after or file.min_ts > upto:
+            continue
+        ts = table["__ts"].to_numpy()
+        lo, hi = np.searchsorted(ts, (after, upto), side="right")
+        if lo < hi:
+            part = table.slice(lo, hi - lo)
+            sequence = global_seq(part["__seq"].to_numpy(), file.seq_runs)
+            parts.append(part.set_column(len(wanted) - 1, "__seq", pa.array(sequence)))
+    if not parts:
+        if empty is None:
+            return pa.table({name: pa.nulls(0) for name in wanted})
+        return empty
+    found = pa.concat_tables(parts)
+    ts, seq = found["__ts"].to_numpy(), found["__seq"].to_numpy()
+    if len(parts) > 1 or not bool((np.diff(ts) > 0).all()):
+        found = found.take(pa.array(np.lexsort((seq, ts))))
+    return found.combine_chunks()
+
+
+def _updates(
+    job: AdvanceJob,
+    relation: str,
+    columns: Sequence[str],
+    known: tuple[int, int],
+    wanted: tuple[int, int],
+) -> pa.Table:
+    """A relation's changes from one (instant, epoch) to another.
+
+    The epoch -1 stands for knowing nothing of the relation.
+    """
+    source = job.relations[relation]
+
+    def as_of(epoch: int) -> pa.Table:
+        files = [f for f in source.files if f.epoch <= epoch]
+        tables = [open_arrow(Path(job.store) / f.path, f.checksum) for f in files]
+        return fold(tables, source.columns)
+
+    after, before = known
+    upto, now = wanted
+    current = as_of(now)
+    held = held_at(current if before == now else as_of(before), after)
+    return changes_between(held, current, after, upto, columns)

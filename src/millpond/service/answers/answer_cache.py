@@ -1,0 +1,156 @@
+"""Answers that are kept: PSoup-C, the current window's answer kept current.
+
+What a query answers NOW is a function of what it reads and of the instant. So an answer is kept
+with both, and served as long as they are the same in the version a reader has pinned: a kept answer
+is never older than what would be computed. A thread computes anew what an epoch has changed, the
+queries of greater weight first; a reader who comes before it computes for himself.
+
+- `eager`: computed anew after every epoch that changes it (PSoup, VLDB 2002, section 5: PSoup-C;
+  there by counting matches in and out, here by evaluation, which serves every query).
+- `auto`: computed anew only while it is asked for about as often as it changes, and only if it is
+  not cheap anyway. Invocations earn credit, computing ahead spends it.
+
+INV-KEPT-1: an answer is served only if every segment, relation delta and clock it was computed
+from is the reader's too, and the instant is the same or cannot matter.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from millpond.catalog.objects import StreamDef
+from millpond.model.time import format_instant
+from millpond.model.windows import Rows, Unbounded
+from millpond.planner.bind.bound_query import BoundQuery
+from millpond.service.queries.prepared import Prepared
+from millpond.state.version import DATA, REJECTS, Version
+
+#: A larger answer is not kept.
+_MOST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What an answer was computed from: `parts` by identity, `clocks` by value."""
+
+    parts: tuple[object, ...]
+    clocks: tuple[tuple[int | None, int], ...]
+
+    def same(self, other: Inputs) -> bool:
+        return (
+            self.clocks == other.clocks
+            and len(self.parts) == len(other.parts)
+            and all(one is its for one, its in zip(self.parts, other.parts, strict=True))
+        )
+
+
+def inputs_of(version: Version, bound: BoundQuery, streams: Sequence[StreamDef]) -> Inputs:
+    """What a query reads of a version."""
+    parts: list[object] = []
+    clocks = []
+    for stream in streams:
+        parts.append(version.segments(stream.id, REJECTS if stream.rejects_of else DATA))
+        clock = version.clock(stream.id)
+        clocks.append((clock.high, clock.kept_from))
+    for leaf in bound.relations:
+        relation = version.find(leaf.relation)
+        parts.append(relation)
+        if relation is not None:
+            parts.append(version.relation_deltas(relation.id))
+    return Inputs(tuple(parts), tuple(clocks))
+
+
+@dataclass
+class Kept:
+    """A query's kept answer and what is known of how it is used."""
+
+    query: Prepared | None = None
+    inputs: Inputs | None = None
+    instant: int = 0
+    table: pa.Table | None = None
+    since: int = 0
+    seconds: float = 0.0
+    credit: float = 0.0
+    served: int = 0
+    computed: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def figures(self) -> dict[str, object]:
+        """For people: what is kept, and how often it was of use."""
+        with self.lock:
+            table = self.table
+            return {
+                "as of": None if table is None else format_instant(self.instant),
+                "rows": None if table is None else table.num_rows,
+                "bytes": 0 if table is None else table.nbytes,
+                "computed": self.computed,
+                "served": self.served,
+                "seconds to compute": self.seconds,
+            }
+
+
+class KeptAnswers:
+    """The kept answers of a pond; safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, Kept] = {}
+        self._lock = threading.Lock()
+
+    def of(self, query_id: int) -> Kept:
+        with self._lock:
+            return self._kept.setdefault(query_id, Kept())
+
+    def find(
+        self, kept: Kept, query: Prepared, inputs: Inputs, instant: int
+    ) -> tuple[pa.Table, int] | None:
+        """The rows, and the instant since which all is kept, if they are those of `inputs`."""
+        bound = query.bound
+        with kept.lock:
+            if kept.table is None or kept.inputs is None or not kept.inputs.same(inputs):
+                return None
+            if kept.query is not query:  # it was altered
+                return None
+            if instant != kept.instant and not (
+                is_timeless(bound)
+                and instant >= kept.instant
+                and all(high is None or high <= kept.instant for high, _ in inputs.clocks)
+            ):
+                return None
+            kept.served += 1
+            return kept.table, kept.since
+
+    def keep(
+        self,
+        kept: Kept,
+        query: Prepared,
+        inputs: Inputs,
+        instant: int,
+        found: tuple[pa.Table, int],
+        seconds: float,
+    ) -> None:
+        """Keep what was computed in so many seconds."""
+        with kept.lock:
+            kept.seconds, kept.computed = seconds, kept.computed + 1
+            kept.query, kept.inputs, kept.instant = query, inputs, instant
+            table, kept.since = found
+            kept.table = table if table.nbytes <= _MOST_BYTES else None
+
+    def forget(self, query_ids: set[int]) -> None:
+        """Let go of the answers of queries that are gone."""
+        with self._lock:
+            for id in self._kept.keys() & query_ids:
+                del self._kept[id]
+
+    def ids(self) -> set[int]:
+        return set(self._kept)
+
+
+def is_timeless(bound: BoundQuery) -> bool:
+    """Whether an answer stays the same while time goes on and nothing arrives."""
+    return not bound.relations and all(
+        isinstance(leaf.window, Rows | Unbounded) for leaf in bound.streams
+    )

@@ -1,0 +1,299 @@
+"""Invocation: the answer of a query at an instant, from what is kept.
+
+PSoup (VLDB 2002, section 3.3): the window is applied to the Results Structure, rows are fetched
+from the Data SteM, and projection, duplicate elimination and whatever else SQL says are done just
+in time. No Spark job is involved, and everything read belongs to one pinned version.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.engine.joins.projection import JoinedRows
+from millpond.engine.scalars.residual_query import Residual, too_many_rows
+from millpond.engine.window_slices import full_since, take_slice
+from millpond.errors import MillpondError
+from millpond.model.time import BEGINNING, format_instant
+from millpond.model.windows import Rows, Unbounded, interval
+from millpond.planner.bind.bound_query import StreamLeaf
+from millpond.service.answers.answer_cache import KeptAnswers, inputs_of
+from millpond.service.answers.leaf_scan import Files, LeafView
+from millpond.service.answers.stored_join import StoredJoin
+from millpond.service.ingest.floors import Moment, Promises
+from millpond.service.ingest.relations import Relations
+from millpond.service.ingest.sequencer import Sequencer
+from millpond.service.queries.join_use import joined_slices
+from millpond.service.queries.prepared import Prepared, stream_of
+from millpond.service.results import Answer
+from millpond.state.epoch_log import EpochLog
+from millpond.state.version import DATA, REJECTS, Version
+
+
+class Invoker:
+    """Answers prepared queries; safe to use from any thread."""
+
+    def __init__(
+        self,
+        store: Path,
+        log: EpochLog,
+        sequencer: Sequencer,
+        promises: Promises,
+        relations: Relations,
+        residual: Residual,
+    ) -> None:
+        self._log = log
+        self._sequencer = sequencer
+        self._promises = promises
+        self._relations = relations
+        self._residual = residual
+        self.files = Files(store)
+        self.kept = KeptAnswers()
+        #: Told of files found corrupt or missing.
+        self.on_damage: Callable[[MillpondError], None] = lambda error: None
+
+    def invoke(self, query: Prepared, at: int | None = None) -> Answer:
+        """R(τ) at `at`, or as of now (SEMANTICS, section 5).
+
+        Raises:
+            MillpondError: POND-403 when `at` is before everything, POND-404 and POND-405 from
+                evaluation, STORE-602 for a corrupt segment.
+        """
+        try:
+            return self._answer(query, at)
+        except MillpondError as error:
+            if error.code == "STORE-602":
+                self.on_damage(error)
+            raise
+
+    def _answer(self, query: Prepared, at: int | None) -> Answer:
+        moment = self._promises.capture()
+        with self._log.pin() as version:
+            streams = [stream_of(version, leaf) for leaf in query.bound.streams]
+            now = self._now(version, streams, moment)
+            instant = now if at is None else at
+            if query.kept and query.id is not None:
+                table, since = self._kept(query.id, version, query, streams, instant, at is None)
+            else:
+                table, since = self._computed(version, query, streams, instant)
+            heartbeats = [self._sequencer.heartbeat(version, s, moment) for s in streams]
+            epoch = version.epoch
+        return Answer(
+            table,
+            instant,
+            final=all(instant < h for h in heartbeats),
+            complete=since == BEGINNING,
+            complete_since=None if since == BEGINNING else since,
+            query=query.name,
+            epoch=epoch,
+        )
+
+    def _computed(
+        self, version: Version, query: Prepared, streams: Sequence[StreamDef], instant: int
+    ) -> tuple[pa.Table, int]:
+        """The rows, and the instant from which on all that matters is kept."""
+        slices: dict[str, pa.Table] = {}
+        since: int = BEGINNING
+        views_of: list[list[LeafView]] = []
+        for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
+            missing = self._missing(version, leaf, stream, instant)
+            views = self._views(version, query, number, stream, instant)
+            if missing != BEGINNING and not _is_full(views, leaf, instant, missing):
+                since = max(since, missing)
+            views_of.append(views)
+        joined = self._joined(version, query, streams, views_of, instant)
+        found = query.bound.join.leaves if joined is not None and query.bound.join else ()
+        for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
+            if number not in found:
+                slices[leaf.table] = _slice(views_of[number], leaf, stream, instant)
+        for occurrence in query.bound.relations:
+            relation = version.find(occurrence.relation)
+            if not isinstance(relation, RelationDef):
+                raise MillpondError("CQL-201", f'no relation "{occurrence.relation}" any more')
+            if occurrence.hidden:
+                slices[occurrence.table] = self._relations.versions(
+                    version, relation, occurrence.columns, occurrence.hidden
+                )
+                continue
+            slices[occurrence.table] = self._relations.at(
+                version, relation, instant, occurrence.columns
+            )
+        return self._finish(query, slices, joined), since
+
+    def _kept(
+        self,
+        id: int,
+        version: Version,
+        query: Prepared,
+        streams: Sequence[StreamDef],
+        instant: int,
+        current: bool,
+    ) -> tuple[pa.Table, int]:
+        """As `_computed`, from what is kept if it is that; what is current is kept."""
+        kept, inputs = self.kept.of(id), inputs_of(version, query.bound, streams)
+        found = self.kept.find(kept, query, inputs, instant)
+        if found is None:
+            started = time.perf_counter()
+            found = self._computed(version, query, streams, instant)
+            if current:
+                seconds = time.perf_counter() - started
+                self.kept.keep(kept, query, inputs, instant, found, seconds)
+        return found
+
+    def present(self) -> int:
+        """The pond's present: what a relation update without AT is stamped with."""
+        moment = self._promises.capture()
+        version = self._log.version
+        # What is derived follows from the others, sooner or later: it has no present of its own.
+        streams = [s for s in version.streams.values() if s.derived is None]
+        if all(s.timestamp_by is not None for s in streams):
+            highs = [version.clock(s.id).high for s in streams]
+            return max((h for h in highs if h is not None), default=BEGINNING)
+        touched = any(version.clock(s.id).high is not None for s in streams)
+        return moment.now if touched else BEGINNING
+
+    def _joined(
+        self,
+        version: Version,
+        query: Prepared,
+        streams: Sequence[StreamDef],
+        views: Sequence[list[LeafView]],
+        at: int,
+    ) -> JoinedRows | None:
+        """The joined rows from what is stored of the join; None: from the windows' slices."""
+        found = version.joins.core_of(query.id) if query.id is not None else None
+        if found is None or query.join is None or query.bound.join is None:
+            return None
+        core, use = found
+        if core.key != query.join.key:  # altered since the query was prepared
+            return None
+        leaves = query.bound.join.leaves
+        stored = StoredJoin(query.join, self.files, version, core, use.number, use.spans)
+        return stored.rows(
+            query.bound,
+            [views[leaf] for leaf in leaves],
+            [streams[leaf].schema.to_arrow() for leaf in leaves],
+            at,
+        )
+
+    def _finish(
+        self,
+        query: Prepared,
+        slices: dict[str, pa.Table],
+        joined: JoinedRows | None = None,
+    ) -> pa.Table:
+        bound = query.bound
+        if bound.projection is not None:
+            (table,) = slices.values()
+            if table.num_rows > query.limits.rows:
+                raise too_many_rows(query.limits)
+            columns = [table[column] for column, _ in bound.projection]
+            return pa.Table.from_arrays(columns, names=[name for _, name in bound.projection])
+        if query.join is not None and joined is None:
+            joined = joined_slices(query.join, bound, slices)
+        if joined is None:
+            answer = self._residual.evaluate(bound.residual_sql, slices, query.limits)
+        elif query.projected is not None:
+            return query.projected.of(joined, query.limits)
+        else:
+            assert bound.join is not None
+            for number, leaf in enumerate(bound.join.leaves):
+                own = bound.streams[leaf]
+                slices[own.table] = joined.take(number, own.columns)
+            answer = self._residual.evaluate(bound.joined_sql, slices, query.limits)
+        return plain(answer.rename_columns(list(bound.output.names)))
+
+    def _views(
+        self, version: Version, query: Prepared, number: int, stream: StreamDef, at: int
+    ) -> list[LeafView]:
+        """The kept segments of a leaf's stream, as the leaf sees them."""
+        leaf = query.bound.streams[number]
+        sample = None if leaf.sample is None else (query.seed + number, leaf.sample)
+        slot = query.slots[number]
+        if slot is not None and version.slot(stream.id, slot) is None:
+            slot = None  # dropped since the query was prepared: newer matches leave it out
+        return [
+            LeafView(
+                self.files,
+                version,
+                ref,
+                stream.schema,
+                query.factors[number],
+                slot,
+                sample,
+            )
+            for ref in version.segments(stream.id, REJECTS if stream.rejects_of else DATA)
+            if ref.min_ts <= at
+        ]
+
+    @staticmethod
+    def _now(version: Version, streams: Sequence[StreamDef], moment: Moment) -> int:
+        """NOW: the greatest timestamp committed on the application-time streams, or the clock.
+
+        Before their first element nothing has happened yet: the beginning of time.
+        """
+        on_application_time = [s for s in streams if not s.on_system_time]
+        if not on_application_time:
+            return moment.now
+        highs = [version.clock(s.id).high for s in on_application_time]
+        return max((h for h in highs if h is not None), default=BEGINNING)
+
+    @staticmethod
+    def _missing(version: Version, leaf: StreamLeaf, stream: StreamDef, at: int) -> int:
+        """The instant from which everything is kept, if the window reaches further back."""
+        kept_from = version.clock(stream.id).kept_from
+        if kept_from == BEGINNING or stream.rejects_of is not None:
+            return BEGINNING
+        if at < kept_from:
+            raise MillpondError(
+                "POND-403",
+                f'the instant {format_instant(at)} of stream "{stream.name}" is not kept',
+                detail=f"Everything is kept from {format_instant(kept_from)} on.",
+                hint="Ask for a later instant, or give the stream a longer RETAIN.",
+            )
+        if isinstance(leaf.window, Unbounded | Rows):
+            return kept_from
+        low, _ = interval(leaf.window, at)
+        return kept_from if low is not None and low < kept_from else BEGINNING
+
+
+def _slice(views: Sequence[LeafView], leaf: StreamLeaf, stream: StreamDef, at: int) -> pa.Table:
+    """The rows of a leaf's window, with the columns the query asks of it."""
+    columns = leaf.columns or stream.schema.names[:1]
+    stamps = ("__ts",) * len(leaf.hidden)
+    counts_all = leaf.after_shape is not None
+    parts = take_slice(views, leaf.window, at, (*columns, *stamps), counts_all)
+    if parts:
+        return pa.concat_tables(parts).rename_columns([*columns, *leaf.hidden])
+    schema = pa.schema([f for f in stream.schema.to_arrow() if f.name in columns])
+    empty = schema.empty_table().select(list(columns))
+    for name in leaf.hidden:
+        empty = empty.append_column(name, pa.array([], pa.int64()))
+    return empty
+
+
+def _is_full(views: Sequence[LeafView], leaf: StreamLeaf, at: int, kept_from: int) -> bool:
+    """Whether a `[ROWS n]` window has its n rows among what is kept without gaps.
+
+    Then nothing that was forgotten could be in it. Older rows may be kept too, but with gaps.
+    """
+    if not isinstance(leaf.window, Rows):
+        return False
+    since = full_since(views, leaf.window, at, leaf.after_shape is not None)
+    return since is not None and since >= kept_from
+
+
+def plain(table: pa.Table) -> pa.Table:
+    """Whole numbers DuckDB widened to 128 bits (sums) as 64 bits, where they fit."""
+    for i, field in enumerate(table.schema):
+        if field.type == pa.decimal128(38, 0):
+            try:
+                table = table.set_column(i, field.name, pc.cast(table.column(i), pa.int64()))
+            except pa.ArrowInvalid:
+                continue
+    return table

@@ -1,0 +1,324 @@
+"""A leaf's view of the kept segments: which rows match, from stored bits where there are any.
+
+What a leaf matches is a function of element and predicate. Stored matches are consulted first; a
+segment without them (its backfill is on its way, or the query is not materialised: PSoup's NoMat)
+is matched here and now by the same kernel.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.engine.joins.arrangement import Run
+from millpond.engine.joins.pairs import PairsReader
+from millpond.engine.matching.match import match
+from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.results_structure import MatchReader
+from millpond.engine.predicates.factors import Factors
+from millpond.engine.scalars.evaluator import ScalarEvaluator
+from millpond.engine.scalars.user_functions import failed, is_fault
+from millpond.errors import MillpondError
+from millpond.model.sampling import sampled
+from millpond.model.schema import Schema
+from millpond.runtime.batch_tasks import failed_slots
+from millpond.state.arrow_file import open_arrow
+from millpond.state.join_state import ArrangementRef, PairsRef
+from millpond.state.segment_file import global_seq, open_segment
+from millpond.state.version import MatchRef, SegmentRef, Version
+
+_OPEN_SEGMENTS = 4_096
+_OPEN_MATCHES = 16_384
+_OPEN_CACHES = 4_096
+#: Results of PARTITION BY windows a segment keeps; one is as long as it has keys.
+_KEPT = 64
+#: How many times as many arrival numbers as rows a segment may span to be looked up in a table.
+_SPARSE = 8
+_SEARCHED = np.zeros(0, np.int32)
+
+
+class OpenSegment:
+    """A memory-mapped segment and what was computed from it; shared by all readers."""
+
+    def __init__(self, ref: SegmentRef, table: pa.Table) -> None:
+        self.ref = ref
+        self.table = table
+        self.ts: np.ndarray = table["__ts"].to_numpy()
+        self.local_seq: np.ndarray = table["__seq"].to_numpy()
+        self._kept: OrderedDict[tuple[Any, ...], np.ndarray] = OrderedDict()
+        self._runs: dict[str, Run] = {}
+        self._lock = threading.Lock()
+
+    @cached_property
+    def _arrival(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """The arrival numbers ascending, and the rows they are of (None: in order)."""
+        numbers = global_seq(self.local_seq, self.ref.seq_runs)
+        if bool((numbers[1:] > numbers[:-1]).all()):
+            return numbers, None
+        order = np.argsort(numbers, kind="stable")
+        return numbers[order], order
+
+    @cached_property
+    def _row_of(self) -> tuple[int, np.ndarray | None]:
+        """The first arrival number, and for each number from there on the row (-1: elsewhere).
+
+        The table is None where rows are numbered through as they lie. It is left out, and numbers
+        are searched for, where most of what it would tell is that an element is elsewhere.
+        """
+        numbers, rows = self._arrival
+        first, span = int(numbers[0]), int(numbers[-1]) - int(numbers[0]) + 1
+        if span == len(numbers) and rows is None:
+            return first, None
+        if span > _SPARSE * len(numbers):
+            return first, _SEARCHED
+        table = np.full(span, -1, np.int32)
+        table[numbers - first] = np.arange(len(numbers)) if rows is None else rows
+        return first, table
+
+    @property
+    def arrived(self) -> tuple[int, int]:
+        """The least and the greatest arrival number."""
+        numbers, _ = self._arrival
+        return int(numbers[0]), int(numbers[-1])
+
+    def locate(self, arrivals: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
+        """Which of these elements are here, by their places in `arrivals`, and their rows.
+
+        No places: all of them.
+        """
+        numbers, rows = self._arrival
+        first, table = self._row_of
+        places = None
+        if len(arrivals) and (arrivals.min() < first or arrivals.max() > numbers[-1]):
+            places = np.flatnonzero((arrivals >= first) & (arrivals <= numbers[-1]))
+            arrivals = arrivals[places]
+        if table is None:
+            return places, arrivals - first
+        if table is _SEARCHED:
+            at = np.searchsorted(numbers, arrivals)
+            here = numbers[at] == arrivals
+            found = at if rows is None else rows[at]
+        else:
+            found = table[arrivals - first]
+            here = found >= 0
+        if here.all():
+            return places, found
+        return np.flatnonzero(here) if places is None else places[here], found[here]
+
+    def arranged(self, key: str, arrange: Callable[[], Run]) -> Run:
+        """A run the store has not; kept as long as the segment is open."""
+        found = self._runs.get(key)
+        if found is None:
+            found = self._runs[key] = arrange()
+        return found
+
+    def kept(self, key: tuple[Any, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
+        """What was computed under that key, or is now; the last few are kept."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+                return found
+        computed = compute()
+        with self._lock:
+            self._kept[key] = computed
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return computed
+
+
+class Files:
+    """Open segments and matches, by path, the least recently used closed first."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._segments: OrderedDict[str, OpenSegment] = OrderedDict()
+        self._matches: OrderedDict[str, tuple[MatchReader, frozenset[int]]] = OrderedDict()
+        self._caches: OrderedDict[str, Any] = OrderedDict()
+        self._lock = threading.Lock()
+        #: Told of matches found corrupt or missing.
+        self.on_torn: Callable[[MatchRef], None] = lambda ref: None
+
+    def segment(self, ref: SegmentRef) -> OpenSegment:
+        """Raises STORE-602 when the file is corrupt or missing."""
+        opened = self._recent(self._segments, ref.path)
+        if opened is None:
+            opened = OpenSegment(ref, open_segment(self._store / ref.path, ref.checksum))
+            self._remember(self._segments, ref.path, opened, _OPEN_SEGMENTS)
+        return opened
+
+    def matches(self, ref: MatchRef, slot: int) -> MatchReader | None:
+        """None when the file is corrupt or missing, or the slot's predicate failed when it was
+        made: matches can always be computed again."""
+        found = self._recent(self._matches, ref.path)
+        if found is None:
+            try:
+                table = open_arrow(self._store / ref.path, ref.checksum)
+            except MillpondError:
+                self.on_torn(ref)
+                return None
+            found = MatchReader(table), failed_slots(table)
+            self._remember(self._matches, ref.path, found, _OPEN_MATCHES)
+        reader, failed = found
+        return None if slot in failed else reader
+
+    def pairs(self, ref: PairsRef) -> PairsReader | None:
+        """None when the file is corrupt or missing."""
+        return self._cached(ref.path, ref.checksum, PairsReader.of)
+
+    def run(self, ref: ArrangementRef) -> Run | None:
+        """None when the file is corrupt or missing."""
+        return self._cached(ref.path, ref.checksum, Run.of_table)
+
+    def _cached(self, path: str, checksum: str, read: Callable[[pa.Table], Any]) -> Any:
+        found = self._recent(self._caches, path)
+        if found is None:
+            try:
+                found = read(open_arrow(self._store / path, checksum))
+            except MillpondError:
+                return None
+            self._remember(self._caches, path, found, _OPEN_CACHES)
+        return found
+
+    def forget(self, paths: Iterable[str]) -> None:
+        """Let go of files that were removed, so that the disk gets their space back."""
+        with self._lock:
+            for path in paths:
+                self._segments.pop(path, None)
+                self._matches.pop(path, None)
+                self._caches.pop(path, None)
+
+    def _recent(self, cache: OrderedDict[str, Any], key: str) -> Any:
+        with self._lock:
+            found = cache.get(key)
+            if found is not None:
+                cache.move_to_end(key)
+            return found
+
+    def _remember(self, cache: OrderedDict[str, Any], key: str, value: Any, limit: int) -> None:
+        with self._lock:
+            cache[key] = value
+            while len(cache) > limit:
+                cache.popitem(last=False)
+
+
+class LeafView:
+    """`engine.slices.SegmentView` of one stored segment for one leaf."""
+
+    def __init__(
+        self,
+        files: Files,
+        version: Version,
+        ref: SegmentRef,
+        schema: Schema,
+        factors: Factors | None,
+        slot: int | None,
+        sample: tuple[int, float] | None,
+    ) -> None:
+        self._files = files
+        self._version = version
+        self._ref = ref
+        self._schema = schema
+        self._factors = factors
+        self._slot = slot
+        self._sample = sample
+        self._opened: OpenSegment | None = None
+
+    @property
+    def _segment(self) -> OpenSegment:
+        if self._opened is None:
+            self._opened = self._files.segment(self._ref)
+        return self._opened
+
+    @property
+    def segment_id(self) -> int:
+        return self._ref.id
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of its youngest element."""
+        return self._ref.epoch
+
+    @property
+    def table(self) -> pa.Table:
+        return self._segment.table
+
+    @property
+    def arrived(self) -> tuple[int, int]:
+        """As `OpenSegment.arrived`."""
+        return self._segment.arrived
+
+    def locate(self, arrivals: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
+        """As `OpenSegment.locate`."""
+        return self._segment.locate(arrivals)
+
+    def arranged(self, key: str, arrange: Callable[[], Run]) -> Run:
+        """As `OpenSegment.arranged`."""
+        return self._segment.arranged(key, arrange)
+
+    @property
+    def ts(self) -> np.ndarray:
+        return self._segment.ts
+
+    @property
+    def min_ts(self) -> int:
+        return self._ref.min_ts
+
+    @property
+    def max_ts(self) -> int:
+        return self._ref.max_ts
+
+    def matching(self, lo: int, hi: int) -> np.ndarray | None:
+        rows = self._matching(lo, hi)
+        if self._sample is None:
+            return rows
+        candidates = np.arange(lo, hi, dtype=np.int64) if rows is None else rows
+        seed, percent = self._sample
+        return candidates[sampled(seed, self.sequence(candidates), percent)]
+
+    def _matching(self, lo: int, hi: int) -> np.ndarray | None:
+        if self._factors is None:
+            return None
+        if self._slot is not None:
+            for ref in self._version.matches(self._ref.id):
+                if ref.low <= self._slot < ref.upto:
+                    reader = self._files.matches(ref, self._slot)
+                    if reader is not None:
+                        return reader.rows(self._slot, lo, hi)
+        stem = StemSnapshot.of([(0, self._factors)], self._schema)
+        part = self._segment.table.slice(lo, hi - lo)
+        found = match(part, stem, ScalarEvaluator.shared())
+        if 0 in found.failed and is_fault(found.failed[0]):
+            raise failed(found.failed[0])
+        if 0 in found.failed:
+            raise MillpondError(
+                "POND-404",
+                "the query's predicate could not be evaluated",
+                detail=found.failed[0],
+                hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
+            )
+        return MatchReader(found.to_table()).rows(0, 0, hi - lo) + lo
+
+    def sequence(self, rows: np.ndarray) -> np.ndarray:
+        return global_seq(self._segment.local_seq[rows], self._ref.seq_runs)
+
+    def take(self, rows: np.ndarray, columns: Sequence[str]) -> pa.Table:
+        if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
+            return self.span(int(rows[0]), int(rows[-1]) + 1, columns)
+        return self._segment.table.select(list(columns)).take(pa.array(rows))
+
+    def span(self, lo: int, hi: int, columns: Sequence[str]) -> pa.Table:
+        return self._segment.table.select(list(columns)).slice(lo, hi - lo)
+
+    def last_per_key(
+        self, by: tuple[str, ...], count: int, compute: Callable[[], np.ndarray]
+    ) -> np.ndarray:
+        key = (self._factors.key if self._factors else None, self._sample, by, count)
+        return self._segment.kept(key, compute)

@@ -1,0 +1,98 @@
+"""The refresher: the thread that computes answers before they are asked for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from millpond.catalog.objects import QueryDef, StreamDef
+from millpond.errors import MillpondError
+from millpond.service.answers.answer_cache import inputs_of, is_timeless
+from millpond.service.answers.invocation import Invoker
+from millpond.service.background import Background
+from millpond.service.queries.prepared import Prepared
+from millpond.service.queries.registration import Registrar
+from millpond.service.queries.weights import weight_of
+from millpond.state.epoch_log import EpochLog
+from millpond.state.id_map import Digest, IdMap
+
+log = logging.getLogger("millpond.refresher")
+
+#: Seconds below which `auto` computes when asked.
+_CHEAP_SECONDS = 0.001
+#: Answers computed ahead that `auto` may still owe to past invocations.
+_MOST_CREDIT = 8
+
+
+def _computed_ahead(queries: Iterable[QueryDef]) -> list[QueryDef]:
+    return [q for q in queries if q.active and q.options.get("materialize") in ("eager", "auto")]
+
+
+class Refresher(Background):
+    """The thread that computes ahead."""
+
+    def __init__(self, epochs: EpochLog, registrar: Registrar, invoker: Invoker) -> None:
+        super().__init__("refresher")
+        self._log = epochs
+        self._registrar = registrar
+        self._invoker = invoker
+        self._queries: IdMap[QueryDef] | None = None
+        self._wanted: list[QueryDef] = []
+        self._computed = Digest[QueryDef, list[QueryDef]](_computed_ahead)
+        #: Told of a query whose answer could not be computed.
+        self.on_failure: Callable[[QueryDef, MillpondError], None] = lambda query, error: None
+
+    def work(self) -> None:
+        for query in self._due():
+            if self._stopping:
+                return
+            self._refresh(query)
+
+    def _due(self) -> list[QueryDef]:
+        """The queries whose answers are kept, the weightiest first."""
+        queries = self._log.version.queries
+        if self._queries is not queries:
+            wanted = [query for own in self._computed.of(queries) for query in own]
+            self._wanted = sorted(wanted, key=lambda q: (-weight_of(q), q.id))
+            self._invoker.kept.forget(self._invoker.kept.ids() - {q.id for q in wanted})
+            self._queries = queries
+        return self._wanted
+
+    def _refresh(self, query: QueryDef) -> None:
+        try:
+            prepared = self._registrar.prepared(query)
+            if prepared.bound.to_stream is None and self._may(query, prepared):
+                self._invoker.invoke(prepared)
+        except MillpondError as error:
+            self.on_failure(query, error)
+        except Exception as error:
+            if not self._stopping:
+                log.warning('computing "%s" ahead failed: %s', query.name, error)
+
+    def _may(self, query: QueryDef, prepared: Prepared) -> bool:
+        """Whether an answer is to be computed ahead: it would be of use, and is not there."""
+        version = self._log.version
+        streams = [version.find(leaf.stream) for leaf in prepared.bound.streams]
+        known = [s for s in streams if isinstance(s, StreamDef)]
+        if len(known) < len(streams):
+            return False
+        if not is_timeless(prepared.bound) and not any(s.timestamp_by for s in known):
+            return False  # by the clock: it would be old when it is there
+        kept = self._invoker.kept.of(query.id)
+        with kept.lock:
+            inputs = inputs_of(version, prepared.bound, known)
+            if kept.inputs is not None and kept.inputs.same(inputs):
+                return False
+            if query.options.get("materialize") == "auto":
+                if kept.seconds < _CHEAP_SECONDS or kept.credit < 1:
+                    kept.inputs = kept.table = None
+                    return False
+                kept.credit -= 1
+            return True
+
+    def invoked(self, query: QueryDef) -> None:
+        """A client asked for the answer."""
+        if query.options.get("materialize") == "auto":
+            kept = self._invoker.kept.of(query.id)
+            with kept.lock:
+                kept.credit = min(kept.credit + 1, _MOST_CREDIT)

@@ -1,0 +1,183 @@
+"""Jobs of the advancer: which derivations are advanced together, and what their job may read."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.runtime.advance_job import (
+    AdvanceJob,
+    RelationFile,
+    RelationInput,
+    SegmentFile,
+    Sink,
+)
+from millpond.service.changes.derivations import Derivation
+from millpond.service.queries.query_stems import QueryStems
+from millpond.state.version import DATA, REJECTS, SegmentRef, StreamClock, Version
+
+#: Elements a round feeds a group at most, about: it bounds the memory of a task.
+STEP_ROWS = 500_000
+#: Derivations of one group: more of them share more, fewer of them use more workers.
+_GROUP = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Due:
+    """A derivation that is to be advanced up to an instant.
+
+    Attributes:
+        derivation: Which.
+        clock: Where it is.
+        upto: The instant.
+        reached: Up to where it is known to have no changes behind its clock's position.
+    """
+
+    derivation: Derivation
+    clock: StreamClock
+    upto: int
+    reached: int
+
+
+def sources(
+    version: Version, derivation: Derivation
+) -> Iterable[tuple[str, tuple[SegmentRef, ...]]]:
+    """The streams a derivation reads, by name, with their segments."""
+    for name in derivation.plan.needs:
+        found = version.find(name)
+        if isinstance(found, StreamDef):
+            kind = REJECTS if found.rejects_of else DATA
+            yield name, version.segments(found.id, kind)
+
+
+def step_end(version: Version, derivation: Derivation, clock: StreamClock, upto: int) -> int:
+    """Where one step ends: at the target, or earlier if there is much to read."""
+    ahead = sorted(
+        (s.max_ts, s.rows)
+        for _, segments in sources(version, derivation)
+        for s in segments
+        if s.max_ts > clock.position and s.min_ts <= upto
+    )
+    rows = 0
+    for max_ts, count in ahead:
+        rows += count
+        if rows >= STEP_ROWS:
+            return min(upto, max_ts)
+    return upto
+
+
+class AdvanceJobs:
+    """Makes jobs of what is due."""
+
+    def __init__(self, store: Path, stems: QueryStems) -> None:
+        self._store = store
+        self._stems = stems
+        self._life = uuid.uuid4().hex
+
+    def of(
+        self, version: Version, due: list[Due], kept: ExitStack
+    ) -> list[tuple[list[Due], AdvanceJob]]:
+        """Groups and their jobs; until `kept` is closed, the files they name stay."""
+        return [(group, self._job(version, group, kept)) for group in _grouped(version, due)]
+
+    def _job(self, version: Version, members: list[Due], kept: ExitStack) -> AdvanceJob:
+        sinks = tuple(self._sink(version, item.derivation, kept) for item in members)
+        first = members[0]
+        position = max(item.clock.position for item in members)
+        since: dict[str, int | None] = {}
+        for item in members:
+            for name, at in item.derivation.plan.reach(position).items():
+                before = since.get(name, at)
+                since[name] = None if at is None or before is None else min(at, before)
+        streams: dict[str, tuple[SegmentFile, ...]] = {}
+        relations: dict[str, RelationInput] = {}
+        for item in members:
+            for name, segments in sources(version, item.derivation):
+                low = since.get(name, position + 1)
+                streams[name] = tuple(
+                    SegmentFile(s.path, s.checksum, s.seq_runs, s.min_ts, s.max_ts)
+                    for s in segments
+                    if s.min_ts <= first.upto
+                    and (low is None or s.max_ts >= min(low, position + 1))
+                )
+            for name in item.derivation.plan.relations:
+                found = version.find(name)
+                assert isinstance(found, RelationDef)
+                deltas = version.relation_deltas(found.id)
+                files = tuple(RelationFile(d.path, d.checksum, d.epoch) for d in deltas)
+                relations[name] = RelationInput(found.schema.to_arrow(), files)
+        return AdvanceJob(
+            str(self._store),
+            self._life,
+            _label(members),
+            position,
+            max(item.clock.relations_epoch for item in members),
+            first.upto,
+            version.epoch,
+            since,
+            streams,
+            relations,
+            sinks,
+        )
+
+    def _sink(self, version: Version, derivation: Derivation, kept: ExitStack) -> Sink:
+        stream = derivation.stream
+        if stream.is_change_log:
+            return Sink(stream.id, derivation.plan, None)
+        stem, upto, slots = self._stems.snapshot(version, stream.id)
+        kept.enter_context(self._stems.kept(stem))
+        accounts = self._stems.accounts(stream.id)
+        columns = stream.schema.to_arrow()
+        routing = self._stems.routing
+        return Sink(stream.id, derivation.plan, columns, stem, upto, slots, routing, accounts)
+
+
+def _grouped(version: Version, due: list[Due]) -> list[list[Due]]:
+    """Derivations that one dataflow can advance: in one company, with a position in common.
+
+    A derivation is at every instant from its clock's position on up to where it is known to have
+    no changes.
+    """
+    companies: defaultdict[tuple[object, ...], list[Due]] = defaultdict(list)
+    for item in due:
+        known = _known(version, item)
+        companies[(item.derivation.company, item.upto, known)].append(item)
+    groups = []
+    for members in companies.values():
+        rest = sorted(members, key=lambda item: (item.clock.position, item.derivation.id))
+        while rest:
+            least = min(item.reached for item in rest)
+            groups.append([item for item in rest if item.clock.position <= least])
+            rest = [item for item in rest if item.clock.position > least]
+    return [
+        members[start : start + _GROUP]
+        for members in groups
+        for start in range(0, len(members), _GROUP)
+    ]
+
+
+def _known(version: Version, item: Due) -> tuple[int, ...]:
+    """Of each relation the last of its deltas that a derivation has read."""
+    epoch = item.clock.relations_epoch
+    return tuple(
+        max((d.epoch for d in version.relation_deltas(relation) if d.epoch <= epoch), default=-1)
+        for relation in sorted(item.derivation.relations)
+    )
+
+
+def _label(members: list[Due]) -> str:
+    """The name under which a worker keeps the group's dataflow.
+
+    It says in what company it is and not who is in it, so that a derivation that joins finds the
+    dataflow there. A large group is cut in parts, named by their first members.
+    """
+    first = members[0].derivation
+    part = first.id if len(members) == _GROUP else 0
+    reads = (sorted(first.streams), sorted(first.relations), first.eager_expiration, part)
+    return hashlib.blake2b(repr(reads).encode(), digest_size=8).hexdigest()

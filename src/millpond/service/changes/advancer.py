@@ -1,0 +1,354 @@
+"""The advancer: derivations are brought as far as they can come while data flow.
+
+One thread, woken by every commit, and by the clock where time alone brings changes: on system
+time, for idle streams, and when an expiration is due. A round finds the derivations that something
+is new for, deals them out in groups that are at one position over the same streams, has the runtime
+advance the groups, and commits what they gained with their new positions: one epoch a round,
+whatever the number of derivations. Derived streams of derived streams come a round later each.
+
+Changes that time alone brings may wait (eager expiration intervals, Update patterns 2.3.2): a
+query is advanced for them when the first of them is due by its interval, and sooner for anything
+else that is new or when somebody asks for all of its changes. Whatever it is advanced for, those it
+shares a dataflow with come along, because a dataflow is at one instant.
+
+INV-ADVANCER-1: a derivation's position moves only in the epoch that holds its changes up to there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time as clock_time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from millpond.catalog.objects import StreamDef
+from millpond.errors import MillpondError
+from millpond.model.time import BEGINNING, LAST
+from millpond.runtime import advance_task as tasks
+from millpond.runtime.advance_job import Advanced, AdvanceJob
+from millpond.runtime.batch_tasks import Built
+from millpond.runtime.protocol import Runtime
+from millpond.service.answers.leaf_scan import Files
+from millpond.service.changes.advance_jobs import AdvanceJobs, Due
+from millpond.service.changes.derivations import Derivations
+from millpond.service.changes.retry import Stoppages
+from millpond.service.changes.schedule import HEARTBEAT_SECONDS, Agenda, Look
+from millpond.service.ingest.floors import Promises
+from millpond.service.ingest.relations import Relations
+from millpond.service.ingest.sequencer import match_ref, segment_ref
+from millpond.service.queries.query_stems import QueryStems
+from millpond.state.epoch_change import EpochChange, StaleChange, new_segment_id
+from millpond.state.epoch_log import EpochLog
+from millpond.state.version import SegmentRef, StreamClock, Version
+
+log = logging.getLogger("millpond.advancer")
+
+_RETRY_SECONDS = 15.0
+
+
+class Advancer:
+    """Advances derivations; one thread of its own, its methods safe to call from any."""
+
+    def __init__(
+        self,
+        store: Path,
+        epochs: EpochLog,
+        derivations: Derivations,
+        relations: Relations,
+        promises: Promises,
+        stems: QueryStems,
+        files: Files,
+        runtime: Runtime,
+    ) -> None:
+        self._log = epochs
+        self._derivations = derivations
+        self._promises = promises
+        self._runtime = runtime
+        self._jobs = AdvanceJobs(store, stems)
+        self._wake = threading.Event()
+        self._moved = threading.Condition()
+        self._asked = 0
+        self._done = 0
+        #: Derivations of which somebody wants everything that is final, by when that was asked.
+        self._wanted: dict[int, int] = {}
+        #: Whether the pond is closed or about to be.
+        self.stopping = False
+        #: Why the last round failed, which is nobody's query's fault; it is tried again.
+        self._failure: Exception | None = None
+        self._moved_at = 0.0
+        #: Derived streams that cannot be advanced, and why.
+        self.stoppages = Stoppages()
+        self._agenda = Agenda(files, derivations, relations, self.stoppages, self._blame)
+        self.on_commit: Callable[[Version, Sequence[Built]], None] = lambda version, built: None
+        self.on_failure: Callable[[StreamDef, MillpondError], None] = lambda stream, error: None
+        self._listeners: set[Callable[[], None]] = set()
+        self._round = threading.RLock()
+        self._thread: threading.Thread | None = None
+
+    # -- the thread ----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._loop, name="advancer", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Something was committed or registered; look soon."""
+        with self._moved:
+            self._asked += 1
+        self._wake.set()
+
+    def stop(self) -> None:
+        self.stopping = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout=30)
+        self._tell()
+
+    def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
+        """Have `heard` called, from any thread, whenever changes were committed; gives its end."""
+        self._listeners.add(heard)
+        return lambda: self._listeners.discard(heard)
+
+    def _tell(self) -> None:
+        with self._moved:
+            self._moved.notify_all()
+        for heard in list(self._listeners):
+            heard()
+
+    def _loop(self) -> None:
+        while not self.stopping:
+            called = self._wake.wait(self._patience())
+            self._wake.clear()
+            with self._moved:
+                asked, wanted = self._asked, frozenset(self._wanted)
+            if self.stopping:
+                return
+            try:
+                # One clock reading for all rounds: each would find a later one, and never end.
+                now = self._promises.capture().now
+                while not self.stopping and self.step(now, called, wanted):
+                    pass
+                self._failure = None
+            except Exception as error:
+                self._failure = error
+                if not self.stopping:
+                    log.warning("advancing failed and will be tried again: %s", error)
+            with self._moved:
+                self._done = max(self._done, asked)
+                self._wanted = {id: n for id, n in self._wanted.items() if n > asked}
+            self._tell()
+
+    def _patience(self) -> float | None:
+        if self._failure is not None:
+            return _RETRY_SECONDS
+        moment = self._promises.capture()
+        return self._agenda.patience(self._log.version, moment)
+
+    # -- waiting -------------------------------------------------------------------------------
+
+    def catch_up(
+        self,
+        streams: Iterable[StreamDef],
+        timeout: float | None = None,
+        *,
+        expired: bool = False,
+    ) -> bool:
+        """Wait until these derivations, and those they read, are as far as they can be now.
+
+        Args:
+            streams: What their changes are elements of.
+            timeout: How long at most, in seconds; False if that was not enough.
+            expired: Whether changes that time alone brings are not to wait any longer.
+
+        Raises:
+            MillpondError: STORE-603 when what they gained cannot be written.
+        """
+        version = self._log.version
+        wanted: dict[int, StreamDef] = {}
+        waiting = [s for s in streams if s.derived is not None]
+        while waiting:
+            stream = waiting.pop()
+            if stream.id in wanted or self._agenda.idles(version, stream):
+                continue
+            wanted[stream.id] = stream
+            reads = self._derivations.of(version, stream).streams
+            waiting += [s for i in reads if (s := version.streams.get(i)) is not None and s.derived]
+        if not wanted:
+            return True
+        deadline = None if timeout is None else clock_time.monotonic() + timeout
+        with self._moved:
+            self._asked += 1
+            asked = self._asked
+            if expired:
+                self._wanted.update(dict.fromkeys(wanted, asked))
+        self._wake.set()
+        with self._moved:
+            left = None if deadline is None else max(0.0, deadline - clock_time.monotonic())
+            heard = self._moved.wait_for(lambda: self._done >= asked or self.stopping, left)
+        failure = self._failure
+        if failure is not None and not self.stopping:
+            if isinstance(failure, MillpondError):
+                raise failure
+            detail = f"{type(failure).__name__}: {str(failure).split(chr(10), 1)[0]}"
+            raise MillpondError(
+                "INTERNAL-901", "changes could not be made; it is tried again", detail=detail
+            ) from failure
+        return heard
+
+    def wait(self, heard: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Wait until `heard` is true, which is asked whenever changes were committed."""
+        with self._moved:
+            return self._moved.wait_for(lambda: heard() or self.stopping, timeout)
+
+    def retry(self, stream: StreamDef) -> None:
+        """Try a derived stream that has stopped again, now."""
+        self.stoppages.retry(stream.id)
+        self.wake()
+
+    def held_up_by(self, version: Version, stream: StreamDef) -> StreamDef | None:
+        """A stopped stream a derivation waits for, however far below it; None if there is none."""
+        waiting, seen = [stream], {stream.id}
+        while waiting:
+            current = waiting.pop()
+            if current.derived is None:
+                continue
+            if current is not stream and self.stoppages.get(current.id) is not None:
+                return current
+            for id in self._derivations.of(version, current).streams - seen:
+                if (below := version.streams.get(id)) is not None:
+                    waiting.append(below)
+                    seen.add(id)
+        return None
+
+    def reached(self, version: Version, stream: StreamDef) -> int:
+        """The last instant up to which all of a derivation's changes are known to be there."""
+        return self._agenda.reached(version, stream)
+
+    def lag(self) -> dict[int, float]:
+        """By derivation, how many seconds of what is final it does not have yet."""
+        moment, version = self._promises.capture(), self._log.version
+        behind: dict[int, float] = {}
+        for stream in self._derivations.all(version):
+            derivation = self._agenda.planned(version, stream)
+            if derivation is None:
+                continue
+            target = self._derivations.target(version, moment, derivation)
+            reached = self._agenda.reached(version, stream)
+            # Before the first element and after the last there is no distance to speak of.
+            known = reached > BEGINNING and target < LAST
+            behind[stream.id] = max(0.0, (target - reached) / 1e6) if known else 0.0
+        return behind
+
+    # -- a round -------------------------------------------------------------------------------
+
+    def step(
+        self, now: int | None = None, called: bool = True, wanted: Collection[int] = ()
+    ) -> bool:
+        """Do one round; False when nothing was to be done.
+
+        Args:
+            now: The clock reading that counts; None for a new one.
+            called: Whether somebody asked for it. If only time has passed, the heartbeats of
+                what has nothing new are not published all the time.
+            wanted: Ids of the derivations of which everything that is final is wanted.
+        """
+        with self._round:
+            moment = self._promises.capture()
+            if now is not None:
+                moment = replace(moment, now=now)
+            with self._log.pin() as version:
+                looks: list[Look] = []
+                for stream in self._derivations.all(version):
+                    if self.stopping:
+                        return False
+                    look = self._agenda.look(version, moment, stream, stream.id in wanted)
+                    if look is not None:
+                        looks.append(look)
+                due, moved = self._agenda.sorted(version, looks)
+                sparing = clock_time.monotonic() - self._moved_at < HEARTBEAT_SECONDS
+                busy = bool(moved) and (called or not sparing)
+                if busy:
+                    self._move(moved)
+                if due:
+                    busy |= self._advance(version, due)
+                return busy
+
+    def _move(self, moved: dict[int, int]) -> None:
+        """Derivations nothing is new for, and whose heartbeats are to be known: they go on."""
+
+        def change(now: Version) -> EpochChange:
+            clocks = {
+                id: replace(now.clock(id), heartbeat=max(now.clock(id).heartbeat, upto + 1))
+                for id, upto in moved.items()
+                if id in now.streams
+            }
+            return EpochChange(kind="heartbeat", clocks=clocks)
+
+        self._log.commit(change)
+        self._moved_at = clock_time.monotonic()
+
+    def _advance(self, version: Version, due: list[Due]) -> bool:
+        with ExitStack() as kept:
+            groups = self._jobs.of(version, due, kept)
+            done = self._runtime.run(tasks.advance, [job for _, job in groups])
+        results = [(*group, result) for group, result in zip(groups, done, strict=True)]
+        self._commit([item for item in results if item[-1].unwritten is None])
+        for members, _, result in results:
+            for item in members:
+                if item.derivation.id in result.failures:
+                    self._blame(item.derivation.stream, result.failures[item.derivation.id])
+                elif result.unwritten is None:
+                    self.stoppages.clear(item.derivation.id)
+            if result.unwritten is not None:
+                raise result.unwritten
+        return True
+
+    def _blame(self, stream: StreamDef, error: MillpondError) -> None:
+        if stream.derived is not None and stream.derived.query_id is None:
+            self.stoppages.note(stream.id, error)
+        self.on_failure(stream, error)
+
+    def _commit(self, gained: list[tuple[list[Due], AdvanceJob, Advanced]]) -> None:
+        if not gained:
+            return
+        built = [b for _, _, result in gained for b in result.built]
+
+        def change(now: Version) -> EpochChange:
+            segments: list[SegmentRef] = []
+            matches = []
+            clocks: dict[int, StreamClock] = {}
+            for members, job, result in gained:
+                for item in members:
+                    id = item.derivation.id
+                    if id in result.failures or id not in now.streams:
+                        continue
+                    if now.clock(id).position == item.clock.position:
+                        clocks[id] = replace(
+                            now.clock(id), heartbeat=job.upto + 1, relations_epoch=job.now
+                        )
+                for piece in result.built:
+                    clock = clocks.get(piece.stream_id)
+                    if clock is None:
+                        continue  # dropped meanwhile
+                    if piece.matches is not None:
+                        owner = new_segment_id(len(segments))
+                        matches.append(match_ref(owner, 0, piece.upto, piece.matches))
+                    segments.append(segment_ref(piece, ((0, clock.next_seq),)))
+                    clocks[piece.stream_id] = replace(
+                        clock,
+                        high=max(piece.max_ts, clock.high or piece.max_ts),
+                        next_seq=clock.next_seq + piece.file.rows,
+                    )
+            return EpochChange(kind="advance", segments=segments, matches=matches, clocks=clocks)
+
+        try:
+            after = self._log.commit(change)
+        except (StaleChange, MillpondError):
+            for piece in built:
+                piece.discard()
+            raise
+        self.on_commit(after, built)
+        self._tell()

@@ -1,0 +1,387 @@
+"""Derivations: the queries whose changes are made, and where they have come to.
+
+A query's changes are made from when somebody first asks for them: then it gets a change log, a
+stream of its own that no query can name, whose elements are the changes. A derived stream (CREATE
+STREAM … AS) is the same with a name. How far a derivation has come is in its stream's clock, so
+its elements and its position become durable in one epoch, and what it makes after a crash is what
+it would have made (SEMANTICS, section 7, law 5).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from millpond.catalog.objects import Derived, QueryDef, RelationDef, StreamDef
+from millpond.errors import MillpondError
+from millpond.model.patterns import Pattern
+from millpond.model.time import BEGINNING, END, LAST
+from millpond.planner.bind.bound_query import BoundQuery
+from millpond.planner.dataflow.plan import Plan, plan_changes
+from millpond.planner.resolve.names import did_you_mean
+from millpond.service.changes.derived_streams import derived_stream_query, derived_stream_schema
+from millpond.service.changes.settings import ChangeSettings
+from millpond.service.changes.stream_statistics import StreamStatistics
+from millpond.service.ingest.floors import Moment
+from millpond.service.ingest.relations import Relations
+from millpond.service.ingest.sequencer import Sequencer
+from millpond.service.queries.options import option
+from millpond.service.queries.prepared import default_seed, stream_of
+from millpond.service.queries.registration import Registrar
+from millpond.state.epoch_change import EpochChange
+from millpond.state.epoch_log import EpochLog
+from millpond.state.version import StreamClock, Version, change_log_name
+
+#: Ids of streams, ids of relations, and an eager expiration interval.
+Company = tuple[frozenset[int], frozenset[int], int]
+
+
+@dataclass(frozen=True, eq=False)
+class Derivation:
+    """A derivation with its plan.
+
+    Attributes:
+        stream: What its changes are elements of.
+        bound: Its query.
+        plan: What computes its changes.
+        streams: Ids of the streams it reads.
+        relations: Ids of the relations it reads.
+        eager_expiration: How long changes that time alone brings may wait, in microseconds. Those
+            of a derived stream do not: whatever reads it waits for its heartbeat.
+    """
+
+    stream: StreamDef
+    bound: BoundQuery
+    plan: Plan
+    streams: frozenset[int]
+    relations: frozenset[int]
+    eager_expiration: int = 0
+
+    @property
+    def company(self) -> Company:
+        """What those have in common that are advanced together, and share operators.
+
+        Of other intervals each is advanced for its own: a dataflow is at one instant, so what it
+        shares would be advanced for the least patient, and the others would wait for nothing.
+        """
+        return (self.streams, self.relations, self.eager_expiration)
+
+    @property
+    def id(self) -> int:
+        return self.stream.id
+
+    @property
+    def must_tell(self) -> bool:
+        """Whether its position is to be durable also where it has no changes.
+
+        Others wait for the heartbeat of a derived stream. What a relation is told of instants that
+        count as delivered comes behind them, and those are the ones readers were told of.
+        """
+        return bool(self.relations) or not self.stream.is_change_log
+
+    @property
+    def moves_by_itself(self) -> bool:
+        """Whether time alone may bring changes: what is there may expire."""
+        return self.plan.root.pattern is not Pattern.MONOTONIC
+
+
+class Derivations:
+    """Knows the derivations of a pond and makes new ones; safe to use from any thread."""
+
+    def __init__(
+        self,
+        log: EpochLog,
+        registrar: Registrar,
+        sequencer: Sequencer,
+        relations: Relations,
+        present: Callable[[], int],
+        statistics: StreamStatistics,
+        settings: ChangeSettings | None = None,
+    ) -> None:
+        self._log = log
+        self._registrar = registrar
+        self._sequencer = sequencer
+        self._relations = relations
+        self._present = present
+        self._statistics = statistics
+        self._settings = settings or ChangeSettings()
+        #: By company, the keys of the nodes of all plans that are known, and in how many they are.
+        self._running: defaultdict[Company, Counter[str]] = defaultdict(Counter)
+        self._known: dict[int, Derivation] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def settings(self) -> ChangeSettings:
+        """How changes are computed where a query does not say."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: ChangeSettings) -> None:
+        with self._lock:
+            self._settings = settings
+            self._known.clear()
+            self._running.clear()
+
+    # -- what there is -------------------------------------------------------------------------
+
+    def of(self, version: Version, stream: StreamDef) -> Derivation:
+        """The derivation of a stream, planned when it is first needed.
+
+        Raises:
+            MillpondError: its query cannot be bound or planned.
+        """
+        known = self._known.get(stream.id)
+        # ALTER puts the definition anew: its query may be computed otherwise from now on.
+        if known is not None and known.stream is stream:
+            return known
+        # Two that plan it at once would each take the other's plan for one that runs already.
+        with self._lock:
+            known = self._known.get(stream.id)
+            if known is None or known.stream is not stream:
+                # What it ran so far it runs no more, and is not to be had for nothing.
+                self._forget(stream.id)
+                known = self._known[stream.id] = self._made(version, stream)
+                self._running[known.company].update(node.key for node in known.plan.nodes())
+            return known
+
+    def _forget(self, stream_id: int) -> None:
+        derivation = self._known.pop(stream_id, None)
+        if derivation is None:
+            return
+        running = self._running[derivation.company]
+        for node in derivation.plan.nodes():
+            running[node.key] -= 1
+            if not running[node.key]:
+                del running[node.key]
+
+    def _made(self, version: Version, stream: StreamDef) -> Derivation:
+        assert stream.derived is not None
+        bound = self._registrar.bind(stream.derived.text)
+        if not stream.is_change_log:
+            bound = derived_stream_query(bound)
+        query = version.query_of(stream)
+        company = self.company(version, bound, query)
+        return Derivation(stream, bound, self._plan(bound, query), *company)
+
+    def company(self, version: Version, bound: BoundQuery, query: QueryDef | None) -> Company:
+        """In what company a query, or a derived stream, is advanced."""
+        streams = frozenset(stream_of(version, leaf).id for leaf in bound.streams)
+        relations = frozenset(
+            found.id
+            for leaf in bound.relations
+            if isinstance(found := version.find(leaf.relation), RelationDef)
+        )
+        patience = self.settings_of(query).eager_expiration if query is not None else 0
+        return (streams, relations, patience)
+
+    def settings_of(self, query: QueryDef | None) -> ChangeSettings:
+        """How the changes of a query, or of a derived stream, are computed."""
+        return self._settings if query is None else self._settings.with_options(query.options)
+
+    def _plan(self, bound: BoundQuery, query: QueryDef | None) -> Plan:
+        return self.planned(self._log.version, bound, query)
+
+    def planned(self, version: Version, bound: BoundQuery, query: QueryDef | None) -> Plan:
+        """The plan a query's changes would be computed by.
+
+        Raises:
+            MillpondError: CQL-214, its strategy is not one for it.
+        """
+        options = query.options if query is not None else {}
+        settings = self.settings_of(query)
+        seed = options.get("seed")
+        running = self._running[self.company(version, bound, query)].keys()
+
+        def by(strategy: str) -> Plan:
+            return plan_changes(
+                bound,
+                self._registrar.names,
+                seed=default_seed(bound) if seed is None else int(seed),
+                strategy=strategy,
+                known=self._statistics.of(version, bound, running),
+                partitions=options.get("partitions"),
+                lazy_expiration=settings.lazy_expiration,
+            )
+
+        try:
+            return by(settings.strategy)
+        except MillpondError as error:
+            # What the engine says is for those queries it can be said of.
+            if error.code != "CQL-214" or "strategy" in options:
+                raise
+            return by("aware")
+
+    def all(self, version: Version) -> list[StreamDef]:
+        """The streams that are derived."""
+        if self._known.keys() - version.streams.keys():
+            with self._lock:
+                for gone in self._known.keys() - version.streams.keys():
+                    self._forget(gone)
+        return [s for s in version.streams.values() if s.derived is not None]
+
+    def needed_since(self, version: Version, stream: StreamDef) -> int:
+        """The timestamp from which derivations still need a stream; END if none does."""
+        needed: int = END
+        for derived in self.all(version):
+            derivation = self.of(version, derived)
+            if stream.id not in derivation.streams:
+                continue
+            position = version.clock(derived.id).position
+            reach = derivation.plan.reach(position).get(stream.name)
+            needed = min(needed, BEGINNING if reach is None else reach)
+        return needed
+
+    def epoch_needed(self, relation_id: int) -> int:
+        """The epoch as of which some derivation still has to read a relation."""
+        version = self._log.version
+        epochs = [
+            version.clock(derived.id).relations_epoch
+            for derived in self.all(version)
+            if relation_id in self.of(version, derived).relations
+        ]
+        return min(epochs, default=version.epoch)
+
+    def find(self, name: str) -> StreamDef:
+        """The derived stream of a name. Raises CQL-201 or CQL-216."""
+        version = self._log.version
+        found = version.find(name)
+        if isinstance(found, StreamDef) and found.derived is not None:
+            return found
+        derived = [s.name for s in self.all(version) if not s.is_change_log]
+        if found is None:
+            raise MillpondError(
+                "CQL-201",
+                f'no derived stream "{name}"',
+                hint=did_you_mean(name, derived) or "SHOW STREAMS lists them.",
+            )
+        raise MillpondError(
+            "CQL-216",
+            f'"{name}" is not a derived stream',
+            detail="Only what CREATE STREAM … AS made has elements that are computed.",
+            hint="SHOW STREAMS says of which the source is a query.",
+        )
+
+    # -- how far ---------------------------------------------------------------------------------
+
+    def target(self, version: Version, moment: Moment, derivation: Derivation) -> int:
+        """The last instant that is final for a derivation (SEMANTICS, section 1)."""
+        upto = self.final(version, moment, derivation.bound)
+        position = version.clock(derivation.id).position
+        nothing_else_comes = upto == LAST or not derivation.streams
+        if nothing_else_comes and upto <= position and self.is_corrected(version, derivation):
+            return position + 1  # no heartbeat is to be waited for: what is dated back comes now
+        return upto
+
+    def final(self, version: Version, moment: Moment, bound: BoundQuery) -> int:
+        """The last instant that is final for a query: before the least heartbeat.
+
+        A query over relations alone has no heartbeat to wait for: what they have been told counts.
+        """
+        if bound.streams:
+            streams = [stream_of(version, leaf) for leaf in bound.streams]
+            least = min(self._sequencer.heartbeat(version, s, moment) for s in streams)
+            return LAST if least >= END else least - 1
+        told: int = self._present()
+        if told == BEGINNING:
+            told -= 1
+        for leaf in bound.relations:
+            relation = version.find(leaf.relation)
+            if isinstance(relation, RelationDef):
+                told = max(told, self._relations.held(version, relation).latest)
+        return told
+
+    def is_corrected(self, version: Version, derivation: Derivation) -> bool:
+        """Whether a relation was told something since the derivation last read it."""
+        known = version.clock(derivation.id).relations_epoch
+        return any(
+            delta.epoch > known
+            for relation in derivation.relations
+            for delta in version.relation_deltas(relation)[-1:]
+        )
+
+    # -- making one ------------------------------------------------------------------------------
+
+    def follow(self, query: QueryDef) -> StreamDef:
+        """The change log of a standing query, made if nobody has asked for it before.
+
+        Raises:
+            MillpondError: CQL-201 when the query was dropped meanwhile; what planning refuses.
+        """
+        found = self._log.version.change_log(query.id)
+        if found is not None:
+            return found
+        with self._registrar.lock:
+            version = self._log.version
+            current = version.queries.get(query.id)
+            if current is None:
+                raise MillpondError("CQL-201", f'no query "{query.name}" any more')
+            found = version.change_log(query.id)
+            if found is not None:
+                return found
+            bound = self._registrar.bind(query.text)
+            plan = self._plan(bound, current)
+            everything = current.options.get("changes") == "from beginning"
+            after = BEGINNING - 1 if everything else current.changes_after
+            log = StreamDef(
+                self._log.next_id(),
+                change_log_name(query.id),
+                bound.output,
+                retain_rows=int(option(current, "keep_changes")),
+                derived=Derived(query.text, query.id, _on_system_time(version, bound)),
+            )
+            self._commit(log, bound, plan, after, version)
+            return log
+
+    def create(self, name: str, bound: BoundQuery, text: str, statement: str) -> StreamDef:
+        """Make a derived stream, of everything that is kept on (SEMANTICS, section 4).
+
+        Raises:
+            MillpondError: CQL-208 for the name; what planning refuses.
+        """
+        with self._registrar.lock:
+            version = self._log.version
+            stream = StreamDef(
+                self._log.next_id(),
+                name,
+                derived_stream_schema(bound),
+                text=statement,
+                derived=Derived(text, None, _on_system_time(version, bound)),
+            )
+            self._commit(stream, bound, self._plan(bound, None), BEGINNING - 1, version)
+            return stream
+
+    def _commit(
+        self,
+        stream: StreamDef,
+        bound: BoundQuery,
+        plan: Plan,
+        after: int,
+        version: Version,
+    ) -> None:
+        after = self._possible(version, bound, plan, after)
+        clock = StreamClock(
+            heartbeat=after + 1,
+            relations_epoch=version.epoch,
+            kept_from=after + 1 if after >= BEGINNING else BEGINNING,
+        )
+        self._log.commit(EpochChange(kind="derive", add=[stream], clocks={stream.id: clock}))
+
+    @staticmethod
+    def _possible(version: Version, bound: BoundQuery, plan: Plan, after: int) -> int:
+        """The first instant from `after` on at which everything that matters is still kept."""
+        for leaf in bound.streams:
+            stream = stream_of(version, leaf)
+            kept_from = BEGINNING if stream.rejects_of else version.clock(stream.id).kept_from
+            if kept_from == BEGINNING:
+                continue
+            after = max(after, kept_from - 1)
+            reach = plan.reach(after).get(stream.name)
+            if reach is not None and reach < kept_from:
+                after += kept_from - reach
+        return after
+
+
+def _on_system_time(version: Version, bound: BoundQuery) -> bool:
+    return all(stream_of(version, leaf).on_system_time for leaf in bound.streams)

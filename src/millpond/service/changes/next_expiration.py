@@ -1,0 +1,68 @@
+"""Expirations: when time alone will next bring changes to a derivation.
+
+A derivation that nothing new has come for still changes when elements leave its windows or, with
+SLIDE, come into them. When that is follows from the timestamps of the kept elements, so nobody has
+to look before: on system time and for idle streams the advancer sleeps until then.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from millpond.catalog.objects import StreamDef
+from millpond.model.time import END
+from millpond.model.windows import Now, Period, Range, Window
+from millpond.planner.bind.bound_query import BoundQuery
+from millpond.service.answers.leaf_scan import Files
+from millpond.state.version import DATA, REJECTS, Version
+
+
+def next_moment(files: Files, version: Version, bound: BoundQuery, position: int) -> int:
+    """The first instant after a position at which a window may change by itself; END if none does.
+
+    The elements are taken as they are, before any predicate: an instant may turn out to be none,
+    but none is missed.
+    """
+    soonest: int = END
+    for leaf in bound.streams:
+        stream = version.find(leaf.stream)
+        if not isinstance(stream, StreamDef):
+            continue
+        segments = version.segments(stream.id, REJECTS if stream.rejects_of else DATA)
+        slide = _slide(leaf.window)
+        for delay in _delays(leaf.window):
+            # An element is due after the position if its own time is after this.
+            since = position // slide * slide - delay
+            for segment in segments:
+                if segment.max_ts <= since or segment.min_ts > position:
+                    continue
+                at = files.segment(segment).ts
+                place = int(np.searchsorted(at, since, side="right"))
+                if at[place] <= position:
+                    due = int(at[place]) + delay
+                    # With a slide, everything is due at the first multiple of it from then on.
+                    soonest = min(soonest, -(-due // slide) * slide)
+    return soonest
+
+
+def _delays(window: Window) -> tuple[int, ...]:
+    """How long after its timestamp an element may come into a window, and leave it."""
+    match window:
+        case Range(size, None):
+            return (size,)
+        case Range(size, slide):
+            return (0, size) if slide else (size,)
+        case Now():
+            return (1,)
+        case Period(begin, end):
+            delays = []
+            if end.offset is not None and end.offset < 0:
+                delays.append(-end.offset)
+            if begin.offset is not None:
+                delays.append(1 - begin.offset)
+            return tuple(delays)
+    return ()
+
+
+def _slide(window: Window) -> int:
+    return window.slide or 1 if isinstance(window, Range) else 1

@@ -1,0 +1,95 @@
+"""What the pond knows of its streams, for planning how changes are computed.
+
+A stream's rate is how many elements it has kept over the time between the first and the last of
+them; its values are those of some thousand elements, taken evenly from its largest segment. Both
+are looked at when a plan is made, and again when the stream has grown fourfold: what is planned
+anew should be planned as before unless something has changed, or equal queries would not share.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Set
+from dataclasses import dataclass
+
+import numpy as np
+
+from millpond.catalog.objects import StreamDef
+from millpond.engine.dataflow.scalars import DuckDBScalars
+from millpond.errors import MillpondError
+from millpond.planner.bind.bound_query import BoundQuery
+from millpond.planner.optimize.statistics import Observed, StreamSample
+from millpond.service.answers.leaf_scan import Files
+from millpond.service.queries.prepared import stream_of
+from millpond.state.version import Version
+
+#: Fewer elements say too little.
+_LEAST = 1_000
+#: How many are looked at.
+_LOOKED_AT = 10_000
+#: How many times as many there have to be before a stream is looked at again.
+_GROWN = 4
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What was seen of a stream.
+
+    Attributes:
+        sample: Its rate and some of its elements.
+        steps: Epochs a second of its time.
+    """
+
+    sample: StreamSample
+    steps: float
+
+
+class StreamStatistics:
+    """Looks at streams; safe to use from any thread."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._looks: dict[int, _Look] = {}
+        self._lock = threading.Lock()
+
+    def of(self, version: Version, bound: BoundQuery, running: Set[str]) -> Observed:
+        """What is known of the streams a query reads.
+
+        Args:
+            version: What there is.
+            bound: The query.
+            running: Keys of the nodes that run already.
+        """
+        looks: dict[str, _Look] = {}
+        for leaf in bound.streams:
+            stream = stream_of(version, leaf)
+            look = self._look(version, stream)
+            if look is not None:
+                looks[leaf.stream] = look
+        steps = max((look.steps for look in looks.values()), default=Observed.steps)
+        samples = {name: look.sample for name, look in looks.items()}
+        # A user's function is not called to find out how long a plan would take.
+        scalars = None if bound.functions else DuckDBScalars()
+        return Observed(samples, scalars, steps, running)
+
+    def _look(self, version: Version, stream: StreamDef) -> _Look | None:
+        segments = [] if stream.rejects_of else list(version.segments(stream.id))
+        rows = sum(s.rows for s in segments)
+        known = self._looks.get(stream.id)
+        if rows < _LEAST or (known is not None and rows < _GROWN * known.sample.total):
+            return known
+        period = (max(s.max_ts for s in segments) - min(s.min_ts for s in segments)) / 1e6
+        try:
+            table = self._files.segment(max(segments, key=lambda s: s.rows)).table
+        except MillpondError:
+            return known  # a segment that cannot be read is reported by who needs it
+        if period <= 0:
+            return known
+        count = min(table.num_rows, _LOOKED_AT)
+        places = np.linspace(0, table.num_rows - 1, count).astype(np.int64)
+        columns = [n for n in table.column_names if not n.startswith("__")]
+        sample = StreamSample(rows / period, table.select(columns).take(places), rows)
+        look = _Look(sample, max(version.epoch, 1) / period)
+        with self._lock:
+            self._looks[stream.id] = look
+        return look

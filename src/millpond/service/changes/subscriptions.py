@@ -1,0 +1,164 @@
+"""Following: FETCH and subscriptions, for whoever asks and as long as they like.
+
+A reader asks for pages after a cursor; between two pages the pond knows nothing of it. So a reader
+that is slow, away for a week, or gone for good costs the same: nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+from millpond.catalog.objects import QueryDef, StreamDef
+from millpond.errors import MillpondError
+from millpond.model.time import format_instant
+from millpond.service.changes.advancer import Advancer
+from millpond.service.changes.change_log import PAGE, ChangeReader, parse_cursor
+from millpond.service.changes.derivations import Derivations
+from millpond.service.queries.registration import Registrar
+from millpond.service.results import Change, Changes
+from millpond.state.epoch_log import EpochLog
+
+#: How long a FETCH waits for changes that are on their way.
+_FETCH_SECONDS = 60.0
+
+
+class Following:
+    """Gives out the changes of queries and the elements of derived streams."""
+
+    def __init__(
+        self,
+        log: EpochLog,
+        registrar: Registrar,
+        derivations: Derivations,
+        advancer: Advancer,
+        reader: ChangeReader,
+    ) -> None:
+        self._log = log
+        self._registrar = registrar
+        self._derivations = derivations
+        self._advancer = advancer
+        self._reader = reader
+
+    def fetch(
+        self,
+        followed: QueryDef | StreamDef,
+        after: str | int | None = None,
+        limit: int | None = None,
+        wait: bool = True,
+    ) -> Changes:
+        """The changes after a cursor that can be known now.
+
+        Args:
+            followed: A standing query or a derived stream.
+            after: The cursor; None for the oldest kept.
+            limit: How many at most.
+            wait: Whether to have all that are final computed, or to give what is there.
+
+        Raises:
+            MillpondError: POND-402 for an inactive or suspended query, POND-412 for the cursor,
+                CQL-216 for a stream that is not derived.
+        """
+        cursor = parse_cursor(after, followed.name)
+        changes = self.log_of(followed)
+        if wait:
+            self._advancer.catch_up([changes], _FETCH_SECONDS, expired=True)
+            self.log_of(followed)  # it may have failed on the way
+        return self._reader.read(changes, followed.name, cursor, limit)
+
+    def subscribe(
+        self,
+        followed: QueryDef | StreamDef,
+        after: str | int | None = None,
+        follow: bool = True,
+    ) -> Iterator[Change]:
+        """The changes after a cursor one by one; with `follow`, waiting for more for ever.
+
+        Raises:
+            MillpondError: as `fetch`, also on the way; CQL-201 once the query is dropped, and
+                POND-410 once the pond is closed.
+        """
+        page = self.fetch(followed, after, PAGE, wait=not follow)
+        while True:
+            yield from page
+            if page.cursor >= page.newest:
+                if not follow:
+                    return
+                self._advancer.wait(functools.partial(self.has_more, followed.id, page.cursor))
+            page = self.fetch(followed, page.cursor, PAGE, wait=False)
+
+    def go_on(self, stream: StreamDef) -> None:
+        """Try a derived stream again that has stopped; does nothing to one that has not.
+
+        Raises:
+            MillpondError: POND-406, it still cannot be computed; CQL-216, it is not derived.
+        """
+        self._advancer.retry(stream)
+        self._advancer.catch_up([stream], _FETCH_SECONDS)
+        self.log_of(stream)
+
+    def has_more(self, id: int, cursor: int) -> bool:
+        """Whether there is a change of a query or stream after a cursor.
+
+        Also when there can be none any more: reading says why.
+        """
+        version = self._log.version
+        current = version.definition(id)
+        log = version.change_log(id) if isinstance(current, QueryDef) else current
+        return (
+            not isinstance(log, StreamDef)
+            or version.clock(log.id).next_seq > cursor
+            or self._advancer.stoppages.get(log.id) is not None
+            or (isinstance(current, QueryDef) and not current.active)
+        )
+
+    def progress(self, query: QueryDef) -> dict[str, int | str] | None:
+        """How far the changes of a query have come; None while nobody has asked for them."""
+        version = self._log.version
+        log = version.change_log(query.id)
+        if log is None:
+            return None
+        upto = format_instant(self._advancer.reached(version, log))
+        return {"newest": version.clock(log.id).next_seq, "up_to": upto}
+
+    def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
+        """Have `heard` called, from any thread, when there may be more; gives what ends that."""
+        return self._advancer.listen(heard)
+
+    def log_of(self, followed: QueryDef | StreamDef) -> StreamDef:
+        """The stream whose elements the changes are; made at the first call for a query.
+
+        Raises:
+            MillpondError: as `fetch`.
+        """
+        if self._advancer.stopping:
+            raise MillpondError("POND-410", "the pond is closed")
+        version = self._log.version
+        current = version.definition(followed.id)
+        if isinstance(current, QueryDef):
+            self._registrar.check_answered(current)
+            found = version.change_log(current.id)
+            if found is None:
+                found = self._derivations.follow(current)
+                self._advancer.wake()
+            return found
+        if not isinstance(current, StreamDef):
+            kind = "query" if isinstance(followed, QueryDef) else "stream"
+            raise MillpondError("CQL-201", f'no {kind} "{followed.name}" any more')
+        if current.derived is None or followed.name.lower() != current.name.lower():
+            raise MillpondError(
+                "CQL-216",
+                f'stream "{followed.name}" is not derived',
+                detail="FETCH reads the changes of a query, or the elements of a derived stream.",
+                hint=f"CREATE QUERY q AS ISTREAM(SELECT * FROM {followed.name}), and FETCH q.",
+            )
+        trouble = self._advancer.stoppages.get(current.id)
+        if trouble is not None:
+            raise MillpondError(
+                "POND-406",
+                f'stream "{current.name}" has stopped',
+                detail=f"{trouble.code}: {trouble.primary}. {trouble.detail or ''}".strip(),
+                hint=f"It is tried again by itself, and at once by ALTER STREAM {current.name} "
+                "SET (active = true). If its query can never be evaluated, DROP it.",
+            )
+        return current

@@ -1,0 +1,163 @@
+"""CREATE STREAM and CREATE RELATION: from what was declared to a definition that is sound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millpond.catalog.objects import REJECTS_SUFFIX, RelationDef, SourceDef, StreamDef
+from millpond.cql.tree.statements import (
+    ColumnDef,
+    CreateDerived,
+    CreateRelation,
+    CreateStream,
+    SourceClause,
+)
+from millpond.errors import MillpondError, Span
+from millpond.model.schema import ALIASES, ARROW_TYPES, Field, Schema, canonical_type
+from millpond.planner.resolve.names import did_you_mean
+from millpond.state.version import Version
+
+
+def stream_definition(statement: CreateStream, id: int, version: Version) -> StreamDef:
+    """The stream a statement declares. Raises CQL-208 to CQL-211."""
+    refuse_taken(version, statement)
+    schema = _schema(statement.columns, statement.text)
+    timestamp_by = timestamp_column(statement, schema)
+    return StreamDef(
+        id,
+        statement.name,
+        schema,
+        timestamp_by,
+        statement.delay,
+        statement.idle_after,
+        statement.retain,
+        statement.retain_rows,
+        _source(statement.source),
+        statement.text,
+    )
+
+
+def timestamp_column(statement: CreateStream | CreateRelation, schema: Schema) -> str | None:
+    """The column of TIMESTAMP BY as declared. Raises CQL-202, CQL-211."""
+    if statement.timestamp_by is None:
+        return None
+    field = schema.find(statement.timestamp_by)
+    if field is None:
+        raise MillpondError(
+            "CQL-202",
+            f'no column "{statement.timestamp_by}" to take timestamps from',
+            detail=f"The columns are {', '.join(schema.names)}.",
+            hint=did_you_mean(statement.timestamp_by, schema.names) or "Declare the column.",
+            text=statement.text,
+            span=statement.timestamp_span,
+        )
+    if field.type not in ("TIMESTAMP", "DATE"):
+        raise MillpondError(
+            "CQL-211",
+            f'the timestamp column "{field.name}" has the type {field.type}',
+            detail="TIMESTAMP BY needs a column of type TIMESTAMP or DATE.",
+            hint=f'Declare "{field.name}" as TIMESTAMP.',
+            text=statement.text,
+            span=statement.timestamp_span,
+        )
+    return field.name
+
+
+def relation_definition(statement: CreateRelation, id: int, version: Version) -> RelationDef:
+    """The relation a statement declares. Raises CQL-202, CQL-208 to CQL-210, CQL-301."""
+    refuse_taken(version, statement)
+    if statement.non_retroactive and statement.timestamp_by is not None:
+        start = statement.text.upper().find("NON")
+        raise MillpondError(
+            "CQL-301",
+            "NON RETROACTIVE relations fed by a log of changes are not available yet",
+            detail="A relation with TIMESTAMP BY is what the last record of each key says.",
+            hint="Leave out NON RETROACTIVE, or make the updates with statements.",
+            text=statement.text,
+            span=Span(start, start + len("NON RETROACTIVE")) if start >= 0 else None,
+        )
+    schema = _schema(statement.columns, statement.text)
+    key = []
+    for name in statement.primary_key:
+        field = schema.find(name)
+        if field is None:
+            raise statement.error(
+                "CQL-202",
+                f'no column "{name}" for the primary key',
+                detail=f"The columns are {', '.join(schema.names)}.",
+                hint=did_you_mean(name, schema.names) or "Declare the column.",
+            )
+        key.append(field.name)
+    source = _source(statement.source)
+    return RelationDef(
+        id,
+        statement.name,
+        schema,
+        tuple(key),
+        statement.non_retroactive,
+        source,
+        statement.text,
+    )
+
+
+def refuse_taken(
+    version: Version, statement: CreateStream | CreateRelation | CreateDerived
+) -> None:
+    """Raise CQL-208 when the name a statement creates is taken."""
+    detail = "Streams, relations and queries share one set of names."
+    if statement.name.lower().endswith(REJECTS_SUFFIX):
+        detail = f"Names that end in {REJECTS_SUFFIX} are those of streams' rejects."
+    elif version.find(statement.name) is None:
+        return
+    raise statement.error(
+        "CQL-208",
+        f'the name "{statement.name}" is taken',
+        detail=detail,
+        hint="Choose another name, or DROP the other object first.",
+    )
+
+
+def _schema(columns: Sequence[ColumnDef], text: str) -> Schema:
+    fields: list[Field] = []
+    seen: set[str] = set()
+    for column in columns:
+        if column.name.lower() in seen:
+            raise MillpondError(
+                "CQL-209",
+                f'the column "{column.name}" is declared twice',
+                detail="Names are compared without regard to case.",
+                hint="Give it another name.",
+                text=text,
+                span=column.span,
+            )
+        seen.add(column.name.lower())
+        if column.name.startswith("__"):
+            raise MillpondError(
+                "CQL-103",
+                f'the column name "{column.name}" is reserved',
+                detail="Names that begin with two underscores are Millpond's own.",
+                hint="Give it another name.",
+                text=text,
+                span=column.span,
+            )
+        kind = canonical_type(column.type)
+        if kind is None:
+            known = [*ARROW_TYPES, "DECIMAL(p, s)", *ALIASES]
+            raise MillpondError(
+                "CQL-210",
+                f'no column type "{column.type}"',
+                detail=f"The types are {', '.join([*ARROW_TYPES, 'DECIMAL(p, s)', 'STRING'])}.",
+                hint=did_you_mean(column.type.upper(), known) or "Use one of these.",
+                text=text,
+                span=column.span,
+            )
+        fields.append(Field(column.name, kind))
+    return Schema(tuple(fields))
+
+
+def _source(clause: SourceClause | None) -> SourceDef | None:
+    return (
+        None
+        if clause is None
+        else SourceDef(clause.format.lower(), {k.lower(): v for k, v in clause.options.items()})
+    )

@@ -1,0 +1,306 @@
+"""The intake: rows pushed by INSERT or over HTTP, durable before they are acknowledged.
+
+Rows are judged when they are accepted, against the heartbeat as all pushes before leave it, and lie
+in the inbox until the pipeline has made them an epoch. So what becomes of a row does not depend on
+how the pipeline happens to cut pushes into batches, and the client is told at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.catalog.objects import StreamDef
+from millpond.engine.admission import heartbeat
+from millpond.engine.admission.admit import Admission, Admitted, admit
+from millpond.engine.admission.heartbeat import Progress
+from millpond.errors import MillpondError
+from millpond.model.time import BEGINNING, format_instant
+from millpond.runtime.batch_tasks import pack
+from millpond.service.ingest.floors import Promises
+from millpond.service.results import IngestReceipt
+from millpond.state.epoch_log import EpochLog
+from millpond.state.inbox import Inbox, InboxRow
+
+_SHOWN_REJECTS = 100
+
+
+class Intake:
+    """Accepts pushed rows; safe to call from any thread."""
+
+    def __init__(self, inbox: Inbox, log: EpochLog, promises: Promises) -> None:
+        self._inbox = inbox
+        self._log = log
+        self._promises = promises
+        self._locks: dict[int, threading.RLock] = defaultdict(threading.RLock)
+        self._lock = threading.Lock()
+        self._accepted = threading.Condition()
+        self._progress: dict[int, Progress] = {}
+        self._after: dict[int, tuple[int, Progress]] = {}
+        self._tokens: dict[int, int] = {}
+        for row in inbox.pending():
+            self._adopt(row)
+
+    def _adopt(self, row: InboxRow) -> None:
+        """What was acknowledged before a restart and is not committed yet is in flight again.
+
+        What is lost (its file is missing or torn) is not waited for; but that its rows are missing
+        is not forgotten: the floor held for them stays.
+        """
+        clock = self._log.version.clock(row.stream_id)
+        committed = Progress(clock.high, clock.heartbeat, clock.arrived_at, clock.ended)
+        overtaken = committed.arrived_at is not None and committed.arrived_at >= row.arrived_at
+        floor = BEGINNING if overtaken else committed.heartbeat
+        token, _, _ = self._promises.hold(lambda now: {row.stream_id: floor})
+        own = Progress(row.high, row.heartbeat, row.arrived_at)
+        before = self._progress.get(row.stream_id, committed)
+        self._progress[row.stream_id] = heartbeat.further(before, own)
+        if row.number not in self._inbox.lost:
+            with self._lock:
+                self._tokens[row.number], self._after[row.number] = token, (row.stream_id, own)
+
+    def push(
+        self, stream: StreamDef, rows: pa.Table, key: str | None = None
+    ) -> tuple[IngestReceipt, int]:
+        """Accept rows; returns when they are durable, with the receipt and the inbox number.
+
+        Raises:
+            MillpondError: POND-407 for a stream with a source, DATA-503 for a reused key,
+                STORE-603 when the disk is full.
+        """
+        if stream.derived is not None:
+            raise MillpondError(
+                "POND-407",
+                f'stream "{stream.name}" does not take rows from clients',
+                detail="It is derived: its elements are the changes of its query.",
+                hint="Push to the streams its query reads.",
+            )
+        if stream.source is not None:
+            raise MillpondError(
+                "POND-407",
+                f'stream "{stream.name}" does not take rows from clients',
+                detail=f"It reads from its {stream.source.format} source.",
+                hint="Push to a stream created without USING.",
+            )
+        with self._stream_lock(stream.id):
+            fingerprint = _fingerprint(rows) if key is not None else None
+            if key is not None and (before := self._inbox.receipt(stream.id, key, fingerprint)):
+                return IngestReceipt(**before.receipt, duplicate=True), before.number
+            progress = self._current(stream)
+            token, now, floors = self._promises.hold(
+                lambda now: {
+                    stream.id: heartbeat.current(progress, stream, _arrival(progress, now))
+                }
+            )
+            try:
+                arrival = _arrival(progress, now)
+                judge = Admission(stream.schema, stream.timestamp_by, floors[stream.id], arrival)
+                admitted = admit(rows, judge)
+                stamps = admitted.elements["__ts"].to_numpy()
+                high = int(stamps.max()) if len(stamps) else None
+                after = heartbeat.after_arrivals(progress, stream, high, arrival)
+                receipt = _receipt(admitted)
+                number = self._inbox.accept(
+                    stream.id,
+                    pack(admitted),
+                    after.high,
+                    after.heartbeat,
+                    arrival,
+                    key,
+                    fingerprint,
+                    receipt,
+                ).number
+                self._settle(stream.id, number, token, after)
+            except BaseException:
+                self._promises.release(token)
+                raise
+        return IngestReceipt(**receipt), number
+
+    def promise(self, stream: StreamDef, at: int) -> int:
+        """`HEARTBEAT stream AT at` on a pushed stream, in order with its rows."""
+        with self._stream_lock(stream.id):
+            before = self._current(stream)
+            check_heartbeat(stream, before, at)
+            empty = stream.schema.to_arrow().empty_table()
+            nothing = admit(empty, Admission(stream.schema, None, at, at))
+            token, now, _ = self._promises.hold(
+                lambda now: {stream.id: heartbeat.current(before, stream, _arrival(before, now))}
+            )
+            try:
+                arrival = _arrival(before, now)
+                after = heartbeat.promised(before, stream, at, arrival)
+                number = self._inbox.accept(
+                    stream.id, pack(nothing), after.high, after.heartbeat, arrival
+                ).number
+                self._settle(stream.id, number, token, after)
+            except BaseException:
+                self._promises.release(token)
+                raise
+            return number
+
+    def _settle(self, stream_id: int, number: int, token: int, after: Progress) -> None:
+        with self._lock:
+            self._progress[stream_id] = after
+            self._tokens[number], self._after[number] = token, (stream_id, after)
+        with self._accepted:
+            self._accepted.notify_all()
+
+    def _stream_lock(self, stream_id: int) -> threading.RLock:
+        with self._lock:
+            return self._locks[stream_id]
+
+    def _current(self, stream: StreamDef) -> Progress:
+        progress = self._progress.get(stream.id)
+        if progress is None:
+            clock = self._log.version.clock(stream.id)
+            progress = Progress(clock.high, clock.heartbeat, clock.arrived_at, clock.ended)
+        return progress
+
+    # -- for the pipeline ----------------------------------------------------------------------
+
+    def acknowledged(self) -> dict[int, int]:
+        """The pushes that wait for their epoch, and how many rows each has.
+
+        A push's file is visible a moment before the push has returned, so one that is not known
+        here yet is waited for, never passed over. One whose thread was interrupted in that moment
+        never returns, and is taken over.
+        """
+        rows = [row for row in self._inbox.pending() if row.number not in self._inbox.lost]
+        for row in rows:
+            if not self._is_known(row.number):
+                with self._stream_lock(row.stream_id):  # held until a push has returned
+                    if not self._is_known(row.number):
+                        self._adopt(row)
+        return {row.number: row.rows for row in rows}
+
+    def _is_known(self, number: int) -> bool:
+        with self._lock:
+            return number in self._after
+
+    def waiting_streams(self) -> set[int]:
+        """The streams with rows that wait for their epoch."""
+        with self._lock:
+            return {stream_id for stream_id, _ in self._after.values()}
+
+    def waiting(self) -> list[int]:
+        """The numbers that still wait for their epoch, ascending."""
+        with self._lock:
+            return sorted(self._after)
+
+    def waiting_for(self, numbers: Sequence[int]) -> bool:
+        """Whether all of these still wait for their epoch, each named once."""
+        with self._lock:
+            return len(set(numbers)) == len(numbers) and all(n in self._after for n in numbers)
+
+    def progress_after(self, numbers: Sequence[int]) -> dict[int, Progress]:
+        """How far each stream has come once these numbers are an epoch.
+
+        Should a later number have overtaken an earlier one, the stream does not go back when the
+        earlier one comes; until then its floor keeps readers from relying on the later one's.
+        """
+        after: dict[int, Progress] = {}
+        with self._lock:
+            for number in numbers:
+                if number in self._after:
+                    stream_id, progress = self._after[number]
+                    after[stream_id] = heartbeat.further(after.get(stream_id, progress), progress)
+        return after
+
+    def done(self, numbers: Sequence[int]) -> None:
+        """These numbers are an epoch; whoever waits for them may go on."""
+        with self._lock:
+            for number in numbers:
+                self._after.pop(number, None)
+                token = self._tokens.pop(number, None)
+                if token is not None:
+                    self._promises.release(token)
+        with self._accepted:
+            self._accepted.notify_all()
+
+    def wait(self, upto: int, timeout: float | None = None) -> bool:
+        """Wait until every number ≤ `upto` is an epoch; False when the time ran out."""
+        with self._accepted:
+            return self._accepted.wait_for(lambda: self._all_done(upto), timeout)
+
+    def _all_done(self, upto: int) -> bool:
+        with self._lock:
+            return not self._after or min(self._after) > upto
+
+    def last(self) -> int:
+        """The greatest number given so far."""
+        return self._inbox.last_number()
+
+
+def _arrival(progress: Progress, now: int) -> int:
+    return max(now, progress.arrived_at or now)
+
+
+def check_heartbeat(stream: StreamDef, progress: Progress, at: int) -> None:
+    """Raise POND-409 unless a HEARTBEAT statement may set H to `at`."""
+    if stream.derived is not None:
+        raise MillpondError(
+            "POND-409",
+            f'stream "{stream.name}" is derived',
+            detail="Its heartbeat is that of the streams its query reads.",
+            hint="Give them a HEARTBEAT.",
+        )
+    if stream.timestamp_by is None:
+        raise MillpondError(
+            "POND-409",
+            f'stream "{stream.name}" is on system time',
+            detail="Its heartbeat is the clock.",
+            hint="Declare TIMESTAMP BY to give the stream application time.",
+        )
+    if at < progress.heartbeat:
+        raise MillpondError(
+            "POND-409",
+            f'the heartbeat of stream "{stream.name}" cannot go back',
+            detail=f"It is at {format_instant(progress.heartbeat)} already.",
+            hint="Give a later timestamp.",
+        )
+
+
+def _fingerprint(rows: pa.Table) -> str:
+    """A digest of the rows with their columns' names and types, and dictionaries."""
+    rows = rows.replace_schema_metadata().combine_chunks()
+    sink = _Digest()
+    with pa.ipc.new_stream(pa.PythonFile(sink, "w"), rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.hexdigest()
+
+
+class _Digest(io.RawIOBase):
+    """A file that keeps nothing of what is written but its digest."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        self._hash.update(view)
+        return len(view)
+
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()
+
+
+def _receipt(admitted: Admitted) -> dict[str, Any]:
+    """An `IngestReceipt`'s fields, as the inbox keeps them for a repetition."""
+    shown = admitted.reject_rows[:_SHOWN_REJECTS]
+    reasons = admitted.rejects["reason"].slice(0, len(shown)).to_pylist()
+    return {
+        "accepted": admitted.elements.num_rows,
+        "rejected": admitted.rejects.num_rows,
+        "rejects": [
+            {"row": int(row), "reason": reason} for row, reason in zip(shown, reasons, strict=True)
+        ],
+    }

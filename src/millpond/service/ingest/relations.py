@@ -1,0 +1,324 @@
+"""Relations: bags that vary with time, as rows with the interval in which they hold.
+
+R(τ) is the rows with from ≤ τ < to. A statement at τ inserts rows holding from τ on, or ends rows
+that hold at τ; an update does both, and the new row ends when the old one would have.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.catalog.objects import RelationDef
+from millpond.cql.print.duckdb_words import quoted
+from millpond.engine.scalars.residual_query import Residual
+from millpond.errors import MillpondError
+from millpond.model.casts import value_cast
+from millpond.model.time import BEGINNING, END, format_instant
+from millpond.service.ingest.sequencer import relative
+from millpond.state.arrow_file import FileMeta, open_arrow
+from millpond.state.epoch_change import EpochChange
+from millpond.state.epoch_log import EpochLog
+from millpond.state.relation_log import ends, fold, held_at, rows_added, write_delta
+from millpond.state.version import RelationDelta, Version
+
+_DELTAS = 64
+
+
+@dataclass(frozen=True)
+class Held:
+    """A relation's rows with `__rid`, `__from`, `__to`, and the instants at which it changes.
+
+    `next_rid` is above every `__rid` its deltas speak of. A row that ended as it began is in no
+    fold, but its end still lies in a delta, and would end whatever had its number after it.
+    """
+
+    table: pa.Table
+    starts: np.ndarray
+    ends: np.ndarray
+    next_rid: int = 0
+
+    @cached_property
+    def latest(self) -> int:
+        """The last instant at which it changes, as far as is known; before all if it never does."""
+        told = [self.starts, self.ends[self.ends < END]]
+        return max((int(at.max()) for at in told if len(at)), default=BEGINNING - 1)
+
+    def changes_within(self, after: int, upto: int) -> bool:
+        """Whether a row comes or goes at an instant of (after, upto]."""
+        return any(bool(((at > after) & (at <= upto)).any()) for at in (self.starts, self.ends))
+
+    def at(self, instant: int, columns: tuple[str, ...]) -> pa.Table:
+        """R(τ), only the given columns."""
+        alive = (self.starts <= instant) & (instant < self.ends)
+        chosen = self.table.select(list(columns))
+        return chosen if alive.all() else chosen.filter(pa.array(alive))
+
+    def versions(self, columns: tuple[str, ...], interval: tuple[str, ...]) -> pa.Table:
+        """All rows it ever held, with when each was one under the two names of `interval`."""
+        chosen = self.table.select([*columns, "__from", "__to"])
+        return chosen.rename_columns([*columns, *interval])
+
+
+class Uncomputable(Exception):
+    """An expression over a relation's rows failed.
+
+    Attributes:
+        column: The column it was to give a value; None for the predicate.
+        error: Why it failed.
+    """
+
+    def __init__(self, column: str | None, error: MillpondError) -> None:
+        super().__init__(str(error))
+        self.column = column
+        self.error = error
+
+
+class Relations:
+    """Reads and changes relations; safe to use from any thread."""
+
+    def __init__(self, store: Path, log: EpochLog, residual: Residual) -> None:
+        self._store = store
+        self._log = log
+        self._residual = residual
+        self._cache: dict[int, tuple[tuple[RelationDelta, ...], Held]] = {}
+        self._lock = threading.RLock()
+        #: The epoch as of which somebody still has to read a relation, by its id. Deltas up to it
+        #: may become one; those after it may not, for then it could not be told what they said.
+        self.epoch_needed: Callable[[int], int] = lambda relation_id: log.version.epoch
+        #: Raises POND-413 where a non-retroactive relation must not be updated at an instant.
+        self.check_instant: Callable[[Version, RelationDef, int], None] = lambda *update: None
+
+    def held(self, version: Version, relation: RelationDef) -> Held:
+        """All rows, past and present, as of a version."""
+        deltas = version.relation_deltas(relation.id)
+        with self._lock:
+            cached = self._cache.get(relation.id)
+        if cached is not None and cached[0] is deltas:
+            return cached[1]
+        opened = [open_arrow(self._store / d.path, d.checksum) for d in deltas]
+        table = fold(opened, relation.schema.to_arrow()).combine_chunks()
+        greatest = [pc.max(lines["__rid"]).as_py() for lines in opened if lines.num_rows]
+        next_rid = max(greatest, default=-1) + 1
+        held = Held(table, table["__from"].to_numpy(), table["__to"].to_numpy(), next_rid)
+        with self._lock:
+            self._cache[relation.id] = (deltas, held)
+        return held
+
+    def at(
+        self, version: Version, relation: RelationDef, instant: int, columns: tuple[str, ...]
+    ) -> pa.Table:
+        """R(τ) as of a version."""
+        return self.held(version, relation).at(instant, columns)
+
+    def versions(
+        self,
+        version: Version,
+        relation: RelationDef,
+        columns: tuple[str, ...],
+        interval: tuple[str, ...],
+    ) -> pa.Table:
+        """All rows a relation ever held, as of a version (`Held.versions`)."""
+        return self.held(version, relation).versions(columns, interval)
+
+    def insert(self, relation: RelationDef, rows: pa.Table, at: int) -> int:
+        """Add rows holding from `at` on; the number of rows.
+
+        Raises:
+            MillpondError: POND-408 when a primary key is NULL or taken; POND-413, as `delete`.
+        """
+
+        def change(held: Held) -> tuple[pa.Table, pa.Table]:
+            added = _rows(relation, rows, held.next_rid, at)
+            return added, ends((), at)
+
+        return self._change("insert", relation, at, change)
+
+    def delete(self, relation: RelationDef, where: str | None, at: int) -> int:
+        """End the rows that hold at `at` and satisfy the DuckDB predicate; their number.
+
+        Raises:
+            Uncomputable: the predicate failed on a row.
+            MillpondError: POND-413 when the relation is non-retroactive and elements from `at` on
+                have been delivered with what it held.
+        """
+
+        def change(held: Held) -> tuple[pa.Table, pa.Table]:
+            chosen = self._chosen(relation, held, where, at)
+            return held.table.slice(0, 0), ends(chosen["__rid"].to_pylist(), at)
+
+        return self._change("delete", relation, at, change)
+
+    def update(
+        self, relation: RelationDef, assignments: Mapping[str, str], where: str | None, at: int
+    ) -> int:
+        """Replace the rows that hold at `at` and satisfy the predicate; their number.
+
+        `assignments` maps columns to DuckDB expressions over the old row.
+
+        Raises:
+            Uncomputable: an expression failed on a row.
+            MillpondError: POND-408 when a primary key is NULL or taken; POND-413, as `delete`.
+        """
+
+        def change(held: Held) -> tuple[pa.Table, pa.Table]:
+            chosen = self._chosen(relation, held, where, at)
+            lower = {name.lower(): sql for name, sql in assignments.items()}
+            items = [
+                f"{value_cast(lower[f.name.lower()], f.type)} AS {quoted(f.name)}"
+                if f.name.lower() in lower
+                else quoted(f.name)
+                for f in relation.schema.fields
+            ]
+            fresh = self._computed(relation, items, chosen)
+            added = _rows(relation, fresh, held.next_rid, at)
+            # A row that was going to end later still does, under its new values.
+            column = added.schema.get_field_index("__to")
+            added = added.set_column(column, "__to", chosen["__to"])
+            return added, ends(chosen["__rid"].to_pylist(), at)
+
+        return self._change("update", relation, at, change)
+
+    def create(self, relation: RelationDef, file: FileMeta, at: int) -> int:
+        """Commit a relation with the rows a runtime read from its source; their number.
+
+        Both in one epoch: nobody sees it without them, and no crash leaves it so.
+
+        Raises:
+            MillpondError: CQL-208 when the name is taken, POND-408 for its keys.
+        """
+        empty = _rows(relation, relation.schema.to_arrow().empty_table(), 0, at)
+        added = _rows(relation, open_arrow(file.path, file.checksum), 0, at)
+        held = Held(empty, empty["__from"].to_numpy(), empty["__to"].to_numpy())
+        self._check_keys(relation, held, added, ends((), at))
+        delta = self._delta(relation, write_delta(self._store, added))
+        self._log.commit(EpochChange(kind="create", add=[relation], add_deltas=[delta]))
+        return added.num_rows
+
+    def _computed(self, relation: RelationDef, items: list[str], rows: pa.Table) -> pa.Table:
+        """One expression a column, over rows; what fails is computed alone, to say which it is."""
+        slices, behind = {relation.name: rows}, f" FROM {quoted(relation.name)}"
+        try:
+            return self._residual.evaluate(f"SELECT {', '.join(items)}{behind}", slices)
+        except MillpondError:
+            for field, item in zip(relation.schema.fields, items, strict=True):
+                try:
+                    self._residual.evaluate(f"SELECT {item}{behind}", slices)
+                except MillpondError as error:
+                    raise Uncomputable(field.name, error) from error
+            raise
+
+    def _chosen(self, relation: RelationDef, held: Held, where: str | None, at: int) -> pa.Table:
+        alive = held_at(held.table, at)
+        if where is None:
+            return alive
+        sql = f"SELECT * FROM {quoted(relation.name)} WHERE {where}"
+        try:
+            return self._residual.evaluate(sql, {relation.name: alive})
+        except MillpondError as error:
+            raise Uncomputable(None, error) from error
+
+    def _change(
+        self,
+        kind: str,
+        relation: RelationDef,
+        at: int,
+        change: Callable[[Held], tuple[pa.Table, pa.Table]],
+    ) -> int:
+        with self._lock:
+            version = self._log.version
+            if relation.non_retroactive:
+                self.check_instant(version, relation, at)
+            deltas = version.relation_deltas(relation.id)
+            held = self.held(version, relation)
+            added, ended = change(held)
+            if not added.num_rows and not ended.num_rows:
+                return 0
+            self._check_keys(relation, held, added, ended)
+            delta = self._delta(relation, write_delta(self._store, added, ended))
+            folded, dropped = self._folded(relation, deltas)
+            self._log.commit(
+                EpochChange(kind=kind, add_deltas=[*folded, delta], drop_deltas=dropped)
+            )
+            return max(added.num_rows, ended.num_rows)
+
+    def _folded(
+        self, relation: RelationDef, deltas: tuple[RelationDelta, ...]
+    ) -> tuple[list[RelationDelta], tuple[RelationDelta, ...]]:
+        """One delta that says what many did, and those, once there are many."""
+        if len(deltas) < _DELTAS:
+            return [], ()
+        needed = self.epoch_needed(relation.id)
+        old = tuple(d for d in deltas if d.epoch <= needed)
+        if len(old) < _DELTAS // 2:
+            return [], ()
+        opened = [open_arrow(self._store / d.path, d.checksum) for d in old]
+        file = write_delta(self._store, fold(opened, relation.schema.to_arrow()))
+        return [replace(self._delta(relation, file), epoch=old[-1].epoch)], old
+
+    @staticmethod
+    def _delta(relation: RelationDef, file: FileMeta) -> RelationDelta:
+        path = relative(file.path)
+        return RelationDelta(relation.id, 0, path, file.checksum, file.rows, file.bytes)
+
+    def _check_keys(
+        self, relation: RelationDef, held: Held, added: pa.Table, ended: pa.Table
+    ) -> None:
+        """No two rows of one key may hold at the same instant."""
+        if not relation.primary_key or not added.num_rows:
+            return
+        after = _after(held.table, added, ended)
+        keys = [quoted(k) for k in relation.primary_key]
+        nulls = " OR ".join(f"{k} IS NULL" for k in keys)
+        found = self._residual.evaluate(
+            f"SELECT {', '.join(keys)} FROM added WHERE {nulls} LIMIT 1", {"added": added}
+        )
+        if found.num_rows:
+            raise MillpondError(
+                "POND-408",
+                f'a row of relation "{relation.name}" has no primary key',
+                detail=f"{', '.join(relation.primary_key)} may not be NULL.",
+                hint="Give every row a key.",
+            )
+        same = " AND ".join(f"a.{k} = b.{k}" for k in keys)
+        clash = self._residual.evaluate(
+            f"SELECT {', '.join('a.' + k for k in keys)}, greatest(a.__from, b.__from) AS __at"
+            f" FROM added a JOIN kept b ON {same} AND a.__rid <> b.__rid"
+            " AND a.__from < b.__to AND b.__from < a.__to LIMIT 1",
+            {"added": added, "kept": after},
+        )
+        if clash.num_rows:
+            row = clash.to_pylist()[0]
+            at = row.pop("__at")
+            shown = ", ".join(f"{k} = {v!r}" for k, v in row.items())
+            raise MillpondError(
+                "POND-408",
+                f'relation "{relation.name}" already has a row with the key {shown}',
+                detail=f"Both rows would hold at {format_instant(at)}. Nothing was changed.",
+                hint="UPDATE the row, or DELETE it first.",
+            )
+
+
+def _rows(relation: RelationDef, rows: pa.Table, rid: int, start: int) -> pa.Table:
+    """New rows in the relation's columns, numbered from `rid` on, which hold from `start` on."""
+    target = relation.schema.to_arrow()
+    columns = [rows.column(i).cast(f.type) for i, f in enumerate(target)]
+    return rows_added(pa.Table.from_arrays(columns, schema=target), rid, start)
+
+
+def _after(kept: pa.Table, added: pa.Table, ended: pa.Table) -> pa.Table:
+    """All rows once a change has been made."""
+    ends = kept["__to"].to_numpy().copy()
+    if ended.num_rows:
+        rids = kept["__rid"].to_numpy()
+        hit = np.isin(rids, ended["__rid"].to_numpy())
+        ends[hit] = np.minimum(ends[hit], ended["__to"].to_numpy()[0])
+    column = kept.schema.get_field_index("__to")
+    return pa.concat_tables([kept.set_column(column, "__to", pa.array(ends)), added])

@@ -1,0 +1,243 @@
+"""Rows as clients write them, decoded into columns; typing and judging are admission's."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from millpond.engine.admission.admit import CORRUPT
+from millpond.errors import MillpondError
+from millpond.model.schema import Schema
+
+#: Python types whose values of one column keep their type; of all others the text is taken. So a
+#: value means the same whatever stands beside it.
+_TYPED = (bool, int, float, str, datetime, date)
+
+
+def from_rows(rows: Any) -> pa.Table:
+    """Rows as columns: Python dictionaries, whose keys are column names in any case, or a table.
+
+    A table is pyarrow's, pandas', polars' or another's that can be read as Arrow's.
+
+    Raises:
+        MillpondError: DATA-501 for anything else.
+    """
+    if isinstance(rows, pa.Table):
+        return rows
+    if hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__"):
+        try:
+            return pa.table(rows)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise _unreadable("a table", str(error)) from error
+    given = list(rows) if isinstance(rows, Iterable) and not isinstance(rows, str | dict) else None
+    if given is None or not all(isinstance(row, dict) for row in given):
+        raise MillpondError(
+            "DATA-501",
+            "the rows are neither a table nor dictionaries",
+            detail=f"They are a {type(rows).__name__}.",
+            hint="Give a table of pyarrow, pandas or polars, or a list with a dictionary a row.",
+        )
+    spelled: dict[str, str] = {}
+    for row in given:
+        for name in row:
+            spelled.setdefault(str(name).lower(), str(name))
+    folded = [{str(name).lower(): value for name, value in row.items()} for row in given]
+    columns: dict[str, pa.Array] = {}
+    corrupt: list[str | None] = [None] * len(given)
+    for lower, name in spelled.items():
+        values = [row.get(lower) for row in folded]
+        columns[name] = _column(values, corrupt)
+    if any(line is not None for line in corrupt):
+        columns[CORRUPT] = pa.array(corrupt, pa.string())
+    if not columns:  # a table without a column has no rows either
+        columns[""] = pa.nulls(len(given))
+    return pa.table(columns)
+
+
+def _column(values: list[Any], corrupt: list[str | None]) -> pa.Array:
+    """Values with their own type if they share one a column can have, else as text."""
+    types = {type(value) for value in values if value is not None}
+    if not types or (len(types) == 1 and types <= set(_TYPED)):
+        try:
+            return pa.array(values)
+        except (ValueError, TypeError, OverflowError):
+            pass
+    texts: list[str | None] = []
+    for place, value in enumerate(values):
+        text = _text(value)
+        if text is not None and not _encodable(text):
+            corrupt[place] = ascii(value)
+            text = None
+        texts.append(text)
+    return pa.array(texts, pa.string())
+
+
+def _encodable(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair, which Python's may."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
+    """Rows written as 'ndjson', 'csv' with a header, or an 'arrow' IPC stream.
+
+    A line that cannot be split into columns is kept as it is, to be rejected with the reason.
+
+    Raises:
+        MillpondError: DATA-501 when nothing of it can be read.
+    """
+    match format:
+        case "ndjson":
+            return _ndjson(data, schema)
+        case "csv":
+            return _csv(data)
+        case "arrow":
+            try:
+                table = pa.ipc.open_stream(data).read_all()
+                # Offsets beyond the buffers would be followed: these are bytes from outside.
+                table.validate(full=True)
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise _unreadable("an Arrow IPC stream", str(error)) from error
+            return table
+    raise unknown_format(format)
+
+
+def unknown_format(format: str) -> MillpondError:
+    """The error of a format rows are not written in."""
+    return _unreadable(f'the format "{format}"', "Formats are ndjson, csv and arrow.")
+
+
+def _ndjson(data: bytes, schema: Schema) -> pa.Table:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _unreadable("UTF-8 text", str(error)) from error
+    names = {f.name.lower(): f.name for f in schema.fields}
+    # A float has fewer digits than a DECIMAL may have.
+    exact = {f.name.lower() for f in schema.fields if f.type.startswith("DECIMAL")}
+    number = Decimal if exact else None
+    columns: dict[str, list[Any]] = {f.name: [] for f in schema.fields}
+    corrupt: list[str | None] = []
+    for line in text.split("\n"):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line, parse_float=number)
+        except (ValueError, RecursionError):  # not JSON, or a number of thousands of digits
+            row = None
+        good = isinstance(row, dict) and (
+            "\\u" not in line or _encodable(json.dumps(row, ensure_ascii=False, default=_plain))
+        )
+        given = {k.lower(): v for k, v in row.items()} if good else {}
+        for lower, name in names.items():
+            value = given.get(lower)
+            if isinstance(value, Decimal) and lower not in exact:
+                value = float(value)
+            columns[name].append(_text(value))
+        corrupt.append(None if good else line)
+    table = pa.table({n: pa.array(v, pa.string()) for n, v in columns.items()})
+    if any(line is not None for line in corrupt):
+        table = table.append_column(CORRUPT, pa.array(corrupt, pa.string()))
+    return table
+
+
+def _csv(data: bytes) -> pa.Table:
+    bad: dict[int, str] = {}
+
+    def invalid(row: pyarrow.csv.InvalidRow) -> str:
+        bad[row.number - 2] = row.text  # counted from 1, and the header is the first
+        return "skip"
+
+    try:
+        text = data.decode("utf-8-sig")
+        # The first line says the names; a byte order mark and blanks around them are none of them.
+        header = next(csv.reader(io.StringIO(text, newline="")), [])
+        if data.count(b'"') % 2:
+            _see_quotes_closed(text)
+        table = pyarrow.csv.read_csv(
+            io.BytesIO(data),
+            read_options=pyarrow.csv.ReadOptions(use_threads=False),
+            parse_options=pyarrow.csv.ParseOptions(
+                invalid_row_handler=invalid, newlines_in_values=True
+            ),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types={n: pa.string() for n in header},
+                strings_can_be_null=True,
+                null_values=[""],
+                quoted_strings_can_be_null=False,
+            ),
+        )
+        table = table.rename_columns([name.strip() for name in header])
+        if not bad:
+            return table
+        # Each where it stood, for a receipt speaks of rows by their place.
+        corrupt = pa.table({CORRUPT: pa.array(bad.values(), pa.string())})
+        together = pa.concat_tables([table, corrupt], promote_options="default")
+        order = np.empty(together.num_rows, dtype=np.int64)
+        places = np.array(list(bad), dtype=np.int64)
+        order[places] = np.arange(table.num_rows, together.num_rows)
+        order[np.delete(np.arange(together.num_rows), places)] = np.arange(table.num_rows)
+        return together.take(pa.array(order))
+    except (pa.ArrowException, ValueError, csv.Error) as error:
+        raise _unreadable("CSV with a header", str(error)) from error
+
+
+def _see_quotes_closed(text: str) -> None:
+    """Raises where the last value would be everything behind a quote: Arrow's reader takes it so.
+
+    Raises:
+        ValueError: a quote is never closed.
+    """
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    start = 1
+    try:
+        for _ in rows:
+            start = rows.line_num + 1
+    except csv.Error as error:
+        if "end of data" in str(error):
+            raise ValueError(f"In line {start} a quote is opened and never closed") from None
+
+
+def _text(value: Any) -> str | None:
+    """A value as the text a cast reads; nested values as JSON."""
+    match value:
+        case None | str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            return value.decode("utf-8", "surrogateescape")
+        case int():
+            return str(Decimal(value))  # str(int) refuses thousands of digits
+        case dict() | list() | tuple():
+            try:
+                return json.dumps(value, default=_plain)
+            except (TypeError, ValueError, RecursionError):
+                return str(value)
+    return str(value)
+
+
+def _plain(value: Any) -> float | str:
+    """A value JSON has no form for, where it stands within another."""
+    return float(value) if isinstance(value, Decimal) else str(value)
+
+
+def _unreadable(what: str, detail: str) -> MillpondError:
+    return MillpondError(
+        "DATA-501",
+        f"the rows cannot be read as {what}",
+        detail=detail.split("\n", 1)[0],
+        hint="Send NDJSON, CSV with a header, or an Arrow IPC stream, and say which.",
+    )

@@ -1,0 +1,309 @@
+"""The sequencer: one total order of batches, registrations, drops and relation updates.
+
+PSoup's new-tuple pool (VLDB 2002, section 4.1): effects are published in epoch order, whole, so a
+reader always sees the effect of a prefix of (data, queries) in arrival order.
+
+INV-SEQ-1: an element that is committed while a heartbeat H is published for its stream has a
+timestamp ≥ H. Batches are judged by the floor fixed at their plan, so a heartbeat that readers may
+take for a promise is capped by the floors of what is in flight.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from millpond.catalog.objects import StreamDef
+from millpond.engine.admission import heartbeat
+from millpond.engine.admission.heartbeat import Progress
+from millpond.errors import MillpondError
+from millpond.model.time import BEGINNING, END
+from millpond.runtime.batch_tasks import BatchPlan, Built, StreamPlan
+from millpond.runtime.protocol import INBOX
+from millpond.service.ingest.floors import Moment, Promises
+from millpond.service.ingest.intake import Intake
+from millpond.service.queries.query_stems import QueryStems
+from millpond.state.arrow_file import FileMeta
+from millpond.state.epoch_change import EpochChange, StaleChange, new_segment_id
+from millpond.state.epoch_log import EpochLog
+from millpond.state.version import DATA, MatchRef, SegmentRef, StreamClock, Version
+
+
+def progress_of(clock: StreamClock) -> Progress:
+    """The part of a stream's clock its heartbeat follows from."""
+    return Progress(clock.high, clock.heartbeat, clock.arrived_at, clock.ended)
+
+
+def with_progress(clock: StreamClock, progress: Progress) -> StreamClock:
+    """A stream's clock after it came further."""
+    return replace(
+        clock,
+        high=progress.high,
+        heartbeat=progress.heartbeat,
+        arrived_at=progress.arrived_at,
+        ended=progress.ended,
+    )
+
+
+class Sequencer:
+    """Plans and commits batches; implements `runtime.protocol.Pipeline`."""
+
+    def __init__(
+        self,
+        log: EpochLog,
+        intake: Intake,
+        stems: QueryStems,
+        promises: Promises,
+        store: str,
+    ) -> None:
+        self._log = log
+        self._intake = intake
+        self._stems = stems
+        self._promises = promises
+        self._store = store
+        self._source_locks: dict[str, threading.RLock] = defaultdict(threading.RLock)
+        self._lock = threading.Lock()
+        self.troubles: dict[int, Exception] = {}
+        self.on_commit: Callable[[Version, Sequence[Built]], None] = lambda version, built: None
+
+    # -- Pipeline ------------------------------------------------------------------------------
+
+    def committed(self, source: str, batch_id: int) -> bool:
+        return self._log.committed(source, batch_id)
+
+    def plan(self, source: str, stream_ids: Sequence[int] | None) -> BatchPlan:
+        with self.stream_lock(source):
+            version = self._log.version
+            if source == INBOX:  # pushed rows were judged, and are held, from their acceptance on
+                pushed = [i for i in self._intake.waiting_streams() if i in version.streams]
+                return BatchPlan(self._store, {i: self._plan_of(version, i, 0, 0) for i in pushed})
+            streams = [version.streams[i] for i in stream_ids or () if i in version.streams]
+            token, now, floors = self._promises.hold(
+                lambda now: {s.id: self._floor(version, s, now) for s in streams}
+            )
+            plans = {
+                s.id: self._plan_of(version, s.id, floors[s.id], self._arrival(version, s, now))
+                for s in streams
+            }
+            return BatchPlan(self._store, plans, token)
+
+    def _arrival(self, version: Version, stream: StreamDef, now: int) -> int:
+        """The arrival time of a batch: the clock, never going back."""
+        return max(now, version.clock(stream.id).arrived_at or now)
+
+    def _floor(self, version: Version, stream: StreamDef, now: int) -> int:
+        progress = progress_of(version.clock(stream.id))
+        return heartbeat.current(progress, stream, self._arrival(version, stream, now))
+
+    def _plan_of(self, version: Version, stream_id: int, floor: int, arrival: int) -> StreamPlan:
+        stream = version.streams[stream_id]
+        stem, upto, slots = self._stems.snapshot(version, stream_id)
+        accounts = self._stems.accounts(stream_id)
+        return StreamPlan(
+            stream_id,
+            stream.schema,
+            stream.timestamp_by,
+            floor,
+            arrival,
+            stem,
+            upto,
+            slots,
+            self._stems.routing,
+            accounts,
+        )
+
+    def commit(
+        self,
+        source: str,
+        batch_id: int,
+        plan: BatchPlan,
+        built: Sequence[Built],
+        inbox_done: Sequence[int] = (),
+    ) -> None:
+        with self.stream_lock(source):
+            try:
+                if not self._intake.waiting_for(inbox_done):
+                    raise StaleChange("some of these pushes are part of an epoch already")
+                version = self._log.commit(
+                    lambda before: self._change(before, source, batch_id, plan, built, inbox_done)
+                )
+            except (StaleChange, MillpondError):
+                # Nothing was done, and the batch may come again and again while the disk is full.
+                for item in built:
+                    item.discard()
+                raise
+            self._intake.done(inbox_done)
+        self.release(plan)
+        self.on_commit(version, built)
+
+    def release(self, plan: BatchPlan) -> None:
+        if plan.token is not None:
+            self._promises.release(plan.token)
+
+    def waiting_pushes(self) -> dict[int, int]:
+        return self._intake.acknowledged()
+
+    def stopped(self, stream_id: int, reason: Exception) -> None:
+        self.troubles[stream_id] = reason
+
+    def resumed(self, stream_id: int) -> None:
+        self.troubles.pop(stream_id, None)
+
+    # -- for the rest of the service -----------------------------------------------------------
+
+    def stream_lock(self, source: str) -> threading.RLock:
+        """Held while a source's batch is planned or committed, and while its clock is set."""
+        with self._lock:
+            return self._source_locks[source]
+
+    def heartbeat(self, version: Version, stream: StreamDef, moment: Moment) -> int:
+        """H as readers of `version` may rely on it; `moment` was captured before it was pinned."""
+        if stream.rejects_of is not None:
+            # Rejects are on system time; what is in flight for the stream may bring more.
+            return BEGINNING if stream.id in moment.floors else moment.now
+        reached = heartbeat.current(progress_of(version.clock(stream.id)), stream, moment.now)
+        return moment.cap(stream.id, reached)
+
+    def promise(self, stream: StreamDef, at: int) -> None:
+        """`HEARTBEAT … AT at` on a stream with a source; its lock is held by the caller."""
+
+        now = self._promises.capture().now
+
+        def change(version: Version) -> EpochChange:
+            clock = version.clock(stream.id)
+            arrival = max(now, clock.arrived_at or now)
+            promised = heartbeat.promised(progress_of(clock), stream, at, arrival)
+            after = with_progress(clock, promised)
+            return EpochChange(kind="heartbeat", clocks={stream.id: after})
+
+        self._log.commit(change)
+
+    def end(self, stream: StreamDef) -> None:
+        """A bounded source was read to its end: H = +∞."""
+        with self.stream_lock(source_key(stream)):
+
+            def change(version: Version) -> EpochChange:
+                clock = version.clock(stream.id)
+                return EpochChange(
+                    kind="end", clocks={stream.id: replace(clock, ended=True, heartbeat=END)}
+                )
+
+            self._log.commit(change)
+
+    def _change(
+        self,
+        version: Version,
+        source: str,
+        batch_id: int,
+        plan: BatchPlan,
+        built: Sequence[Built],
+        inbox_done: Sequence[int],
+    ) -> EpochChange:
+        clocks: dict[int, StreamClock] = {}
+        segments: list[SegmentRef] = []
+        matches: list[MatchRef] = []
+        by_stream: dict[int, list[Built]] = defaultdict(list)
+        for item in built:
+            by_stream[item.stream_id].append(item)
+        for stream_id, items in by_stream.items():
+            clock = version.clock(stream_id)
+            data = [b for b in items if b.kind == DATA]
+            rejects = [b for b in items if b.kind != DATA]
+            accepted, runs = number_runs(data, clock.next_seq)
+            rejected, reject_runs = number_runs(rejects, clock.rejected)
+            for item, run in zip([*data, *rejects], [*runs, *reject_runs], strict=True):
+                if item.matches is not None:
+                    owner = new_segment_id(len(segments))
+                    matches.append(match_ref(owner, 0, item.upto, item.matches))
+                segments.append(segment_ref(item, run))
+            clocks[stream_id] = replace(clock, next_seq=accepted, rejected=rejected)
+        if source == INBOX:
+            for stream_id, progress in self._intake.progress_after(inbox_done).items():
+                clock = clocks.get(stream_id, version.clock(stream_id))
+                reached = heartbeat.further(progress_of(clock), progress)
+                clocks[stream_id] = with_progress(clock, reached)
+        else:
+            for stream_id, stream_plan in plan.streams.items():
+                stream = version.streams.get(stream_id)
+                if stream is None:
+                    continue
+                clock = clocks.get(stream_id, version.clock(stream_id))
+                data = [b for b in by_stream[stream_id] if b.kind == DATA]
+                high = max((b.max_ts for b in data), default=None)
+                if data or by_stream[stream_id]:
+                    clocks[stream_id] = with_progress(
+                        clock,
+                        heartbeat.after_arrivals(
+                            progress_of(clock), stream, high, stream_plan.arrival
+                        ),
+                    )
+        return EpochChange(
+            kind="batch",
+            # What the inbox holds is known by number, so its batches need no identity.
+            batches=[] if source == INBOX else [(source, batch_id)],
+            segments=segments,
+            matches=matches,
+            clocks=clocks,
+            inbox_done=inbox_done,
+        )
+
+
+def source_key(stream: StreamDef) -> str:
+    """The name a stream's own source has in the epoch log."""
+    return f"stream:{stream.id}"
+
+
+def number_runs(built: Sequence[Built], base: int) -> tuple[int, list[tuple[tuple[int, int], ...]]]:
+    """Give every run of every segment its place in the stream's arrival sequence.
+
+    Runs are laid in the order of (split key, offset). Returns the next free number and, per
+    segment, its (local start, base) pairs.
+    """
+    entries = []
+    for number, item in enumerate(built):
+        starts = [r.start for r in item.runs] + [item.file.rows]
+        for i, run in enumerate(item.runs):
+            entries.append((run.key, run.offset, number, run.start, starts[i + 1] - run.start))
+    entries.sort(key=lambda e: (e[0], e[1]))
+    lengths = np.array([e[4] for e in entries], dtype=np.int64)
+    bases = base + np.concatenate([[0], np.cumsum(lengths)])
+    runs: list[list[tuple[int, int]]] = [[] for _ in built]
+    for entry, start in zip(entries, bases[:-1], strict=True):
+        runs[entry[2]].append((entry[3], int(start)))
+    return int(bases[-1]), [tuple(sorted(r)) for r in runs]
+
+
+def relative(path: Path) -> str:
+    """A file of the store as the epoch log names it: its directory and its name."""
+    return f"{path.parent.name}/{path.name}"
+
+
+def segment_ref(
+    built: Built, runs: tuple[tuple[int, int], ...], level: int = 0, epoch: int = 0
+) -> SegmentRef:
+    """A written segment as the epoch log will hold it."""
+    file = built.file
+    return SegmentRef(
+        id=0,
+        stream_id=built.stream_id,
+        kind=built.kind,
+        epoch=epoch,
+        level=level,
+        path=relative(file.path),
+        rows=file.rows,
+        min_ts=built.min_ts,
+        max_ts=built.max_ts,
+        seq_runs=runs,
+        checksum=file.checksum,
+        bytes=file.bytes,
+    )
+
+
+def match_ref(segment_id: int, low: int, upto: int, file: FileMeta) -> MatchRef:
+    """Written matches as the epoch log will hold them."""
+    return MatchRef(0, segment_id, low, upto, relative(file.path), file.checksum, file.bytes)

@@ -1,0 +1,1 @@
+"""Behind the scenes, changing no answer: backfill, merges, retention, shared joins."""

@@ -1,0 +1,166 @@
+"""Backfill: kept segments meet the queries that came after them, many new queries at once.
+
+A segment has been matched against the slots below the one where its matches end: none is missing in
+between. So what it lacks is found by comparing two numbers, nothing has to be noted when a query is
+registered, and after a crash one looks again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from millpond.runtime.maintenance_tasks import BackfillJob, FoldJob, backfill, fold
+from millpond.runtime.protocol import Runtime
+from millpond.service.ingest.sequencer import match_ref
+from millpond.service.queries.query_stems import QueryStems
+from millpond.state.epoch_change import EpochChange
+from millpond.state.epoch_log import EpochLog
+from millpond.state.version import MatchRef, SegmentRef, Version
+
+#: Tasks a backfill is divided into.
+PARALLELISM = 2
+#: Match files of a segment from which on they are folded.
+_MOST_MATCHES = 16
+
+
+class Backfill:
+    """The part of maintenance that matches kept segments; for use by its one thread.
+
+    Args:
+        store: The store's directory.
+        epochs: Its epoch log.
+        stems: The Query SteMs.
+        runtime: Runs tasks.
+        run: Runs tasks over segments; empty where a segment was to blame.
+        suspend_failed: Suspends the queries of a stream whose slots failed, with the reasons.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        epochs: EpochLog,
+        stems: QueryStems,
+        runtime: Runtime,
+        run: Callable[..., list],
+        suspend_failed: Callable[[int, dict[int, str]], None],
+    ) -> None:
+        self._store = store
+        self._log = epochs
+        self._stems = stems
+        self._runtime = runtime
+        self._run = run
+        self._suspend_failed = suspend_failed
+
+    def step(self, version: Version, stream_id: int, segments: Sequence[SegmentRef]) -> bool:
+        """Match some of a stream's segments against the slots they lack; False if none lacks any.
+
+        Args:
+            version: A version that is pinned.
+            stream_id: The stream.
+            segments: Those of its segments that can be read.
+        """
+        greatest = version.greatest_slot(stream_id)
+        if greatest is None:
+            return False
+        lacking: dict[int, list[SegmentRef]] = defaultdict(list)
+        scattered: list[tuple[MatchRef, ...]] = []
+        for segment in segments:
+            covered = covered_upto(version, segment.id)
+            if covered <= greatest:
+                lacking[covered].append(segment)
+            elif parts := to_fold(version.matches(segment.id)):
+                scattered.append(parts)
+        for low, some in lacking.items():
+            self._match(version, stream_id, low, some)
+        if scattered:
+            self._fold(scattered, [s.slot for s in version.slots(stream_id)])
+        return bool(lacking or scattered)
+
+    def _fold(self, scattered: list[tuple[MatchRef, ...]], live: list[int]) -> None:
+        """Make one file of many; each registration adds one to every segment."""
+        jobs = []
+        for parts in scattered:
+            low, upto = parts[0].low, parts[-1].upto
+            among = live[bisect_left(live, low) : bisect_left(live, upto)]
+            files = tuple((m.path, m.checksum) for m in parts)
+            jobs.append(FoldJob(str(self._store), parts[0].segment_id, files, tuple(among)))
+        folded = self._runtime.run(fold, jobs)
+        self._log.commit(
+            EpochChange(
+                kind="fold",
+                matches=[
+                    match_ref(parts[0].segment_id, parts[0].low, parts[-1].upto, file)
+                    for parts, file in zip(scattered, folded, strict=True)
+                    if file is not None
+                ],
+                drop_matches=[match for parts in scattered for match in parts],
+            )
+        )
+
+    def _match(
+        self, version: Version, stream_id: int, low: int, segments: list[SegmentRef]
+    ) -> None:
+        stem, upto, files = self._stems.part(version, stream_id, low)
+        if stem is None:
+            return
+        jobs = [
+            BackfillJob(
+                str(self._store),
+                tuple((s.id, s.path, s.checksum) for s in share),
+                str(stem),
+                low,
+                upto,
+            )
+            for share in shares(segments, PARALLELISM)
+        ]
+        try:
+            shared = self._run(backfill, jobs, segments)
+            done = [item for items in shared for item in items]
+            matches = [match_ref(d.segment_id, d.low, d.upto, d.file) for d in done]
+            if matches:
+                self._log.commit(EpochChange(kind="backfill", matches=matches))
+        finally:
+            shutil.rmtree(files[0].parent, ignore_errors=True)
+        for item in done:
+            self._suspend_failed(stream_id, item.failed)
+
+
+def covered_upto(version: Version, segment_id: int) -> int:
+    """The first slot a segment has not been matched against."""
+    covered = 0
+    for ref in version.matches(segment_id):
+        if ref.low > covered:
+            break
+        covered = max(covered, ref.upto)
+    return covered
+
+
+def shares(segments: list[SegmentRef], count: int) -> list[list[SegmentRef]]:
+    """Segments dealt out so that each share has about as many rows."""
+    dealt: list[list[SegmentRef]] = [[] for _ in range(min(count, len(segments)))]
+    rows = [0] * len(dealt)
+    for segment in sorted(segments, key=lambda s: s.rows, reverse=True):
+        least = rows.index(min(rows))
+        dealt[least].append(segment)
+        rows[least] += segment.rows
+    return dealt
+
+
+def to_fold(matches: tuple[MatchRef, ...]) -> tuple[MatchRef, ...]:
+    """The newest matches of a segment that are to be one file; none while there are few.
+
+    A file is rewritten when those after it have grown to half its size, so a match is written
+    about as often as the files double.
+    """
+    if len(matches) < _MOST_MATCHES:
+        return ()
+    start = len(matches) - 1
+    newer = matches[start].bytes
+    while start and (matches[start - 1].bytes <= 2 * newer or len(matches) - start < 4):
+        start -= 1
+        newer += matches[start].bytes
+    return matches[start:]

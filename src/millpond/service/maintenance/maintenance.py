@@ -1,0 +1,322 @@
+"""Maintenance: what makes answers cheaper and never changes them, done behind everyone's back.
+
+- *Backfill*: kept segments × slots they have not been matched against (new queries probe old
+  data); many new queries at once.
+- *Merging*: the segment tree's levels, so that an invocation opens few segments.
+- *Expiry*: segments that neither RETAIN nor a registered window needs.
+- *Collection*: files no pinned version refers to.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from millpond.catalog.objects import StreamDef
+from millpond.errors import MillpondError
+from millpond.model.time import END
+from millpond.runtime import batch_tasks, maintenance_tasks
+from millpond.runtime.protocol import Done, Job, Runtime
+from millpond.service.background import Background
+from millpond.service.ingest.sequencer import match_ref, segment_ref
+from millpond.service.maintenance.backfill import Backfill
+from millpond.service.maintenance.join_maintenance import JoinMaintenance
+from millpond.service.maintenance.join_rounds import JoinSettings
+from millpond.service.queries.query_stems import QueryStems
+from millpond.service.queries.registration import Registrar
+from millpond.service.queries.weights import StreamWeights
+from millpond.service.queries.window_needs import WindowNeeds
+from millpond.state.arrow_file import forget, open_arrow
+from millpond.state.epoch_change import EpochChange, StaleChange, new_segment_id
+from millpond.state.epoch_log import EpochLog
+from millpond.state.inbox import Inbox
+from millpond.state.retention import expiry
+from millpond.state.segment_tree import plan_merges
+from millpond.state.version import DATA, REJECTS, MatchRef, SegmentRef, StreamState, Version
+
+log = logging.getLogger("millpond.maintenance")
+
+_RETRY_SECONDS = 15.0
+#: No merge makes a larger segment. It holds a core for as long as batches may have to wait, some
+#: tenths of a second for a thousand queries; from here on merging saves readers little.
+_MERGED_ROWS = 1 << 18
+
+
+class Maintenance(Background):
+    """One thread that wakes when something was committed or registered."""
+
+    def __init__(
+        self,
+        store: Path,
+        epochs: EpochLog,
+        inbox: Inbox,
+        stems: QueryStems,
+        registrar: Registrar,
+        runtime: Runtime,
+        settings: JoinSettings | None = None,
+    ) -> None:
+        super().__init__("maintenance")
+        self._store = store
+        self._log = epochs
+        self._inbox = inbox
+        self._stems = stems
+        self._registrar = registrar
+        self._runtime = runtime
+        self._failed = False
+        self._needs = WindowNeeds(registrar)
+        self._weights = StreamWeights()
+        #: Per stream and kind of work, the state in which there was nothing to do.
+        self._settled: defaultdict[int, dict[str, StreamState]] = defaultdict(dict)
+        #: Segments found corrupt or missing: answers that need them say so, and the rest goes on.
+        self._unreadable: set[int] = set()
+        #: Matches found torn or missing, to be made again.
+        self._torn: set[MatchRef] = set()
+        #: The timestamp from which derivations still need a stream.
+        self.needed_since: Callable[[Version, StreamDef], int] = lambda version, stream: END
+        self._backfill = Backfill(store, epochs, stems, runtime, self._run, self.suspend_failed)
+        #: What is about joins.
+        self.joins = JoinMaintenance(
+            store, epochs, self._run, self._unreadable, self._suspend, settings
+        )
+        #: Told of the files that were removed.
+        self.on_collect: Callable[[list[str]], None] = lambda paths: None
+        #: Told of files found corrupt or missing.
+        self.on_damage: Callable[[MillpondError], None] = lambda error: None
+
+    def torn(self, matches: MatchRef) -> None:
+        """Stored matches are of no use: make them again. Until then answers do without them."""
+        with self._idle:
+            self._torn.add(matches)
+        self.wake()
+
+    def patience(self) -> float | None:
+        # What failed is tried again after a while even if nothing else happens.
+        return _RETRY_SECONDS if self._failed else None
+
+    def work(self) -> None:
+        try:
+            self._failed = False
+            while not self._stopping and self.step():
+                pass
+        except Exception as error:
+            self._note(error)
+
+    def step(self) -> bool:
+        """Do one round; False when there was nothing to do."""
+        version = self._log.version
+        busy = self._forget_torn()
+        streams = self._weights.ordered(version)
+        for stream_id in streams:
+            busy |= self._guarded(self.backfill, stream_id)
+        # Before merging, while what is new lies apart from what is old.
+        busy |= self._guarded(lambda _: self.joins.round(), 0)
+        self._guarded(lambda _: self.joins.tidy(), 0)
+        for work in (self._expire, self._merge):
+            for stream_id in streams:
+                busy |= self._guarded(work, stream_id)
+        self.on_collect(self._log.collect())
+        lost = self._inbox.lost
+        waiting = [row.number for row in self._inbox.pending() if row.number not in lost]
+        self._inbox.collect((waiting[0] if waiting else self._inbox.last_number() + 1) - 1)
+        for gone in self._settled.keys() - version.streams.keys():
+            del self._settled[gone]
+        return busy
+
+    def _guarded(self, work: Callable[[int], bool], stream_id: int) -> bool:
+        """One stream's trouble (a corrupt segment, a full disk) is not another's."""
+        if self._stopping:
+            return False
+        try:
+            return work(stream_id)
+        except Exception as error:
+            self._note(error)
+            return False
+
+    def _note(self, error: Exception) -> None:
+        self._failed = True
+        if not self._stopping:
+            log.warning("maintenance failed and will be tried again: %s", error)
+
+    def _is_settled(self, work: str, stream_id: int, version: Version) -> bool:
+        """Whether nothing was to be done for a stream that is as it was then."""
+        state = self._settled[stream_id].get(work)
+        return state is not None and state is version.states.get(stream_id)
+
+    def _settle(self, work: str, stream_id: int, version: Version) -> None:
+        state = version.states.get(stream_id)
+        if state is not None:
+            self._settled[stream_id][work] = state
+
+    def _readable(self, segments: Iterable[SegmentRef]) -> list[SegmentRef]:
+        return [s for s in segments if s.id not in self._unreadable]
+
+    def _run(
+        self, task: Callable[[Job], Done], jobs: Sequence[Job], segments: Iterable[SegmentRef]
+    ) -> list[Done]:
+        """Run a task; nothing if a segment is to blame, which from then on is left alone."""
+        try:
+            return self._runtime.run(task, jobs)
+        except Exception as error:
+            blamed = [s for s in segments if not self._is_whole(s)]
+            if not blamed:
+                raise
+            self._unreadable.update(s.id for s in blamed)
+            log.warning("maintenance leaves out %s: %s", ", ".join(s.path for s in blamed), error)
+            return []
+
+    def _is_whole(self, segment: SegmentRef) -> bool:
+        path = self._store / segment.path
+        forget(path)  # that it was whole once says nothing
+        try:
+            open_arrow(path, segment.checksum)
+        except MillpondError as error:
+            self.on_damage(error)
+            return False
+        return True
+
+    # -- torn matches ------------------------------------------------------------------------------
+
+    def _forget_torn(self) -> bool:
+        """Forget torn matches, and the later ones of their segments; then they are lacking.
+
+        What a segment has been matched against is said by where its matches end (`backfill`), so
+        that none may be missing in between.
+        """
+        with self._idle:
+            torn, self._torn = self._torn, set()
+        version = self._log.version
+        leaving: dict[int, MatchRef] = {}
+        for ref in torn:
+            own = version.matches(ref.segment_id)
+            if ref in own:
+                leaving.update((m.id, m) for m in own if m.low >= ref.low)
+                segment = version.segment(ref.segment_id)
+                if segment is not None:
+                    self._settled.pop(segment.stream_id, None)
+        if leaving:
+            log.warning("matches are made again: %s", ", ".join(m.path for m in leaving.values()))
+            try:
+                self._log.commit(EpochChange(kind="torn", drop_matches=list(leaving.values())))
+            except BaseException:
+                with self._idle:
+                    self._torn |= torn
+                raise
+        return bool(leaving)
+
+    # -- backfill ------------------------------------------------------------------------------
+
+    def backfill(self, stream_id: int) -> bool:
+        """Match kept segments against the slots they lack."""
+        with self._log.pin() as version:
+            if self._is_settled("backfill", stream_id, version):
+                return False
+            segments = self._readable(version.segments(stream_id))
+            busy = self._backfill.step(version, stream_id, segments)
+            if not busy:
+                self._settle("backfill", stream_id, version)
+            return busy
+
+    def _suspend(self, query_id: int, reason: str) -> None:
+        query = self._log.version.queries.get(query_id)
+        if query is not None:
+            self._registrar.suspend(query, reason)
+
+    def suspend_failed(self, stream_id: int, failed: dict[int, str]) -> None:
+        """A predicate that cannot be evaluated suspends its queries, and no others."""
+        if not failed:
+            return
+        version = self._log.version
+        for query in list(version.queries.values()):
+            for leaf in version.leaves(query.id):
+                if leaf.stream_id == stream_id and leaf.slot in failed:
+                    reason = f"Its predicate could not be evaluated: {failed[leaf.slot]}"
+                    self._registrar.suspend(query, reason)
+
+    # -- merging and expiry --------------------------------------------------------------------
+
+    def _merge(self, stream_id: int) -> bool:
+        with self._log.pin() as version:
+            if self._is_settled("merge", stream_id, version):
+                return False
+            busy = [self._merge_kind(version, stream_id, kind) for kind in (DATA, REJECTS)]
+            if not any(busy):
+                self._settle("merge", stream_id, version)
+            return any(busy)
+
+    def _merge_kind(self, version: Version, stream_id: int, kind: str) -> bool:
+        plans = plan_merges(
+            self._readable(version.segments(stream_id, kind)),
+            max_rows=min(_MERGED_ROWS, batch_tasks.segment_rows(version.slot_count(stream_id))),
+            max_bytes=batch_tasks.SEGMENT_BYTES,
+        )
+        if not plans:
+            return False
+        stem, upto = None, 0
+        if kind == DATA:
+            stem, upto, _ = self._stems.snapshot(version, stream_id)
+        jobs = [
+            maintenance_tasks.MergeJob(
+                str(self._store),
+                stream_id,
+                kind,
+                max(s.level for s in plan) + 1,
+                tuple((s.id, s.path, s.checksum, s.seq_runs) for s in plan),
+                stem,
+                upto,
+            )
+            for plan in plans
+        ]
+        with self._stems.kept(stem):
+            merged = self._run(maintenance_tasks.merge, jobs, [s for plan in plans for s in plan])
+        for plan, item in zip(plans if merged else (), merged, strict=True):
+            self._replace(plan, item)
+            self.suspend_failed(stream_id, item.built.failed)
+        return True
+
+    def _replace(self, plan: tuple[SegmentRef, ...], item: maintenance_tasks.Merged) -> None:
+        built = item.built
+        runs = ((0, item.base),)
+        segment = segment_ref(built, runs, level=item.level, epoch=max(s.epoch for s in plan))
+        matches = []
+        if built.matches is not None:
+            matches.append(match_ref(new_segment_id(0), 0, built.upto, built.matches))
+        try:
+            self._log.commit(
+                EpochChange(
+                    kind="merge", segments=[segment], matches=matches, replaced=item.replaced
+                )
+            )
+        except StaleChange:  # the stream was dropped meanwhile
+            built.discard()
+
+    def _expire(self, stream_id: int) -> bool:
+        version = self._log.version
+        stream = version.streams.get(stream_id)
+        if stream is None or (stream.retain is None and stream.retain_rows is None):
+            return False
+        clock = version.clock(stream_id)
+        if clock.high is None:
+            return False
+        promised = END if stream.retain is None else clock.high - stream.retain
+        segments = version.segments(stream_id)
+        if not expiry(segments, clock.kept_from, promised, stream.retain_rows).segment_ids:
+            return False
+        needed = min(promised, self._needs.since(version, stream, clock.high))
+        needed = min(needed, self.needed_since(version, stream))
+        due = expiry(segments, clock.kept_from, needed, stream.retain_rows)
+        if not due.segment_ids:
+            return False
+
+        def change(now: Version) -> EpochChange:
+            if now.queries is not version.queries or now.streams is not version.streams:
+                raise StaleChange("a query was registered that may need what was to be dropped")
+            after = replace(now.clock(stream_id), kept_from=due.kept_from)
+            return EpochChange(kind="expire", expired=due.segment_ids, clocks={stream_id: after})
+
+        with suppress(StaleChange):
+            self._log.commit(change)
+        return True

@@ -1,0 +1,1 @@
+"""EXPLAIN, control tables and metrics: they read everything and change nothing."""

@@ -1,0 +1,206 @@
+"""The control tables: what works inside a pond, and how it does (STREAM, CIDR 2003, section 6.1).
+
+STREAM lists its operators, queues and synopses as relations to be looked at while it runs. An
+entity is one of them, with an id made of its kind and its name, and its figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from millpond.errors import MillpondError
+from millpond.model.time import format_instant
+from millpond.planner.resolve.names import did_you_mean
+from millpond.service.changes import settings as change_settings
+from millpond.service.observe.control_settings import (
+    check_known,
+    of_engine,
+    of_query,
+    with_settings,
+)
+from millpond.state.version import DATA, REJECTS, Version
+
+if TYPE_CHECKING:
+    from millpond.service.components import Works
+
+#: What an entity works for that works for all.
+_ALL = "streams and queries"
+
+
+@dataclass(frozen=True)
+class Entity:
+    """An operator, a queue or a synopsis.
+
+    Attributes:
+        id: Its kind and name; stays the same while it lives.
+        kind: 'operator', 'queue' or 'synopsis'.
+        of: What it works for: a stream, a query, a relation.
+        figures: How it does.
+        settings: What can be set of it, as it is set.
+    """
+
+    id: str
+    kind: str
+    of: str
+    figures: dict[str, Any]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Entities:
+    """The entities of a pond, as of now."""
+
+    def __init__(self, works: Works) -> None:
+        self._works = works
+
+    def every(self) -> list[Entity]:
+        """All of them: queues, then operators, then synopses, each by name."""
+        version = self._works.log.version
+        found = [
+            *self._queues(),
+            *self._engine(version),
+            *self._filters(version),
+            *self._functions(),
+            *self._derivations(version),
+            *self._segments(version),
+            *self._stems(version),
+            *self._relations(version),
+            *self._answers(version),
+        ]
+        order = ("queue", "operator", "synopsis")
+        return sorted(found, key=lambda e: (order.index(e.kind), e.id))
+
+    def one(self, id: str) -> Entity:
+        """The entity of an id. Raises CQL-201."""
+        every = {entity.id: entity for entity in self.every()}
+        if id in every:
+            return every[id]
+        raise MillpondError(
+            "CQL-201",
+            f'no entity "{id}"',
+            hint=did_you_mean(id, every) or "SHOW ENTITIES lists them.",
+        )
+
+    def set(self, id: str, settings: Mapping[str, Any]) -> Entity:
+        """Set some of an entity's settings, from now on.
+
+        Those of a query are its options and stay; the engine's hold until the pond is closed.
+
+        Raises:
+            MillpondError: CQL-201 for the id, CQL-214 for a setting or its value.
+        """
+        entity = self.one(id)
+        check_known(id, entity.settings, settings)
+        if not settings:
+            return entity
+        works, kind = self._works, id.partition(":")[0]
+        if entity.of != _ALL:
+            altered = works.registrar.alter(works.registrar.find(entity.of), settings)
+            now = of_query(kind, altered, works.derivations.settings_of(altered))
+            return replace(entity, settings=now)
+        if kind == "changes":
+            works.compute(change_settings.with_settings(works.derivations.settings, settings))
+        else:
+            works.route(with_settings(works.joins.settings, settings))
+        now = of_engine(kind, works.joins.settings, works.derivations.settings)
+        return replace(entity, settings=now)
+
+    def _engine(self, version: Version) -> Iterator[Entity]:
+        """What works for all streams and queries together."""
+        settings, joins = self._works.joins.settings, version.joins
+        changes = self._works.derivations.settings
+        yield Entity("eddies:all", "operator", _ALL, {}, of_engine("eddies", settings, changes))
+        figures = {
+            "joins": len(joins.cores),
+            "pairs": sum(file.pairs for core in joins.cores for file in joins.pairs(core)),
+        }
+        yield Entity("joins:all", "operator", _ALL, figures, of_engine("joins", settings, changes))
+        followed = sum(stream.derived is not None for stream in version.streams.values())
+        figures = {"derivations": followed}
+        yield Entity(
+            "changes:all", "operator", _ALL, figures, of_engine("changes", settings, changes)
+        )
+
+    def _queues(self) -> Iterator[Entity]:
+        waiting = len(self._works.intake.waiting())
+        yield Entity("queue:inbox", "queue", "pushed streams", {"waiting pushes": waiting})
+
+    def _filters(self, version: Version) -> Iterator[Entity]:
+        """Grouped filters, and what evaluates the other factors."""
+        for stream in version.named_streams():
+            for name, (survive, ns) in self._works.stems.filters(stream.id).items():
+                figures = {"survive": round(survive, 4), "ns per element": round(ns, 1)}
+                id = f"filter:{stream.name}.{name}" if name else f"others:{stream.name}"
+                yield Entity(id, "operator", stream.name, figures)
+
+    def _functions(self) -> Iterator[Entity]:
+        for function in self._works.user_functions.describe():
+            figures = {key: function[key] for key in ("calls", "rows", "seconds", "cost")}
+            yield Entity(f"function:{function['name']}", "operator", "queries", figures)
+
+    def _derivations(self, version: Version) -> Iterator[Entity]:
+        lag = self._works.advancer.lag()
+        for stream in version.streams.values():
+            if stream.derived is None:
+                continue
+            query, name = version.query_of(stream), version.name_of(stream)
+            figures = {
+                "elements": version.clock(stream.id).next_seq,
+                "upto": format_instant(self._works.advancer.reached(version, stream)),
+                "lag seconds": lag.get(stream.id, 0.0),
+            }
+            changes = self._works.derivations.settings_of(query)
+            settings = of_query("derivation", query, changes) if query is not None else {}
+            yield Entity(f"derivation:{name}", "operator", name, figures, settings)
+
+    def _segments(self, version: Version) -> Iterator[Entity]:
+        """Data SteMs: a stream's kept elements."""
+        for stream in version.named_streams():
+            for kind, name in ((DATA, stream.name), (REJECTS, f"{stream.name}$rejects")):
+                held = version.segments(stream.id, kind)
+                if kind == REJECTS and not held:
+                    continue
+                figures = {
+                    "segments": len(held),
+                    "rows": sum(s.rows for s in held),
+                    "bytes": sum(s.bytes for s in held),
+                    "levels": len({s.level for s in held}),
+                }
+                yield Entity(f"segments:{name}", "synopsis", stream.name, figures)
+
+    def _stems(self, version: Version) -> Iterator[Entity]:
+        """Query SteMs: the predicates a stream's elements meet, and what matched."""
+        for stream in version.named_streams():
+            slots = version.slot_count(stream.id)
+            if slots:
+                refs = [m for s in version.segments(stream.id) for m in version.matches(s.id)]
+                figures = {
+                    "predicates": slots,
+                    "match files": len(refs),
+                    "match bytes": sum(m.bytes for m in refs),
+                }
+                yield Entity(f"query stem:{stream.name}", "synopsis", stream.name, figures)
+
+    def _relations(self, version: Version) -> Iterator[Entity]:
+        for relation in version.relations.values():
+            deltas = version.relation_deltas(relation.id)
+            figures = {
+                "deltas": len(deltas),
+                "rows": sum(d.rows for d in deltas),
+                "bytes": sum(d.bytes for d in deltas),
+            }
+            yield Entity(f"relation:{relation.name}", "synopsis", relation.name, figures)
+
+    def _answers(self, version: Version) -> Iterator[Entity]:
+        kept = self._works.invoker.kept
+        for id in sorted(kept.ids()):
+            query = version.queries.get(id)
+            if query is not None:
+                figures = kept.of(id).figures()
+                changes = self._works.derivations.settings_of(query)
+                settings = of_query("answer", query, changes)
+                yield Entity(f"answer:{query.name}", "synopsis", query.name, figures, settings)

@@ -1,0 +1,206 @@
+"""Metrics for Prometheus: counters kept as things happen, gauges read when scraped."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from millpond.model.function_names import as_written
+from millpond.runtime.batch_tasks import Built
+from millpond.state.version import DATA, Version
+
+if TYPE_CHECKING:
+    from millpond.service.components import Works
+
+#: Microseconds a rate is taken over.
+_RATED = 60_000_000
+_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+
+
+class Metrics:
+    """A pond's metrics, in a registry of their own."""
+
+    def __init__(self, works: Works) -> None:
+        self._works = works
+        self.registry = CollectorRegistry()
+        self._elements = Counter(
+            "millpond_elements", "Elements committed", ["stream"], registry=self.registry
+        )
+        self._rejects = Counter(
+            "millpond_rejects", "Rows rejected", ["stream"], registry=self.registry
+        )
+        self._matches = Counter(
+            "millpond_matches",
+            "Pairs of element and predicate matched",
+            ["stream"],
+            registry=self.registry,
+        )
+        self._changes = Counter(
+            "millpond_changes", "Changes of followed queries committed", registry=self.registry
+        )
+        self._epochs = Counter("millpond_batches", "Batches committed", registry=self.registry)
+        self._invocations = Histogram(
+            "millpond_invocation_seconds",
+            "Time to answer",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._freshness = Histogram(
+            "millpond_freshness_seconds",
+            "Time from the last arrival of a batch to its being visible",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._arrived: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)
+        self.registry.register(self)
+
+    def committed(self, version: Version, built: Sequence[Built]) -> None:
+        """A batch became an epoch."""
+        self._epochs.inc()
+        now = self._works.clock()
+        for stream_id in {item.stream_id for item in built}:
+            arrived_at = version.clock(stream_id).arrived_at
+            if arrived_at is not None:
+                self._freshness.observe(max(now - arrived_at, 0) / 1e6)
+        for item in built:
+            if item.kind == DATA:
+                held = self._arrived[item.stream_id]
+                held.append((now, item.file.rows))
+                _trim(held, now)
+        for item in built:
+            stream = version.streams.get(item.stream_id)
+            if stream is not None:
+                counter = self._elements if item.kind == DATA else self._rejects
+                counter.labels(stream.name).inc(item.file.rows)
+                self._matches.labels(stream.name).inc(item.matched)
+
+    def advanced(self, version: Version, built: Sequence[Built]) -> None:
+        """Derivations were advanced."""
+        for item in built:
+            stream = version.streams.get(item.stream_id)
+            if stream is not None and stream.is_change_log:
+                self._changes.inc(item.file.rows)
+            elif stream is not None:
+                self._elements.labels(stream.name).inc(item.file.rows)
+                self._matches.labels(stream.name).inc(item.matched)
+
+    def rate(self, stream_id: int) -> float:
+        """Elements a second over the last minute."""
+        now = self._works.clock()
+        held = self._arrived[stream_id]
+        _trim(held, now)
+        period = min(_RATED, max(now - self._works.started_at, 1_000_000))
+        return sum(rows for _, rows in list(held)) * 1e6 / period
+
+    def invoked(self, seconds: float) -> None:
+        """A standing query was answered."""
+        self._invocations.observe(seconds)
+
+    def collect(self) -> Iterator[Metric]:
+        """The gauges, as of now (called by the registry)."""
+        version = self._works.log.version
+        yield GaugeMetricFamily("millpond_epoch", "The last epoch", version.epoch)
+        yield GaugeMetricFamily("millpond_queries", "Standing queries", len(version.queries))
+        segments = GaugeMetricFamily("millpond_segments", "Kept segments", labels=["stream"])
+        slots = GaugeMetricFamily("millpond_slots", "Predicates matched", labels=["stream"])
+        for stream in version.named_streams():
+            segments.add_metric([stream.name], len(version.segments(stream.id)))
+            slots.add_metric([stream.name], version.slot_count(stream.id))
+        yield from self._functions()
+        yield from self._modules(version)
+        yield from self._joins(version)
+        yield segments
+        yield slots
+        behind = self._works.advancer.lag()
+        yield GaugeMetricFamily("millpond_derivations", "Followed queries and streams", len(behind))
+        yield GaugeMetricFamily(
+            "millpond_derivation_lag_seconds",
+            "How far the last of them is behind what is final",
+            max(behind.values(), default=0.0),
+        )
+        waiting = len(self._works.intake.waiting())
+        yield GaugeMetricFamily("millpond_inbox_waiting", "Pushes not committed yet", waiting)
+
+    def _modules(self, version: Version) -> Iterator[Metric]:
+        """How fast streams come, and what the modules they pass let through."""
+        rate = GaugeMetricFamily(
+            "millpond_stream_rate", "Elements a second, over the last minute", labels=["stream"]
+        )
+        labels = ["stream", "module"]
+        survive = GaugeMetricFamily(
+            "millpond_filter_survival", "Share of elements a module lets through", labels=labels
+        )
+        cost = GaugeMetricFamily(
+            "millpond_filter_cost_seconds", "Time a module spends on an element", labels=labels
+        )
+        for stream in version.named_streams():
+            rate.add_metric([stream.name], self.rate(stream.id))
+            for name, (share, ns) in self._works.stems.filters(stream.id).items():
+                survive.add_metric([stream.name, name or "other factors"], share)
+                cost.add_metric([stream.name, name or "other factors"], ns / 1e9)
+        yield from (rate, survive, cost)
+        kept = [self._works.invoker.kept.of(id) for id in self._works.invoker.kept.ids()]
+        served = "Answers served from what is kept"
+        yield GaugeMetricFamily(
+            "millpond_kept_answers", "Answers kept", sum(k.table is not None for k in kept)
+        )
+        yield CounterMetricFamily(
+            "millpond_kept_answers_served", served, sum(k.served for k in kept)
+        )
+
+    def _joins(self, version: Version) -> Iterator[Metric]:
+        """Shared joins, their SteMs, and how far tuples have to go."""
+        joins, kept = version.joins, self._works.joins
+        yield GaugeMetricFamily("millpond_joins", "Joins queries share", len(joins.cores))
+        runs = sum(len(own) for own in joins.runs_of.values())
+        yield GaugeMetricFamily("millpond_stem_runs", "Sorted runs of SteMs", runs)
+        pairs = GaugeMetricFamily("millpond_join_pairs", "Pairs stored", labels=["streams"])
+        for core in joins.cores.values():
+            stored = sum(file.pairs for file in joins.pairs(core.id))
+            pairs.add_metric([", ".join(kept.plan(core).streams)], stored)
+        yield pairs
+        visited = GaugeMetricFamily(
+            "millpond_modules_visited", "Modules a tuple visits, on the average", labels=["stream"]
+        )
+        tickets = GaugeMetricFamily(
+            "millpond_tickets", "A module's tickets", labels=["stream", "module"]
+        )
+        for stream in version.named_streams():
+            ledger = self._works.stems.ledger(stream.id)
+            if ledger is None or not ledger.routed:
+                continue
+            visited.add_metric([stream.name], ledger.visited_per_tuple)
+            # Two functions of one name (one was defined anew) are one module to look at.
+            shown = {as_written(name): account for name, account in ledger.accounts.items()}
+            for name, account in list(shown.items())[:100]:
+                tickets.add_metric([stream.name, name], account.tickets)
+        yield visited
+        yield tickets
+
+    def _functions(self) -> Iterator[Metric]:
+        """What user-defined functions have cost."""
+        figures = (
+            ("calls", "Calls of user-defined functions"),
+            ("rows", "Rows user-defined functions were given"),
+            ("seconds", "Seconds spent in user-defined functions"),
+        )
+        described = self._works.user_functions.describe()
+        for figure, text in figures:
+            family = CounterMetricFamily(f"millpond_function_{figure}", text, labels=["function"])
+            for function in described:
+                family.add_metric([function["name"]], function[figure])
+            yield family
+
+    def describe(self) -> list[Metric]:
+        """Names are not known in advance; the registry need not check them."""
+        return []
+
+
+def _trim(held: deque[tuple[int, int]], now: int) -> None:
+    """Forget what arrived before the time rates are taken over."""
+    while held and held[0][0] <= now - _RATED:
+        held.popleft()

@@ -1,0 +1,1 @@
+"""A standing query: its definition, options, slots in the Query SteMs, and its prepared form."""

@@ -1,0 +1,60 @@
+"""Who reads what: the definitions that would be left without a stream or a relation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.planner.bind.bound_query import BoundQuery
+from millpond.state.version import Version
+
+#: Binds a query's text against the current version.
+Bind = Callable[[str], BoundQuery]
+
+
+def users_of(version: Version, definition: StreamDef | RelationDef, bind: Bind) -> list[str]:
+    """The names of the standing queries and derived objects over a stream or relation."""
+    deriving = _deriving_from(version, definition, bind)
+    if isinstance(definition, StreamDef):
+        read = [
+            query
+            for query in version.queries.values()
+            if any(x.stream_id == definition.id for x in version.leaves(query.id))
+        ]
+    else:
+        read = list(_reading(version, definition, deriving, bind))
+    return [*(query.name for query in read), *deriving]
+
+
+def _reading(
+    version: Version, relation: RelationDef, deriving: Sequence[str], bind: Bind
+) -> Iterator[QueryDef]:
+    """The standing queries over a relation, or over what derives from it.
+
+    Only those that have one of the names in their text are bound: of ten thousand queries
+    hardly one reads the relation.
+    """
+    spelled = [n.lower().replace('"', '""') for n in (relation.name, *deriving)]
+    name = relation.name.lower()
+    for query in version.queries.values():
+        text = query.text.lower()
+        if any(n in text for n in spelled):
+            bound = bind(query.text)
+            if name in (n.lower() for n in bound.views) or any(
+                r.relation.lower() == name for r in bound.relations
+            ):
+                yield query
+
+
+def _deriving_from(version: Version, definition: StreamDef | RelationDef, bind: Bind) -> list[str]:
+    """The names of the derived streams and relations that read a stream or relation."""
+    texts = [(s.name, s.derived.text) for s in version.named_streams() if s.derived]
+    texts += [(r.name, r.view) for r in version.relations.values() if r.view]
+    name = definition.name.lower()
+    users = []
+    for user, text in texts:
+        bound = bind(text)
+        read = [x.stream for x in bound.streams] + [x.relation for x in bound.relations]
+        if any(n.lower().removesuffix("$rejects") == name for n in [*read, *bound.views]):
+            users.append(user)
+    return users

@@ -1,0 +1,343 @@
+"""User-defined functions of a pond: defined, kept across restarts, dropped when nobody uses them.
+
+A function is part of the catalog, its code by cloudpickle; workers read it from the store's folder
+`functions`. It is by value: the module it comes from need not be there when the store is opened
+again, the packages it imports must be.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from millpond.catalog.objects import FunctionDef
+from millpond.engine.scalars.user_functions import Usage, functions, save
+from millpond.errors import MillpondError
+from millpond.model.function_names import name_inside
+from millpond.model.schema import ALIASES, ARROW_TYPES, canonical_type
+from millpond.planner.bind.templates import Binder
+from millpond.planner.resolve.allowed_functions import function_names
+from millpond.planner.resolve.names import did_you_mean
+from millpond.service.queries.registration import CurrentNames, Registrar
+from millpond.service.results import counted
+from millpond.state.epoch_change import EpochChange
+from millpond.state.epoch_log import EpochLog
+from millpond.state.version import Version
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+#: How long a call may take where neither the function nor the pond says so.
+CALL_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class User:
+    """What calls a function: a standing query, or a derived stream or relation."""
+
+    name: str
+    kind: str
+    text: str
+    active: bool = True
+
+
+class UserFunctions:
+    """Defines and drops functions; safe to use from any thread."""
+
+    def __init__(
+        self, store: Path, log: EpochLog, registrar: Registrar, seconds: float | None = None
+    ) -> None:
+        self._folder = store / "functions"
+        self._log = log
+        self._registrar = registrar
+        self._seconds = CALL_SECONDS if seconds is None else seconds
+        _check_seconds(self._seconds)
+        self._before = functions.usage()
+        for definition in log.version.functions.values():
+            self._make_known(definition)
+
+    def define(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        arguments: Sequence[str],
+        returns: str,
+        cost: float | None = None,
+        max_seconds: float | None = None,
+    ) -> FunctionDef:
+        """Define a function, or define it anew.
+
+        Raises:
+            MillpondError: CQL-221 for what cannot be defined, CQL-208 for a name SQL has,
+                POND-401 when an active query uses the function of that name.
+        """
+        _check_name(name)
+        _check_arity(name, function, arguments)
+        types = tuple(_type(name, t) for t in arguments)
+        result = _type(name, returns)
+        if cost is not None and not 0 <= cost < math.inf:
+            raise _refused(name, f"its cost cannot be {cost!r}", "Give a number ≥ 0, or none.")
+        seconds = self._seconds if max_seconds is None else max_seconds
+        _check_seconds(seconds)
+        code = _code(name, function)
+        signature = repr((types, result, cost, seconds)).encode()
+        definition = FunctionDef(
+            self._log.next_id(),
+            name.lower(),
+            name_inside(name, [code, signature]),
+            types,
+            result,
+            cost,
+            seconds,
+            code,
+        )
+        with self._registrar.lock:
+            found = self._log.version.functions.get(definition.name)
+            if found is not None and found.inside == definition.inside:
+                return found
+            if found is not None:
+                self._check_replaceable(found, definition)
+            self._make_known(definition)
+            self._log.commit(EpochChange(kind="function", add_functions=[definition]))
+        return definition
+
+    def drop(self, name: str) -> None:
+        """Drop a function.
+
+        Raises:
+            MillpondError: CQL-212 when there is none, POND-401 while a query uses it.
+        """
+        with self._registrar.lock:
+            definition = self._log.version.functions.get(name.lower())
+            if definition is None:
+                raise MillpondError(
+                    "CQL-212",
+                    f'no user-defined function "{name}"',
+                    hint=did_you_mean(name, self._log.version.functions)
+                    or "SHOW FUNCTIONS lists them.",
+                )
+            users = self.users(definition)
+            if users:
+                raise _in_use(definition, users, "DROP them first.")
+            self._log.commit(EpochChange(kind="function", drop_functions=[definition]))
+
+    def users(self, definition: FunctionDef) -> list[User]:
+        """What calls a function: standing queries, active or not, and what is derived."""
+        version = self._log.version
+        every = [User(q.name, "query", q.text, q.active) for q in version.queries.values()]
+        every += [
+            User(s.name, "stream", s.derived.text)
+            for s in version.named_streams()
+            if s.derived is not None
+        ]
+        every += [User(r.name, "relation", r.view) for r in version.relations.values() if r.view]
+        # Most of them do not even speak of it, and need not be bound; views may speak for them.
+        spoken = [u for u in every if definition.name in u.text.lower()]
+        views = {u.name.lower() for u in spoken if u.kind == "relation"}
+        found = []
+        for user in every:
+            text = user.text.lower()
+            if definition.name in text or any(view in text for view in views):
+                bound = self._registrar.bind(user.text)
+                if definition.name in bound.functions:
+                    found.append(user)
+                    if user.kind == "relation":
+                        views.add(user.name.lower())
+        return found
+
+    def usage(self, definition: FunctionDef) -> Usage:
+        """What its calls have cost since the pond was opened."""
+        spent = functions.usage().get(definition.inside, Usage())
+        return spent.minus(self._before.get(definition.inside, Usage()))
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Every function with its signature and what it has cost."""
+        return [
+            {
+                "name": definition.name,
+                "arguments": list(definition.arguments),
+                "returns": definition.returns,
+                "cost": definition.cost,
+                "max_seconds": definition.max_seconds,
+                **vars(self.usage(definition)),
+            }
+            for definition in ordered(self._log.version)
+        ]
+
+    def costs(self, names: Sequence[str]) -> dict[str, str]:
+        """What the calls of functions have cost, for EXPLAIN."""
+        known = self._log.version.functions
+        return {name: _cost(self.usage(known[name])) for name in names if name in known}
+
+    def _make_known(self, definition: FunctionDef) -> None:
+        save(definition, self._folder)
+        functions.add(definition)
+
+    def _check_replaceable(self, found: FunctionDef, definition: FunctionDef) -> None:
+        """A function may be mended while the queries that use it do not run."""
+        users = self.users(found)
+        if active := [user for user in users if user.active]:
+            raise _in_use(found, active, "DROP or deactivate them first, or use another name.")
+        anew = Binder(_With(self._log, definition))
+        for user in users:
+            try:
+                anew.bind(user.text)
+            except MillpondError as error:
+                raise MillpondError(
+                    "POND-401",
+                    f'function "{found.name}" is in use with another signature',
+                    detail=f'Query "{user.name}" calls {found.signature}: {error.primary}.',
+                    hint="Keep its signature, or drop the query first.",
+                ) from error
+
+
+class _With(CurrentNames):
+    """The catalog as it would be with a function defined anew."""
+
+    def __init__(self, log: EpochLog, definition: FunctionDef) -> None:
+        super().__init__(log)
+        self._definition = definition
+
+    def function(self, name: str) -> FunctionDef | None:
+        return self._definition if name == self._definition.name else super().function(name)
+
+
+def _cost(usage: Usage) -> str:
+    if not usage.rows:
+        return "not called yet"
+    each = usage.seconds / usage.rows * 1e6
+    calls, rows = counted(usage.calls, "call"), counted(usage.rows, "row")
+    return f"{calls}, {rows}, {usage.seconds:.3g} s, {each:.3g} µs a row"
+
+
+def ordered(version: Version) -> list[FunctionDef]:
+    """The functions by name."""
+    return [version.functions[name] for name in sorted(version.functions)]
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise _refused(name, "its name is not a plain word", "Use letters, digits and _.")
+    names = function_names()
+    if name.lower() in names.known | names.aggregates:
+        raise MillpondError(
+            "CQL-208",
+            f'the name "{name}" is taken by a function of SQL',
+            hint="Choose another name.",
+        )
+
+
+def _check_arity(name: str, function: Any, arguments: Sequence[str]) -> None:
+    if not callable(function):
+        raise _refused(name, "it is not callable", "Pass a function of Arrow arrays.")
+    if isinstance(arguments, str) or not arguments:
+        raise _refused(
+            name,
+            "its arguments are not a list of at least one type",
+            'Write arguments=["DOUBLE"]; what depends on nothing is a constant.',
+        )
+    try:
+        inspect.signature(function).bind(*arguments)
+    except ValueError:
+        return  # a function in C may not say
+    except TypeError as error:
+        raise _refused(
+            name,
+            f"it does not take {len(arguments)} arguments: {error}",
+            "Declare a type for each of its parameters.",
+        ) from None
+
+
+def _type(name: str, text: Any) -> str:
+    found = canonical_type(text) if isinstance(text, str) else None
+    if found is None:
+        known = [*ARROW_TYPES, "DECIMAL(p, s)", *ALIASES]
+        raise MillpondError(
+            "CQL-210",
+            f'no type "{text}" for function "{name}"',
+            detail=f"The types are {', '.join([*ARROW_TYPES, 'DECIMAL(p, s)', 'STRING'])}.",
+            hint=did_you_mean(str(text).upper(), known) or "Use one of these.",
+        )
+    return found
+
+
+def _check_seconds(seconds: float) -> None:
+    if not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
+        raise MillpondError(
+            "CQL-221",
+            f"a call cannot be limited to {seconds!r} seconds",
+            hint="Give a number > 0.",
+        )
+
+
+def _code(name: str, function: Callable[..., Any]) -> bytes:
+    try:
+        with _by_value(function):
+            return bytes(cloudpickle.dumps(function))
+    except Exception as error:
+        raise _refused(
+            name,
+            f"its code cannot be kept: {type(error).__name__}: {str(error).splitlines()[0]}",
+            "A function that refers to open files, locks or connections cannot be sent to workers; "
+            "open them inside it.",
+        ) from error
+
+
+@contextmanager
+def _by_value(function: Callable[..., Any]) -> Iterator[None]:
+    """Keep the code of the function's own module, unless it is a package that is installed."""
+    module = inspect.getmodule(function)
+    if module is None or module.__name__ == "__main__" or _is_installed(module):
+        yield
+        return
+    known = module.__name__ in cloudpickle.list_registry_pickle_by_value()
+    if known:
+        yield
+        return
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+def _is_installed(module: types.ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    if file is None or module.__name__ not in sys.modules:
+        return True
+    places = [sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return any(Path(file).is_relative_to(place) for place in places)
+
+
+def _in_use(definition: FunctionDef, users: list[User], hint: str) -> MillpondError:
+    names = [user.name for user in users]
+    shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
+    call = "calls" if len(users) == 1 else "call"
+    kinds = {user.kind for user in users}
+    who = counted(len(users), "standing query", "standing queries")
+    if kinds != {"query"}:
+        who = counted(len(users), "query or derived name", "queries and derived names")
+    return MillpondError(
+        "POND-401",
+        f'function "{definition.name}" is in use',
+        detail=f"{who} {call} it: {shown}.",
+        hint=hint,
+    )
+
+
+def _refused(name: Any, why: str, hint: str) -> MillpondError:
+    return MillpondError(
+        "CQL-221",
+        f'function "{name}" cannot be defined',
+        detail=f"{why[0].upper()}{why[1:]}.",
+        hint=hint,
+    )

@@ -1,0 +1,153 @@
+"""Prepared queries: what invoking a query needs of it, made once.
+
+A query is prepared when it is registered, when it is used first after a restart, and when it is
+asked once. It is bound, and each of its leaves knows by what its elements are matched.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+from sqlglot import exp
+
+from millpond.catalog.objects import QueryDef, StreamDef
+from millpond.engine.joins.plan import JoinPlan
+from millpond.engine.joins.projection import JoinProjection, projection_of
+from millpond.engine.predicates.factor_templates import factor_template
+from millpond.engine.predicates.factors import Factors, factorize
+from millpond.engine.scalars.residual_query import Limits
+from millpond.errors import MillpondError, Span
+from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
+from millpond.service.queries.join_use import join_of
+from millpond.service.queries.query_stems import slot_key
+from millpond.state.version import Version
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A bound query with what its leaves are matched on.
+
+    Attributes:
+        bound: The query.
+        factors: Per stream leaf its predicate's factors, or None when every element matches.
+        slots: Per stream leaf its slot in the Query SteM, or None.
+        seed: Of its samples.
+        limits: What an evaluation may use.
+        name: The handle's name, or None for a query asked once.
+        join: What SteMs serve of the join the query is, if it is one.
+        id: The handle's id, or None for a query asked once.
+        kept: Whether its answers are kept (`eager`, `auto`).
+    """
+
+    bound: BoundQuery
+    factors: tuple[Factors | None, ...]
+    slots: tuple[int | None, ...]
+    seed: int
+    limits: Limits
+    name: str | None = None
+    join: JoinPlan | None = None
+    id: int | None = None
+    kept: bool = False
+
+    @cached_property
+    def projected(self) -> JoinProjection | None:
+        """How the answer is taken from joined rows, if that is all there is to do."""
+        return projection_of(self.bound, self.join) if self.join is not None else None
+
+
+def prepare(
+    definition: QueryDef,
+    bound: BoundQuery,
+    factors: Sequence[Factors | None],
+    slots: Sequence[int | None],
+    join: JoinPlan | None,
+) -> Prepared:
+    """A standing query, of which everything is known, with what its options say."""
+    options = definition.options
+    limits = Limits(
+        seconds=float(options.get("max_seconds", Limits.seconds)),
+        rows=int(options.get("max_rows", Limits.rows)),
+    )
+    seed = int(options["seed"]) if "seed" in options else seed_of(bound)
+    name, id = definition.name, definition.id
+    kept = options.get("materialize") in ("eager", "auto")
+    return Prepared(bound, tuple(factors), tuple(slots), seed, limits, name, join, id, kept)
+
+
+def prepare_again(version: Version, definition: QueryDef, bound: BoundQuery) -> Prepared:
+    """A standing query that was registered before the store was opened."""
+    slots = [leaf.slot for leaf in version.leaves(definition.id)]
+    factors: list[Factors | None] = []
+    for leaf, slot in zip(bound.streams, slots, strict=True):
+        stream = stream_of(version, leaf)
+        ref = version.slot(stream.id, slot) if slot is not None else None
+        factors.append(Factors.unpack(ref.factors) if ref else leaf_factors(leaf, stream))
+    join = join_of(bound, [stream_of(version, leaf) for leaf in bound.streams])
+    return prepare(definition, bound, factors, slots, join)
+
+
+def prepare_once(version: Version, bound: BoundQuery) -> Prepared:
+    """A query asked once: matches of a standing query with an equal predicate are used.
+
+    Raises:
+        MillpondError: CQL-216, it is stream-valued.
+    """
+    if bound.to_stream is not None:
+        raise stream_valued(bound, "CREATE QUERY name AS it, and FETCH name")
+    factors: list[Factors | None] = []
+    slots: list[int | None] = []
+    for leaf in bound.streams:
+        stream = stream_of(version, leaf)
+        found = leaf_factors(leaf, stream)
+        same = version.slot_of_key(stream.id, slot_key(found)) if found is not None else None
+        factors.append(found)
+        slots.append(same.slot if same else None)
+    join = join_of(bound, [stream_of(version, leaf) for leaf in bound.streams])
+    return Prepared(bound, tuple(factors), tuple(slots), seed_of(bound), Limits(), join=join)
+
+
+def leaf_factors(leaf: StreamLeaf, stream: StreamDef) -> Factors | None:
+    """The factors a leaf is matched on; None when every element matches."""
+    if not leaf.shapes:
+        return None
+    if not leaf.literals:
+        return factorize(cast(exp.Expression, leaf.predicate), stream.schema)
+    return factor_template(leaf.shapes, stream.schema).fill(leaf.literals)
+
+
+def stream_of(version: Version, leaf: StreamLeaf) -> StreamDef:
+    """The stream a leaf is an occurrence of. Raises CQL-201 when it was dropped meanwhile."""
+    stream = version.find(leaf.stream)
+    if not isinstance(stream, StreamDef):
+        raise MillpondError("CQL-201", f'no stream "{leaf.stream}" any more')
+    return stream
+
+
+def default_seed(bound: BoundQuery) -> int:
+    """The seed of a query that names none: a function of its text, so that queries with the same
+    text have the same sample whenever they are registered."""
+    return zlib.crc32(bound.canonical.encode())
+
+
+def seed_of(bound: BoundQuery) -> int:
+    """The seed of a query that says none; it takes printing the query, so only if it is used."""
+    sampled = any(leaf.sample is not None for leaf in bound.streams)
+    return default_seed(bound) if sampled else 0
+
+
+def stream_valued(bound: BoundQuery, instead: str) -> MillpondError:
+    """The error of asking a stream for what it holds at an instant."""
+    assert bound.to_stream is not None
+    return MillpondError(
+        "CQL-216",
+        "a stream-valued query has no answer at an instant",
+        detail=f"{bound.to_stream.upper()} makes a stream of a relation: its elements are read"
+        " in the order in which they come.",
+        hint=f"{instead}.",
+        text=bound.text,
+        span=Span(0, len(bound.to_stream)),
+    )

@@ -1,0 +1,133 @@
+"""What registrations add, collected before their commit.
+
+A query is a definition, a leaf for each stream it reads, and a slot in that stream's Query SteM for
+each predicate nobody had before it; a join of streams is a use of a core, which may be new too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from millpond.catalog.objects import REJECTS_SUFFIX, QueryDef, StreamDef
+from millpond.engine.joins.plan import JoinPlan
+from millpond.engine.predicates.factors import Factors
+from millpond.planner.bind.bound_query import BoundQuery
+from millpond.service.queries.join_use import join_of, use_of
+from millpond.service.queries.prepared import Prepared, leaf_factors, prepare, stream_of
+from millpond.service.queries.query_stems import slot_key
+from millpond.state.join_state import JoinChange, JoinCore, JoinUse
+from millpond.state.version import LeafRef, SlotRef, Version
+
+
+class Additions:
+    """Queries that are registered, or altered, in one epoch.
+
+    Attributes:
+        next_id: Gives an id nobody has.
+        now: When: microseconds since 1970 UTC.
+        definitions: The queries that are registered.
+        prepared: The queries, ready to be invoked, by their ids.
+        slots: The slots that nobody had.
+        leaves: The queries' leaves.
+    """
+
+    def __init__(self, next_id: Callable[[], int], now: int) -> None:
+        self.next_id = next_id
+        self.now = now
+        self.definitions: list[QueryDef] = []
+        self.prepared: dict[int, Prepared] = {}
+        self.slots: list[SlotRef] = []
+        self.leaves: list[LeafRef] = []
+        self._names: set[str] = set()
+        self._instants: dict[int, int] = {}
+        self._fresh: dict[tuple[int, bytes], int] = {}
+        self._next_slot: dict[int, int] = {}
+        self._cores: list[JoinCore] = []
+        self._uses: list[JoinUse] = []
+        self._core_of: dict[str, int] = {}
+
+    def numbered(self, version: Version) -> tuple[int, str]:
+        """An id, and a name made of it that nobody has."""
+        while True:
+            id = self.next_id()
+            if not self.is_taken(version, f"q{id}"):
+                return id, f"q{id}"
+
+    def is_taken(self, version: Version, name: str) -> bool:
+        """Whether a name is that of something else, or of a query that was added before."""
+        return (
+            version.find(name) is not None
+            or name.lower() in self._names
+            or name.lower().endswith(REJECTS_SUFFIX)
+        )
+
+    def add(self, version: Version, definition: QueryDef, bound: BoundQuery) -> None:
+        """A query that is registered."""
+        self._names.add(definition.name.lower())
+        self.definitions.append(definition)
+        self.prepared[definition.id] = self.place(version, definition, bound)
+
+    def place(self, version: Version, definition: QueryDef, bound: BoundQuery) -> Prepared:
+        """Give every leaf its factors, and a slot if the query is matched continuously."""
+        matched = definition.active and definition.options.get("materialize") != "none"
+        factors: list[Factors | None] = []
+        slots: list[int | None] = []
+        for number, leaf in enumerate(bound.streams):
+            stream = stream_of(version, leaf)
+            found = leaf_factors(leaf, stream)
+            slot = None
+            if found is not None and matched and stream.rejects_of is None:
+                slot = self._slot(version, stream.id, found)
+            factors.append(found)
+            slots.append(slot)
+            self.leaves.append(LeafRef(definition.id, number, stream.id, slot))
+        streams = [stream_of(version, leaf) for leaf in bound.streams]
+        join = join_of(bound, streams)
+        if join is not None and matched:
+            self._join(version, definition.id, bound, join, streams)
+        return prepare(definition, bound, factors, slots, join)
+
+    def joins(self, drop_uses: Sequence[int] = ()) -> JoinChange:
+        """What becomes of the shared joins; `drop_uses` are queries that stop using theirs."""
+        return JoinChange(cores=self._cores, uses=self._uses, drop_uses=drop_uses)
+
+    def instant(self, at: int) -> int:
+        """The instant, as one object for all queries that share it: they are kept."""
+        return self._instants.setdefault(at, at)
+
+    def _join(
+        self,
+        version: Version,
+        query_id: int,
+        bound: BoundQuery,
+        plan: JoinPlan,
+        streams: Sequence[StreamDef],
+    ) -> None:
+        """The use of the core of this join: that of an equal join, or a new one."""
+        shared = version.joins.core_of_key(plan.key)
+        core_id = shared.id if shared is not None else self._core_of.get(plan.key)
+        fresh = core_id is None
+        if core_id is None:
+            core_id = -1 - len(self._cores)
+        use = use_of(query_id, core_id, bound, streams)
+        if use is None:
+            return
+        self._uses.append(use)
+        if fresh:
+            ids = tuple(streams[leaf].id for leaf in use.leaves)
+            self._cores.append(JoinCore(0, plan.key, plan.packed(), ids))
+            self._core_of[plan.key] = core_id
+
+    def _slot(self, version: Version, stream_id: int, factors: Factors) -> int:
+        """The slot of these factors: an equal predicate's, or a new one."""
+        key = slot_key(factors)
+        shared = version.slot_of_key(stream_id, key)
+        if shared is not None:
+            return shared.slot
+        fresh = self._fresh.get((stream_id, key))
+        if fresh is None:
+            fresh = self._next_slot.get(stream_id, version.next_slot(stream_id))
+            self._next_slot[stream_id] = fresh + 1
+            self._fresh[stream_id, key] = fresh
+            self.slots.append(SlotRef(stream_id, fresh, key, factors.packed()))
+        return fresh

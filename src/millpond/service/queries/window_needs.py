@@ -1,0 +1,80 @@
+"""What registered windows need of a stream, so that it is not forgotten (SEMANTICS, section 5).
+
+Asked after every batch, so it must not cost as much as there are queries: what all of them need
+together is computed again only when a query came or went, and what one needs only once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millpond.catalog.objects import QueryDef, StreamDef
+from millpond.model.time import BEGINNING, END
+from millpond.model.windows import Now, Period, Range, Window
+from millpond.service.queries.registration import Registrar
+from millpond.state.id_map import IdMap
+from millpond.state.version import Version
+
+
+@dataclass(frozen=True)
+class _Reach:
+    """How far back windows reach: so much before NOW, and to an instant that stands still."""
+
+    before_now: int = -1
+    instant: int = END
+
+    def and_also(self, other: _Reach) -> _Reach:
+        return _Reach(max(self.before_now, other.before_now), min(self.instant, other.instant))
+
+
+_EVERYTHING = _Reach(instant=BEGINNING)
+
+
+class WindowNeeds:
+    """Knows what windows need; for use by one thread."""
+
+    def __init__(self, registrar: Registrar) -> None:
+        self._registrar = registrar
+        self._queries: IdMap[QueryDef] | None = None
+        self._of_query: dict[int, dict[str, _Reach]] = {}
+        self._of_stream: dict[str, _Reach] = {}
+
+    def since(self, version: Version, stream: StreamDef, high: int) -> int:
+        """The instant from which standing queries need the stream whose greatest timestamp is
+        `high`; BEGINNING for everything."""
+        if self._queries is not version.queries:
+            self._look(version)
+        reach = self._of_stream.get(stream.name.lower(), _Reach())
+        return max(BEGINNING, min(high - reach.before_now, reach.instant))
+
+    def _look(self, version: Version) -> None:
+        known, self._of_query = self._of_query, {}
+        self._of_stream = {}
+        for query in version.queries.ordered():
+            own = known.get(query.id)
+            if own is None:
+                own = self._reaches(query)
+            self._of_query[query.id] = own
+            for name, reach in own.items():
+                self._of_stream[name] = reach.and_also(self._of_stream.get(name, _Reach()))
+        self._queries = version.queries
+
+    def _reaches(self, query: QueryDef) -> dict[str, _Reach]:
+        reaches: dict[str, _Reach] = {}
+        for leaf in self._registrar.bind(query.text).streams:
+            name = leaf.stream.lower()
+            reaches[name] = _reach(leaf.window).and_also(reaches.get(name, _Reach()))
+        return reaches
+
+
+def _reach(window: Window) -> _Reach:
+    match window:
+        case Range(size, slide):
+            return _Reach(before_now=size + (slide or 0))
+        case Now():
+            return _Reach(before_now=0)
+        case Period(begin, _) if begin.instant is not None:
+            return _Reach(instant=begin.instant)
+        case Period(begin, _):
+            return _Reach(before_now=-begin.at(0))
+    return _EVERYTHING

@@ -1,0 +1,1 @@
+"""From one parsed statement to its one effect."""

@@ -1,0 +1,224 @@
+"""Statements: what each does to the pond and what it gives back (docs/spec/statements.md)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.cql.tree import statements
+from millpond.cql.tree.statements import Statement
+from millpond.errors import MillpondError, Span
+from millpond.planner.resolve.views import refuse_stream_valued
+from millpond.service.changes.derived_streams import derived_stream_query
+from millpond.service.definitions.change_fed_relations import change_source, is_change_source
+from millpond.service.definitions.declarations import (
+    refuse_taken,
+    relation_definition,
+    stream_definition,
+    timestamp_column,
+)
+from millpond.service.queries.options import check_stream_options
+from millpond.service.queries.registration import Request
+from millpond.service.results import StatementResult, counted, done
+from millpond.service.statements.insert_and_heartbeat import RowStatements, table_named, unknown
+from millpond.service.statements.show import shown, tabulated
+
+if TYPE_CHECKING:
+    from millpond.service.pond import Pond
+
+
+class Executor:
+    """Executes parsed statements against a pond."""
+
+    def __init__(self, pond: Pond) -> None:
+        self._pond = pond
+        self._rows = RowStatements(pond)
+
+    def execute(self, statement: Statement) -> StatementResult:
+        """Execute one statement; errors carry its text, and a place in it."""
+        try:
+            return self._executed(statement)
+        except MillpondError as error:
+            whereabouts = statement.name_span or Span(0, len(statement.text))
+            raise error.at(statement.text, whereabouts) from error
+
+    def _executed(self, statement: Statement) -> StatementResult:
+        match statement:
+            case statements.CreateStream():
+                return self._create_stream(statement)
+            case statements.CreateRelation():
+                return self._create_relation(statement)
+            case statements.CreateQuery():
+                return self._create_query(statement)
+            case statements.Invoke():
+                definition = self._query(statement.name, statement)
+                self._pond.before_answer(definition.text)
+                answer = self._pond.invoke(definition, statement.at)
+                return StatementResult("invoke", definition.name, answer=answer)
+            case statements.Ask():
+                text = statement.query_text
+                self._pond.before_answer(text)
+                return StatementResult("ask", answer=self._pond.ask_text(text))
+            case statements.Alter(kind="stream"):
+                handle = self._pond.derived(statement.name)
+                handle.alter(**check_stream_options(statement.options, statement.text))
+                return done("alter stream", handle.name, "goes on")
+            case statements.Alter():
+                definition = self._query(statement.name, statement)
+                self._pond.registrar.alter(definition, statement.options, statement.text)
+                return done("alter query", definition.name, "altered")
+            case statements.Drop():
+                return self._drop(statement)
+            case statements.Insert():
+                return self._rows.insert(statement)
+            case statements.Update() | statements.Delete():
+                return self._rows.change(statement)
+            case statements.Heartbeat():
+                return self._rows.heartbeat(statement)
+            case statements.Explain():
+                return self._explain(statement)
+            case statements.Show():
+                return StatementResult("show", table=shown(self._pond, statement))
+            case statements.Describe():
+                return self._describe(statement)
+            case statements.Fetch():
+                return self._fetch(statement)
+            case statements.CreateDerived():
+                return self._create_derived(statement)
+        raise AssertionError(statement)
+
+    # -- definitions ---------------------------------------------------------------------------
+
+    def _create_stream(self, statement: statements.CreateStream) -> StatementResult:
+        pond = self._pond
+        with pond.definitions:
+            definition = stream_definition(statement, pond.log.next_id(), pond.log.version)
+            pond.sources.create_stream(definition)
+        return done("create stream", definition.name, "created")
+
+    def _create_relation(self, statement: statements.CreateRelation) -> StatementResult:
+        pond = self._pond
+        with pond.definitions:
+            definition = relation_definition(statement, pond.log.next_id(), pond.log.version)
+            if is_change_source(statement):
+                by = timestamp_column(statement, definition.schema)
+                pond.sources.create_fed(
+                    *change_source(statement, definition, pond.log.next_id(), by)
+                )
+                return done("create relation", definition.name, "created")
+            rows = pond.sources.create_relation(definition)
+        loaded = f", {counted(rows, 'row')} read" if definition.source else ""
+        return done("create relation", definition.name, f"created{loaded}")
+
+    def _create_derived(self, statement: statements.CreateDerived) -> StatementResult:
+        pond = self._pond
+        text = statement.query_text
+        with pond.definitions:
+            refuse_taken(pond.log.version, statement)
+            bound = pond.registrar.bind(text)
+            if statement.kind == "relation":
+                refuse_stream_valued(bound.to_stream, text, statement.name)
+                pond.sources.create_view(statement.name, bound, statement.text)
+            else:
+                bound = derived_stream_query(bound)
+                pond.derivations.create(statement.name, bound, text, statement.text)
+        pond.advancer.wake()
+        return done(f"create {statement.kind}", statement.name, "created")
+
+    def _fetch(self, statement: statements.Fetch) -> StatementResult:
+        pond = self._pond
+        pond.before_answer()
+        found = pond.log.version.find(statement.name)
+        if not isinstance(found, StreamDef):
+            found = self._query(statement.name, statement)
+        changes = pond.following.fetch(found, statement.after, statement.limit)
+        return StatementResult("fetch", found.name, changes=changes)
+
+    def _create_query(self, statement: statements.CreateQuery) -> StatementResult:
+        text = statement.query_text
+        request = Request(
+            text, statement.name, statement.options, statement.text, statement.name_span
+        )
+        (definition,) = self._pond.registrar.register([request])
+        return done("create query", definition.name, "registered")
+
+    def _drop(self, statement: statements.Drop) -> StatementResult:
+        pond = self._pond
+        kind = statement.kind
+        # A query that is registered meanwhile would lose what it reads.
+        with pond.definitions, pond.registrar.lock:
+            if kind == "query":
+                if isinstance(pond.log.version.find(statement.name), StreamDef | RelationDef):
+                    raise _other_kind(statement)
+                pond.registrar.unregister(self._query(statement.name, statement))
+                return done("drop query", statement.name, "dropped")
+            if kind == "summary":
+                raise statement.error(
+                    "CQL-201",
+                    f'no summary "{statement.name}"',
+                    detail="There are no summaries.",
+                    hint="DROP QUERY, DROP STREAM and DROP RELATION drop what there is.",
+                )
+            wanted = StreamDef if kind == "stream" else RelationDef
+            found = pond.log.version.find(statement.name)
+            if found is None:
+                raise unknown(pond.log.version, statement.name, statement)
+            if not isinstance(found, wanted) or (
+                isinstance(found, StreamDef) and found.rejects_of is not None
+            ):
+                raise _other_kind(statement)
+            self._refuse_in_use(found, statement)
+            pond.sources.drop(found)
+        return done(f"drop {kind}", statement.name, "dropped")
+
+    def _refuse_in_use(self, found: StreamDef | RelationDef, statement: statements.Drop) -> None:
+        pond = self._pond
+        users = pond.registrar.users_of(found)
+        if records := pond.sources.records_of(found):
+            readers = pond.registrar.users_of(records)
+            users += [u for u in readers if u not in (*users, found.name)]
+        if not users:
+            return
+        named = ", ".join(users[:5]) + (" …" if len(users) > 5 else "")
+        raise statement.error(
+            "POND-401",
+            f'{statement.kind} "{found.name}" is in use',
+            detail=f"{counted(len(users), 'definition')} "
+            f"{'reads' if len(users) == 1 else 'read'} it: {named}.",
+            hint="DROP them first.",
+        )
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def _explain(self, statement: statements.Explain) -> StatementResult:
+        plans, level = self._pond.explanations, statement.level
+        if statement.name is None:
+            return StatementResult("explain", text=plans.of_text(statement.query_text, level))
+        found = self._pond.log.version.find(statement.name)
+        if (text := plans.of(found, level)) is None:
+            self._query(statement.name, statement)  # raises what is wrong with the name
+        name = found.name if isinstance(found, QueryDef) else statement.name
+        return StatementResult("explain", name, text=text)
+
+    def _describe(self, statement: statements.Describe) -> StatementResult:
+        found = self._pond.log.version.find(statement.name)
+        if isinstance(found, QueryDef):
+            schema = self._pond.registrar.bind(found.text).output
+        else:
+            schema = table_named(self._pond.log.version, statement.name, statement).schema
+        table = tabulated(["column", "type"], [(f.name, f.type) for f in schema.fields])
+        return StatementResult("describe", statement.name, table=table)
+
+    # -- names ---------------------------------------------------------------------------------
+
+    def _query(self, name: str, statement: Statement) -> QueryDef:
+        return self._pond.registrar.find(name, statement.text, statement.name_span)
+
+
+def _other_kind(statement: statements.Drop) -> MillpondError:
+    """The error of dropping what has the name, and is another kind of object."""
+    return statement.error(
+        "CQL-216",
+        f'"{statement.name}" is not a {statement.kind}',
+        hint="DROP STREAM, DROP RELATION and DROP QUERY each drop their own kind.",
+    )

@@ -1,0 +1,161 @@
+"""INSERT, UPDATE, DELETE and HEARTBEAT: statements that say what streams and relations hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.cql.tree import statements
+from millpond.cql.tree.statements import Statement
+from millpond.errors import MillpondError
+from millpond.model.time import format_instant
+from millpond.planner.resolve.names import did_you_mean
+from millpond.service.ingest.intake import check_heartbeat
+from millpond.service.ingest.sequencer import progress_of, source_key
+from millpond.service.results import StatementResult, counted, done
+from millpond.service.statements.insert_values import values_of
+from millpond.service.statements.update_and_delete import RowChange
+from millpond.state.version import Version
+
+if TYPE_CHECKING:
+    from millpond.service.pond import Pond
+
+
+class RowStatements:
+    """Executes them against a pond; errors carry the statement's text."""
+
+    def __init__(self, pond: Pond) -> None:
+        self._pond = pond
+
+    def insert(self, statement: statements.Insert) -> StatementResult:
+        found = table_named(self._pond.log.version, statement.name, statement)
+        if isinstance(found, StreamDef) and found.rejects_of is not None:
+            raise statement.error(
+                "CQL-216",
+                f'INSERT into "{found.name}"',
+                detail="What is rejected is for the stream to say; its rejects are only read.",
+                hint=f"INSERT INTO {found.name.removesuffix('$rejects')}.",
+            )
+        if isinstance(found, RelationDef):
+            self._refuse_view(found, statement, "INSERT into")
+        rows = self._values(statement, found)
+        if isinstance(found, StreamDef):
+            _refuse_at(statement)
+            receipt, number = self._pond.intake.push(found, rows)
+            self._pond.stated(number)
+            return done("insert", found.name, str(receipt))
+        at = self._instant(statement.at)
+        count = self._pond.relations_state.insert(found, rows, at)
+        return done("insert", found.name, f"{counted(count, 'row')} inserted")
+
+    def _values(self, statement: statements.Insert, target: StreamDef | RelationDef) -> pa.Table:
+        """The rows of VALUES in the target's columns; missing columns are NULL."""
+        names = [f.name for f in target.schema.fields]
+        given = statement.columns or tuple(names)
+        for name in given:
+            if target.schema.find(name) is None:
+                raise statement.error(
+                    "CQL-202",
+                    f'no column "{name}" in "{target.name}"',
+                    detail=f"Its columns are {', '.join(names)}.",
+                    hint=did_you_mean(name, names) or "Name one of these.",
+                )
+        if len({name.lower() for name in given}) < len(given):
+            raise statement.error(
+                "CQL-209",
+                "a column is named twice",
+                hint="Name every column once.",
+            )
+        for row in statement.rows:
+            if len(row) != len(given):
+                raise statement.error(
+                    "CQL-217",
+                    f"a row has {len(row)} values for {len(given)} columns",
+                    detail=f"The columns are {', '.join(given)}.",
+                    hint="Give one value a column, or name the columns: INSERT INTO t (a, b).",
+                )
+        return values_of(statement, given, target, self._pond.residual)
+
+    def change(self, statement: statements.Update | statements.Delete) -> StatementResult:
+        word = "update" if isinstance(statement, statements.Update) else "delete"
+        found = table_named(self._pond.log.version, statement.name, statement)
+        if isinstance(found, StreamDef):
+            raise statement.error(
+                "CQL-216",
+                f'{word.upper()} of stream "{found.name}"',
+                detail="A stream is append-only; only relations are updated.",
+                hint="Use a relation for what changes.",
+            )
+        self._refuse_view(found, statement, f"{word.upper()} of")
+        change = RowChange(self._pond, found, statement)
+        count = change.made_at(self._instant(statement.at))
+        return done(word, found.name, f"{counted(count, 'row')} {word}d")
+
+    def heartbeat(self, statement: statements.Heartbeat) -> StatementResult:
+        pond = self._pond
+        found = table_named(self._pond.log.version, statement.name, statement)
+        if not isinstance(found, StreamDef) or found.rejects_of is not None:
+            raise statement.error(
+                "CQL-216",
+                f'"{statement.name}" has no heartbeat',
+                detail="Only streams have heartbeats.",
+                hint="Name a stream.",
+            )
+        if found.source is None:
+            pond.stated(pond.intake.promise(found, statement.at))
+        else:
+            with pond.sequencer.stream_lock(source_key(found)):
+                clock = pond.log.version.clock(found.id)
+                check_heartbeat(found, progress_of(clock), statement.at)
+                pond.sequencer.promise(found, statement.at)
+        at = format_instant(statement.at)
+        return done("heartbeat", found.name, f"no element before {at} will come")
+
+    def _refuse_view(self, relation: RelationDef, statement: Statement, what: str) -> None:
+        if relation.view is None:
+            return
+        records = self._pond.sources.records_of(relation)
+        raise statement.error(
+            "CQL-216",
+            f'{what} derived relation "{relation.name}"',
+            detail="It holds what its query's answer is, and nothing else."
+            if records is None
+            else f"It is what the records of {records.name} say.",
+            hint="Change the relations its query reads."
+            if records is None
+            else f"INSERT INTO {records.name}, with the columns {', '.join(records.schema.names)}.",
+        )
+
+    def _instant(self, at: int | None) -> int:
+        return self._pond.present() if at is None else at
+
+
+def table_named(version: Version, name: str, statement: Statement) -> StreamDef | RelationDef:
+    """The stream or relation a statement names. Raises CQL-201."""
+    found = version.find(name)
+    if isinstance(found, StreamDef | RelationDef):
+        return found
+    raise unknown(version, name, statement)
+
+
+def unknown(version: Version, name: str, statement: Statement) -> MillpondError:
+    """The error of naming a stream or relation there is not."""
+    names = [n for n in version.names() if not isinstance(version.find(n), QueryDef)]
+    return statement.error(
+        "CQL-201",
+        f'no stream or relation "{name}"',
+        hint=did_you_mean(name, names) or "SHOW STREAMS and SHOW RELATIONS list what there is.",
+    )
+
+
+def _refuse_at(statement: statements.Insert) -> None:
+    if statement.at is None:
+        return
+    raise statement.error(
+        "CQL-103",
+        "AT TIMESTAMP on an insert into a stream",
+        detail="A stream's elements carry their timestamp in their TIMESTAMP BY column.",
+        hint="Leave out AT TIMESTAMP.",
+    )

@@ -1,0 +1,86 @@
+"""INSERT's VALUES: from the text of a row to its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.cql import to_duckdb
+from millpond.cql.print.duckdb_words import quoted
+from millpond.cql.tree import statements
+from millpond.cql.tree.places import span_of
+from millpond.engine.scalars.residual_query import Residual
+from millpond.errors import MillpondError
+from millpond.model.casts import value_cast
+
+
+def values_of(
+    statement: statements.Insert,
+    columns: Sequence[str],
+    target: StreamDef | RelationDef,
+    residual: Residual,
+) -> pa.Table:
+    """The rows of VALUES cast to the target's columns, by DuckDB; those not given are NULL.
+
+    Every value is cast where it stands: DuckDB would first look for one type for all rows.
+
+    Raises:
+        MillpondError: CQL-205 at a value that does not fit its column or cannot be computed.
+    """
+    fields = [field for name in columns if (field := target.schema.find(name)) is not None]
+    rows = [
+        [value_cast(to_duckdb(v), field.type) for v, field in zip(row, fields, strict=True)]
+        for row in statement.rows
+    ]
+    given = {name.lower(): f"v{i}" for i, name in enumerate(columns)}
+    items = []
+    for field in target.schema.fields:
+        source = given.get(field.name.lower(), f"CAST(NULL AS {field.type})")
+        items.append(f"{source} AS {quoted(field.name)}")
+    names = ", ".join(f"v{i}" for i in range(len(columns)))
+    try:
+        table = residual.evaluate(
+            f"SELECT {', '.join(items)} FROM (VALUES {_listed(rows)}) t({names})", {}
+        )
+    except MillpondError as error:
+        row, column, reason = _culprit(rows, residual, error)
+        raise MillpondError(
+            "CQL-205",
+            f'a value does not fit column "{fields[column].name}" of "{target.name}"',
+            detail=reason.detail,
+            hint=f"The column is {fields[column].type}; a value is a constant expression.",
+            text=statement.text,
+            span=span_of(statement.rows[row][column]) or statement.name_span,
+        ) from error
+    return table.cast(target.schema.to_arrow())
+
+
+def _listed(rows: Sequence[Sequence[str]]) -> str:
+    return ", ".join(f"({', '.join(row)})" for row in rows)
+
+
+def _culprit(
+    rows: Sequence[Sequence[str]], residual: Residual, error: MillpondError
+) -> tuple[int, int, MillpondError]:
+    """The first value that cannot be computed, by halves: its row, its column, and why."""
+    low, high = 0, len(rows)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _refused(f"FROM (VALUES {_listed(rows[low:middle])}) t", residual):
+            high = middle
+        else:
+            low = middle
+    for column, value in enumerate(rows[low]):
+        if reason := _refused(f"SELECT {value}", residual):
+            return low, column, reason
+    return low, 0, error
+
+
+def _refused(sql: str, residual: Residual) -> MillpondError | None:
+    try:
+        residual.evaluate(sql, {})
+    except MillpondError as error:
+        return error
+    return None

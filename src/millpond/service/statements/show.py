@@ -1,0 +1,89 @@
+"""SHOW: what there is, as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millpond.catalog.objects import QueryDef, RelationDef
+from millpond.cql.tree.statements import Show
+from millpond.errors import MillpondError, Span
+
+if TYPE_CHECKING:
+    from millpond.service.pond import Pond
+
+
+def shown(pond: Pond, statement: Show) -> pa.Table:
+    """The table SHOW gives. Raises CQL-301 for what there is not."""
+    moment = pond.promises.capture()
+    version = pond.log.version
+    match statement.what:
+        case "streams":
+            return tabulated(
+                ["name", "time", "rows", "rejected", "heartbeat", "source", "state"],
+                [pond.sources.row(version, s, moment) for s in version.named_streams()],
+            )
+        case "relations":
+            relations = [
+                (r.name, ", ".join(r.primary_key), _fed_by(pond, r))
+                for r in version.relations.values()
+            ]
+            return tabulated(["name", "primary key", "source"], relations)
+        case "entities":
+            entities = [
+                (e.id, e.kind, e.of, _listed(e.figures), _listed(e.settings))
+                for e in pond.entities.every()
+            ]
+            return tabulated(["id", "kind", "of", "figures", "settings"], entities)
+        case "functions":
+            functions = [
+                (f["name"], ", ".join(f["arguments"]), f["returns"], f["calls"], f["rows"])
+                for f in pond.functions()
+            ]
+            return tabulated(["name", "arguments", "returns", "calls", "rows"], functions)
+        case "queries":
+            queries = [
+                (q.name, _state(q), q.options.get("materialize", "lazy"), q.text)
+                for q in version.queries.values()
+            ]
+            return tabulated(["name", "state", "materialize", "query"], queries)
+    raise MillpondError(
+        "CQL-301",
+        f"SHOW {statement.what.upper()} is not available yet",
+        detail="There are none yet.",
+        hint="Answers are read with INVOKE.",
+        text=statement.text,
+        span=Span(0, len("SHOW")),
+    )
+
+
+def _fed_by(pond: Pond, relation: RelationDef) -> str:
+    """Where a relation's rows come from, as SHOW says it."""
+    if (records := pond.sources.records_of(relation)) is not None:
+        return f"changes of {records.name}"
+    if relation.view is not None:
+        return "query"
+    return relation.source.format if relation.source else "statements"
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _state(query: QueryDef) -> str:
+    if query.suspended is not None:
+        return f"suspended: {query.suspended}"
+    return "active" if query.active else "inactive"
+
+
+def tabulated(names: Sequence[str], rows: Sequence[Sequence[object]]) -> pa.Table:
+    """Rows as a table; a column of no rows is text."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+    return pa.table(
+        {
+            n: pa.array(list(c), None if c else pa.string())
+            for n, c in zip(names, columns, strict=True)
+        }
+    )

@@ -1,0 +1,137 @@
+"""UPDATE and DELETE: expressions over a relation's rows, checked where they stand and then run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from millpond.catalog.objects import RelationDef
+from millpond.cql import print_query, span_of, to_duckdb
+from millpond.cql.print.duckdb_words import quoted
+from millpond.cql.tree import statements
+from millpond.errors import MillpondError, Span
+from millpond.model.casts import value_cast
+from millpond.model.schema import Field
+from millpond.planner.resolve.names import did_you_mean
+from millpond.planner.resolve.user_functions import name_functions
+from millpond.service.ingest.relations import Uncomputable
+
+if TYPE_CHECKING:
+    from millpond.service.pond import Pond
+
+
+class RowChange:
+    """What an UPDATE or a DELETE says of a relation's rows."""
+
+    def __init__(
+        self,
+        pond: Pond,
+        relation: RelationDef,
+        statement: statements.Update | statements.Delete,
+    ) -> None:
+        self._pond = pond
+        self._relation = relation
+        self._statement = statement
+
+    def made_at(self, at: int) -> int:
+        """Make the change at an instant; the number of rows it is about.
+
+        Raises:
+            MillpondError: CQL-2xx of an expression, CQL-205 of a constant that does not fit its
+                column, POND-404 of a value that cannot be computed, POND-408 of keys.
+        """
+        where = self._statement.where
+        self._check(where)
+        condition = self._sql(where) if where is not None else None
+        relations = self._pond.relations_state
+        values: dict[str, exp.Expression] = {}
+        try:
+            if isinstance(self._statement, statements.Delete):
+                return relations.delete(self._relation, condition, at)
+            assignments = {}
+            for name, value in self._statement.assignments:
+                field = self._field(name)
+                self._check(value, boolean=False)
+                assignments[field.name] = self._sql(value)
+                values[field.name] = value
+                if value.find(exp.Column) is None:
+                    self._check_constant(field, value, assignments[field.name])
+            return relations.update(self._relation, assignments, condition, at)
+        except Uncomputable as failure:
+            failed = where if failure.column is None else values[failure.column]
+            assert failed is not None
+            raise failure.error.at(self._statement.text, span_of(failed)) from failure
+
+    def _field(self, name: str) -> Field:
+        schema = self._relation.schema
+        if (field := schema.find(name)) is not None:
+            return field
+        raise self._statement.error(
+            "CQL-202",
+            f'no column "{name}" in "{self._relation.name}"',
+            detail=f"Its columns are {', '.join(schema.names)}.",
+            hint=did_you_mean(name, schema.names) or "Name one of these.",
+        )
+
+    def _sql(self, value: exp.Expression) -> str:
+        """DuckDB's SQL; user-defined functions have the names DuckDB knows them by."""
+        named = value.copy()
+        name_functions(named, self._pond.registrar.names)
+        return to_duckdb(named)
+
+    def _check_constant(self, field: Field, value: exp.Expression, sql: str) -> None:
+        """A constant is wrong or right whatever rows there are."""
+        try:
+            self._pond.residual.evaluate(f"SELECT {value_cast(sql, field.type)}", {})
+        except MillpondError as error:
+            raise MillpondError(
+                "CQL-205",
+                f'a value does not fit column "{field.name}" of "{self._relation.name}"',
+                detail=error.detail,
+                hint=f"The column is {field.type}.",
+                text=self._statement.text,
+                span=span_of(value),
+            ) from error
+
+    def _check(self, value: exp.Expression | None, boolean: bool = True) -> None:
+        """Bind an expression as the WHERE or the SELECT list of a query over the relation.
+
+        What SET computes must be one value a row, so it is bound in a WHERE too.
+        """
+        if value is None:
+            return
+        name = quoted(self._relation.name)
+        text = print_query(value)
+        before = f"SELECT * FROM {name} WHERE " if boolean else "SELECT "
+        behind = "" if boolean else f" FROM {name}"
+        try:
+            self._pond.registrar.bind(before + text + behind)
+            if not boolean:
+                self._check_row_wise(f"SELECT * FROM {name} WHERE ({text}) IS NULL")
+        except MillpondError as error:
+            error.text, error.span = self._statement.text, self._place(value, text, before, error)
+            raise
+
+    def _place(
+        self, value: exp.Expression, printed: str, before: str, error: MillpondError
+    ) -> Span | None:
+        """Where an error of the bound text is in the statement: in the expression, or all of it."""
+        whole = span_of(value)
+        if whole is None:
+            return self._statement.name_span
+        start = self._statement.text.find(printed, whole.start)
+        if error.span is None or start != whole.start or error.span.start < len(before):
+            return whole
+        return error.span.shifted(start - len(before))
+
+    def _check_row_wise(self, probe: str) -> None:
+        try:
+            self._pond.registrar.bind(probe)
+        except MillpondError as error:
+            raise MillpondError(
+                "CQL-206",
+                "the value in SET is not computed from one row",
+                detail="Aggregates, window functions and UNNEST speak of several rows.",
+                hint="Compute it in a query, and set the constant it gives.",
+            ) from error

@@ -1,0 +1,39 @@
+"""Expressions on deltas: rows that cancel each other are no rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from millpond.engine.dataflow.scalars import DuckDBScalars
+from millpond.errors import MillpondError
+from millpond.operators.protocol.delta import Delta
+from millpond.operators.structures.evaluation import evaluated, netted
+
+CAST = ["CAST(c0 AS INTEGER)"]
+
+
+def delta(*rows: tuple[str, int, int, int]) -> Delta:
+    values, at, until, weight = zip(*rows, strict=True)
+    batch = pa.RecordBatch.from_arrays([pa.array(values)], names=["c0"])
+    return Delta(batch, np.array(at), np.array(until), np.array(weight))
+
+
+def test_a_row_that_is_cancelled_cannot_fail() -> None:
+    rows = delta(("two", 1, 9, 1), ("2", 1, 9, 1), ("two", 1, 9, -1), ("3", 2, 9, 1))
+    left, (values,) = evaluated(rows, CAST, DuckDBScalars())
+    assert values.to_pylist() == [2, 3]
+    assert (left.at.tolist(), left.weight.tolist()) == ([1, 2], [1, 1])
+
+
+@pytest.mark.parametrize("interval", [(1, 8), (2, 9)])
+def test_a_row_that_holds_for_a_while_fails(interval: tuple[int, int]) -> None:
+    rows = delta(("two", 1, 9, 1), ("two", *interval, -1), ("3", 2, 9, 1))
+    with pytest.raises(MillpondError, match="POND-404"):
+        evaluated(rows, CAST, DuckDBScalars())
+
+
+def test_weights_are_added_up() -> None:
+    left = netted(delta(("a", 1, 9, 2), ("b", 1, 9, 1), ("a", 1, 9, -1), ("b", 1, 9, -1)))
+    assert (left.rows.column(0).to_pylist(), left.weight.tolist()) == (["a"], [1])

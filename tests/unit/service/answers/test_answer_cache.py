@@ -1,0 +1,261 @@
+"""Kept answers: never older than what would be computed, and computed before they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+
+from millpond.errors import MillpondError
+from millpond.model.time import to_datetime
+from millpond.service.answers import answer_cache, refresher
+from millpond.service.answers.answer_cache import Kept
+from millpond.service.pond import Pond
+from millpond.testing.manual_clock import ManualClock
+
+from ..conftest import SECOND, rows, values
+
+
+class Computed:
+    """How often answers were computed rather than taken from what is kept."""
+
+    def __init__(self, pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.times = 0
+        compute = pond.invoker._computed
+
+        def counted(*arguments: Any) -> Any:
+            self.times += 1
+            return compute(*arguments)
+
+        monkeypatch.setattr(pond.invoker, "_computed", counted)
+
+
+@pytest.fixture
+def s(pond: Pond) -> Pond:
+    pond.execute(
+        "CREATE STREAM s (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts RETAIN INTERVAL 1 MINUTE;"
+        "CREATE STREAM other (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts;"
+        "CREATE STREAM clocked (v INTEGER); CREATE RELATION r (v INTEGER)"
+    )
+    return pond
+
+
+def kept(pond: Pond, query: Any) -> Kept:
+    return pond.invoker.kept.of(query.id)
+
+
+def test_it_is_there_before_it_is_asked_for(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = s.register("SELECT v FROM s [RANGE 3 SECONDS]", materialize="eager")
+    s.ingest("s", rows(1, 2, 3, 4))
+    s.settle()
+    computed = Computed(s, monkeypatch)
+    for _ in range(3):
+        answer = query.invoke()
+        assert (values(answer), answer.as_of) == ([1, 2, 3], 4 * SECOND)
+        assert answer.epoch == s.log.version.epoch
+    assert values(query.invoke(at=4 * SECOND)) == [1, 2, 3]
+    assert computed.times == 0
+    assert values(query.invoke(at=2 * SECOND)) == [0, 1]
+    assert computed.times == 1
+
+
+def test_it_is_never_older_than_its_epoch(s: Pond) -> None:
+    query = s.register("SELECT count(*) AS n FROM s", materialize="eager")
+    s.refresher.stop()  # whoever asks computes
+    for number in range(1, 5):
+        s.ingest("s", rows(number))
+        assert query.invoke().rows() == [(number,)]
+        assert query.invoke().rows() == [(number,)]
+
+
+def test_what_it_does_not_read_does_not_matter(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = s.register("SELECT v FROM s", materialize="eager")
+    s.ingest("s", rows(1, 2))
+    s.settle()
+    computed = Computed(s, monkeypatch)
+    s.ingest("other", rows(5))
+    s.register("SELECT v FROM s WHERE v > 1")
+    s.execute("INSERT INTO r VALUES (1)")
+    s.settle()
+    before = s.log.version.epoch
+    answer = query.invoke()
+    assert (values(answer), answer.epoch) == ([0, 1], before)
+    assert computed.times == 0
+
+
+def test_final_is_said_as_of_now(s: Pond) -> None:
+    query = s.register("SELECT v FROM s", materialize="eager")
+    s.ingest("s", rows(1))
+    s.settle()
+    assert not query.invoke().final
+    s.execute(f"HEARTBEAT s AT TIMESTAMP '{to_datetime(2 * SECOND)}'")
+    s.settle()
+    assert query.invoke().final
+
+
+def test_relations_change_it(s: Pond) -> None:
+    query = s.register("SELECT s.v FROM s, r WHERE s.v = r.v", materialize="eager")
+    s.ingest("s", rows(1, 2))
+    s.settle()
+    assert values(query.invoke()) == []
+    s.execute("INSERT INTO r VALUES (1) AT TIMESTAMP '1970-01-01 00:00:01'")
+    assert values(query.invoke()) == [1]
+    s.execute("DELETE FROM r WHERE v = 1 AT TIMESTAMP '1970-01-01 00:00:02'")
+    assert values(query.invoke()) == []
+
+
+def test_what_is_forgotten_leaves_it(s: Pond) -> None:
+    query = s.register("SELECT v FROM s [ROWS 10]", materialize="eager")
+    s.ingest("s", rows(1))
+    s.settle()
+    assert query.invoke().complete
+    s.query(query.id).alter(materialize="lazy")
+    s.ingest("s", rows(200))
+    s.settle()
+    expected = query.invoke()
+    s.query(query.id).alter(materialize="eager")
+    again = query.invoke()
+    assert (values(again), again.complete) == (values(expected), expected.complete)
+
+
+@pytest.mark.parametrize(
+    ("window", "stays"), [("[ROWS 2]", True), ("", True), ("[RANGE 10 SECONDS]", False)]
+)
+def test_on_the_clock(
+    s: Pond, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, window: str, stays: bool
+) -> None:
+    """Time alone changes windows of time; others stay as they are, and are as of now."""
+    query = s.register(f"SELECT v FROM clocked {window}", materialize="eager")
+    s.ingest("clocked", [{"v": 1}])
+    s.settle()
+    assert values(query.invoke()) == [1]
+    computed = Computed(s, monkeypatch)
+    clock.set(clock() + 60 * SECOND)
+    answer = query.invoke()
+    assert (values(answer), answer.as_of) == ([1] if stays else [], clock())
+    assert computed.times == (0 if stays else 1)
+
+
+def test_altered_it_is_computed_by_the_new_options(s: Pond) -> None:
+    query = s.register("SELECT v FROM s", materialize="eager")
+    s.ingest("s", rows(1, 2, 3))
+    s.settle()
+    query.alter(max_rows=2)
+    with pytest.raises(MillpondError, match="POND-405"):
+        query.invoke()
+    query.alter(active=False)
+    with pytest.raises(MillpondError, match="POND-402"):
+        query.invoke()
+
+
+def test_what_is_gone_is_forgotten(s: Pond) -> None:
+    query = s.register("SELECT v FROM s", materialize="eager")
+    s.ingest("s", rows(1))
+    s.settle()
+    assert s.invoker.kept.ids() == {query.id}
+    query.unregister()
+    s.settle()
+    assert s.invoker.kept.ids() == set()
+
+
+def test_a_large_answer_is_not_kept(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_cache, "_MOST_BYTES", 8)
+    query = s.register("SELECT v FROM s", materialize="eager")
+    s.ingest("s", rows(1, 2, 3))
+    s.settle()
+    assert kept(s, query).table is None
+    assert values(query.invoke()) == [0, 1, 2]
+
+
+def test_a_function_that_fails_ahead_suspends_the_query(s: Pond) -> None:
+    def spoilt(x: Any) -> Any:
+        if pc.max(x).as_py() > 1:
+            raise ValueError("too large")
+        return x
+
+    s.function("spoilt_ahead", spoilt, arguments=["DOUBLE"], returns="DOUBLE")
+    query = s.register("SELECT spoilt_ahead(v) AS v FROM s", materialize="eager")
+    s.ingest("s", rows(1, 2, 3))
+    s.settle()
+    assert "too large" in query.describe()["suspended"]
+
+
+# -- auto ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every answer is worth keeping."""
+    monkeypatch.setattr(refresher, "_CHEAP_SECONDS", 0.0)
+
+
+def test_auto_computes_ahead_what_is_asked_for(
+    s: Pond, dear: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = s.register("SELECT v FROM s", materialize="auto")
+    computed = Computed(s, monkeypatch)
+
+    def epoch(at: int) -> int:
+        """How many answers an epoch costs."""
+        before = computed.times
+        s.ingest("s", rows(at))
+        s.settle()
+        return computed.times - before
+
+    assert epoch(1) == 0, "nobody asked yet"
+    query.invoke()
+    query.invoke()
+    assert computed.times == 1, "kept"
+    assert [epoch(at) for at in (2, 3, 4, 5)] == [1, 1, 0, 0], "as often as it was asked for"
+    assert kept(s, query).table is None, "nothing old is held"
+    assert len(query.invoke()) == 5
+
+
+def test_auto_computes_cheap_answers_when_asked(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refresher, "_CHEAP_SECONDS", 3600.0)
+    query = s.register("SELECT v FROM s", materialize="auto")
+    for at in (1, 2, 3):
+        s.ingest("s", rows(at))
+        s.settle()
+        assert len(query.invoke()) == at
+    assert kept(s, query).computed == 3
+
+
+# -- weight ----------------------------------------------------------------------------------------
+
+
+def test_the_weightiest_are_computed_first(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, weight in (("light", 0.5), ("usual", None), ("heavy", 7)):
+        options = {} if weight is None else {"weight": weight}
+        s.register("SELECT v FROM s", name, materialize="eager", **options)
+    s.settle()
+    order: list[str] = []
+    invoke: Callable[..., Any] = s.invoker.invoke
+
+    def noted(query: Any, at: int | None = None) -> Any:
+        order.append(query.name)
+        return invoke(query, at)
+
+    monkeypatch.setattr(s.invoker, "invoke", noted)
+    s.ingest("s", rows(1))
+    s.settle()
+    assert order == ["heavy", "usual", "light"]
+
+
+def test_the_streams_of_the_weightiest_queries_are_looked_after_first(
+    s: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s.register("SELECT v FROM s WHERE v > 1")
+    s.register("SELECT v FROM s WHERE v > 2")
+    s.register("SELECT v FROM other WHERE v > 1", weight=5)
+    s.register("SELECT v FROM clocked WHERE v > 1", weight=9, active=False)
+    s.settle()
+    names: list[str] = []
+    version = s.log.version
+    monkeypatch.setattr(
+        s.maintenance, "backfill", lambda id: bool(names.append(version.streams[id].name))
+    )
+    s.maintenance.step()
+    assert names[:2] == ["other", "s"]

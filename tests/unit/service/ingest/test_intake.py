@@ -1,0 +1,377 @@
+"""The intake: acknowledged rows are judged once, are in one epoch, and hold nothing else up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from millpond.errors import MillpondError
+from millpond.model.time import BEGINNING, format_instant, to_datetime
+from millpond.runtime.batch_tasks import Chunk, build
+from millpond.runtime.protocol import INBOX
+from millpond.service.pond import Pond
+from millpond.state.push_file import read_pushed, visible_path
+from millpond.testing.manual_clock import ManualClock
+
+from ..conftest import SECOND, OpenPond, rows, values
+
+
+@pytest.fixture
+def s(pond: Pond) -> Pond:
+    pond.execute("CREATE STREAM s (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts")
+    return pond
+
+
+def hold_back(pond: Pond) -> None:
+    """Pushes stay in the inbox."""
+    pond.runtime.wake_inbox = lambda: None  # type: ignore[method-assign]
+
+
+def commit(pond: Pond, numbers: Sequence[int]) -> None:
+    """One epoch of these pushes alone, as when a listing of the inbox missed others."""
+    folder = pond._store.directory / "inbox"
+    waiting = pond.sequencer.waiting_pushes()
+    assert set(numbers) <= waiting.keys()
+    plan = pond.sequencer.plan(INBOX, None)
+    chunks = []
+    for number in numbers:
+        pushed = read_pushed(visible_path(folder, number))
+        chunks.append(Chunk(pushed.stream_id, (number,), pushed.table, pushed.arrived_at))
+    pond.sequencer.commit(INBOX, 0, plan, list(build(chunks, plan)), list(numbers))
+
+
+def heartbeat(pond: Pond) -> int:
+    """H in seconds, as a reader may rely on it."""
+    moment = pond.promises.capture()
+    reached = pond.sequencer.heartbeat(pond.log.version, pond.streams()[0], moment)
+    return reached if reached == BEGINNING else reached // SECOND
+
+
+# -- judging ------------------------------------------------------------------------------------
+
+
+def test_a_receipt_says_what_became_of_every_row(s: Pond) -> None:
+    s.ingest("s", rows(10))
+    receipt = s.ingest("s", [*rows(9, 10), {"v": 1}, {"ts": to_datetime(11 * SECOND), "v": "x"}])
+    assert (receipt.accepted, receipt.rejected) == (1, 3)
+    assert [reject["row"] for reject in receipt.rejects] == [0, 2, 3]
+    assert [reject["reason"].split(":")[0] for reject in receipt.rejects] == [
+        "late",
+        "no timestamp",
+        'column "v"',
+    ]
+    assert len(s.ask("SELECT * FROM s$rejects")) == 3
+    assert len(s.ask("SELECT * FROM s")) == 2
+
+
+def test_rows_are_judged_by_the_pushes_before_them_not_by_epochs(s: Pond) -> None:
+    hold_back(s)
+    s.ingest("s", rows(10))
+    assert s.ingest("s", rows(9)).rejected == 1
+    assert s.ingest("s", rows(10)).accepted == 1
+    assert len(s.ask("SELECT * FROM s")) == 0
+    commit(s, [1, 2, 3])
+    assert len(s.ask("SELECT * FROM s")) == 2
+
+
+def test_many_rejects_are_counted_and_some_are_shown(s: Pond) -> None:
+    receipt = s.ingest("s", [{"v": n} for n in range(250)])
+    assert (receipt.rejected, len(receipt.rejects)) == (250, 100)
+    assert len(s.ask("SELECT * FROM s$rejects")) == 250
+
+
+def test_arrival_times_do_not_go_back(pond: Pond, clock: ManualClock) -> None:
+    pond.execute("CREATE STREAM s (v INTEGER)")
+    shown = [1_000, 2_000, 1_500, 2_500]
+    pond.promises._clock = lambda: shown.pop(0) * SECOND if len(shown) > 1 else shown[0] * SECOND
+    for v in range(3):
+        pond.ingest("s", [{"v": v}])
+    stamps = [
+        stamp
+        for segment in pond.log.version.segments(pond.streams()[0].id)
+        for stamp in (segment.min_ts,)
+    ]
+    assert stamps == sorted(stamps)
+
+
+@pytest.mark.parametrize(
+    "rows", [[], [{}], pa.table({}), pa.table({"v": pa.array([], pa.int64())})], ids=str
+)
+def test_nothing_is_nothing_and_a_row_without_columns_is_a_reject(s: Pond, rows: Any) -> None:
+    receipt = s.ingest("s", rows)
+    assert (receipt.accepted, receipt.rejected) == (0, len(rows))
+
+
+def test_only_streams_of_clients_take_rows(s: Pond, tmp_path: Any) -> None:
+    file = tmp_path / "f.csv"
+    file.write_text("1970-01-01,1\n")
+    s.execute(
+        "CREATE RELATION r (v INTEGER);"
+        "CREATE STREAM f (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts"
+        f" USING csv OPTIONS (path '{file}')"
+    )
+    for name, code in (
+        ("r", "CQL-201"),
+        ("s$rejects", "CQL-201"),
+        ("x", "CQL-201"),
+        ("f", "POND-407"),
+    ):
+        with pytest.raises(MillpondError, match=code):
+            s.ingest(name, rows(1))
+    with pytest.raises(MillpondError, match="CQL-216"):
+        s.execute("INSERT INTO s$rejects VALUES (TIMESTAMP '1970-01-01', 'a', 'b')")
+    assert len(s.ask("SELECT * FROM s$rejects")) == 0
+
+
+# -- idempotency --------------------------------------------------------------------------------
+
+
+def test_a_push_sent_again_changes_nothing(s: Pond, open_pond: OpenPond) -> None:
+    first = s.ingest("s", rows(10, 5), "key")
+    assert first.duplicate is False
+    for opened in (lambda: s, open_pond):
+        pond = opened()
+        again = pond.ingest("s", rows(10, 5), "key")
+        assert again.duplicate
+        assert (again.accepted, again.rejects) == (first.accepted, first.rejects)
+        assert len(pond.ask("SELECT * FROM s")) == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pa.table({"ts": ["1970-01-01"], "v": [2]}),
+        pa.table({"ts": ["1970-01-01"], "w": [1]}),
+        pa.table({"ts": ["1970-01-01"], "v": ["1"]}),
+        pa.table({"ts": pa.array(["1970-01-02"]).dictionary_encode(), "v": [1]}),
+    ],
+    ids=["value", "name", "type", "dictionary"],
+)
+def test_other_rows_under_the_same_key_are_refused(s: Pond, other: pa.Table) -> None:
+    stamps = pa.array(["1970-01-01"])
+    if pa.types.is_dictionary(other.schema.field("ts").type):
+        stamps = stamps.dictionary_encode()
+    s.ingest("s", pa.table({"ts": stamps, "v": [1]}), "key")
+    with pytest.raises(MillpondError, match="DATA-503"):
+        s.ingest("s", other, "key")
+
+
+def test_chunks_do_not_make_other_rows(s: Pond) -> None:
+    whole = pa.table({"ts": ["1970-01-01", "1970-01-02"], "v": [1, 2]})
+    s.ingest("s", whole, "key")
+    assert s.ingest("s", pa.concat_tables([whole.slice(0, 1), whole.slice(1)]), "key").duplicate
+
+
+# -- in flight ----------------------------------------------------------------------------------
+
+
+def test_what_is_in_flight_is_not_final(s: Pond) -> None:
+    s.ingest("s", rows(10))
+    hold_back(s)
+    s.ingest("s", rows(10, 30))
+    assert heartbeat(s) == 10
+    assert not s.ask("SELECT v FROM s").final
+    commit(s, [2])
+    assert heartbeat(s) == 30
+
+
+def test_a_push_that_was_overtaken_takes_nothing_back(s: Pond) -> None:
+    query = s.register("SELECT v FROM s")
+    hold_back(s)
+    s.ingest("s", rows(10))
+    s.ingest("s", rows(30))
+    s.ingest("s", rows(30))
+    commit(s, [2])
+    assert query.invoke().as_of == 30 * SECOND
+    assert not query.invoke(15 * SECOND).final, "10 is still to come"
+    commit(s, [1])
+    answer = query.invoke()
+    assert answer.as_of == 30 * SECOND
+    assert len(answer) == 2
+    assert query.invoke(15 * SECOND).final
+    assert s.log.version.clock(s.streams()[0].id).high == 30 * SECOND
+    assert s.ingest("s", rows(29)).rejected == 1
+
+
+def test_after_a_restart_it_is_still_in_flight(s: Pond, open_pond: OpenPond) -> None:
+    hold_back(s)
+    s.ingest("s", rows(10))
+    s.ingest("s", rows(30))
+    commit(s, [2])
+    s.close()
+    directory = s._store.directory
+    hidden = (directory / "inbox" / "000000000001.arrow").rename(directory / "kept-aside")
+    again = open_pond()
+    assert not again.ask("SELECT v FROM s").final
+    assert heartbeat(again) == BEGINNING, "what the missing push was judged by is not known"
+    assert again.ingest("s", rows(29)).rejected == 1
+    again.close()
+    hidden.rename(directory / "inbox" / "000000000001.arrow")
+    assert len(open_pond().ask("SELECT v FROM s")) == 2
+
+
+def test_pushes_wait_through_a_restart(s: Pond, open_pond: OpenPond) -> None:
+    hold_back(s)
+    s.ingest("s", rows(10))
+    s.ingest("s", rows(9))
+    again = open_pond()
+    assert len(again.ask("SELECT * FROM s")) == 1
+    assert len(again.ask("SELECT * FROM s$rejects")) == 1
+    assert heartbeat(again) == 10
+    assert again.intake.waiting() == []
+
+
+def test_rows_of_a_stream_dropped_meanwhile_hold_nothing_up(s: Pond) -> None:
+    s.execute("CREATE STREAM t (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts")
+    hold_back(s)
+    s.ingest("s", rows(1))
+    s.ingest("t", rows(2))
+    s.execute("DROP STREAM s")
+    commit(s, [1, 2])
+    assert s.intake.waiting() == []
+    assert values(s.ask("SELECT v FROM t")) == [0]
+
+
+def test_a_push_whose_thread_was_interrupted_is_taken_over(
+    s: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is acknowledged, though nobody was told; all later ones would wait for it."""
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(s.intake, "_settle", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            s.ingest("s", rows(10))
+    pushing = threading.Thread(target=lambda: s.ingest("s", rows(20)), daemon=True)
+    pushing.start()
+    pushing.join(20)
+    assert not pushing.is_alive()
+    assert len(s.ask("SELECT v FROM s")) == 2
+    assert heartbeat(s) == 20
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_lost_push_holds_up_no_other(s: Pond, open_pond: OpenPond, torn: bool) -> None:
+    s.execute("CREATE STREAM t (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts")
+    hold_back(s)
+    s.ingest("s", rows(10))
+    s.ingest("s", rows(20))
+    s.ingest("t", rows(30))
+    file = s._store.directory / "inbox" / "000000000001.arrow"
+    s.close()
+    data = file.read_bytes()
+    if torn:
+        file.write_bytes(data[:100])
+    else:
+        file.unlink()
+    again = open_pond()
+    assert len(again.status()["problems"]) == 1
+    again.catch_up(timeout=20)
+    assert again.ingest("s", rows(40)).accepted == 1
+    assert len(again.ask("SELECT v FROM s")) == 2
+    assert not again.ask("SELECT v FROM s").final
+    assert again.ask("SELECT v FROM t").as_of == 30 * SECOND
+    again.settle()
+    again.close()
+    file.write_bytes(data)  # restored from a copy
+    restored = open_pond()
+    assert restored.status()["problems"] == []
+    assert len(restored.ask("SELECT v FROM s")) == 3
+    assert heartbeat(restored) == 40
+
+
+def test_a_push_that_cannot_be_written_is_not_accepted(
+    s: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise MillpondError("STORE-603", "the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(s._store.inbox, "accept", full)
+        for push in (
+            lambda: s.ingest("s", rows(10)),
+            lambda: s.execute("HEARTBEAT s AT TIMESTAMP '1970-01-01 00:00:20'"),
+        ):
+            with pytest.raises(MillpondError, match="STORE-603"):
+                push()
+    assert s.promises.capture().floors == {}
+    assert s.ingest("s", rows(5)).accepted == 1
+
+
+# -- HEARTBEAT ----------------------------------------------------------------------------------
+
+
+def test_a_promise_is_in_order_with_rows(s: Pond, open_pond: OpenPond) -> None:
+    hold_back(s)
+    s.ingest("s", rows(10))
+    s.execute("HEARTBEAT s AT TIMESTAMP '1970-01-01 00:00:20'")
+    assert s.ingest("s", rows(19)).rejected == 1
+    assert heartbeat(s) == BEGINNING
+    with pytest.raises(MillpondError, match=r"POND-409(.|\n)*00:00:20 already"):
+        s.execute("HEARTBEAT s AT TIMESTAMP '1970-01-01 00:00:15'")
+    again = open_pond()
+    assert heartbeat(again) == 20
+    assert again.ingest("s", rows(19)).rejected == 1
+
+
+def test_a_promise_pending_at_a_restart_does_not_run_ahead(
+    pond: Pond, open_pond: OpenPond, clock: ManualClock
+) -> None:
+    pond.execute(
+        "CREATE STREAM s (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts IDLE AFTER INTERVAL 30 SECONDS"
+    )
+    hold_back(pond)
+    pond.execute("HEARTBEAT s AT TIMESTAMP '1970-01-01 00:00:20'")
+    again = open_pond()
+    assert heartbeat(again) == 20
+    clock.advance(29 * SECOND)
+    assert heartbeat(again) == 20
+    clock.advance(1 * SECOND)
+    assert heartbeat(again) == 50
+
+
+def test_system_time_takes_no_promise(pond: Pond) -> None:
+    pond.execute("CREATE STREAM s (v INTEGER)")
+    with pytest.raises(MillpondError, match="POND-409"):
+        pond.execute(f"HEARTBEAT s AT TIMESTAMP '{format_instant(0)}'")
+
+
+# -- statements wait for statements -------------------------------------------------------------
+
+
+def test_a_change_of_a_relation_is_after_the_rows_stated_before_it(s: Pond) -> None:
+    """Whether their epoch is committed yet must not show in the relation's instants."""
+    s.execute("CREATE RELATION r (k INTEGER)")
+    wake = s.runtime.wake_inbox
+    hold_back(s)
+    s.execute("INSERT INTO s VALUES (TIMESTAMP '1970-01-01 00:00:30', 1)")
+    timer = threading.Timer(0.05, wake)
+    timer.start()
+    s.execute("INSERT INTO r VALUES (1)")
+    timer.join()
+    query = s.register("SELECT k FROM r")
+    assert query.invoke(30 * SECOND).rows() == [(1,)]
+    assert query.invoke(29 * SECOND).rows() == []
+
+
+def test_a_relation_comes_with_its_rows_or_not_at_all(
+    s: Pond, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "r.csv"
+    file.write_text("1,a\n1,b\n")
+    create = f"CREATE RELATION r (k INTEGER, v STRING{{}}) USING csv OPTIONS (path '{file}')"
+    before = s.log.version.epoch
+    with pytest.raises(MillpondError, match="POND-408"):
+        s.execute(create.format(", PRIMARY KEY (k)"))
+    assert s.log.version.epoch == before
+    s.execute(create.format(""))
+    assert s.log.version.epoch == before + 1
+    assert sorted(s.ask("SELECT k, v FROM r").rows()) == [(1, "a"), (1, "b")]
+    s.execute("DELETE FROM r WHERE v = 'a'")
+    assert s.ask("SELECT k, v FROM r").rows() == [(1, "b")]

@@ -1,0 +1,163 @@
+"""Rows as clients write them: every one arrives, whatever it says."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from millpond.engine.admission.admit import CORRUPT
+from millpond.errors import MillpondError
+from millpond.model.schema import Field, Schema
+from millpond.service.ingest.row_formats import from_rows, from_text
+
+SCHEMA = Schema((Field("a", "INTEGER"), Field("s", "VARCHAR")))
+
+
+def test_keys_are_names_in_any_case() -> None:
+    table = from_rows([{"a": 1}, {"A": 2, "s": "x"}])
+    assert table.to_pydict() == {"a": [1, 2], "s": [None, "x"]}
+
+
+@pytest.mark.parametrize(("text", "format"), [('{"a": "1"}\r\n', "ndjson"), ("a\r\n1\r\n", "csv")])
+def test_a_byte_order_mark_is_no_part_of_the_first_line(text: str, format: str) -> None:
+    assert from_text(text.encode("utf-8-sig"), format, SCHEMA)["a"].to_pylist() == ["1"]
+
+
+@pytest.mark.parametrize("rows", [[{}], [{}, {}], [{"unknown": 1}]])
+def test_a_row_without_columns_is_a_row(rows: list[dict[str, Any]]) -> None:
+    assert from_rows(rows).num_rows == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, None], [1, None]),
+        ([2**60 + 1, 0.5], [str(2**60 + 1), "0.5"]),
+        ([2, True], ["2", "true"]),
+        ([2**70], [str(2**70)]),
+        ([10**5000], ["1" + "0" * 5000]),
+        ([{"k": [1, "x"]}, "y"], ['{"k": [1, "x"]}', "y"]),
+        ([{"k": 1}], ['{"k": 1}']),
+        ([[1, 2]], ["[1, 2]"]),
+        ([Decimal("1.10"), Decimal("2")], ["1.10", "2"]),
+        ([b"x", "y"], ["x", "y"]),
+        ([np.int64(3), 4], ["3", "4"]),
+        ([uuid.UUID(int=1)], [str(uuid.UUID(int=1))]),
+        ([np.datetime64("2020-01-01")], ["2020-01-01"]),
+        ([date(2020, 1, 1), "x"], ["2020-01-01", "x"]),
+    ],
+)
+def test_a_value_means_the_same_whatever_stands_beside_it(
+    values: list[Any], expected: list[Any]
+) -> None:
+    assert from_rows([{"x": value} for value in values])["x"].to_pylist() == expected
+
+
+def test_instants_with_and_without_a_zone_are_in_utc() -> None:
+    rows = [{"x": datetime(2020, 1, 1)}, {"x": datetime(2020, 1, 1, tzinfo=UTC)}]
+    stamps = from_rows(rows)["x"].cast(pa.timestamp("us")).to_pylist()
+    assert stamps == [datetime(2020, 1, 1)] * 2
+
+
+@pytest.mark.parametrize("value", ["\ud800", "a\udfffb", b"\xff"])
+def test_text_that_cannot_be_written_is_kept_aside(value: Any) -> None:
+    table = from_rows([{"a": 1, "s": value}, {"a": 2, "s": "good"}])
+    assert table["s"].to_pylist() == [None, "good"]
+    assert table[CORRUPT].to_pylist() == [ascii(value), None]
+
+
+@pytest.mark.parametrize("rows", [None, 5, "x", {"a": 1}, [1], [None], [[1]]])
+def test_what_is_no_rows_is_refused(rows: Any) -> None:
+    with pytest.raises(MillpondError, match="DATA-501"):
+        from_rows(rows)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"a": ' + "9" * 5000 + "}",
+        '{"s": "\\ud800"}',
+        "[1]",
+        "null",
+        '{"a": ',
+        "[" * 100_000,
+    ],
+    ids=lambda line: line[:20],
+)
+def test_a_line_that_is_no_row_is_kept_as_it_is(line: str) -> None:
+    table = from_text(
+        f'{{"a": 1}}\n{line}\n{{"A": 2, "s": {{"x": [1]}}}}\n'.encode(), "ndjson", SCHEMA
+    )
+    assert table["a"].to_pylist() == ["1", None, "2"]
+    assert table["s"].to_pylist() == [None, None, '{"x": [1]}']
+    assert table[CORRUPT].to_pylist() == [None, line, None]
+
+
+def test_a_decimal_keeps_its_digits() -> None:
+    schema = Schema((Field("m", "DECIMAL(38,10)"), Field("x", "DOUBLE"), Field("s", "VARCHAR")))
+    digits = "1234567890123456789012345678.0123456789"
+    lines = [
+        f'{{"m": {digits}, "x": {digits}, "s": 1.50}}',
+        '{"m": "1.50", "s": {"n": 1.50}}',
+        '{"m": 1e-3, "x": 1e400, "s": "\\u00e9", "n": 1.5}',
+    ]
+    table = from_text("\n".join(lines).encode(), "ndjson", schema)
+    assert table["m"].to_pylist() == [digits, "1.50", "0.001"]
+    assert table["x"].to_pylist() == [str(float(digits)), None, "inf"]
+    assert table["s"].to_pylist() == ["1.5", '{"n": 1.5}', "é"]
+
+
+def test_a_quote_that_is_never_closed_is_refused() -> None:
+    with pytest.raises(MillpondError, match="In line 3 a quote is opened and never closed"):
+        from_text(b'a,s\n1,x\n2,"y\n3,z\n', "csv", SCHEMA)
+    assert from_text(b'a,s\n1,5" wide\n', "csv", SCHEMA)["s"].to_pylist() == ['5" wide']
+
+
+def test_csv_is_text_by_its_header_and_bad_lines_stay_in_place() -> None:
+    table = from_text(b"\xef\xbb\xbfs, a\r\n007,1\r\nx\r\n,2\r\n1,2,3\r\n", "csv", SCHEMA)
+    assert table["s"].to_pylist() == ["007", None, None, None]
+    assert table["a"].to_pylist() == ["1", None, "2", None]
+    assert table[CORRUPT].to_pylist() == [None, "x", None, "1,2,3"]
+
+
+def test_bad_lines_stay_in_place_in_a_large_file() -> None:
+    lines = [b"bad" if i % 40_000 == 7 else b"%d,%s" % (i, b"x" * 40) for i in range(100_000)]
+    table = from_text(b"a,s\n" + b"\n".join(lines), "csv", SCHEMA)
+    assert [i for i, a in enumerate(table["a"].to_pylist()) if a is None] == [7, 40_007, 80_007]
+    assert table["a"][99_999].as_py() == "99999"
+
+
+def test_an_arrow_stream_that_lies_is_refused() -> None:
+    table = pa.table({"s": ["hello", "world"]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    data = sink.getvalue().to_pybytes()
+    assert from_text(data, "arrow", SCHEMA).equals(table)
+    offsets = np.array([0, 5, 10], np.int32).tobytes()
+    lie = np.array([0, 5, 2_000_000_000], np.int32).tobytes()
+    assert offsets in data
+    with pytest.raises(MillpondError, match="DATA-501"):
+        from_text(data.replace(offsets, lie), "arrow", SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("data", "format"),
+    [
+        (b"\xff", "ndjson"),
+        (b"\xff\n1", "csv"),
+        (b"", "csv"),
+        (b"", "arrow"),
+        (b"garbage" * 10, "arrow"),
+        (b"", "xml"),
+    ],
+)
+def test_what_cannot_be_read_at_all_is_refused(data: bytes, format: str) -> None:
+    with pytest.raises(MillpondError, match="DATA-501"):
+        from_text(data, format, SCHEMA)

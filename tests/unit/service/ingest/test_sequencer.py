@@ -1,0 +1,130 @@
+"""The sequencer: batches are one epoch each, and arrival is numbered by splits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millpond.errors import MillpondError
+from millpond.runtime.batch_tasks import Built, Run
+from millpond.runtime.protocol import INBOX
+from millpond.service.ingest.sequencer import number_runs, source_key
+from millpond.service.pond import Pond
+from millpond.state.arrow_file import FileMeta
+from millpond.state.epoch_change import StaleChange
+from millpond.state.segment_file import global_seq
+
+from ..conftest import rows
+
+
+def segment(count: int, *runs: Run) -> Built:
+    return Built(1, "data", FileMeta(Path("x"), count, 0, ""), 0, 0, runs)
+
+
+def test_no_segments_take_no_numbers() -> None:
+    assert number_runs([], 7) == (7, [])
+
+
+def test_runs_are_laid_by_key_and_offset() -> None:
+    late = segment(5, Run(0, ("b", 0), 0), Run(2, ("c", 0), 0))
+    early = segment(4, Run(0, ("a", 9), 3), Run(1, ("a", 10), 0))
+    first = segment(3, Run(0, ("a", 9), 0))
+    following, runs = number_runs([late, early, first], 100)
+    assert following == 112
+    assert runs == [((0, 107), (2, 109)), ((0, 103), (1, 104)), ((0, 100),)]
+
+
+@settings(max_examples=60, derandomize=True, deadline=None, database=None)
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=8),
+    st.randoms(use_true_random=False),
+    st.integers(1, 4),
+)
+def test_numbers_do_not_depend_on_which_task_built_what(
+    sizes: list[int], random: object, tasks: int
+) -> None:
+    """Every split's rows have the numbers they would have had in one task."""
+    pieces = []
+    for key, size in enumerate(sizes):
+        cut = random.randint(0, size)  # type: ignore[attr-defined]
+        pieces += [(key, 0, cut), (key, cut, size - cut)]
+    pieces = [p for p in pieces if p[2]]
+    dealt = [[p for n, p in enumerate(pieces) if n % tasks == task] for task in range(tasks)]
+    built, places = [], []
+    for share in dealt:
+        runs, start, place = [], 0, []
+        for key, offset, count in share:
+            runs.append(Run(start, (key,), offset))
+            start += count
+            place += [(key, offset + i) for i in range(count)]
+        if start:
+            built.append(segment(start, *runs))
+            places.append(place)
+    following, runs_of = number_runs(built, 50)
+    assert following == 50 + sum(sizes)
+    numbers = {
+        where: int(number)
+        for place, own in zip(places, runs_of, strict=True)
+        for where, number in zip(place, global_seq(np.arange(len(place)), own), strict=True)
+    }
+    assert [numbers[where] for where in sorted(numbers)] == list(range(50, 50 + sum(sizes)))
+
+
+def test_a_batch_that_could_not_be_committed_leaves_no_files(
+    pond: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes again and again while the disk is full."""
+    pond.execute("CREATE STREAM s (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts")
+    pond.register("SELECT v FROM s WHERE v >= 0")
+    store = pond._store.directory
+
+    def full(change: object) -> None:
+        raise MillpondError("STORE-603", "the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pond.log, "commit", full)
+        for attempt in (lambda: pond.ingest("s", [*rows(1), {"v": 1}]), pond.runtime.wake_inbox):
+            with pytest.raises(MillpondError, match="STORE-603"):
+                attempt()
+            for kind in ("segments", "rejects", "matches"):
+                assert list((store / kind).iterdir()) == []
+    pond.runtime.wake_inbox()
+    assert len(pond.ask("SELECT v FROM s")) == 1
+    assert len(pond.ask("SELECT * FROM s$rejects")) == 1
+
+
+def test_a_push_is_in_one_epoch(pond: Pond) -> None:
+    pond.execute("CREATE STREAM s (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts")
+    pond.ingest("s", rows(1))
+    plan = pond.sequencer.plan(INBOX, None)
+    with pytest.raises(StaleChange):
+        pond.sequencer.commit(INBOX, 1, plan, [], [1])
+    assert len(pond.ask("SELECT v FROM s")) == 1
+
+
+def test_a_batch_of_a_source_is_in_one_epoch(pond: Pond, tmp_path: Path) -> None:
+    file = tmp_path / "f.csv"
+    file.write_text("1970-01-01 00:00:05,1\n")
+    pond.execute(
+        "CREATE STREAM f (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts"
+        f" USING csv OPTIONS (path '{file}')"
+    )
+    stream = pond.streams()[0]
+    source = source_key(stream)
+    assert pond.sequencer.committed(source, 0)
+    plan = pond.sequencer.plan(source, [stream.id])
+    with pytest.raises(StaleChange):
+        pond.sequencer.commit(source, 0, plan, [])
+    pond.sequencer.release(plan)
+    pond.sequencer.release(plan)
+    assert pond.promises.capture().floors == {}
+
+
+def test_a_plan_is_of_the_streams_there_are(pond: Pond) -> None:
+    assert pond.sequencer.plan("stream:99", [99]).streams == {}
+    pond.execute("CREATE STREAM s (v INTEGER); CREATE STREAM t (v INTEGER)")
+    assert pond.sequencer.plan(INBOX, None).streams == {}, "nothing waits for an epoch"
