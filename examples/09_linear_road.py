@@ -11,13 +11,13 @@ that the next one reads. In the end plain Python computes the same from the same
 import sys
 from pathlib import Path
 
+import linear_road
 import pyarrow as pa
+from linear_road.rules import judge
+from linear_road.traffic import traffic
 
 import millpond
 from millpond.model.time import parse_instant
-from millpond.testing import linear_road
-from millpond.testing.linear_road.rules import judge
-from millpond.testing.linear_road.traffic import traffic
 
 reports = traffic(seconds=480, cars=400, seed=3, start=parse_instant("2004-01-01 00:00:00"))
 rows = pa.Table.from_pylist([report.row() for report in reports])

@@ -29,6 +29,7 @@ LAYERS = (
     ("service",),
     ("console",),
     ("api",),
+    ("demo",),
     ("cli",),
     ("testing",),
 )

@@ -239,9 +239,9 @@ def test_shell_on_a_store(tmp_path, opened, pond):
 
 def test_demo(monkeypatch):
     calls = []
-    demo = types.ModuleType("millpond.cli.demo")
+    demo = types.ModuleType("millpond.demo.run_demo")
     demo.run_demo = lambda serve, port: calls.append((serve, port))
-    monkeypatch.setitem(sys.modules, "millpond.cli.demo", demo)
+    monkeypatch.setitem(sys.modules, "millpond.demo.run_demo", demo)
     assert millpond("demo", "--serve", "--port", "7000").exit_code == 0
     assert calls == [(True, 7000)]
 

@@ -15,13 +15,14 @@ import pytest
 import typer
 from rich.console import Console
 
-from millpond.cli import demo, demo_data, demo_proof, demo_replay
-from millpond.cli.demo import Scale, run_demo
-from millpond.cli.demo_data import Feed, prepare
-from millpond.cli.demo_proof import prove
-from millpond.cli.demo_replay import Meter, Replay
-from millpond.cli.demo_screen import Screen, seconds, shown_value
-from millpond.cli.demo_travellers import NAMED, SCHEMA, travellers
+from millpond.demo import data, proof, replay
+from millpond.demo import run_demo as demo
+from millpond.demo.data import Feed, prepare
+from millpond.demo.proof import prove
+from millpond.demo.replay import Meter, Replay
+from millpond.demo.run_demo import Scale, run_demo
+from millpond.demo.screen import Screen, seconds, shown_value
+from millpond.demo.travellers import NAMED, SCHEMA, travellers
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import LocalRuntime
@@ -117,7 +118,7 @@ def test_the_whole_demo(screen, tmp_path, monkeypatch):
 
 def test_differences_are_told_and_end_in_status_1(screen, prepared, monkeypatch):
     def wrong(pond, elders, instants):
-        return demo_proof.Verdict(1, 1, 1, 1, 0.0, ["ada at now: 2 rows early, 3 rows late"])
+        return proof.Verdict(1, 1, 1, 1, 0.0, ["ada at now: 2 rows early, 3 rows late"])
 
     monkeypatch.setattr(demo, "prove", wrong)
     with pytest.raises(typer.Exit) as ended:
@@ -144,7 +145,7 @@ def test_an_interrupt_cleans_up(screen, prepared, tmp_path, monkeypatch):
 
 
 def test_without_the_data_it_says_what_to_do(monkeypatch, tmp_path):
-    monkeypatch.setattr(demo_data.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(data.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MillpondError, match="not installed") as refused:
         prepare(tmp_path)
     assert refused.value.code == "DATA-502"
@@ -202,11 +203,11 @@ def test_the_proof_notices_a_difference(replayed):
 
 
 def test_the_proof_of_nothing_is_no_proof():
-    assert not demo_proof.Verdict().agree
+    assert not proof.Verdict().agree
 
 
 def test_a_replay_that_stands_still_ends(feed, tmp_path, monkeypatch):
-    monkeypatch.setattr(demo_replay, "_PATIENCE", 0.0)
+    monkeypatch.setattr(replay, "_PATIENCE", 0.0)
     feed = copy(feed, tmp_path / "feed", 1)
     with opened(tmp_path / "store", Meter()) as pond:
         pond.execute(SCHEMA.format(directory=feed.directory))

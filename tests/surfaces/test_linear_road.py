@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import linear_road
 import pyarrow as pa
 import pytest
+from linear_road.rules import Outcome, judge
+from linear_road.traffic import Report, traffic
 
 from millpond.model.time import parse_instant
 from millpond.service.pond import Pond
-from millpond.testing import linear_road
-from millpond.testing.linear_road.rules import Outcome, judge
-from millpond.testing.linear_road.traffic import Report, traffic
 from millpond.testing.local_runtime import open_local
 
 QUERIES = (Path(linear_road.__file__).parent / "queries.cql").read_text(encoding="utf-8")

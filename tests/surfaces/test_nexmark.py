@@ -14,7 +14,8 @@ import pytest
 from millpond.model.time import format_instant, parse_instant
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
-from millpond.testing.nexmark import QUESTIONS, STREAMS, Question, site
+
+from .nexmark import QUESTIONS, STREAMS, Question, site
 
 START = parse_instant("2002-05-01 00:00:00")
 

@@ -226,7 +226,7 @@ def demo(
     port: Annotated[int, typer.Option(help="The port of --serve.")] = PORT,
 ) -> None:
     """Replays real flights past thousands of standing queries."""
-    from millpond.cli.demo import run_demo
+    from millpond.demo.run_demo import run_demo
 
     run_demo(serve=serve, port=port)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from millpond.testing.linear_road.traffic import MICROSECONDS, SEGMENT, Report
+from linear_road.traffic import MICROSECONDS, SEGMENT, Report
 
 #: Way, direction, segment.
 Place = tuple[int, int, int]

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from millpond.cli.demo_travellers import Traveller
+from millpond.demo.travellers import Traveller
 from millpond.model.time import format_instant
 from millpond.service.handles import Handle
 from millpond.service.pond import Pond

@@ -24,11 +24,11 @@ from typing import Any
 
 import typer
 
-from millpond.cli.demo_data import DAYS, FIRST_DAY, RELATIONS, Feed, prepare
-from millpond.cli.demo_proof import Verdict, prove
-from millpond.cli.demo_replay import Meter, Replay, Tick
-from millpond.cli.demo_screen import Screen, seconds
-from millpond.cli.demo_travellers import NAMED, SCHEMA, Traveller, travellers
+from millpond.demo.data import DAYS, FIRST_DAY, RELATIONS, Feed, prepare
+from millpond.demo.proof import Verdict, prove
+from millpond.demo.replay import Meter, Replay, Tick
+from millpond.demo.screen import Screen, seconds
+from millpond.demo.travellers import NAMED, SCHEMA, Traveller, travellers
 from millpond.model.time import from_datetime
 from millpond.service.pond import Pond
 from millpond.service.results import Answer

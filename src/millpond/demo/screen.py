@@ -15,8 +15,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from millpond.cli.demo_replay import Tick
-from millpond.cli.demo_travellers import Traveller
+from millpond.demo.replay import Tick
+from millpond.demo.travellers import Traveller
 from millpond.model.time import to_datetime
 from millpond.service.results import Answer
 

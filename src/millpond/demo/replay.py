@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from millpond.cli.demo_data import DayFile, Feed
+from millpond.demo.data import DayFile, Feed
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 
