@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from _harness import median_seconds, picture, show
 from millpond.engine.joins.arrangement import Run, build
-from millpond.engine.joins.keys import mixed
+from millpond.engine.joins.keys import mix_numbers
 from millpond.service.open_pond import open_pond
 from millpond.state.arrow_file import open_arrow, write_arrow
 
@@ -33,7 +33,7 @@ COLUMNS = "k long, __ts long, __seq long"
 
 def arranged(table: pa.Table, shard: tuple[int, int]) -> Run:
     """The run of a shard."""
-    keys = mixed(table["k"].to_numpy())
+    keys = mix_numbers(table["k"].to_numpy())
     return build(keys, np.ascontiguousarray(table["__ts"].to_numpy()), None, shard)
 
 

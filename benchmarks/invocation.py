@@ -69,7 +69,7 @@ def window_sizes(pond: Pond, file: Path, rows: int, repeats: int) -> None:
         lazy = pond.register(text)
         none = pond.register(text, materialize="none")
         eager = pond.register(text, materialize="eager")
-        pond.settle()
+        pond.wait_until_matched()
         p = invocations(lazy, repeats)
         c = invocations(eager, repeats)
         nomat = invocations(none, max(10, repeats // 10))
@@ -133,7 +133,7 @@ def interval_factors(pond: Pond, rows: int, repeats: int) -> None:
         text = f"SELECT * FROM s [RANGE {rows // 10} MILLISECONDS] WHERE {factors}"
         lazy = pond.register(text)
         none = pond.register(text, materialize="none")
-        pond.settle()
+        pond.wait_until_matched()
         p = percentile(invocations(lazy, repeats), 0.5)
         n = percentile(invocations(none, max(10, repeats // 10)), 0.5)
         table.append([count, lazy.invoke().table.num_rows, p * 1e3, n * 1e3, n / p])

@@ -77,7 +77,7 @@ def main() -> None:
             ways = {
                 mode: pond.register(text, materialize=mode) for mode in ("eager", "lazy", "none")
             }
-            pond.settle()
+            pond.wait_until_matched()
             low = f"make_timestamp({START + (options.rows - 1 - size) * 1_000})"
             sql = JOIN.format(l="l", r="r") + f" AND l.ts > {low} AND r.ts > {low}"
             want = Counter(memory.sql(sql).fetchall())

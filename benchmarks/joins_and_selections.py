@@ -75,7 +75,9 @@ class PriceFilter:
         return 0 in morsel.places
 
     def process(self, morsel: Composites) -> Composites:
-        found = match(self.stocks.take(morsel.places[0]), self.stem, ScalarEvaluator.shared())
+        found = match(
+            self.stocks.take(morsel.places[0]), self.stem, ScalarEvaluator.of_this_thread()
+        )
         sets = np.zeros((len(morsel), -(-self.predicates // 64)), np.uint64)
         reader = found.reader()
         for query in reader.slots.tolist():

@@ -22,21 +22,21 @@ from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.model.patterns import STRICT, WEAK, Edge, Pattern
 from millpond.operators.aggregation.aggregates.count import Count
 from millpond.operators.aggregation.measures import Argument
-from millpond.operators.distinct_announcing import LastCopy
-from millpond.operators.distinct_delta_star import DeltaStar
+from millpond.operators.distinct_announcing import DistinctAnnouncing
+from millpond.operators.distinct_delta_star import DistinctDeltaStar
 from millpond.operators.expire import Expire
 from millpond.operators.group_by import GroupBy, Grouping
 from millpond.operators.join import Join
 from millpond.operators.protocol import cost_model
-from millpond.operators.protocol.delta import Delta, positional
+from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Node
 from millpond.operators.select import Select
-from millpond.operators.set_operations import Multiplicity
+from millpond.operators.set_operations import SetOperation
 from millpond.operators.structures.expiration_queues import ARRIVAL_ORDER
-from millpond.testing.check_operator import Given
+from millpond.testing.check_operator import GivenInput
 
 TYPES = (pa.int32(), pa.int32())
-SCHEMA = positional(TYPES)
+SCHEMA = positional_schema(TYPES)
 WEAKEST = Edge(Pattern.WEAKEST, frozenset([1]))
 #: Sizes of steps: what a row more takes is taken from these two.
 FEW, MANY = 50, 2_050
@@ -61,7 +61,10 @@ def announced(keys: int) -> Callable[[], Feed]:
     """The same rows without expirations, and a negative tuple for each that leaves."""
 
     def begun() -> Feed:
-        source, waiting = carrying(keys, False), Expire(Given("one", TYPES, WEAKEST)).operator()
+        source, waiting = (
+            carrying(keys, False),
+            Expire(GivenInput("one", TYPES, WEAKEST)).operator(),
+        )
 
         def feed(low: int, count: int, chance: np.random.Generator) -> Delta:
             return waiting.advance([source(low, count, chance)], low + count - 1, DuckDBScalars())
@@ -129,8 +132,8 @@ def delivered() -> tuple[float, float]:
 
 
 def main() -> None:
-    one, other = (Given(name, TYPES, WEAKEST) for name in ("one", "other"))
-    weak, strict = Given("one", TYPES, WEAK), Given("one", TYPES, STRICT)
+    one, other = (GivenInput(name, TYPES, WEAKEST) for name in ("one", "other"))
+    weak, strict = GivenInput("one", TYPES, WEAK), GivenInput("one", TYPES, STRICT)
     plain, spread = (lambda: carrying(1_000, False)), (lambda: carrying(1_000, True))
     apart, often = (lambda: carrying(10**9, False)), (lambda: carrying(5_000, False))
     grouping = Grouping(strict, (0,), TYPES[:1])
@@ -159,17 +162,17 @@ def main() -> None:
         ),
         (
             "join of announced rows",
-            [Join(strict, Given("other", TYPES, STRICT), (0,), (0,), keep=(0, 1, 3))],
+            [Join(strict, GivenInput("other", TYPES, STRICT), (0,), (0,), keep=(0, 1, 3))],
             [announced(10**9), announced(10**9)],
             4,
             cost_model.BUILT + cost_model.PROBED + cost_model.ADDED_UP / 2,
             "no pairs",
         ),
-        ("δ*", [DeltaStar(one)], [plain], 1, cost_model.STARRED, "1,000 keys"),
-        ("δ*, announcing", [LastCopy(one)], [plain], 1, cost_model.STARRED, "1,000 keys"),
+        ("δ*", [DistinctDeltaStar(one)], [plain], 1, cost_model.STARRED, "1,000 keys"),
+        ("δ*, announcing", [DistinctAnnouncing(one)], [plain], 1, cost_model.STARRED, "1,000 keys"),
         (
             "δ*, many keys",
-            [DeltaStar(one)],
+            [DistinctDeltaStar(one)],
             [apart],
             1,
             cost_model.STARRED + cost_model.GIVEN,
@@ -177,7 +180,7 @@ def main() -> None:
         ),
         (
             "counts",
-            [Multiplicity((strict,), "distinct")],
+            [SetOperation((strict,), "distinct")],
             [announced(1_000)],
             2,
             cost_model.COUNTED,

@@ -65,7 +65,7 @@ def main() -> None:
             stem, bounds = snapshot(queries), ranges(queries)
 
             def indexed(stem: StemSnapshot = stem) -> MatchReader:
-                found = match(table, stem, ScalarEvaluator.shared()).to_table()
+                found = match(table, stem, ScalarEvaluator.of_this_thread()).to_table()
                 write_matches(store, found)
                 return MatchReader(found)
 

@@ -72,7 +72,7 @@ def figure_8(batches: int, rows: int) -> None:
     for name in POLICIES:
         router, chance = Router(policy(name, 1)), np.random.default_rng(2)
         for _ in range(batches):
-            match(batch(rows, chance), snapshot, ScalarEvaluator.shared(), router=router)
+            match(batch(rows, chance), snapshot, ScalarEvaluator.of_this_thread(), router=router)
         visited = router.ledger.visits / router.ledger.routed
         found.append([name, visited, visited / best])
     show(
@@ -93,7 +93,7 @@ def figure_9(rows: int) -> dict[str, tuple[list[int], dict[str, list[float]]]]:
             there = queries[: number // STEP + 1]
             if number % STEP == 0:
                 snapshot = stem(there)
-            match(batch(rows, chance), snapshot, ScalarEvaluator.shared(), router=router)
+            match(batch(rows, chance), snapshot, ScalarEvaluator.of_this_thread(), router=router)
             accounts = router.ledger.accounts
             total = sum(account.tickets for account in accounts.values())
             at.append(number)

@@ -24,7 +24,7 @@ from _harness import console, show
 from millpond.algebra.world import World
 from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.planner.dataflow.plan import Plan
-from millpond.testing.changes_play import planned
+from millpond.testing.changes_play import plan_query
 from millpond.testing.oracle_pond import OraclePond
 from peers import flink
 
@@ -134,7 +134,7 @@ def main() -> None:
         texts = queries(count)
         elements = options.elements if count == 1 else max(options.elements // 10, 40_000)
         table = feed(elements)
-        plans = [planned(catalog, text) for text in texts]
+        plans = [plan_query(catalog, text) for text in texts]
         follow(plans, table.slice(0, options.batch), options.batch)
         spent, changes = follow(plans, table, options.batch)
         rows.append(["Millpond, every change", count, elements / spent, changes / spent])

@@ -50,8 +50,8 @@ from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.errors import MillpondError
 from millpond.planner.bind.bind import bind
 from millpond.planner.dataflow.plan import Plan, plan_changes
-from millpond.planner.optimize.cost import Statistics
-from millpond.planner.optimize.statistics import Observed, StreamSample
+from millpond.planner.optimize.cost import PlanStatistics
+from millpond.planner.optimize.statistics import ObservedStatistics, StreamSample
 
 LINKS = ("link1", "link2", "link3")
 STRATEGIES = ("negative", "direct", "aware")
@@ -106,7 +106,7 @@ class Catalog:
         return list(LINKS)
 
 
-def known(links: dict[str, pa.Table], step: float) -> Statistics:
+def known(links: dict[str, pa.Table], step: float) -> PlanStatistics:
     """What a pond knows that has seen the first 10,000 connections of each link."""
     samples = {}
     for name, table in links.items():
@@ -114,11 +114,11 @@ def known(links: dict[str, pa.Table], step: float) -> Statistics:
         stamps = rows["__ts"].to_numpy()
         rate = len(stamps) * SECOND / float(stamps[-1] - stamps[0])
         samples[name] = StreamSample(rate, rows, table.num_rows)
-    return Observed(samples, DuckDBScalars(), steps=1 / step)
+    return ObservedStatistics(samples, DuckDBScalars(), steps=1 / step)
 
 
 def planned(
-    text: str, strategy: str, statistics: Statistics, lazy: int | None = None
+    text: str, strategy: str, statistics: PlanStatistics, lazy: int | None = None
 ) -> Plan | None:
     """The query's plan by a strategy, with a lazy expiration interval in microseconds; None where
     the strategy is not one for it."""
@@ -259,7 +259,7 @@ def measure(
 def _expected(plan: Plan) -> float:
     """The most rows that are expected to come, with their expirations, to who keeps them."""
     kept = [i.key for n in plan.nodes() if n.state for i in n.inputs if i.carries_expirations]
-    return max((plan.estimates[key].flow.rows for key in kept), default=0.0)
+    return max((plan.estimates[key].output.rows for key in kept), default=0.0)
 
 
 def main() -> None:
@@ -337,7 +337,7 @@ def one_step_length(
             )
             if options.plans:
                 console.print(f"{about}, window {window} s, steps of {step} s:")
-                console.print(aware.plan.estimated_among({}))
+                console.print(aware.plan.explain_estimates_among({}))
         console.print(f"query {about} done, steps of {step} s")
         name = f"update_patterns_{step}s_" + "".join(c if c.isalnum() else "_" for c in about)
         title = f"Query {about}, steps of {step} s"

@@ -97,7 +97,7 @@ def through_millpond(base: Path, rows: int) -> tuple[float, float, int]:
 
             def work() -> None:
                 pond.sources.read_to_end()
-                pond.settle()
+                pond.wait_until_matched()
 
             took = seconds(work)
             pairs = stored(pond)
@@ -121,7 +121,7 @@ def through_millpond_selecting(base: Path, rows: int, queries: int) -> float:
 
             def work() -> None:
                 pond.sources.read_to_end()
-                pond.settle()
+                pond.wait_until_matched()
 
             took = seconds(work)
             tables = f"'{base}/l/*.parquet' l, '{base}/r/*.parquet' r"

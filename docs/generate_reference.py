@@ -20,7 +20,7 @@ from millpond.api.problems import status_of
 from millpond.errors import CODES, MillpondError
 from millpond.service.pond import Pond
 from millpond.service.queries.options import DEFAULTS, OPTIONS
-from millpond.testing.golden_file import MoveClock, Run, read_golden
+from millpond.testing.golden_file import MoveClock, RunStatement, read_golden
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 
@@ -143,7 +143,7 @@ def _golden_examples() -> Iterator[tuple[str, str]]:
 def _provoked(path: Path, seen: set[str]) -> Iterator[tuple[str, str]]:
     """The errors of a golden whose codes are not seen yet, marked places first."""
     steps = read_golden(path).steps
-    failing = [s for s in steps if isinstance(s, Run) and s.failure and s.failure.code not in seen]
+    failing = [s for s in steps if isinstance(s, RunStatement) and s.failure and s.failure.code not in seen]
     failing.sort(key=lambda s: not (s.failure and s.failure.snippet))
     chosen = {s.failure.code: s for s in reversed(failing) if s.failure}
     if not chosen:
@@ -152,10 +152,10 @@ def _provoked(path: Path, seen: set[str]) -> Iterator[tuple[str, str]]:
         for step in steps:
             if isinstance(step, MoveClock):
                 clock.set(step.at)
-            elif isinstance(step, Run) and step in chosen.values():
+            elif isinstance(step, RunStatement) and step in chosen.values():
                 assert step.failure is not None
                 yield step.failure.code, _failure(pond, step.text, step.failure.code)
-            elif isinstance(step, Run):
+            elif isinstance(step, RunStatement):
                 with suppress(MillpondError):
                     pond.execute(step.text)
 

@@ -17,7 +17,7 @@ class Span:
     start: int
     end: int
 
-    def shifted(self, by: int) -> Span:
+    def shift(self, by: int) -> Span:
         """The same range, `by` characters further on (for a statement inside a script)."""
         return Span(self.start + by, self.end + by)
 
@@ -88,7 +88,7 @@ _LONG = 400
 _BESIDE = 80
 
 
-def _around(line: str, first: int, last: int) -> tuple[str, int, int]:
+def _cut_around(line: str, first: int, last: int) -> tuple[str, int, int]:
     """A piece of a long line around [first, last), and where that is in the piece."""
     last = min(last, first + _LONG - 2 * _BESIDE)
     low, high = max(0, first - _BESIDE), min(len(line), last + _BESIDE)
@@ -161,7 +161,7 @@ class MillpondError(Exception):
         first = self.span.start - start
         last = max(first + 1, min(self.span.end - start, len(line)))
         if len(line) > _LONG:
-            line, first, last = _around(line, first, last)
+            line, first, last = _cut_around(line, first, last)
         pad = "".join("\t" if c == "\t" else " " for c in line[:first])
         return f"  {line}\n  {pad}{'^' * (last - first)}"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millpond.testing.golden import MakePond, run_golden
-from millpond.testing.golden_file import Run, read_golden
+from millpond.testing.golden_file import RunStatement, read_golden
 from millpond.testing.golden_ways import AS_WRITTEN, VARIATIONS, Variation, variations
 from millpond.testing.oracle_pond import OracleStore
 
@@ -37,7 +37,7 @@ def runs() -> Iterator[object]:
     """
     for number, path in enumerate(GOLDENS):
         steps = read_golden(path).steps
-        looks = any(isinstance(step, Run) and step.words[:1] in _LOOKS for step in steps)
+        looks = any(isinstance(step, RunStatement) and step.words[:1] in _LOOKS for step in steps)
         for place, variation in enumerate(VARIATIONS):
             core = place == number % len(VARIATIONS) or (looks and variation == AS_WRITTEN)
             marks = () if core else (pytest.mark.slow,)

@@ -99,7 +99,7 @@ def live(store: Path) -> None:
             take(pond, step, f"step-{number}")
             follow(pond, store)
             os.write(said, f"{number}\n".encode())
-        pond.settle()
+        pond.wait_until_matched()
         follow(pond, store)
     os.close(said)
 

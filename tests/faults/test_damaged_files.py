@@ -45,7 +45,7 @@ def store(tmp_path: Path) -> Path:
         pond.ingest("old", [{"ts": "2024-01-01 00:00:00", "n": 1}])
         pond.ingest("old", [{"ts": "2024-01-02 00:00:00", "n": 2}])
         pond.ingest("other", [{"ts": "2024-01-02 00:00:00", "n": 1}])
-        pond.settle()
+        pond.wait_until_matched()
     return tmp_path / "store"
 
 
@@ -87,7 +87,7 @@ def test_a_segment(store, how):
             pond.ingest("old", [{"ts": "2024-01-02 00:30:00", "n": 3}])
             pond.ingest("other", [{"ts": "2024-01-02 00:30:00", "n": 4}])
             pond.register("SELECT n FROM other WHERE n > 3", "registered_after")
-            pond.settle(timeout=60)
+            pond.wait_until_matched(timeout=60)
             assert (3,) in pond.query("recent").invoke().rows()
             assert (4,) in pond.query("registered_after").invoke().rows()
             pond.query("registered_after").unregister()
@@ -152,7 +152,7 @@ def test_a_push_that_was_not_absorbed_yet(store, how, monkeypatch):
             rows = {n for (n,) in pond.query("beside").invoke().rows()}
             assert rows >= {1, 5, 7, extra, extra * 10}
             assert 6 not in rows
-            pond.settle(timeout=60)
+            pond.wait_until_matched(timeout=60)
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.3, 0.6, 0.9])
@@ -161,13 +161,13 @@ def test_a_log_of_the_database_that_lost_its_end(tmp_path, kept):
     store = tmp_path / "store"
     pond = open_local(store)
     pond.execute("CREATE STREAM s (n BIGINT); CREATE QUERY q AS SELECT n FROM s WHERE n >= 0")
-    pond.settle()
+    pond.wait_until_matched()
     copy = tmp_path / "copy"
     copy.mkdir()
     database = (store / "pond.db").read_bytes()
     for n in range(20):
         pond.ingest("s", [{"n": n}])
-    pond.settle()
+    pond.wait_until_matched()
     wal = (store / "pond.db-wal").read_bytes()
     files = {f: f.read_bytes() for f in store.rglob("*") if f.is_file()}
     pond.close()
@@ -179,7 +179,7 @@ def test_a_log_of_the_database_that_lost_its_end(tmp_path, kept):
     (copy / "pond.db-shm").unlink(missing_ok=True)
     (copy / "pond.db-wal").write_bytes(wal[: int(len(wal) * kept)])
     with open_local(copy) as again:
-        again.settle(timeout=60)
+        again.wait_until_matched(timeout=60)
         if "segments/" in str(again.status()["problems"]):
             # What was merged or absorbed after that moment is missed, and said to be.
             assert refused(again.query("q").invoke).code == "STORE-602"

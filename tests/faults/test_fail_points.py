@@ -90,7 +90,7 @@ def check(
         for number, step in enumerate(steps()):
             if not isinstance(step, str):
                 take(pond, step, f"step-{number}")
-        pond.settle()
+        pond.wait_until_matched()
         for (query, at), rows in meant.items():
             assert ordered(pond.query(query).invoke(at).rows()) == rows, "sent once more"
         for name, rows in delivered.items():

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from millpond.algebra.world import World
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
-from millpond.operators.protocol.cost_model import Column
-from millpond.planner.optimize.statistics import Guesses
+from millpond.operators.protocol.cost_model import ColumnEstimate
+from millpond.planner.optimize.statistics import GuessedStatistics
 from millpond.testing.changes_play import check_changes
 from millpond.testing.oracle_pond import OraclePond
 from millpond.testing.strategies import (
@@ -52,7 +52,7 @@ def cuts() -> st.SearchStrategy[list[int]]:
     return some.map(lambda instants: [*sorted(instants), END_OF_PLAY])
 
 
-class Contrary(Guesses):
+class Contrary(GuessedStatistics):
     """Knows of each stream what chance says, so that plans are chosen nobody would choose."""
 
     def __init__(self, seed: int) -> None:
@@ -62,9 +62,9 @@ class Contrary(Guesses):
     def rate(self, stream: str) -> float:
         return self._some(stream, 1e-3, 1e7)
 
-    def column(self, stream: str, column: str) -> Column:
+    def column(self, stream: str, column: str) -> ColumnEstimate:
         distinct = self._some(stream + column, 1.0, 1e9)
-        return Column(distinct, 1 / distinct)
+        return ColumnEstimate(distinct, 1 / distinct)
 
     def _some(self, of: str, low: float, high: float) -> float:
         share = crc32(f"{self._seed} {of}".encode()) / 2**32

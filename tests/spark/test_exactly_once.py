@@ -123,7 +123,7 @@ def test_a_bounded_source_that_fails_is_read_again(open_store, folder):
 
 def nothing_left_over(pond: Pond) -> None:
     """Every file of the store is one that an epoch refers to."""
-    pond.settle(timeout=120)
+    pond.wait_until_matched(timeout=120)
     store = pond._store.directory
     found = {f"{kind}/{file.name}" for kind in REFERENCED for file in (store / kind).iterdir()}
     assert found == pond.log.version.paths().keys()

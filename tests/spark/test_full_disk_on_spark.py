@@ -41,7 +41,7 @@ def test_a_source_and_pushes(spark: Any, tmp_path: Path, eventually: Callable[..
         write(1)
         pond.ingest("pushed", [{"n": 1}])
         pond.catch_up(timeout=120)
-        pond.settle(timeout=120)
+        pond.wait_until_matched(timeout=120)
         assert pond.query("sums").invoke().rows() == [(1,)]
 
         disk.fill()

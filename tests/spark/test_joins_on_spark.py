@@ -31,7 +31,7 @@ def rows(first: int, count: int, step: int) -> pa.Table:
 
 
 def keep_and_answer(pond: Pond) -> None:
-    pond.route(JoinSettings(shards=3, routing="random"))
+    pond.set_join_settings(JoinSettings(shards=3, routing="random"))
     for name in "ab":
         pond.execute(f"CREATE STREAM {name} (ts TIMESTAMP, k INTEGER, v INTEGER) TIMESTAMP BY ts")
     text = (
@@ -43,7 +43,7 @@ def keep_and_answer(pond: Pond) -> None:
     for batch in range(3):
         pond.ingest("a", rows(batch * 40, 40, 1))
         pond.ingest("b", rows(batch * 40, 40, 3))
-        pond.settle(120)
+        pond.wait_until_matched(120)
     joins = pond.log.version.joins
     (core,) = joins.cores.values()
     assert core.covered == (120, 120)

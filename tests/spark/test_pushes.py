@@ -122,8 +122,8 @@ def test_a_streaming_query_whose_thread_died_is_started_again(pond, monkeypatch,
     pond.catch_up(timeout=60)
     inbox = pond.runtime._keeper.get(None)
     first = inbox.query
-    assert supervisor.lives(first)
-    monkeypatch.setattr(supervisor, "lives", lambda query: query is not first)
+    assert supervisor.is_alive(first)
+    monkeypatch.setattr(supervisor, "is_alive", lambda query: query is not first)
     eventually(lambda: inbox.query is not first)
     pond.ingest("s", [{"n": 2}])
     pond.catch_up(timeout=60)

@@ -148,7 +148,7 @@ def test_everything_at_once(pond: Pond) -> None:
     soak = Soak(pond)
     pushers = [soak.pusher(which) for which in range(PUSHERS)]
     soak.run(*pushers, soak.register, soak.register, soak.invoke, soak.invoke)
-    pond.settle(timeout=300)
+    pond.wait_until_matched(timeout=300)
     count, total = sum(s for s, _ in soak.pushed), sum(t for _, t in soak.pushed)
     assert pond.query("total").invoke().rows() == [(count, total)]
     assert sorted(q.name for q in pond.queries()) == sorted(

@@ -33,7 +33,7 @@ from millpond.api.server import bind, url_of
 from millpond.cql import parse_query
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, Instant
-from millpond.runtime.batch_tasks import Built
+from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.service.pond import Pond
 from millpond.service.results import Answer
 from millpond.state.segment_file import global_seq, open_segment
@@ -96,7 +96,7 @@ class Soak:
         self.held: list[tuple[int, dict[int, int]]] = [(0, {})]
         commit = pond.sequencer.on_commit
 
-        def on_commit(version: Version, built: Sequence[Built]) -> None:
+        def on_commit(version: Version, built: Sequence[BuiltSegment]) -> None:
             counts = {id: version.clock(id).next_seq for id in version.streams}
             self.held.append((version.epoch, counts))
             commit(version, built)
@@ -239,7 +239,7 @@ def test_every_answer_is_of_its_epoch(pond: Pond, url: str) -> None:
     pond.execute(SCHEMA)
     soak = Soak(pond, url)
     soak.run(soak.push, soak.push, soak.push, soak.register, soak.invoke, soak.invoke, soak.ask)
-    pond.settle(timeout=300)
+    pond.wait_until_matched(timeout=300)
     assert all(soak.done[what] > 3 for what in ("push", "register", "invoke", "ask")), soak.done
     elements = every_element(pond)
     assert pond.status()["problems"] == []

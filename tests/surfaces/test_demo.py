@@ -21,7 +21,7 @@ from millpond.demo.data import Feed, prepare
 from millpond.demo.proof import prove
 from millpond.demo.replay import Meter, Replay
 from millpond.demo.run_demo import Scale, run_demo
-from millpond.demo.screen import Screen, seconds, shown_value
+from millpond.demo.screen import Screen, seconds, show_value
 from millpond.demo.travellers import NAMED, SCHEMA, travellers
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
@@ -229,7 +229,7 @@ def test_at_a_terminal_the_view_is_live(prepared):
     ("value", "text"), [(None, "–"), (1.25, "1.2"), (3.0, "3"), ("JFK", "JFK"), (7, "7")]
 )
 def test_values_are_shown_short(value, text):
-    assert shown_value(value) == text
+    assert show_value(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.0004, "0.4 ms"), (0.25, "250 ms"), (75, "75.0 s")])

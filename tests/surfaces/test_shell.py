@@ -12,9 +12,9 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 
 from millpond.cli import shell as shell_module
-from millpond.cli.completion import Words
+from millpond.cli.completion import CqlCompleter
 from millpond.cli.shell import Shell
-from millpond.cli.split_statements import blank, split
+from millpond.cli.split_statements import is_blank, split
 from millpond.errors import MillpondError
 
 ASK = "SELECT carrier FROM flights LIMIT 1"
@@ -147,7 +147,7 @@ def test_splitting_loses_nothing(parts):
     statements, rest = split(text)
     assert all(text.find(s) >= 0 for s in statements)
     assert text.endswith(rest)
-    assert not any(blank(s) for s in statements)
+    assert not any(is_blank(s) for s in statements)
     # What comes later cannot change what was complete.
     assert split(text + "b")[0] == statements
 
@@ -158,7 +158,7 @@ def complete(words, text):
 
 def test_completion(pond):
     pond.register(ASK, "watch_delays")
-    words = Words(pond)
+    words = CqlCompleter(pond)
     assert complete(words, "SELECT * FROM fl") == ["flights"]
     assert complete(words, "INVOKE wat") == ["watch_delays"]
     pond.register(ASK, 'my "odd" name')
@@ -175,7 +175,7 @@ def test_completion(pond):
 
 
 def test_completion_forgets_after_a_declaration(pond):
-    words = Words(pond)
+    words = CqlCompleter(pond)
     session = Session(pond, words=words)
     assert complete(words, "INVOKE new") == []
     session.say(f"CREATE QUERY newer AS {ASK};")
@@ -187,7 +187,7 @@ def test_completion_without_a_server(pond, monkeypatch):
         raise MillpondError("SERVE-705", "gone")
 
     monkeypatch.setattr(pond, "streams", unreachable)
-    assert complete(Words(pond), "SEL") == ["SELECT"]
+    assert complete(CqlCompleter(pond), "SEL") == ["SELECT"]
 
 
 def test_history(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from sqlglot import exp
 
 from millpond.algebra.contents import contents
 from millpond.algebra.denotation import Occurrence, denote, heartbeat, occurrences
-from millpond.algebra.rows import canonical, normal
+from millpond.algebra.rows import normalize, sort_key
 from millpond.algebra.world import World
 from millpond.cql.tree.nodes import RelationToStream
 from millpond.model.time import BEGINNING, END
@@ -31,7 +31,7 @@ Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Change:
+class OracleChange:
     """A row that came (+1) or left (-1) at an instant; an element of a stream always came."""
 
     at: int
@@ -39,7 +39,7 @@ class Change:
     row: Row
 
 
-def changes(world: World, query: exp.Expression, after: int, upto: int) -> list[Change]:
+def changes(world: World, query: exp.Expression, after: int, upto: int) -> list[OracleChange]:
     """The changes of a query at the instants in (after, upto], in canonical order.
 
     By instant; within one all -1 before all +1; then by the rows' values, NULLs last.
@@ -50,10 +50,10 @@ def changes(world: World, query: exp.Expression, after: int, upto: int) -> list[
     operator = None
     if isinstance(query, RelationToStream):
         operator, query = str(query.args["kind"]).lower(), query.this
-    found: list[Change] = []
+    found: list[OracleChange] = []
     leaves = list(occurrences(world, query))
-    candidates = {BEGINNING} | {i for leaf in leaves for i in _moments(leaf)}
-    told = {i for leaf in leaves for i in _arrivals(leaf)}
+    candidates = {BEGINNING} | {i for leaf in leaves for i in _find_change_instants(leaf)}
+    told = {i for leaf in leaves for i in _find_arrivals(leaf)}
     for at in sorted(i for i in candidates | told if after < i <= upto):
         now = _bag(world, query, at)
         if operator == "rstream":
@@ -73,29 +73,29 @@ def final_upto(world: World, query: exp.Expression) -> int:
     return min(beats, default=END) - 1
 
 
-def _changes(at: int, sign: int, rows: Counter[Row]) -> list[Change]:
-    return [Change(at, sign, row) for row in sorted(rows.elements(), key=canonical)]
+def _changes(at: int, sign: int, rows: Counter[Row]) -> list[OracleChange]:
+    return [OracleChange(at, sign, row) for row in sorted(rows.elements(), key=sort_key)]
 
 
 def _bag(world: World, query: exp.Expression, at: int) -> Counter[Row]:
     table = denote(world, query, at).table
     columns = [column.to_pylist() for column in table.columns]
-    return Counter(tuple(map(normal, row)) for row in zip(*columns, strict=True))
+    return Counter(tuple(map(normalize, row)) for row in zip(*columns, strict=True))
 
 
 # -- instants --------------------------------------------------------------------------------------
 
 
-def _moments(leaf: Occurrence) -> Iterator[int]:
+def _find_change_instants(leaf: Occurrence) -> Iterator[int]:
     """The instants at which an occurrence's bag can change."""
     if leaf.window is None:
-        yield from _arrivals(leaf)
+        yield from _find_arrivals(leaf)
         return
     for element in leaf.elements:
-        yield from _life(leaf.window, element.at)
+        yield from _find_life(leaf.window, element.at)
 
 
-def _life(window: Window, t: int) -> Iterator[int]:
+def _find_life(window: Window, t: int) -> Iterator[int]:
     """When an element of timestamp t can enter a window, and leave it."""
     yield t
     match window:
@@ -114,7 +114,7 @@ def _life(window: Window, t: int) -> Iterator[int]:
                 yield t - begin.offset + 1
 
 
-def _arrivals(leaf: Occurrence) -> Iterator[int]:
+def _find_arrivals(leaf: Occurrence) -> Iterator[int]:
     """The instants at which RSTREAM gives its relation, as far as one occurrence goes."""
     if leaf.window is None:
         for version in leaf.versions:

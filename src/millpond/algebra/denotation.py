@@ -22,14 +22,14 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.algebra.contents import Element, contents
-from millpond.algebra.negation import ages, without_negations
-from millpond.algebra.nrr_join import attach, with_instants
-from millpond.algebra.relations import Version
+from millpond.algebra.negation import ages, replace_negations
+from millpond.algebra.nrr_join import add_instants, join_nrrs
+from millpond.algebra.relations import RowVersion
 from millpond.algebra.session import load, session
 from millpond.algebra.world import OutsideTheOracle, World
 from millpond.catalog.objects import REJECTS_SCHEMA
 from millpond.cql import to_duckdb
-from millpond.cql.print.parallel_and import sheltered
+from millpond.cql.print.parallel_and import apply_parallel_and
 from millpond.cql.tree.nodes import (
     PERIOD,
     STREAM_SAMPLE,
@@ -74,7 +74,7 @@ class Occurrence:
     window: Window | None
     everything: tuple[Element, ...] = ()
     elements: tuple[Element, ...] = ()
-    versions: tuple[Version, ...] = ()
+    versions: tuple[RowVersion, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def denote(
     """
     tree = query.copy()
     occurrences = list(_occurrences(world, tree))
-    attached, aged = attach(world, tree), ages(world, tree)
+    attached, aged = join_nrrs(world, tree), ages(world, tree)
     streams = [name for name, _ in occurrences if name not in world.relations]
     instant = Instant(at) if at is not None else _now(world, streams)
     final = all(instant < heartbeat(world, name) for name in streams)
@@ -120,27 +120,27 @@ def denote(
                 if id(table) in attached:
                     begin, end = attached[id(table)]
                     rows = [{**v.row, begin: v.begin, end: v.end} for v in relation.versions]
-                    schema = with_instants(schema, begin, end)
+                    schema = add_instants(schema, begin, end)
             else:
                 elements, schema = _stream(world, name)
                 window, before = _window(table, schema)
                 if kept_since is not None:
                     elements = [e for e in elements if e.at >= kept_since]
                 if before is not None:
-                    elements = _satisfying(connection, schema, elements, before, table)
+                    elements = _filter_by_own_where(connection, schema, elements, before, table)
                 inside = contents(window, elements, instant)
                 rows = [e.row for e in inside]
                 for stamp in (*attached.get(id(table), ()), *aged.get(id(table), ())):
                     rows = [{**row, stamp: e.at} for row, e in zip(rows, inside, strict=True)]
-                    schema = with_instants(schema, stamp)
+                    schema = add_instants(schema, stamp)
                 _widen(reach, name, interval(window, instant)[0])
             load(connection, f"leaf_{number}", schema.to_arrow(), rows)
-            _point(table, f"leaf_{number}")
+            _point_to_table(table, f"leaf_{number}")
         for select in tree.find_all(exp.Select):
             select.args.pop(PERIOD, None)
-        tree = without_negations(connection, tree)
+        tree = replace_negations(connection, tree)
         answer = _answer(connection, tree)
-        answer = answer.rename_columns(_distinct(answer.column_names))
+        answer = answer.rename_columns(_make_distinct(answer.column_names))
     return Denotation(answer, instant, final, reach)
 
 
@@ -159,7 +159,7 @@ def occurrences(world: World, query: exp.Expression) -> Iterator[Occurrence]:
         satisfying = elements
         if before is not None:
             with session() as connection:
-                satisfying = _satisfying(connection, schema, elements, before, table)
+                satisfying = _filter_by_own_where(connection, schema, elements, before, table)
         yield Occurrence(name, window, tuple(elements), tuple(satisfying))
 
 
@@ -283,7 +283,7 @@ def _bound(node: PeriodBound) -> Bound:
     return Bound(instant=node.args.get("instant"), offset=node.args.get("offset"))
 
 
-def _satisfying(
+def _filter_by_own_where(
     connection: duckdb.DuckDBPyConnection,
     schema: Schema,
     elements: list[Element],
@@ -309,12 +309,12 @@ def _answer(connection: duckdb.DuckDBPyConnection, tree: exp.Expr) -> pa.Table:
     try:
         return connection.sql(to_duckdb(tree)).to_arrow_table()
     except duckdb.Error:
-        if (other := sheltered(tree)) is None:
+        if (other := apply_parallel_and(tree)) is None:
             raise
         return connection.sql(to_duckdb(other)).to_arrow_table()
 
 
-def _distinct(names: list[str]) -> list[str]:
+def _make_distinct(names: list[str]) -> list[str]:
     """Column names made distinct by numbers: v, v_1, v_2.
 
     >>> _distinct(["v", "k", "v"])
@@ -330,7 +330,7 @@ def _distinct(names: list[str]) -> list[str]:
     return given
 
 
-def _point(table: exp.Table, name: str) -> None:
+def _point_to_table(table: exp.Table, name: str) -> None:
     """Makes an occurrence name a table instead of a stream, under the name it was known by."""
     alias = table.args.get("alias")
     if alias is None:

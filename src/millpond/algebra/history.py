@@ -68,7 +68,7 @@ def _cast_by_duckdb(value: Any, field: Field) -> Any:
 
 
 @dataclass(frozen=True)
-class Rejected:
+class RejectedRow:
     """A row that never became an element: its place in the epoch's rows, and why."""
 
     row: int
@@ -93,7 +93,7 @@ class StreamHistory:
     elements: list[Element] = field(default_factory=list)
     rejects: list[Element] = field(default_factory=list)
     greatest: Instant | None = None
-    promised: Instant = BEGINNING
+    reached: Instant = BEGINNING
     arrived_at: Instant | None = None
     ended: bool = False
 
@@ -111,29 +111,29 @@ class StreamHistory:
         if (
             idle is not None
             and self.arrived_at is not None
-            and self.promised > BEGINNING
+            and self.reached > BEGINNING
             and clock - self.arrived_at >= idle
         ):
-            behind = self.arrived_at - self.promised
-            return Instant(max(self.promised, clock - behind))
-        return self.promised
+            behind = self.arrived_at - self.reached
+            return Instant(max(self.reached, clock - behind))
+        return self.reached
 
-    def promise(self, at: int, clock: int) -> None:
+    def advance_heartbeat(self, at: int, clock: int) -> None:
         """HEARTBEAT: H is at least `at` from now on. The stream has been heard of."""
-        self.promised = Instant(max(self.heartbeat(clock), at))
+        self.reached = Instant(max(self.heartbeat(clock), at))
         self.arrived_at = Instant(clock)
 
     def end(self) -> None:
         """The stream's bounded source has ended: H is +∞."""
         self.ended = True
 
-    def commit(self, rows: Sequence[dict[str, Any]], clock: int) -> list[Rejected]:
+    def commit(self, rows: Sequence[dict[str, Any]], clock: int) -> list[RejectedRow]:
         """Commits one epoch of rows that arrived when the clock showed `clock`.
 
         Keys of a row are column names in any case; a missing column is NULL.
         """
         floor = self.heartbeat(clock)
-        rejected: list[Rejected] = []
+        rejected: list[RejectedRow] = []
         for place, given in enumerate(rows):
             try:
                 row = self._conform(given)
@@ -144,16 +144,16 @@ class StreamHistory:
                         f" {time.format_instant(floor)}"
                     )
             except Unfit as reason:
-                rejected.append(Rejected(place, str(reason)))
+                rejected.append(RejectedRow(place, str(reason)))
                 self._reject(given, str(reason), clock)
                 continue
             self.elements.append(Element(row, at, len(self.elements)))
             self.greatest = at if self.greatest is None else Instant(max(self.greatest, at))
         if rows:
-            self.promised = floor if self.definition.timestamp_by is not None else self.promised
+            self.reached = floor if self.definition.timestamp_by is not None else self.reached
             self.arrived_at = Instant(clock)
         if self.definition.timestamp_by is not None and self.greatest is not None:
-            self.promised = Instant(max(self.promised, self.greatest - self.definition.delay))
+            self.reached = Instant(max(self.reached, self.greatest - self.definition.delay))
         return rejected
 
     def _conform(self, given: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.algebra.rows import canonical, normal
+from millpond.algebra.rows import normalize, sort_key
 from millpond.algebra.world import World
 from millpond.cql import to_duckdb
 from millpond.cql.tree.nodes import BY_ATTRIBUTES
@@ -55,7 +55,7 @@ def ages(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:
     return needed
 
 
-def without_negations(
+def replace_negations(
     connection: duckdb.DuckDBPyConnection, tree: exp.Expression
 ) -> exp.Expression:
     """The tree over loaded tables, with a table of its rows in the place of each negation."""
@@ -66,7 +66,7 @@ def without_negations(
         name = f"negation_{number}"
         connection.register(
             "__arrow",
-            left.take(pa.array(_youngest(left, right, by), pa.int64())).drop_columns("__age"),
+            left.take(pa.array(_find_youngest(left, right, by), pa.int64())).drop_columns("__age"),
         )
         connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM __arrow")
         connection.unregister("__arrow")
@@ -82,7 +82,7 @@ def without_negations(
     return tree
 
 
-def _youngest(left: pa.Table, right: pa.Table, by: list[str]) -> list[int]:
+def _find_youngest(left: pa.Table, right: pa.Table, by: list[str]) -> list[int]:
     """The places of the left rows that stay."""
     fewer = Counter(_keys(right, by))
     groups: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
@@ -90,12 +90,12 @@ def _youngest(left: pa.Table, right: pa.Table, by: list[str]) -> list[int]:
         groups[key].append(place)
     stamps = left["__age"].to_pylist()
     rows = [
-        tuple(map(normal, row))
+        tuple(map(normalize, row))
         for row in zip(*(c.to_pylist() for c in left.drop_columns("__age").columns), strict=True)
     ]
     kept: list[int] = []
     for key, places in groups.items():
-        places.sort(key=lambda place: (stamps[place], canonical(rows[place])))
+        places.sort(key=lambda place: (stamps[place], sort_key(rows[place])))
         kept += places[fewer[key] :]
     return sorted(kept)
 
@@ -104,4 +104,4 @@ def _keys(table: pa.Table, by: list[str]) -> list[tuple[Any, ...]]:
     """Each row's values of the attributes."""
     names = [n.lower() for n in table.column_names]
     columns = [table.column(names.index(attribute)).to_pylist() for attribute in by]
-    return [tuple(map(normal, key)) for key in zip(*columns, strict=True)]
+    return [tuple(map(normalize, key)) for key in zip(*columns, strict=True)]

@@ -14,7 +14,7 @@ from millpond.algebra.world import World
 from millpond.model.schema import Field, Schema
 
 
-def attach(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:
+def join_nrrs(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:
     """Writes the conditions into a tree; gives the columns each occurrence needs for them.
 
     By the id of the occurrence: for a stream the column of its elements' timestamps, for a
@@ -60,6 +60,6 @@ def attach(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:
     return needed
 
 
-def with_instants(schema: Schema, *names: str) -> Schema:
+def add_instants(schema: Schema, *names: str) -> Schema:
     """A schema with columns of instants behind its own."""
     return Schema((*schema.fields, *(Field(name, "BIGINT") for name in names)))

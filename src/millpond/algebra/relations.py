@@ -19,12 +19,12 @@ from millpond.algebra.history import cast
 from millpond.algebra.session import load, session
 from millpond.catalog.objects import RelationDef
 from millpond.errors import MillpondError
-from millpond.model.casts import value_cast
+from millpond.model.casts import cast_value
 from millpond.model.time import END, Instant
 
 
 @dataclass(frozen=True)
-class Version:
+class RowVersion:
     """A row and when it is one: begin ≤ τ < end."""
 
     row: dict[str, Any]
@@ -37,7 +37,7 @@ class RelationHistory:
     """A relation: every row it ever held, in the order they were written."""
 
     definition: RelationDef
-    versions: list[Version] = field(default_factory=list)
+    versions: list[RowVersion] = field(default_factory=list)
 
     def at(self, instant: int) -> list[dict[str, Any]]:
         """R(τ)."""
@@ -53,12 +53,12 @@ class RelationHistory:
             {f.name: cast(row.get(f.name), f) for f in self.definition.schema.fields}
             for row in rows
         ]
-        self._replace([], [Version(row, Instant(at)) for row in whole])
+        self._replace([], [RowVersion(row, Instant(at)) for row in whole])
 
     def delete(self, where: str | None, at: int) -> int:
         """DELETE at an instant; gives how many rows it ended."""
         found = self._find(at, where)
-        self._replace(found, [self._ended(place, at) for place in found])
+        self._replace(found, [self._end_version(place, at) for place in found])
         return len(found)
 
     def update(self, assignments: dict[str, str], where: str | None, at: int) -> int:
@@ -66,22 +66,22 @@ class RelationHistory:
         found = self._find(at, where)
         values = self._evaluate(assignments, found)
         changed = [
-            Version({**self.versions[place].row, **new}, Instant(at), self.versions[place].end)
+            RowVersion({**self.versions[place].row, **new}, Instant(at), self.versions[place].end)
             for place, new in zip(found, values, strict=True)
         ]
-        self._replace(found, [self._ended(place, at) for place in found] + changed)
+        self._replace(found, [self._end_version(place, at) for place in found] + changed)
         return len(found)
 
-    def _ended(self, place: int, at: int) -> Version:
+    def _end_version(self, place: int, at: int) -> RowVersion:
         version = self.versions[place]
-        return Version(version.row, version.begin, Instant(at))
+        return RowVersion(version.row, version.begin, Instant(at))
 
-    def _replace(self, gone: list[int], new: list[Version]) -> None:
+    def _replace(self, gone: list[int], new: list[RowVersion]) -> None:
         """Puts versions in the place of others, if no two of one key are valid together."""
         removed = set(gone)
         kept = [v for place, v in enumerate(self.versions) if place not in removed]
         kept += [v for v in new if v.begin < v.end]
-        by_key: dict[tuple[Any, ...], list[Version]] = {}
+        by_key: dict[tuple[Any, ...], list[RowVersion]] = {}
         for version in kept if self.definition.primary_key else ():
             key = tuple(version.row[column] for column in self.definition.primary_key)
             if any(value is None for value in key):
@@ -109,7 +109,7 @@ class RelationHistory:
         for name, sql in assignments.items():
             column = self.definition.schema.find(name)
             assert column is not None
-            typed.append((column.name, value_cast(sql, column.type)))
+            typed.append((column.name, cast_value(sql, column.type)))
         items = ", ".join(sql for _, sql in typed)
         rows = self._over(places, f"SELECT {items} FROM rows ORDER BY __place")
         return [{name: value for (name, _), value in zip(typed, row, strict=True)} for row in rows]

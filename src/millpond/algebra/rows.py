@@ -19,27 +19,27 @@ class _NotANumber(float):
         return 0
 
 
-def normal(value: Any) -> Any:
+def normalize(value: Any) -> Any:
     """A value that is equal to those SQL finds equal: one NaN, one zero."""
     if isinstance(value, float):
         return _NotANumber("nan") if math.isnan(value) else value + 0.0
     if isinstance(value, list):
-        return tuple(map(normal, value))
+        return tuple(map(normalize, value))
     if isinstance(value, dict):
-        return tuple((key, normal(inner)) for key, inner in value.items())
+        return tuple((key, normalize(inner)) for key, inner in value.items())
     return value
 
 
-def canonical(row: Row) -> tuple[Any, ...]:
+def sort_key(row: Row) -> tuple[Any, ...]:
     """What rows are ordered by: each value in turn, NULLs last, NaNs before them.
 
     >>> sorted([(None,), (float("nan"),), (2.0,), (1.0,)], key=canonical)[:2]
     [(1.0,), (2.0,)]
     """
-    return tuple(map(_ordered, row))
+    return tuple(map(_value_sort_key, row))
 
 
-def _ordered(value: Any) -> tuple[int, Any]:
+def _value_sort_key(value: Any) -> tuple[int, Any]:
     if value is None:
         return (2, 0)
     if isinstance(value, float) and math.isnan(value):

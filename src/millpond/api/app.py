@@ -10,7 +10,7 @@ import millpond
 from millpond.api import problems
 from millpond.api.limits import BodyLimit, PlainBodies, TokenGate
 from millpond.api.routers import changes, observation, queries, statements, streams
-from millpond.api.subscribers import Followers
+from millpond.api.subscribers import Subscribers
 from millpond.api.surface import ServedPond
 from millpond.console import page
 
@@ -65,7 +65,7 @@ def create_app(pond: ServedPond, *, token: str | None = None, max_body: int = MA
     problems.install(app)
     app.include_router(statements.router(pond))
     app.include_router(queries.router(pond))
-    app.state.followers = Followers()
+    app.state.followers = Subscribers()
     app.include_router(changes.router(pond, app.state.followers))
     app.include_router(streams.router(pond, max_body))
     app.include_router(observation.router(pond))

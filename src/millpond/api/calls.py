@@ -30,7 +30,7 @@ class Calls:
 
     def get(self, path: str, **params: Any) -> dict[str, Any]:
         """What JSON the server has at a path."""
-        response = self.checked(self.request("GET", path, params=params))
+        response = self.check(self.request("GET", path, params=params))
         try:
             body: dict[str, Any] = response.json()
         except json.JSONDecodeError:
@@ -48,10 +48,10 @@ class Calls:
         params: dict[str, Any] | None = None,
     ) -> httpx.Response:
         """A call with a JSON body; an error's place is shown in `text`."""
-        content = None if body is None else encode.dumps(encode.plain(body))
+        content = None if body is None else encode.dumps(encode.to_json_value(body))
         headers = {"Accept": accept, "Content-Type": encode.JSON}
         response = self.request(method, path, content=content, headers=headers, params=params)
-        return self.checked(response, text)
+        return self.check(response, text)
 
     def request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         """What the server answers, an error or not."""
@@ -70,7 +70,7 @@ class Calls:
             ) from error
 
     @staticmethod
-    def checked(response: httpx.Response, text: str | None = None) -> httpx.Response:
+    def check(response: httpx.Response, text: str | None = None) -> httpx.Response:
         """A response that is no error; an error's place is shown in `text`."""
         if response.is_success:
             return response

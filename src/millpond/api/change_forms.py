@@ -25,16 +25,16 @@ CHANGES_KEY = b"millpond.changes"
 IDLE = {EVENTS: b": nothing new\n\n", encode.NDJSON: b"\n"}
 
 
-def page(changes: Changes, form: str) -> bytes:
+def encode_page(changes: Changes, form: str) -> bytes:
     """A page in a form that has pages."""
     if form == encode.ARROW:
         return _arrow(changes)
     if form == encode.JSON:
         return encode.dumps(encode.changes_json(changes))
-    return b"".join(piece(changes, form))
+    return b"".join(encode_piece(changes, form))
 
 
-def piece(changes: Changes, form: str) -> list[bytes]:
+def encode_piece(changes: Changes, form: str) -> list[bytes]:
     """Changes one by one: as lines, or as events."""
     objects = _objects(changes)
     if form == encode.NDJSON:
@@ -45,14 +45,14 @@ def piece(changes: Changes, form: str) -> list[bytes]:
     ]
 
 
-def failure(error: MillpondError, form: str) -> bytes:
+def encode_failure(error: MillpondError, form: str) -> bytes:
     """How a stream of changes ends that cannot go on."""
     body = encode.dumps(error.to_json())
     return b"event: error\ndata: %s\n\n" % body if form == EVENTS else body + b"\n"
 
 
 def _objects(changes: Changes) -> list[dict[str, Any]]:
-    cursors, stamps, signs, *columns = encode.json_columns(encode.shown_changes(changes))
+    cursors, stamps, signs, *columns = encode.json_columns(encode.format_instants(changes))
     names = changes.columns
     rows = list(zip(*columns, strict=True)) if columns else [()] * len(cursors)
     return [

@@ -23,7 +23,7 @@ from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_statement
 from millpond.cql.tree import statements
 from millpond.errors import MillpondError
-from millpond.service.ingest.row_formats import from_rows, unknown_format
+from millpond.service.ingest.row_formats import from_rows, unknown_format_error
 from millpond.service.queries.registration import Registration, parts
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 
@@ -155,7 +155,7 @@ class RemotePond:
     ) -> IngestReceipt:
         """Pushes rows that are written already."""
         if format not in _MEDIA:
-            raise unknown_format(format)
+            raise unknown_format_error(format)
         headers = {
             "Content-Type": _MEDIA[format],
             "Idempotency-Key": idempotency_key or str(uuid.uuid4()),
@@ -168,7 +168,7 @@ class RemotePond:
                 if error.code != "SERVE-705" or attempt == _ATTEMPTS:
                     raise
             else:
-                return decode.receipt(self._calls.checked(response).json())
+                return decode.receipt(self._calls.check(response).json())
         raise AssertionError("unreachable")
 
     # What there is

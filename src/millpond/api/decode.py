@@ -15,7 +15,7 @@ import pyarrow as pa
 from millpond.api.encode import ANSWER_KEY
 from millpond.catalog.objects import QueryDef, RelationDef, SourceDef, StreamDef
 from millpond.errors import CODES, MillpondError, Span
-from millpond.model.far_times import read
+from millpond.model.far_times import parse_ticks
 from millpond.model.schema import Schema, arrow_type, canonical_type
 from millpond.model.time import BEGINNING, END, parse_instant
 from millpond.service.results import Answer, Changes, IngestReceipt, StatementResult
@@ -197,9 +197,9 @@ def _column(values: list[Any], kind: str) -> pa.Array:
         return pa.array(values)
     arrow = arrow_type(canonical)
     if canonical == "TIMESTAMP":
-        return _moments(values, datetime.fromisoformat, "us", arrow)
+        return _instants(values, datetime.fromisoformat, "us", arrow)
     if canonical == "DATE":
-        return _moments(values, date.fromisoformat, "D", arrow)
+        return _instants(values, date.fromisoformat, "D", arrow)
     if canonical.startswith("DECIMAL"):
         values = [None if v is None else Decimal(v) for v in values]
     elif canonical in ("FLOAT", "DOUBLE"):
@@ -207,12 +207,12 @@ def _column(values: list[Any], kind: str) -> pa.Array:
     return pa.array(values, arrow)
 
 
-def _moments(
+def _instants(
     texts: list[str | None], parse: Callable[[str], Any], unit: str, arrow: pa.DataType
 ) -> pa.Array:
     """Instants or days; those Python has no object for by their ticks."""
     try:
         return pa.array([None if text is None else parse(text) for text in texts], arrow)
     except ValueError:
-        ticks = [None if text is None else read(text, unit) for text in texts]
+        ticks = [None if text is None else parse_ticks(text, unit) for text in texts]
         return pa.array(ticks, pa.int64() if unit == "us" else pa.int32()).cast(arrow)

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
-from millpond.model.far_times import spelled
+from millpond.model.far_times import format_ticks
 from millpond.model.schema import ARROW_TYPES
 from millpond.model.time import (
     BEGINNING,
@@ -105,7 +105,7 @@ def json_columns(table: pa.Table) -> list[list[Any]]:
     return [_column(table.column(i)) for i in range(table.num_columns)]
 
 
-def shortest(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def shorten_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """FLOATs as the DOUBLEs with their shortest texts; any other column as it is.
 
     >>> shortest(pa.chunked_array([pa.array([0.1], pa.float32())])).to_pylist()
@@ -121,13 +121,13 @@ def json_rows(table: pa.Table) -> list[list[Any]]:
     return [list(row) for row in zip(*json_columns(table), strict=True)]
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Any value of Python in JSON's values, by the rules of this module."""
     match value:
         case None | bool() | int() | str():
             return value
         case float():
-            return value if math.isfinite(value) else _odd_float(value)
+            return value if math.isfinite(value) else _name_odd_float(value)
         case Decimal():
             # Its own text would be 0E-10 for a zero of ten places.
             return f"{value:f}"
@@ -143,11 +143,11 @@ def plain(value: Any) -> Any:
         case bytes():
             return base64.b64encode(value).decode()
         case dict():
-            return {str(key): plain(item) for key, item in value.items()}
+            return {str(key): to_json_value(item) for key, item in value.items()}
         case np.generic():
-            return plain(value.item())
+            return to_json_value(value.item())
     if isinstance(value, Iterable):
-        return [plain(item) for item in value]
+        return [to_json_value(item) for item in value]
     return str(value)
 
 
@@ -259,7 +259,7 @@ def definition_json(definition: Definition) -> dict[str, Any]:
         case QueryDef():
             return head | {
                 "cql": definition.text,
-                "options": plain(definition.options),
+                "options": to_json_value(definition.options),
                 "active": definition.active,
                 "suspended": definition.suspended,
                 "registered_epoch": definition.registered_epoch,
@@ -273,7 +273,7 @@ def receipt_json(receipt: IngestReceipt) -> dict[str, Any]:
     return {
         "accepted": receipt.accepted,
         "rejected": receipt.rejected,
-        "rejects": plain(receipt.rejects),
+        "rejects": to_json_value(receipt.rejects),
         "duplicate": receipt.duplicate,
     }
 
@@ -286,11 +286,11 @@ def changes_json(changes: Changes) -> dict[str, Any]:
         "final": changes.final,
         "cursor": changes.cursor,
         "newest": changes.newest,
-        **_table_json(shown_changes(changes)),
+        **_table_json(format_instants(changes)),
     }
 
 
-def shown_changes(changes: Changes, text: Callable[[int], str | None] = instant_text) -> pa.Table:
+def format_instants(changes: Changes, text: Callable[[int], str | None] = instant_text) -> pa.Table:
     """Changes with their instants as texts, those JSON has unless said otherwise."""
     texts = [text(at) for at in changes.table["timestamp"].to_pylist()]
     place = changes.table.column_names.index("timestamp")
@@ -309,13 +309,13 @@ def _is_whole(arrow: pa.DataType) -> bool:
     return bool(pa.types.is_decimal(arrow) and arrow.scale == 0 and arrow.precision == 38)
 
 
-def _odd_float(value: float) -> str:
+def _name_odd_float(value: float) -> str:
     if math.isnan(value):
         return "NaN"
     return "Infinity" if value > 0 else "-Infinity"
 
 
-def _absent(texts: list[Any], column: pa.ChunkedArray) -> list[Any]:
+def _restore_nulls(texts: list[Any], column: pa.ChunkedArray) -> list[Any]:
     return texts if not column.null_count else [None if t == "NaT" else t for t in texts]
 
 
@@ -324,22 +324,22 @@ def _column(column: pa.ChunkedArray) -> list[Any]:
     if pa.types.is_timestamp(arrow):
         # One conversion of the whole column: a datetime a value would cost three times the rest.
         stamps = column.cast(pa.timestamp("us")).to_numpy()
-        return _absent(spelled(stamps.astype("datetime64[us]")), column)
+        return _restore_nulls(format_ticks(stamps.astype("datetime64[us]")), column)
     if pa.types.is_date32(arrow):
-        return _absent(spelled(column.to_numpy().astype("datetime64[D]")), column)
+        return _restore_nulls(format_ticks(column.to_numpy().astype("datetime64[D]")), column)
     if pa.types.is_integer(arrow) and not column.null_count:
         return column.to_numpy().tolist()
     if pa.types.is_floating(arrow):
-        column = shortest(column)
+        column = shorten_floats(column)
         if not column.null_count:
             values = column.to_numpy()
             if np.isfinite(values).all():
                 return values.tolist()
         elif pc.all(pc.is_finite(column)).as_py() is not False:
             return column.to_pylist()
-        return [plain(value) for value in column.to_pylist()]
+        return [to_json_value(value) for value in column.to_pylist()]
     if pa.types.is_string(arrow) or pa.types.is_boolean(arrow) or pa.types.is_integer(arrow):
         return column.to_pylist()
     if _is_whole(arrow):
         return [None if value is None else int(value) for value in column.to_pylist()]
-    return [plain(value) for value in python_values(column)]
+    return [to_json_value(value) for value in python_values(column)]

@@ -17,7 +17,7 @@ OPEN_PATHS = frozenset({"/healthz", "/"})
 OPEN_PREFIXES = ("/console/",)
 
 
-def too_large(limit: int) -> MillpondError:
+def body_too_large_error(limit: int) -> MillpondError:
     """The error of a body larger than `limit` bytes."""
     return MillpondError(
         "SERVE-707",
@@ -34,7 +34,7 @@ class TokenGate:
         self._token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._open(scope["path"]):
+        if scope["type"] != "http" or self._is_open(scope["path"]):
             return await self._app(scope, receive, send)
         scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(token.encode(), self._token):
@@ -47,7 +47,7 @@ class TokenGate:
         await problem(error)(scope, receive, send)
 
     @staticmethod
-    def _open(path: str) -> bool:
+    def _is_open(path: str) -> bool:
         return path in OPEN_PATHS or path.startswith(OPEN_PREFIXES)
 
 
@@ -63,7 +63,7 @@ class BodyLimit:
             return await self._app(scope, receive, send)
         announced = Headers(scope=scope).get("content-length", "")
         if announced.isdigit() and int(announced) > self._limit:
-            return await problem(too_large(self._limit))(scope, receive, send)
+            return await problem(body_too_large_error(self._limit))(scope, receive, send)
         received = 0
 
         async def counted() -> Message:
@@ -71,7 +71,7 @@ class BodyLimit:
             message = await receive()
             received += len(message.get("body", b""))
             if received > self._limit:
-                raise too_large(self._limit)
+                raise body_too_large_error(self._limit)
             return message
 
         await self._app(scope, counted, send)
@@ -94,7 +94,7 @@ def gunzip(data: bytes, limit: int) -> bytes:
         detail = f"{error}."
         raise MillpondError("SERVE-703", "the body is not gzip", detail=detail) from error
     if len(plain) > limit:
-        raise too_large(limit)
+        raise body_too_large_error(limit)
     if not inflate.eof:
         raise MillpondError("SERVE-703", "the body is not gzip", detail="It ends too early.")
     return plain

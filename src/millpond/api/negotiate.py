@@ -11,7 +11,7 @@ from millpond.errors import MillpondError
 from millpond.service.results import Answer
 
 
-def preferred(accept: str | None, offered: Sequence[str]) -> str:
+def choose_form(accept: str | None, offered: Sequence[str]) -> str:
     """The form of `offered` that an `Accept` header likes best; the first one on a draw.
 
     Raises:

@@ -69,13 +69,13 @@ def problem(error: MillpondError, status: int | None = None, **beside: Any) -> R
 
 def install(app: FastAPI) -> None:
     """Makes every error of the app a `problem`."""
-    app.add_exception_handler(MillpondError, _millpond)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _unknown)
+    app.add_exception_handler(MillpondError, _handle_millpond_error)
+    app.add_exception_handler(RequestValidationError, _handle_invalid)
+    app.add_exception_handler(HTTPException, _handle_http_error)
+    app.add_exception_handler(Exception, _handle_unknown)
 
 
-async def _millpond(request: Request, error: Exception) -> Response:
+async def _handle_millpond_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, MillpondError)
     if error.code == "CQL-201" and request.path_params:
         # The name that is not found is the resource the path names.
@@ -85,9 +85,9 @@ async def _millpond(request: Request, error: Exception) -> Response:
     return problem(error)
 
 
-async def _invalid(request: Request, error: Exception) -> Response:
+async def _handle_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    first = _meant(error)
+    first = _find_meant_error(error)
     where = ".".join(str(part) for part in first["loc"] if not _BRANCH.match(str(part)))
     if first["type"] == "json_invalid":
         reason = first.get("ctx", {}).get("error", "")
@@ -98,7 +98,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     return problem(malformed, 422)
 
 
-def _meant(error: RequestValidationError) -> dict[str, Any]:
+def _find_meant_error(error: RequestValidationError) -> dict[str, Any]:
     """The first complaint; where a body may be one thing or a list, about what was sent."""
     errors: list[dict[str, Any]] = list(error.errors())
     sent_list = isinstance(error.body, list)
@@ -106,7 +106,7 @@ def _meant(error: RequestValidationError) -> dict[str, Any]:
     return (meant or errors)[0]
 
 
-async def _http(request: Request, error: Exception) -> Response:
+async def _handle_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error.__cause__, MillpondError):
         # Raised while the body was being read: the framework has wrapped it.
@@ -133,12 +133,12 @@ def _methods(request: Request) -> str:
     return ", ".join(sorted(method.upper() for calls in taken for method in calls))
 
 
-async def _unknown(request: Request, error: Exception) -> Response:
+async def _handle_unknown(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return problem(internal())
+    return problem(internal_error())
 
 
-def internal() -> MillpondError:
+def internal_error() -> MillpondError:
     """What a client is told of an error nobody foresaw; the log has the rest."""
     return MillpondError(
         "INTERNAL-901",

@@ -13,7 +13,7 @@ import pyarrow as pa
 from millpond.api import change_forms, decode, encode
 from millpond.api.calls import POLL_SECONDS, Calls, in_json, segment
 from millpond.errors import MillpondError
-from millpond.service.handles import instant
+from millpond.service.handles import to_instant
 from millpond.service.results import Answer, Change, Changes
 
 #: Seconds a follower is patient with a server that is away, and pauses between two attempts.
@@ -21,7 +21,7 @@ PATIENCE = 60.0
 _PAUSE_SECONDS = 0.25
 
 
-class RemoteFollowed:
+class RemoteFollowable:
     """Whatever of a server has changes to be followed."""
 
     _calls: Calls
@@ -75,7 +75,7 @@ class RemoteFollowed:
         return change_forms.from_arrow(response.content)
 
 
-class RemoteHandle(RemoteFollowed):
+class RemoteHandle(RemoteFollowable):
     """A standing query of a server."""
 
     def __init__(self, calls: Calls, id: int, name: str) -> None:
@@ -95,7 +95,7 @@ class RemoteHandle(RemoteFollowed):
         Raises:
             MillpondError: CQL-103 for anything else.
         """
-        params = {} if at is None else {"at": encode.instant_text(instant(at)) or ""}
+        params = {} if at is None else {"at": encode.instant_text(to_instant(at)) or ""}
         path = f"{self._path}/result"
         response = self._calls.send("GET", path, accept=encode.ARROW, params=params)
         return decode.arrow_answer(response.content)
@@ -118,7 +118,7 @@ class RemoteHandle(RemoteFollowed):
         self._calls.send("DELETE", self._path)
 
 
-class RemoteStream(RemoteFollowed):
+class RemoteStream(RemoteFollowable):
     """The handle of a derived stream of a server."""
 
     def __init__(self, calls: Calls, name: str) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from starlette.concurrency import run_in_threadpool
 
 from millpond.api import change_forms
-from millpond.api.surface import Followed
+from millpond.api.surface import Followable
 from millpond.errors import MillpondError
 from millpond.service.results import Changes
 
@@ -24,7 +24,7 @@ IDLE_SECONDS = 15.0
 _PAGE = 1_000
 
 
-class Followers:
+class Subscribers:
     """The followers of one application; for use within its event loop."""
 
     def __init__(self) -> None:
@@ -38,34 +38,34 @@ class Followers:
             event.set()
 
     async def next_page(
-        self, handle: Followed, after: int | None, limit: int, seconds: float
+        self, handle: Followable, after: int | None, limit: int, seconds: float
     ) -> Changes:
         """A page after a cursor; if it would be empty, what comes within so many seconds."""
-        async with _Ear(self, handle) as ear:
+        async with _ChangeListener(self, handle) as ear:
             page: Changes = await run_in_threadpool(handle.page, after, limit)
             if not len(page) and limit:
-                await ear.heard(page.cursor, seconds)
+                await ear.wait_for_changes(page.cursor, seconds)
                 page = await run_in_threadpool(handle.page, page.cursor, limit)
             return page
 
     async def follow(
-        self, handle: Followed, after: int | None, limit: int | None, form: str
+        self, handle: Followable, after: int | None, limit: int | None, form: str
     ) -> AsyncIterator[bytes]:
         """The changes after a cursor and those to come; at most `limit`, if it is given."""
         left = limit
         try:
-            async with _Ear(self, handle) as ear:
+            async with _ChangeListener(self, handle) as ear:
                 while not self._closed and left != 0:
                     most = _PAGE if left is None else min(_PAGE, left)
                     page = await run_in_threadpool(handle.page, after, most)
                     after = page.cursor
                     left = None if left is None else left - len(page)
                     if len(page):
-                        yield b"".join(change_forms.piece(page, form))
-                    elif not await ear.heard(after, IDLE_SECONDS):
+                        yield b"".join(change_forms.encode_piece(page, form))
+                    elif not await ear.wait_for_changes(after, IDLE_SECONDS):
                         yield change_forms.IDLE[form]
         except MillpondError as error:
-            yield change_forms.failure(error, form)
+            yield change_forms.encode_failure(error, form)
 
     @property
     def closed(self) -> bool:
@@ -78,15 +78,15 @@ class Followers:
         self._waiting.discard(event)
 
 
-class _Ear:
+class _ChangeListener:
     """One follower's: set when changes were committed, from whatever thread did it."""
 
-    def __init__(self, followers: Followers, handle: Followed) -> None:
+    def __init__(self, followers: Subscribers, handle: Followable) -> None:
         self._followers = followers
         self._handle = handle
         self._event = asyncio.Event()
 
-    async def __aenter__(self) -> _Ear:
+    async def __aenter__(self) -> _ChangeListener:
         loop = asyncio.get_running_loop()
 
         def heard() -> None:
@@ -101,7 +101,7 @@ class _Ear:
         self._end()
         self._followers.leave(self._event)
 
-    async def heard(self, cursor: int, seconds: float) -> bool:
+    async def wait_for_changes(self, cursor: int, seconds: float) -> bool:
         """Wait for changes behind a cursor; False when the time ran out or the server stops."""
         deadline = asyncio.get_running_loop().time() + seconds
         while not self._followers.closed:

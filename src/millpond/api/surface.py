@@ -64,7 +64,7 @@ class StreamHandle(Protocol):
     def alter(self, **options: Any) -> Any: ...
 
 
-class Followed(Protocol):
+class Followable(Protocol):
     """What has changes that can be waited for, in this process."""
 
     @property
@@ -79,11 +79,11 @@ class Followed(Protocol):
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]: ...
 
 
-class ServedHandle(QueryHandle, Followed, Protocol):
+class ServedHandle(QueryHandle, Followable, Protocol):
     """A standing query in this process."""
 
 
-class ServedStream(StreamHandle, Followed, Protocol):
+class ServedStream(StreamHandle, Followable, Protocol):
     """A derived stream in this process."""
 
 

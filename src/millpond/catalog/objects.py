@@ -171,7 +171,7 @@ class FunctionDef:
         return f"{self.name}({', '.join(self.arguments)}) -> {self.returns}"
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """A name as names are looked up; the same object where it is so already.
 
     >>> folded("Late"), folded(name := "late") is name

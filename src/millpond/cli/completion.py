@@ -43,7 +43,7 @@ _MEANT = {
 _LAST_WORD = re.compile(r"(\w+)\s+$")
 
 
-class Words(Completer):
+class CqlCompleter(Completer):
     """Completes keywords, in the case they are begun in, and names with their columns."""
 
     def __init__(self, pond: Surface) -> None:

@@ -165,7 +165,7 @@ def serve(
     if store is None:
         _note("without --store everything is gone when the server ends")
     _note("starting …")
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _exit_on_signal)
 
     from millpond.service.open_pond import open_pond
 
@@ -246,7 +246,7 @@ def _note(text: str) -> None:
     print(f"Millpond: {text}", file=sys.stderr, flush=True)
 
 
-def _terminated(number: int, frame: FrameType | None) -> None:
+def _exit_on_signal(number: int, frame: FrameType | None) -> None:
     # Until the server is up and again once it is down, SIGTERM unwinds like an exit, so that
     # what has been opened is closed.
     raise SystemExit(0)

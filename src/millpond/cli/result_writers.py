@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from millpond.api.encode import instant_text, json_rows, shortest, shown_changes
+from millpond.api.encode import format_instants, instant_text, json_rows, shorten_floats
 from millpond.cli.output_format import Format
 from millpond.model.time import format_instant, format_interval
 from millpond.service.results import Answer, Changes, StatementResult, python_values
@@ -108,7 +108,7 @@ class TableWriter:
         if result.answer is not None:
             self._print(result.answer.table, footer(result.answer))
         elif result.changes is not None:
-            shown = shown_changes(result.changes, format_instant)
+            shown = format_instants(result.changes, format_instant)
             self._print(shown, changes_footer(result.changes))
         elif result.table is not None:
             self._print(result.table, _count(result.table.num_rows))
@@ -123,7 +123,7 @@ class TableWriter:
         for field in rows.schema:
             grid.add_column(Text(field.name), justify="right" if _is_number(field.type) else "left")
         shown = rows.slice(0, SHOWN_ROWS)
-        columns = [python_values(shortest(column)) for column in shown.columns]
+        columns = [python_values(shorten_floats(column)) for column in shown.columns]
         for row in zip(*columns, strict=True):
             grid.add_row(*(_cell(value) for value in row))
         self._console.print(grid)
@@ -151,7 +151,7 @@ def rows_of(result: StatementResult) -> pa.Table | None:
     if result.answer is not None:
         return result.answer.table
     if result.changes is not None:
-        return shown_changes(result.changes)
+        return format_instants(result.changes)
     if result.table is not None:
         return result.table
     return pa.table({"plan": [result.text]}) if result.text is not None else None

@@ -18,9 +18,9 @@ from prompt_toolkit.formatted_text import HTML
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 from millpond.api.surface import Surface
-from millpond.cli.completion import COMMANDS, Words
+from millpond.cli.completion import COMMANDS, CqlCompleter
 from millpond.cli.result_writers import TableWriter
-from millpond.cli.split_statements import blank, split
+from millpond.cli.split_statements import is_blank, split
 from millpond.errors import MillpondError
 
 _PROMPT, _CONTINUED = "millpond> ", "      ... "
@@ -47,7 +47,7 @@ class Shell:
         out: TextIO,
         err: TextIO,
         *,
-        words: Words | None = None,
+        words: CqlCompleter | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._pond = pond
@@ -62,9 +62,9 @@ class Shell:
         self.done = False
 
     @property
-    def within(self) -> bool:
+    def is_within_statement(self) -> bool:
         """Whether a statement has begun and not ended."""
-        return not blank(self._rest)
+        return not is_blank(self._rest)
 
     def feed(self, line: str) -> None:
         """Takes a line."""
@@ -83,7 +83,7 @@ class Shell:
 
     def finish(self) -> None:
         """Takes the end of the input: a last statement needs no semicolon."""
-        if self.within and not self.done:
+        if self.is_within_statement and not self.done:
             self._run(self._rest.strip())
         self._rest = ""
 
@@ -129,7 +129,7 @@ class Shell:
                 self._complain(MillpondError("CQL-101", f'no command "{name}"', hint=hint))
 
     def _watch(self, arguments: str) -> None:
-        pending = self._rest.strip() if self.within else self._last
+        pending = self._rest.strip() if self.is_within_statement else self._last
         self._rest = ""
         seconds, _, times = arguments.strip().rstrip(";").partition(" ")
         try:
@@ -165,10 +165,10 @@ def talk(pond: Surface, place: str) -> bool:
         _feed(shell, sys.stdin)
         shell.finish()
         return shell.failed
-    words = Words(pond)
+    words = CqlCompleter(pond)
     shell = Shell(pond, sys.stdout, sys.stderr, words=words)
     print(f"Millpond at {place}. \\h helps, \\q leaves.")
-    _feed(shell, _prompted(shell, words))
+    _feed(shell, _prompt(shell, words))
     return False
 
 
@@ -179,12 +179,12 @@ def _feed(shell: Shell, lines: Iterable[str]) -> None:
             return
 
 
-def _prompted(shell: Shell, words: Words) -> Iterator[str]:
+def _prompt(shell: Shell, words: CqlCompleter) -> Iterator[str]:
     session: PromptSession[str] = PromptSession(
         history=history(), completer=words, complete_in_thread=True, complete_while_typing=False
     )
     while True:
-        text = _CONTINUED if shell.within else _PROMPT
+        text = _CONTINUED if shell.is_within_statement else _PROMPT
         try:
             yield session.prompt(HTML(f"<ansicyan>{text.replace('>', '&gt;')}</ansicyan>"))
         except KeyboardInterrupt:

@@ -31,13 +31,13 @@ def split(text: str) -> tuple[list[str], str]:
     statements, start = [], 0
     for match in _HIDING.finditer(text):
         if match[0] == ";":
-            if not blank(text[start : match.start()]):
+            if not is_blank(text[start : match.start()]):
                 statements.append(text[start : match.start()].strip())
             start = match.end()
     return statements, text[start:]
 
 
-def blank(text: str) -> bool:
+def is_blank(text: str) -> bool:
     """Whether a text holds nothing but space and comments.
 
     >>> blank(" -- nothing\\n"), blank("SHOW STREAMS")

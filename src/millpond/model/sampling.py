@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 
-def sampled(seed: int, sequence: np.ndarray, percent: float) -> np.ndarray:
+def choose_sample(seed: int, sequence: np.ndarray, percent: float) -> np.ndarray:
     """Which elements a SAMPLE keeps: a fixed function of seed and arrival sequence.
 
     SplitMix64's finaliser spreads (seed, sequence) over 64 bits; an element is kept when the result

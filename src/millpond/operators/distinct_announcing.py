@@ -36,16 +36,16 @@ from millpond.operators.protocol.cost_model import (
     STARRED,
     STEPPED,
     WATCHED,
-    Flow,
-    Known,
-    woken,
+    EdgeEstimate,
+    StreamStatistics,
+    estimate_wakeups,
 )
 from millpond.operators.protocol.delta import Delta, Ints
 from millpond.operators.protocol.node import Operator, Scalars, Unary
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.structures.distinct_rows import DistinctRows
-from millpond.operators.structures.group_rows import grouped
-from millpond.operators.structures.row_store import doubled
+from millpond.operators.structures.group_rows import group_rows
+from millpond.operators.structures.row_store import grow_array
 
 #: Rows of a block: 2 ** SHIFT.
 _SHIFT = 8
@@ -54,7 +54,7 @@ _NEVER = BEGINNING - 2
 
 
 @dataclass(frozen=True, eq=False)
-class LastCopy(Unary):
+class DistinctAnnouncing(Unary):
     """The distinct rows of an input on which nothing is announced, each leaving by name."""
 
     name = "distinct"
@@ -72,22 +72,24 @@ class LastCopy(Unary):
     def edge(self) -> Edge:
         return RULES["distinct"]([self.input.edge])
 
-    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
         every = range(len(given.columns))
-        rows = given.different(every)
+        rows = given.count_distinct(every)
         # A row comes where it was not there before.
         arrivals = given.arrivals * math.exp(-given.rows / max(given.of(every).distinct, 1.0))
         life = rows / arrivals if arrivals else given.life
-        return Flow(arrivals, arrivals, life, given.columns)
+        return EdgeEstimate(arrivals, arrivals, life, given.columns)
 
-    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+    def estimate_work(
+        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
+    ) -> float:
         (given,) = inputs
         changes = STARRED * given.arrivals + GIVEN * own.changes
         # Of each block an instant is looked at, and all rows of a block that one leaves.
         leaving = min(own.rows / (1 << _SHIFT) * known.steps, own.negatives)
         watched = own.rows / (1 << _SHIFT) * known.steps + leaving * (1 << _SHIFT)
-        return changes + WATCHED * watched + STEPPED * woken(given.arrivals, known)
+        return changes + WATCHED * watched + STEPPED * estimate_wakeups(given.arrivals, known)
 
     def operator(self) -> Operator:
         return LastCopies(self.schema)
@@ -141,7 +143,7 @@ def _leave(last, due, position, upto, out_key, out_at):  # type: ignore[no-untyp
 
 
 class LastCopies:
-    """`LastCopy` at work: for each row when the last copy of it expires."""
+    """`DistinctAnnouncing` at work: for each row when the last copy of it expires."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._rows = DistinctRows(schema)
@@ -155,7 +157,7 @@ class LastCopies:
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         (delta,) = inputs
-        parts = [self._arrivals(delta)] if len(delta) else []
+        parts = [self._take_in(delta)] if len(delta) else []
         known = len(self._rows)
         if known > len(self._out[0]):
             self._out = [np.empty(2 * known, np.int64) for _ in range(2)]
@@ -175,14 +177,14 @@ class LastCopies:
         self._forget()
         return found
 
-    def _arrivals(self, delta: Delta) -> tuple[Ints, Ints, Ints]:
+    def _take_in(self, delta: Delta) -> tuple[Ints, Ints, Ints]:
         """Takes in copies; (row, instant, sign) of what they change."""
         numbers = self._rows.number(delta.rows)
         known = len(self._rows)
-        self._last = doubled(self._last, known, _NEVER)
-        self._due = doubled(self._due, ((known - 1) >> _SHIFT) + 1, END)
+        self._last = grow_array(self._last, known, _NEVER)
+        self._due = grow_array(self._due, ((known - 1) >> _SHIFT) + 1, END)
         out = [np.empty(2 * len(delta), np.int64) for _ in range(3)]
-        copies = (*grouped(numbers, known), delta.at, delta.until)
+        copies = (*group_rows(numbers, known), delta.at, delta.until)
         count, fresh = _come(*copies, self._position, self._last, self._due, *out)
         self._living += fresh
         keys, at, sign = (values[:count] for values in out)
@@ -205,7 +207,7 @@ class LastCopies:
             starts = np.arange(0, self._living, 1 << _SHIFT)
             self._due[: len(starts)] = np.minimum.reduceat(self._last[: self._living], starts)
 
-    def given(self, now: int) -> int:
+    def count_given(self, now: int) -> int:
         """How many rows it gives at an instant it has come to."""
         return int((self._last[: len(self._rows)] > now).sum())
 

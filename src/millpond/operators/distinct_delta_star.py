@@ -32,24 +32,24 @@ from millpond.operators.protocol.cost_model import (
     STARRED,
     STEPPED,
     WATCHED,
-    Column,
-    Flow,
-    Known,
-    woken,
+    ColumnEstimate,
+    EdgeEstimate,
+    StreamStatistics,
+    estimate_wakeups,
 )
 from millpond.operators.protocol.delta import Bools, Delta, Ints
 from millpond.operators.protocol.node import Operator, Scalars, Unary
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.structures.distinct_rows import DistinctRows
-from millpond.operators.structures.group_rows import grouped
-from millpond.operators.structures.row_store import doubled
+from millpond.operators.structures.group_rows import group_rows
+from millpond.operators.structures.row_store import grow_array
 
 #: Before every instant: the expiration of a row that was never given.
 _NEVER = BEGINNING - 2
 
 
 @dataclass(frozen=True, eq=False)
-class DeltaStar(Unary):
+class DistinctDeltaStar(Unary):
     """The distinct rows of an input on which nothing is announced by negative tuples.
 
     Attributes:
@@ -83,27 +83,31 @@ class DeltaStar(Unary):
     def identity(self) -> tuple[bool, ...]:
         return (self.keeps_input,)
 
-    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
         every = range(len(given.columns))
-        rows = given.different(every)
+        rows = given.count_distinct(every)
         distinct = given.of(every).distinct
-        columns = tuple(Column(c.distinct, 1 / max(1.0, rows)) for c in given.columns)
+        columns = tuple(ColumnEstimate(c.distinct, 1 / max(1.0, rows)) for c in given.columns)
         # A row that is given lives as long as its copy does, then another copy takes over.
         life = given.life * (1 - rows / (2 * distinct)) if distinct else given.life
-        return Flow(rows / life if life else 0.0, 0.0, life, columns)
+        return EdgeEstimate(rows / life if life else 0.0, 0.0, life, columns)
 
-    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+    def estimate_work(
+        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
+    ) -> float:
         (given,) = inputs
         found = STARRED * given.arrivals + GIVEN * own.arrivals
-        found += WATCHED * own.rows * known.steps + STEPPED * woken(given.arrivals, known)
+        found += WATCHED * own.rows * known.steps + STEPPED * estimate_wakeups(
+            given.arrivals, known
+        )
         if not self.keeps_input:
             return found
         scans = min(known.steps, own.arrivals)
         return found + STARRED * given.arrivals + LOOKED_AT * given.rows * scans
 
     def operator(self) -> Operator:
-        return Rescanning(self.schema) if self.keeps_input else Longest(self.schema)
+        return RescannedInput(self.schema) if self.keeps_input else LongestLives(self.schema)
 
 
 @compiled(types.int64(*[READ_I64] * 5, *[I64] * 5))
@@ -151,8 +155,8 @@ def _hand_over(given, longest, upto, out_key, out_at, out_until):  # type: ignor
     return found, living
 
 
-class Longest:
-    """`DeltaStar` at work: for each row the end of what is given, and of its longest-lived copy."""
+class LongestLives:
+    """`DistinctDeltaStar` at work: for each row the end of what is given, and of its longest-lived copy."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._rows = DistinctRows(schema)
@@ -166,9 +170,9 @@ class Longest:
         parts: list[tuple[Ints, Ints, Ints]] = []
         if len(delta):
             numbers = self._rows.number(delta.rows)
-            self._given = doubled(self._given, len(self._rows), _NEVER)
-            self._longest = doubled(self._longest, len(self._rows), _NEVER)
-            order, starts, which = grouped(numbers, len(self._rows))
+            self._given = grow_array(self._given, len(self._rows), _NEVER)
+            self._longest = grow_array(self._longest, len(self._rows), _NEVER)
+            order, starts, which = group_rows(numbers, len(self._rows))
             out = [np.empty(2 * len(delta), np.int64) for _ in range(3)]
             arguments = (delta.at, delta.until, self._given, self._longest)
             count = _take_over(order, starts, which, *arguments, *out)
@@ -213,7 +217,7 @@ class Longest:
     def _renumber(self, moved: Ints) -> None:
         """The rows' numbers have changed."""
 
-    def given(self, now: int) -> int:
+    def count_given(self, now: int) -> int:
         """How many rows it gives at an instant it has come to."""
         return int((self._given[: len(self._rows)] > now).sum())
 
@@ -230,8 +234,8 @@ def _look_through(numbers, until, given, upto, longest):  # type: ignore[no-unty
             longest[key] = until[i]
 
 
-class Rescanning(Longest):
-    """`DeltaStar` that keeps its input; expired copies go lazily, like expired rows."""
+class RescannedInput(LongestLives):
+    """`DistinctDeltaStar` that keeps its input; expired copies go lazily, like expired rows."""
 
     def __init__(self, schema: pa.Schema) -> None:
         super().__init__(schema)
@@ -263,8 +267,8 @@ class Rescanning(Longest):
     def _keep(self, delta: Delta) -> None:
         numbers = self._rows.number(delta.rows)
         low, high = self._count, self._count + len(delta)
-        self._numbers = doubled(self._numbers, high, 0)
-        self._until = doubled(self._until, high, 0)
+        self._numbers = grow_array(self._numbers, high, 0)
+        self._until = grow_array(self._until, high, 0)
         self._numbers[low:high], self._until[low:high] = numbers, delta.until
         self._count = high
 

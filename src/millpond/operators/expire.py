@@ -20,9 +20,9 @@ from millpond.operators.protocol.cost_model import (
     PARTITIONED,
     QUEUED,
     STEPPED,
-    Flow,
-    Known,
-    woken,
+    EdgeEstimate,
+    StreamStatistics,
+    estimate_wakeups,
 )
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.node import Operator, Scalars, Unary
@@ -30,8 +30,8 @@ from millpond.operators.structures.expiration_queues import (
     ARRIVAL_ORDER,
     PARTITIONS,
     SMALL,
-    Expiring,
-    expiring,
+    ExpirationQueue,
+    make_expiration_queue,
 )
 
 
@@ -63,14 +63,16 @@ class Expire(Unary):
     def identity(self) -> tuple[int, ...]:
         return () if self.input.pattern <= Pattern.WEAKEST else (self.partitions,)
 
-    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
         # What a negative tuple took back before its time is taken back in time once more.
         return replace(given, arrivals=given.changes, negatives=given.changes)
 
-    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+    def estimate_work(
+        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
+    ) -> float:
         (given,) = inputs
-        stepped = STEPPED * woken(own.changes, known)
+        stepped = STEPPED * estimate_wakeups(own.changes, known)
         if self.input.pattern <= Pattern.WEAKEST:
             return QUEUED * given.changes + stepped
         if self.partitions == ARRIVAL_ORDER:
@@ -82,24 +84,24 @@ class Expire(Unary):
         return each + stepped
 
     def operator(self) -> Operator:
-        return Expiry(expiring(self.input.pattern, self.partitions))
+        return Expiration(make_expiration_queue(self.input.pattern, self.partitions))
 
 
-class Expiry:
+class Expiration:
     """`Expire` at work: the rows that have not left yet."""
 
-    def __init__(self, waiting: Expiring) -> None:
+    def __init__(self, waiting: ExpirationQueue) -> None:
         self._waiting = waiting
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         (delta,) = inputs
-        return self.explicit(delta, upto)
+        return self.announce_due(delta, upto)
 
-    def explicit(self, delta: Delta, upto: int) -> Delta:
+    def announce_due(self, delta: Delta, upto: int) -> Delta:
         """The delta with the expirations up to an instant as rows of their own."""
         if len(delta):
             self._waiting.add(delta.where(delta.until < END))
-        left = self._waiting.due(upto)
+        left = self._waiting.take_due(upto)
         if not left and delta.is_explicit:
             return delta
         arrived = Delta.of(delta.rows, delta.at, None, delta.weight)

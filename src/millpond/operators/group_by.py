@@ -30,12 +30,18 @@ from millpond.model.time import BEGINNING
 from millpond.operators.aggregation.additive_measures import Counted
 from millpond.operators.aggregation.aggregate import Aggregate
 from millpond.operators.aggregation.cells import Layout, emit
-from millpond.operators.aggregation.measures import Argument, Batch, Measures, grown
-from millpond.operators.protocol.cost_model import GROUPED, REPLACED, UNKNOWN, Flow, Known
-from millpond.operators.protocol.delta import Delta, Ints, positional
+from millpond.operators.aggregation.measures import Argument, Batch, Measures, grow_by_group
+from millpond.operators.protocol.cost_model import (
+    GROUPED,
+    REPLACED,
+    UNKNOWN,
+    EdgeEstimate,
+    StreamStatistics,
+)
+from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
-from millpond.operators.structures.evaluation import evaluated
-from millpond.operators.structures.key_numbers import Keys
+from millpond.operators.structures.evaluation import evaluate_expressions
+from millpond.operators.structures.key_numbers import KeyNumbers
 
 #: How many rows there are of a group: what decides whether it has one in the answer.
 ROWS = Counted(Argument())
@@ -64,10 +70,12 @@ class Grouping(Unary):
     def identity(self) -> tuple[Any, ...]:
         return self.by
 
-    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         return inputs[0]
 
-    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+    def estimate_work(
+        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
+    ) -> float:
         return GROUPED * own.changes
 
     def operator(self) -> Operator:
@@ -75,7 +83,7 @@ class Grouping(Unary):
 
 
 @dataclass(frozen=True, eq=False)
-class Grouped(Delta):
+class GroupedDelta(Delta):
     """A delta with its changes brought together by group.
 
     Attributes:
@@ -92,7 +100,7 @@ class GroupingRows:
 
     def __init__(self, by: tuple[int | str, ...], types: tuple[pa.DataType, ...]) -> None:
         self._by = by
-        self._keys = Keys(types)
+        self._keys = KeyNumbers(types)
         #: The keys of each number given, in order: one grouping's numbers mean nothing to another.
         self._values: list[list[pa.Array]] = []
         self._counts = np.zeros(0, np.int64)
@@ -103,24 +111,26 @@ class GroupingRows:
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         (delta,) = inputs
         if not len(delta):
-            return Grouped(delta.rows, delta.at, delta.until, delta.weight)
+            return GroupedDelta(delta.rows, delta.at, delta.until, delta.weight)
         # Not after a step: what it gave refers to the numbers as they are.
         self._compact()
-        delta, computed = evaluated(delta, [e for e in self._by if isinstance(e, str)], scalars)
+        delta, computed = evaluate_expressions(
+            delta, [e for e in self._by if isinstance(e, str)], scalars
+        )
         values = iter(computed)
         keys = [delta.rows.column(e) if isinstance(e, int) else next(values) for e in self._by]
-        keys = [_normal(k) for k in keys]
+        keys = [_normalize_zero(k) for k in keys]
         numbers = self._number(keys, len(delta))
         groups = max(1, len(self._keys))
         cells = self._layout.lay_out(numbers, delta.at, groups)
         self._measures.begin(may_begin=self._alive == 0)
         batch = Batch(delta.rows, delta.weight, cells, groups, self._measures, scalars)
         trace = batch.trace(ROWS)
-        self._counts = grown(self._counts, groups)
+        self._counts = grow_by_group(self._counts, groups)
         after = trace[cells.starts[1:] + np.arange(len(cells.groups))]
         self._alive += int((after > 0).sum()) - int((self._counts[cells.groups] > 0).sum())
         self._counts[cells.groups] = after
-        return Grouped(delta.rows, delta.at, delta.until, delta.weight, batch, tuple(keys))
+        return GroupedDelta(delta.rows, delta.at, delta.until, delta.weight, batch, tuple(keys))
 
     def absorb(self, other: GroupingRows) -> None:
         """Takes over what another operator of an equal node measures beside this one.
@@ -165,7 +175,7 @@ class GroupingRows:
         if not self._by or not self._keys.is_worth_compacting(self._alive):
             return
         count = len(self._keys)
-        alive = grown(self._counts, count)[:count] > 0
+        alive = grow_by_group(self._counts, count)[:count] > 0
         moved = self._keys.compact(alive)
         left = pa.array(np.flatnonzero(alive))
         self._values = [[pa.concat_arrays(parts).take(left) for parts in self._columns()]]
@@ -196,7 +206,7 @@ class GroupBy(Node):
     @property
     def schema(self) -> pa.Schema:
         keys = [self.input.types[place] for place in self.shown]
-        return positional([*keys, *(a.type for a in self.aggregates)])
+        return positional_schema([*keys, *(a.type for a in self.aggregates)])
 
     @property
     def edge(self) -> Edge:
@@ -206,15 +216,17 @@ class GroupBy(Node):
     def identity(self) -> tuple[Any, ...]:
         return (self.shown, tuple(repr(a) for a in self.aggregates))
 
-    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
         by = [given.columns[e] if isinstance(e, int) else UNKNOWN for e in self.input.by]
-        groups = replace(given, columns=tuple(by)).different(range(len(by)))
+        groups = replace(given, columns=tuple(by)).count_distinct(range(len(by)))
         life = groups / given.changes if given.changes else given.life
         shown = (*(by[p] for p in self.shown), *(UNKNOWN for _ in self.aggregates))
-        return Flow(given.changes, given.changes, life, shown)
+        return EdgeEstimate(given.changes, given.changes, life, shown)
 
-    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+    def estimate_work(
+        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
+    ) -> float:
         return REPLACED * own.changes
 
     def operator(self) -> Operator:
@@ -238,7 +250,7 @@ class GroupingBy:
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         (delta,) = inputs
-        assert isinstance(delta, Grouped)
+        assert isinstance(delta, GroupedDelta)
         parts = []
         if not self._begun:
             self._begun = True
@@ -275,7 +287,7 @@ def _batch(columns: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(fitted, schema=schema)
 
 
-def _normal(column: pa.Array) -> pa.Array:
+def _normalize_zero(column: pa.Array) -> pa.Array:
     """A key with one zero of both: a group has one row, whichever came first."""
     if not pa.types.is_floating(column.type):
         return column

@@ -30,17 +30,17 @@ from millpond.operators.protocol.cost_model import (
     PROBED,
     SELECTED,
     STEPPED,
-    Flow,
-    Known,
-    guessed,
-    matched,
-    woken,
+    EdgeEstimate,
+    StreamStatistics,
+    estimate_key_match,
+    estimate_wakeups,
+    guess_selectivity,
 )
-from millpond.operators.protocol.delta import Delta, Ints, positional
+from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.structures.join_side import Side, compact_both
-from millpond.operators.structures.key_numbers import Keys
+from millpond.operators.structures.key_numbers import KeyNumbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class Join(Node):
     @property
     def schema(self) -> pa.Schema:
         both = [*self.left.schema.types, *self.right.schema.types]
-        return positional([both[p] for p in self.keep])
+        return positional_schema([both[p] for p in self.keep])
 
     @property
     def name(self) -> str:
@@ -83,7 +83,7 @@ class Join(Node):
     def edge(self) -> Edge:
         return RULES["join"]([i.edge for i in self.inputs])
 
-    def choosing(self, places: tuple[int, ...]) -> Node | None:
+    def choose_columns(self, places: tuple[int, ...]) -> Node | None:
         return replace(self, keep=tuple(self.keep[p] for p in places))
 
     @property
@@ -91,18 +91,20 @@ class Join(Node):
         equal = sorted(zip(self.left_keys, self.right_keys, strict=True))
         return (equal, sorted(set(self.predicates)), self.keep, self.nulls_match)
 
-    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         left, right = inputs
-        chance = self._chance(left, right) * guessed(self.predicates)
+        chance = self._estimate_match(left, right) * guess_selectivity(self.predicates)
         pairs = chance * (left.arrivals * right.rows + right.arrivals * left.rows)
         negatives = chance * (left.negatives * right.rows + right.negatives * left.rows)
         life = chance * left.rows * right.rows / pairs if pairs else 0.0
         both = (*left.columns, *right.columns)
-        return Flow(pairs, negatives, life, tuple(both[p] for p in self.keep))
+        return EdgeEstimate(pairs, negatives, life, tuple(both[p] for p in self.keep))
 
-    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+    def estimate_work(
+        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
+    ) -> float:
         left, right = inputs
-        chance = self._chance(left, right)
+        chance = self._estimate_match(left, right)
         pairs = chance * (left.changes * right.rows + right.changes * left.rows)
         # Until negative tuples are added up they are found like rows.
         taken_back = left.negatives + right.negatives
@@ -111,10 +113,10 @@ class Join(Node):
             pairs *= 1 + 0.5 * taken_back / changes
         each = PAIRED + (SELECTED if self.predicates else 0.0)
         rows = (BUILT + PROBED) * changes + ADDED_UP * taken_back
-        return rows + each * pairs + 3 * STEPPED * woken(changes, known)
+        return rows + each * pairs + 3 * STEPPED * estimate_wakeups(changes, known)
 
-    def _chance(self, left: Flow, right: Flow) -> float:
-        return matched(left, self.left_keys, right, self.right_keys)
+    def _estimate_match(self, left: EdgeEstimate, right: EdgeEstimate) -> float:
+        return estimate_key_match(left, self.left_keys, right, self.right_keys)
 
     def operator(self) -> Operator:
         return Joining(self)
@@ -130,8 +132,8 @@ class Joining:
         self._keep = node.keep
         self._schema = node.schema
         both = [*node.left.schema.types, *node.right.schema.types]
-        self._pair_schema = positional(both)
-        self._keys = Keys([node.left.schema.field(p).type for p in node.left_keys])
+        self._pair_schema = positional_schema(both)
+        self._keys = KeyNumbers([node.left.schema.field(p).type for p in node.left_keys])
         self._left, self._right = Side(node.left.schema), Side(node.right.schema)
         self.purging = Purging()
 
@@ -139,23 +141,23 @@ class Joining:
         if not len(inputs[0]) and not len(inputs[1]):
             self._compact(upto)
             return Delta.empty(self._schema)
-        left, left_numbers = self._numbered(inputs[0], self._left_keys)
-        right, right_numbers = self._numbered(inputs[1], self._right_keys)
+        left, left_numbers = self._number_rows(inputs[0], self._left_keys)
+        right, right_numbers = self._number_rows(inputs[1], self._right_keys)
         parts = []
         if len(left) and len(self._right):
             probing, held = self._right.probe(left, left_numbers)
-            parts.append(self._pairs(left, probing, self._right, held, False, scalars))
+            parts.append(self._find_pairs(left, probing, self._right, held, False, scalars))
         if len(left):
             self._left.build(left, left_numbers, len(self._keys))
         if len(right):
             if len(self._left):
                 probing, held = self._left.probe(right, right_numbers)
-                parts.append(self._pairs(right, probing, self._left, held, True, scalars))
+                parts.append(self._find_pairs(right, probing, self._left, held, True, scalars))
             self._right.build(right, right_numbers, len(self._keys))
         self._compact(upto)
         return Delta.together(parts) if parts else Delta.empty(self._schema)
 
-    def _numbered(self, delta: Delta, places: tuple[int, ...]) -> tuple[Delta, Ints]:
+    def _number_rows(self, delta: Delta, places: tuple[int, ...]) -> tuple[Delta, Ints]:
         """The rows that can find a partner, and their keys' numbers."""
         columns = [delta.rows.column(p) for p in places]
         if not self._nulls_match and any(c.null_count for c in columns):
@@ -166,11 +168,11 @@ class Joining:
             columns = [delta.rows.column(p) for p in places]
         if not places:
             if len(delta) and not len(self._keys):
-                self._keys.only()
+                self._keys.number_empty_rows()
             return delta, np.zeros(len(delta), np.int64)
         return delta, self._keys.number(columns)
 
-    def _pairs(
+    def _find_pairs(
         self,
         delta: Delta,
         probing: Ints,

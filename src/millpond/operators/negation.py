@@ -21,13 +21,19 @@ import pyarrow.compute as pc
 
 from millpond.model.patterns import RULES, Edge
 from millpond.model.schema import goes_by_text
-from millpond.operators.protocol.cost_model import REMOVED, STEPPED, Flow, Known, woken
-from millpond.operators.protocol.delta import Delta, Ints, positional
+from millpond.operators.protocol.cost_model import (
+    REMOVED,
+    STEPPED,
+    EdgeEstimate,
+    StreamStatistics,
+    estimate_wakeups,
+)
+from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars
 from millpond.operators.structures.aged_lists import AgedLists
-from millpond.operators.structures.group_rows import grouped
-from millpond.operators.structures.key_numbers import Keys
-from millpond.operators.structures.row_store import RowStore, doubled
+from millpond.operators.structures.group_rows import group_rows
+from millpond.operators.structures.key_numbers import KeyNumbers
+from millpond.operators.structures.row_store import RowStore, grow_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +61,7 @@ class Negation(Node):
 
     @property
     def schema(self) -> pa.Schema:
-        return positional(self.left.schema.types[:-1])
+        return positional_schema(self.left.schema.types[:-1])
 
     @property
     def detail(self) -> str:
@@ -69,14 +75,16 @@ class Negation(Node):
     def identity(self) -> tuple[Any, ...]:
         return tuple(zip(self.left_by, self.right_by, strict=True))
 
-    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         left = inputs[0]
         arrivals = sum(i.changes for i in inputs) / 4
-        return Flow(arrivals, arrivals, left.life / 2, left.columns[:-1])
+        return EdgeEstimate(arrivals, arrivals, left.life / 2, left.columns[:-1])
 
-    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+    def estimate_work(
+        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
+    ) -> float:
         changes = sum(i.changes for i in inputs)
-        return REMOVED * changes + STEPPED * woken(changes, known)
+        return REMOVED * changes + STEPPED * estimate_wakeups(changes, known)
 
     def operator(self) -> Operator:
         return Negating(self)
@@ -89,9 +97,9 @@ class Negating:
         self._left_by, self._right_by = list(node.left_by), list(node.right_by)
         self._schema = node.schema
         kinds = [node.left.schema.field(p).type for p in node.left_by]
-        self._attributes = Keys(kinds)
+        self._attributes = KeyNumbers(kinds)
         #: The left's distinct rows, and for each what its age is and which come next to it.
-        self._numbers = Keys(node.left.schema.types)
+        self._numbers = KeyNumbers(node.left.schema.types)
         self._rows = RowStore(node.left.schema)
         self._age: Ints = np.zeros(0, np.int64)
         self._ranks = _Ranks(self._left_by, [*kinds, pa.int64()])
@@ -107,11 +115,11 @@ class Negating:
                 self._attributes.number([right.rows.column(p) for p in self._right_by]),
             ]
         )
-        rows = np.concatenate([self._numbered(left), np.full(len(right), -1, np.int64)])
+        rows = np.concatenate([self._number_rows(left), np.full(len(right), -1, np.int64)])
         at = np.concatenate([left.at, right.at])
         weight = np.concatenate([left.weight, right.weight])
         by_time = np.argsort(at, kind="stable")
-        groups = grouped(keys[by_time], len(self._attributes))
+        groups = group_rows(keys[by_time], len(self._attributes))
         changes = (at[by_time], weight[by_time], rows[by_time])
         ranks = (self._age, self._ranks.ties)
         found, instants, signs = self._lists.follow(groups, len(self._attributes), changes, ranks)
@@ -121,7 +129,7 @@ class Negating:
         self._forget()
         return Delta.of(given, instants[in_time], None, signs[in_time])
 
-    def _numbered(self, left: Delta) -> Ints:
+    def _number_rows(self, left: Delta) -> Ints:
         """The number of each row; of those not seen before the age and rank are noted."""
         numbers = self._numbers.number(left.rows.columns)
         known = len(self._rows)
@@ -136,7 +144,7 @@ class Negating:
         """Notes the ages of the rows from a number on, and ranks them."""
         count = len(self._rows)
         new = self._rows.pick(np.arange(known, count))
-        self._age = doubled(self._age, count, 0)
+        self._age = grow_array(self._age, count, 0)
         self._age[known:count] = new.columns[-1].to_numpy(zero_copy_only=False)
         self._ranks.add(new, self._rows)
 
@@ -147,7 +155,7 @@ class Negating:
         living = int(alive.sum())
         if living and not self._numbers.is_worth_compacting(living):
             return
-        used = self._lists.used(len(self._attributes))
+        used = self._lists.find_used(len(self._attributes))
         self._rows.keep(alive)
         self._lists.renumber(used, self._numbers.compact(alive))
         self._attributes.compact(used)
@@ -175,7 +183,7 @@ class _Ranks:
 
     def restart(self) -> None:
         """Forgets all rows."""
-        self._moments = Keys(self._kinds)
+        self._moments = KeyNumbers(self._kinds)
         self._moment: Ints = np.zeros(0, np.int64)
         self._many: Ints = np.zeros(0, np.int64)
         self.ties: Ints = np.zeros(0, np.int64)
@@ -189,24 +197,24 @@ class _Ranks:
         """
         moments = self._moments.number([*(new.column(p) for p in self._by), new.columns[-1]])
         low, high = len(rows) - len(new), len(rows)
-        self._moment = doubled(self._moment, high, 0)
+        self._moment = grow_array(self._moment, high, 0)
         self._moment[low:high] = moments
-        self._many = doubled(self._many, len(self._moments), 0)
+        self._many = grow_array(self._many, len(self._moments), 0)
         np.add.at(self._many, moments, 1)
-        self.ties = doubled(self.ties, high, 0)
+        self.ties = grow_array(self.ties, high, 0)
         if (self._many[moments] == 1).all():
             return
         shared = np.zeros(len(self._many), bool)
         shared[moments] = self._many[moments] > 1
         places = np.flatnonzero(shared[self._moment[:high]])
-        columns = [_sortable(c) for c in rows.pick(places).columns[:-1]]
+        columns = [_make_sortable(c) for c in rows.pick(places).columns[:-1]]
         names = [f"c{i}" for i in range(len(columns))]
         table = pa.table([pa.array(self._moment[places]), *columns], names=["moment", *names])
         order = pc.sort_indices(table, sort_keys=[(n, "ascending") for n in table.column_names])
         self.ties[places[order.to_numpy()]] = np.arange(len(places))
 
 
-def _sortable(column: pa.Array) -> pa.Array:
+def _make_sortable(column: pa.Array) -> pa.Array:
     """A column in canonical order: numbers before NaN, NULL last, what has parts by its text."""
     if not goes_by_text(column.type):
         return column

@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.model.patterns import Edge
-from millpond.operators.protocol.cost_model import Flow, Known
-from millpond.operators.protocol.delta import Delta, Ints, positional
+from millpond.operators.protocol.cost_model import EdgeEstimate, StreamStatistics
+from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars
 from millpond.operators.structures.bag import Bag
-from millpond.operators.structures.key_numbers import Keys
+from millpond.operators.structures.key_numbers import KeyNumbers
 
 
 @dataclass(frozen=True, eq=False)
-class Attach(Node):
+class NrrJoin(Node):
     """Each row of an input with the rows a relation has at the instant the row comes.
 
     Attributes:
@@ -50,7 +50,7 @@ class Attach(Node):
 
     @property
     def schema(self) -> pa.Schema:
-        return positional([*self.input.schema.types, *self.relation.schema.types])
+        return positional_schema([*self.input.schema.types, *self.relation.schema.types])
 
     @property
     def edge(self) -> Edge:
@@ -73,43 +73,43 @@ class Attach(Node):
     def refuses_negatives(self) -> tuple[bool, ...]:
         return (True, False)
 
-    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         given, relation = inputs
         return replace(given, columns=(*given.columns, *relation.columns))
 
     def operator(self) -> Operator:
-        return Attaching(self)
+        return NrrJoining(self)
 
 
-class Attaching:
-    """`Attach` at work: the relation, and nothing of the rows."""
+class NrrJoining:
+    """`NrrJoin` at work: the relation, and nothing of the rows."""
 
-    def __init__(self, node: Attach) -> None:
+    def __init__(self, node: NrrJoin) -> None:
         self._bag = Bag(node.relation.schema)
         self._left_keys, self._right_keys = node.left_keys, node.right_keys
         self._predicates = node.predicates
         self._optional = node.optional
         self._schema = node.schema
-        self._table: tuple[Keys, Ints, Ints] | None = None
+        self._table: tuple[KeyNumbers, Ints, Ints] | None = None
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         delta, updates = inputs
         if len(updates):
             self._bag.take_in(updates, upto)
             self._table = None
-        found = self._attached(delta, scalars) if len(delta) else Delta.empty(self._schema)
+        found = self._join_rows(delta, scalars) if len(delta) else Delta.empty(self._schema)
         if len(updates):
             self._bag.forget(upto)
             self._table = None
         return found
 
-    def _attached(self, delta: Delta, scalars: Scalars) -> Delta:
-        places, held = self._candidates(delta)
+    def _join_rows(self, delta: Delta, scalars: Scalars) -> Delta:
+        places, held = self._find_candidates(delta)
         begin, end = self._bag.lives()
         now = delta.at[places]
         there = (begin[held] <= now) & (now < end[held])
         places, held = places[there], held[there]
-        rows = self._beside(delta, places, self._bag.rows().take(pa.array(held)))
+        rows = self._pair_rows(delta, places, self._bag.rows().take(pa.array(held)))
         if self._predicates and len(places):
             chosen = scalars.select(rows, self._predicates)
             places, rows = places[chosen], rows.filter(pa.array(chosen))
@@ -119,16 +119,16 @@ class Attaching:
                 [pa.nulls(len(alone), t) for t in self._bag.rows().schema.types],
                 schema=self._bag.rows().schema,
             )
-            rows = pa.concat_batches([rows, self._beside(delta, alone, nothing)])
+            rows = pa.concat_batches([rows, self._pair_rows(delta, alone, nothing)])
             places = np.concatenate([places, alone])
             order = np.argsort(places, kind="stable")
             places, rows = places[order], rows.take(pa.array(order))
         return Delta(rows, delta.at[places], delta.until[places], delta.weight[places])
 
-    def _candidates(self, delta: Delta) -> tuple[Ints, Ints]:
+    def _find_candidates(self, delta: Delta) -> tuple[Ints, Ints]:
         """Pairs of rows with equal keys: places in the delta, ascending, and in the relation."""
         if self._table is None:
-            self._table = self._laid_out()
+            self._table = self._index_relation()
         keys, order, starts = self._table
         if self._left_keys:
             columns = [delta.rows.column(p) for p in self._left_keys]
@@ -145,10 +145,10 @@ class Attaching:
         within = np.arange(len(places)) - np.repeat(np.cumsum(count) - count, count)
         return places, order[np.repeat(first, count) + within]
 
-    def _laid_out(self) -> tuple[Keys, Ints, Ints]:
+    def _index_relation(self) -> tuple[KeyNumbers, Ints, Ints]:
         """The relation's rows by key: a table of keys, places by key, and where each key starts."""
         rows = self._bag.rows()
-        keys = Keys([rows.schema.field(p).type for p in self._right_keys])
+        keys = KeyNumbers([rows.schema.field(p).type for p in self._right_keys])
         if self._right_keys:
             numbers = keys.number([rows.column(p) for p in self._right_keys])
         else:
@@ -157,7 +157,7 @@ class Attaching:
         starts = np.searchsorted(numbers[order], np.arange(max(len(keys), 1) + 1))
         return keys, order, starts
 
-    def _beside(self, delta: Delta, places: Ints, right: pa.RecordBatch) -> pa.RecordBatch:
+    def _pair_rows(self, delta: Delta, places: Ints, right: pa.RecordBatch) -> pa.RecordBatch:
         left = delta.rows.take(pa.array(places)).columns
         return pa.RecordBatch.from_arrays([*left, *right.columns], schema=self._schema)
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from millpond.model.patterns import MONOTONIC
 from millpond.model.time import BEGINNING
-from millpond.operators.protocol.delta import Delta, positional
+from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars
 
-_SCHEMA = positional([pa.bool_()])
+_SCHEMA = positional_schema([pa.bool_()])
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.operators.protocol.cost_model import SELECTED, UNKNOWN, Flow, Known
-from millpond.operators.protocol.delta import Delta, positional
+from millpond.operators.protocol.cost_model import SELECTED, UNKNOWN, EdgeEstimate, StreamStatistics
+from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Operator, Scalars, Unary
-from millpond.operators.structures.evaluation import evaluated
+from millpond.operators.structures.evaluation import evaluate_expressions
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,18 +34,20 @@ class Project(Unary):
 
     @property
     def schema(self) -> pa.Schema:
-        return positional(self.types)
+        return positional_schema(self.types)
 
     @property
     def identity(self) -> tuple[Any, ...]:
         return self.expressions
 
-    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
         columns = (given.columns[e] if isinstance(e, int) else UNKNOWN for e in self.expressions)
         return replace(given, columns=tuple(columns))
 
-    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+    def estimate_work(
+        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
+    ) -> float:
         computed = any(isinstance(e, str) for e in self.expressions)
         return SELECTED * own.changes if computed else 0.0
 
@@ -65,7 +67,7 @@ class Projection:
         (delta,) = inputs
         if not len(delta):
             return Delta.empty(self._schema)
-        delta, computed = evaluated(delta, self._computed, scalars)
+        delta, computed = evaluate_expressions(delta, self._computed, scalars)
         values = iter(computed)
         columns = [
             delta.rows.column(e) if isinstance(e, int) else next(values) for e in self._expressions

@@ -16,14 +16,14 @@ import pyarrow as pa
 
 from millpond.model.patterns import STRICT
 from millpond.model.time import BEGINNING
-from millpond.operators.protocol.cost_model import KEPT, Flow, Known
-from millpond.operators.protocol.delta import Delta, positional
+from millpond.operators.protocol.cost_model import KEPT, EdgeEstimate, StreamStatistics
+from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars
 from millpond.operators.structures.bag import Bag
 
 
 @dataclass(frozen=True, eq=False)
-class Reevaluate(Node):
+class Recompute(Node):
     """A query over its inputs' bags.
 
     Attributes:
@@ -48,7 +48,7 @@ class Reevaluate(Node):
 
     @property
     def schema(self) -> pa.Schema:
-        return positional(self.types)
+        return positional_schema(self.types)
 
     @property
     def detail(self) -> str:
@@ -58,17 +58,19 @@ class Reevaluate(Node):
     def identity(self) -> tuple[Any, ...]:
         return (self.tables, self.sql)
 
-    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+    def estimate_work(
+        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
+    ) -> float:
         # The whole answer at every instant at which something changes.
         changes = sum(i.changes for i in inputs)
         return KEPT * sum(i.rows for i in inputs) * changes
 
     def operator(self) -> Operator:
-        return Reevaluation(self.tables, self.sql, self.schema, [i.schema for i in self.over])
+        return Recomputation(self.tables, self.sql, self.schema, [i.schema for i in self.over])
 
 
-class Reevaluation:
-    """`Reevaluate` at work."""
+class Recomputation:
+    """`Recompute` at work."""
 
     def __init__(
         self,

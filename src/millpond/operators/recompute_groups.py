@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from millpond.model.patterns import STRICT
 from millpond.model.time import BEGINNING
-from millpond.operators.protocol.delta import Delta, Ints, positional
+from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Operator, Scalars, Unary
 from millpond.operators.structures.bag import Bag
-from millpond.operators.structures.key_numbers import Keys
+from millpond.operators.structures.key_numbers import KeyNumbers
 
 #: The table the query is over, and its last column and the answer's: whose rows they are.
 ROWS, KEY = "group_rows", "__key"
@@ -29,7 +29,7 @@ _AT_ONCE = 50_000
 
 
 @dataclass(frozen=True, eq=False)
-class ReevaluateGroups(Unary):
+class RecomputeGroups(Unary):
     """A query over the rows of each key.
 
     Attributes:
@@ -57,7 +57,7 @@ class ReevaluateGroups(Unary):
 
     @property
     def schema(self) -> pa.Schema:
-        return positional(self.types)
+        return positional_schema(self.types)
 
     @property
     def detail(self) -> str:
@@ -68,18 +68,18 @@ class ReevaluateGroups(Unary):
         return (self.by, self.sql)
 
     def operator(self) -> Operator:
-        return ReevaluatingGroups(self.by, self.sql, self.schema, self.input.schema)
+        return RecomputingGroups(self.by, self.sql, self.schema, self.input.schema)
 
 
-class ReevaluatingGroups:
-    """`ReevaluateGroups` at work: the rows with their keys' numbers, and what was answered."""
+class RecomputingGroups:
+    """`RecomputeGroups` at work: the rows with their keys' numbers, and what was answered."""
 
     def __init__(
         self, by: tuple[int, ...], sql: str, schema: pa.Schema, input_schema: pa.Schema
     ) -> None:
         self._by, self._sql, self._schema = by, sql, schema
-        self._keys = Keys([input_schema.field(place).type for place in by])
-        self._bag = Bag(positional([*input_schema.types, pa.int64()]))
+        self._keys = KeyNumbers([input_schema.field(place).type for place in by])
+        self._bag = Bag(positional_schema([*input_schema.types, pa.int64()]))
         self._answers: dict[int, pa.RecordBatch] = {}
         self._upto = BEGINNING - 1
 
@@ -91,12 +91,14 @@ class ReevaluatingGroups:
             schema = self._bag.rows().schema
             rows = pa.RecordBatch.from_arrays(columns, schema=schema)
             self._bag.take_in(delta.with_rows(rows), upto)
-        instants, keys = self._changed(upto)
+        instants, keys = self._find_changes(upto)
         parts: list[Delta] = []
         for lo, hi, rows in self._cells(instants, keys):
-            answers = self._answered(rows, scalars) if rows.num_rows else {}
+            answers = self._answer_cells(rows, scalars) if rows.num_rows else {}
             for cell in range(lo, hi):
-                parts += self._told(int(instants[cell]), int(keys[cell]), answers.get(cell))
+                parts += self._replace_answer(
+                    int(instants[cell]), int(keys[cell]), answers.get(cell)
+                )
         self._upto = upto
         self._bag.forget(upto)
         self._forget()
@@ -106,7 +108,7 @@ class ReevaluatingGroups:
         found: Ints = self._bag.rows().columns[-1].to_numpy()
         return found
 
-    def _changed(self, upto: int) -> tuple[Ints, Ints]:
+    def _find_changes(self, upto: int) -> tuple[Ints, Ints]:
         """The instants at which a key's rows change, and the key: each pair once, in order."""
         at, until = self._bag.lives()
         numbers = self._numbers()
@@ -147,7 +149,7 @@ class ReevaluatingGroups:
         last = rows.num_columns - 1
         return rows.set_column(last, rows.schema.field(last), pa.array(cells))
 
-    def _told(self, instant: int, key: int, after: pa.RecordBatch | None) -> list[Delta]:
+    def _replace_answer(self, instant: int, key: int, after: pa.RecordBatch | None) -> list[Delta]:
         """What is taken back and given at an instant, for a key that changed."""
         before = self._answers.pop(key, None)
         if after is not None:
@@ -161,7 +163,7 @@ class ReevaluatingGroups:
                 parts.append(Delta.of(rows, when, None, np.full(rows.num_rows, weight, np.int64)))
         return parts
 
-    def _answered(self, rows: pa.RecordBatch, scalars: Scalars) -> dict[int, pa.RecordBatch]:
+    def _answer_cells(self, rows: pa.RecordBatch, scalars: Scalars) -> dict[int, pa.RecordBatch]:
         """The query's answer over the rows of some cells, by cell."""
         names = [*rows.schema.names[:-1], KEY]
         table = pa.Table.from_batches([rows]).rename_columns(names)

@@ -15,13 +15,13 @@ import pyarrow as pa
 from millpond.model.patterns import STRICT
 from millpond.model.time import BEGINNING, END
 from millpond.model.windows import Rows, Window
-from millpond.operators.protocol.delta import Delta, Ints, positional
+from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Operator, Scalars, Unary
 from millpond.operators.structures.bag import Bag
 from millpond.operators.structures.lifetimes import lifetimes
 
 
-def _left(windows: Sequence[Window], ts: Ints) -> Ints:
+def _find_leaving(windows: Sequence[Window], ts: Ints) -> Ints:
     """When elements with these timestamps have left all of some windows; END for never."""
     ends = [np.full(len(ts), END if not windows else BEGINNING, np.int64)]
     for window in windows:
@@ -31,7 +31,7 @@ def _left(windows: Sequence[Window], ts: Ints) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
-class Versions(Unary):
+class RelationVersions(Unary):
     """The rows of a relation's every instant, with two more columns: from when, until before when.
 
     Attributes:
@@ -49,7 +49,7 @@ class Versions(Unary):
 
     @property
     def carries_expirations(self) -> bool:
-        return bool(_left(self.windows, np.zeros(1, np.int64))[0] < END)
+        return bool(_find_leaving(self.windows, np.zeros(1, np.int64))[0] < END)
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -57,13 +57,13 @@ class Versions(Unary):
 
     @property
     def schema(self) -> pa.Schema:
-        return positional([*self.input.schema.types, pa.int64(), pa.int64()])
+        return positional_schema([*self.input.schema.types, pa.int64(), pa.int64()])
 
     def operator(self) -> Operator:
-        return _Versions(self.input.schema, self.schema, self.windows)
+        return _RelationVersioning(self.input.schema, self.schema, self.windows)
 
 
-class _Versions:
+class _RelationVersioning:
     def __init__(self, rows: pa.Schema, schema: pa.Schema, windows: tuple[Window, ...]) -> None:
         self._windows = windows
         self._bag = Bag(rows)
@@ -81,14 +81,14 @@ class _Versions:
         begun = np.flatnonzero(new)
         # A version that ends was open until then, and is closed from then on.
         parts = [
-            self._lines(rows, begun, at, at[begun], np.full(len(begun), END), 1),
-            self._lines(rows, ended, at, until[ended], np.full(len(ended), END), -1),
-            self._lines(rows, ended, at, until[ended], until[ended], 1),
+            self._make_rows(rows, begun, at, at[begun], np.full(len(begun), END), 1),
+            self._make_rows(rows, ended, at, until[ended], np.full(len(ended), END), -1),
+            self._make_rows(rows, ended, at, until[ended], until[ended], 1),
         ]
         self._bag.forget(upto)
         return Delta.together(parts)
 
-    def _lines(
+    def _make_rows(
         self,
         rows: pa.RecordBatch,
         places: np.ndarray,
@@ -101,7 +101,7 @@ class _Versions:
         columns = [*picked, pa.array(begin[places]), pa.array(end.astype(np.int64))]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         # An open version stays; a closed one until the last element from its time has left.
-        until = np.where(end < END, _left(self._windows, end - 1), END)
+        until = np.where(end < END, _find_leaving(self._windows, end - 1), END)
         lines = Delta.of(batch, at, until, np.full(len(at), weight, np.int64))
         return lines.where(lines.at < lines.until).in_order()
 

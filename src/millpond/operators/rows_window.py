@@ -19,11 +19,11 @@ from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.model.patterns import Edge, window_edge
 from millpond.model.time import END
 from millpond.model.windows import Rows
-from millpond.operators.protocol.cost_model import GROUPED, Flow, Known
+from millpond.operators.protocol.cost_model import GROUPED, EdgeEstimate, StreamStatistics
 from millpond.operators.protocol.delta import Delta, Ints
 from millpond.operators.protocol.node import Operator, Scalars, Unary
-from millpond.operators.structures.key_numbers import Keys
-from millpond.operators.structures.row_store import RowStore, doubled
+from millpond.operators.structures.key_numbers import KeyNumbers
+from millpond.operators.structures.row_store import RowStore, grow_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +58,15 @@ class RowsWindow(Unary):
     def identity(self) -> tuple[Any, ...]:
         return (self.count, self.by)
 
-    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
-        kept = self.count * (given.different(self.by) if self.by else 1.0)
+        kept = self.count * (given.count_distinct(self.by) if self.by else 1.0)
         life = min(kept / given.arrivals, given.life) if given.arrivals else 0.0
         return replace(given, negatives=given.arrivals, life=life)
 
-    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+    def estimate_work(
+        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
+    ) -> float:
         return GROUPED * own.changes
 
     def operator(self) -> Operator:
@@ -106,7 +108,7 @@ class RowsWindowing:
 
     def __init__(self, count: int, by: tuple[int, ...], schema: pa.Schema) -> None:
         self._count, self._by = count, by
-        self._keys = Keys([schema.field(place).type for place in by])
+        self._keys = KeyNumbers([schema.field(place).type for place in by])
         self._rows = RowStore(schema)
         self._alive = 0
         #: Of each place when it came, and the next place of its key.
@@ -122,7 +124,7 @@ class RowsWindowing:
         if not len(delta):
             return delta
         base = len(self._rows)
-        places, until = self._queued(delta, base)
+        places, until = self._queue_elements(delta, base)
         self._rows.add(delta.rows)
         gone = np.full(len(delta), END, np.int64)
         is_new = places >= base
@@ -139,19 +141,19 @@ class RowsWindowing:
         self._forget()
         return Delta.of(out, at[order], None, weight[order])
 
-    def _queued(self, delta: Delta, base: int) -> tuple[Ints, Ints]:
+    def _queue_elements(self, delta: Delta, base: int) -> tuple[Ints, Ints]:
         """Takes in new elements; gives the places of those that leave, and when they do."""
         numbers = np.zeros(len(delta), np.int64)
         if self._by:
             numbers = self._keys.number([delta.rows.column(place) for place in self._by])
         else:
-            self._keys.only()
+            self._keys.number_empty_rows()
         keys, size = len(self._keys), base + len(delta)
-        self._first, self._last = doubled(self._first, keys, 0), doubled(self._last, keys, 0)
-        self._length = doubled(self._length, keys, 0)
-        self._at = doubled(self._at, size, 0)
+        self._first, self._last = grow_array(self._first, keys, 0), grow_array(self._last, keys, 0)
+        self._length = grow_array(self._length, keys, 0)
+        self._at = grow_array(self._at, size, 0)
         self._at[base:size] = delta.at
-        self._following = doubled(self._following, size, -1)
+        self._following = grow_array(self._following, size, -1)
         left, until = np.empty(len(delta), np.int64), np.empty(len(delta), np.int64)
         queues = (self._following, self._first, self._last, self._length)
         at = np.ascontiguousarray(delta.at)

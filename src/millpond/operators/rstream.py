@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.model.patterns import MONOTONIC
-from millpond.operators.protocol.delta import Delta, Ints, positional
+from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
 from millpond.operators.structures.bag import Bag
 
-_TICK = positional([pa.bool_()])
+_TICK = positional_schema([pa.bool_()])
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Instants(Unary):
 
 class _Instants:
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
-        return _ticks(np.unique(inputs[0].at))
+        return _make_ticks(np.unique(inputs[0].at))
 
     def size(self) -> int:
         return 0
@@ -78,7 +78,7 @@ class _Boundaries:
         after = (upto // self._slide + 1) * self._slide
         rest = [hi for _, hi in spans if hi >= after]
         self._ahead = [(after, max(rest))] if rest else []
-        return _ticks(np.unique(np.concatenate(found)) if found else np.empty(0, np.int64))
+        return _make_ticks(np.unique(np.concatenate(found)) if found else np.empty(0, np.int64))
 
     def size(self) -> int:
         return len(self._ahead)
@@ -131,6 +131,6 @@ class _RStream:
         return self._bag.size()
 
 
-def _ticks(instants: Ints) -> Delta:
+def _make_ticks(instants: Ints) -> Delta:
     column = pa.array(np.ones(len(instants), bool))
     return Delta.of(pa.RecordBatch.from_arrays([column], schema=_TICK), instants)

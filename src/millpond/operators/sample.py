@@ -7,8 +7,8 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millpond.model.sampling import sampled
-from millpond.operators.protocol.cost_model import Flow, Known
+from millpond.model.sampling import choose_sample
+from millpond.operators.protocol.cost_model import EdgeEstimate, StreamStatistics
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.node import Operator, Scalars, Unary
 
@@ -30,7 +30,7 @@ class Sample(Unary):
 
     name = "sample"
     remembers = False
-    is_leaf = True
+    is_stateless = True
 
     def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
         return (places | {self.sequence},)
@@ -43,7 +43,7 @@ class Sample(Unary):
     def identity(self) -> tuple[Any, ...]:
         return (self.seed, self.percent, self.sequence)
 
-    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
         return replace(given, arrivals=given.arrivals * self.percent / 100)
 
@@ -61,7 +61,7 @@ class Sampling:
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         (delta,) = inputs
         numbers = delta.rows.column(self._sequence).to_numpy(zero_copy_only=False)
-        return delta.where(sampled(self._seed, numbers, self._percent), self.needed)
+        return delta.where(choose_sample(self._seed, numbers, self._percent), self.needed)
 
     def size(self) -> int:
         return 0

@@ -7,10 +7,10 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millpond.operators.protocol.cost_model import Flow, Known, guessed
+from millpond.operators.protocol.cost_model import EdgeEstimate, StreamStatistics, guess_selectivity
 from millpond.operators.protocol.delta import Delta, places_in
 from millpond.operators.protocol.node import Operator, Scalars, Unary
-from millpond.operators.structures.evaluation import selected
+from millpond.operators.structures.evaluation import select_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class Select(Unary):
 
     name = "select"
     remembers = False
-    is_leaf = True
+    is_stateless = True
 
     def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
         return (places | self.read,)
@@ -43,13 +43,13 @@ class Select(Unary):
     def identity(self) -> tuple[Any, ...]:
         return tuple(sorted(set(self.predicates)))
 
-    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
         if self.input.feed is not None and self.input.feed[0] == "stream":
             _, stream, columns = self.input.feed
-            share = known.passing(stream, columns, self.schema, self.predicates)
+            share = known.estimate_selectivity(stream, columns, self.schema, self.predicates)
         else:
-            share = guessed(self.predicates)
+            share = guess_selectivity(self.predicates)
         return replace(given, arrivals=given.arrivals * share, negatives=given.negatives * share)
 
     def operator(self) -> Operator:
@@ -69,7 +69,7 @@ class Selection:
         if not len(delta):
             return delta
         # What evaluates predicates takes its time for every column it is given.
-        return selected(delta, self._predicates, scalars, self.needed, self._read)
+        return select_rows(delta, self._predicates, scalars, self.needed, self._read)
 
     def size(self) -> int:
         return 0

@@ -33,21 +33,21 @@ from millpond.operators.protocol.cost_model import (
     PROBED,
     SELECTED,
     STEPPED,
-    Flow,
-    Known,
-    guessed,
-    matched,
-    woken,
+    EdgeEstimate,
+    StreamStatistics,
+    estimate_key_match,
+    estimate_wakeups,
+    guess_selectivity,
 )
-from millpond.operators.protocol.delta import Delta, Ints, positional
+from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.structures.join_side import Side, compact_both
-from millpond.operators.structures.key_numbers import Keys
+from millpond.operators.structures.key_numbers import KeyNumbers
 
 
 @dataclass(frozen=True, eq=False)
-class Matching(Node):
+class Semijoin(Node):
     """The left rows with, or without, a partner.
 
     Attributes:
@@ -75,7 +75,7 @@ class Matching(Node):
 
     @property
     def schema(self) -> pa.Schema:
-        return positional([self.left.schema.field(p).type for p in self.keep])
+        return positional_schema([self.left.schema.field(p).type for p in self.keep])
 
     @property
     def name(self) -> str:
@@ -99,20 +99,20 @@ class Matching(Node):
         equal = sorted(zip(self.left_keys, self.right_keys, strict=True))
         return (equal, sorted(set(self.predicates)), self.anti, self.keep)
 
-    def choosing(self, places: tuple[int, ...]) -> Node | None:
+    def choose_columns(self, places: tuple[int, ...]) -> Node | None:
         return replace(self, keep=tuple(self.keep[p] for p in places))
 
     @property
     def needs_explicit(self) -> tuple[bool, ...]:
         return (False, True)
 
-    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         left, right = inputs
-        share = self._found(left, right)
+        share = self._estimate_share(left, right)
         given = 1 - share if self.anti else share
         # Keys that come and go on the right take back rows of the left, and give them again.
-        rows = matched(left, self.left_keys, right, self.right_keys) * left.rows
-        moved = rows * guessed(self.predicates) * right.changes / 2
+        rows = estimate_key_match(left, self.left_keys, right, self.right_keys) * left.rows
+        moved = rows * guess_selectivity(self.predicates) * right.changes / 2
         if not self._by_count:
             # Of a key that leaves and comes at one instant nobody hears.
             distinct = right.of(self.right_keys).distinct
@@ -120,11 +120,13 @@ class Matching(Node):
         columns = tuple(left.columns[p] for p in self.keep)
         arrivals = left.arrivals * given + moved
         life = left.rows * given / arrivals if arrivals else 0.0
-        return Flow(arrivals, left.negatives * given + moved, life, columns)
+        return EdgeEstimate(arrivals, left.negatives * given + moved, life, columns)
 
-    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+    def estimate_work(
+        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
+    ) -> float:
         left, right = inputs
-        chance = matched(left, self.left_keys, right, self.right_keys)
+        chance = estimate_key_match(left, self.left_keys, right, self.right_keys)
         pairs = chance * right.changes * left.rows
         if self._by_count:
             pairs += chance * left.changes * right.rows
@@ -132,40 +134,40 @@ class Matching(Node):
         taken_back = left.negatives + right.negatives
         changes = left.changes + right.changes
         rows = (BUILT + PROBED) * changes + ADDED_UP * taken_back
-        return rows + each * pairs + 3 * STEPPED * woken(changes, known)
+        return rows + each * pairs + 3 * STEPPED * estimate_wakeups(changes, known)
 
-    def _found(self, left: Flow, right: Flow) -> float:
+    def _estimate_share(self, left: EdgeEstimate, right: EdgeEstimate) -> float:
         """The share of the left's rows that have a partner."""
         if not self._by_count:
             return min(1.0, right.rows / max(right.of(self.right_keys).distinct, 1.0))
-        chance = matched(left, self.left_keys, right, self.right_keys)
-        return -math.expm1(-chance * guessed(self.predicates) * right.rows)
+        chance = estimate_key_match(left, self.left_keys, right, self.right_keys)
+        return -math.expm1(-chance * guess_selectivity(self.predicates) * right.rows)
 
     def operator(self) -> Operator:
-        return MatchingByCount(self) if self._by_count else MatchingByKey(self)
+        return SemijoiningByCount(self) if self._by_count else SemijoiningByKey(self)
 
     @property
     def _by_count(self) -> bool:
         return bool(self.predicates) or not self.anti
 
 
-class _Matching:
+class _Semijoining:
     """What both ways have in common: two sides under one numbering of keys."""
 
-    def __init__(self, node: Matching) -> None:
+    def __init__(self, node: Semijoin) -> None:
         self._left_keys, self._right_keys = node.left_keys, node.right_keys
         self._keep = list(node.keep)
         self._schema = node.schema
-        self._keys = Keys([node.left.schema.field(p).type for p in node.left_keys])
+        self._keys = KeyNumbers([node.left.schema.field(p).type for p in node.left_keys])
         self._left, self._right = Side(node.left.schema), Side(node.right.schema)
         self.purging = Purging()
 
-    def _numbered(self, delta: Delta, places: tuple[int, ...]) -> tuple[Delta, Ints, Delta]:
+    def _number_rows(self, delta: Delta, places: tuple[int, ...]) -> tuple[Delta, Ints, Delta]:
         """The rows whose key can be equal to one, their keys' numbers, and the other rows."""
         columns = [delta.rows.column(p) for p in places]
         if not places:
             if len(delta):
-                self._keys.only()
+                self._keys.number_empty_rows()
             return delta, np.zeros(len(delta), np.int64), delta.slice(0, 0)
         known = np.ones(len(delta), bool)
         for column in columns:
@@ -176,16 +178,16 @@ class _Matching:
         other = delta.slice(0, 0) if known.all() else delta.where(~known)
         return some, self._keys.number(columns), other
 
-    def _given(self, rows: pa.RecordBatch, delta: Delta) -> Delta:
+    def _project_left(self, rows: pa.RecordBatch, delta: Delta) -> Delta:
         columns = [rows.column(p) for p in self._keep]
         return delta.with_rows(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
-    def _held(self, places: Ints, at: Ints, weight: Ints) -> Delta:
+    def _pick_left(self, places: Ints, at: Ints, weight: Ints) -> Delta:
         """Left rows by their places, from instants on."""
         order = np.argsort(at, kind="stable")
         places, at, weight = places[order], at[order], weight[order]
         rows = self._left.rows.pick(places)
-        return self._given(rows, Delta(rows, at, self._left.until[places], weight))
+        return self._project_left(rows, Delta(rows, at, self._left.until[places], weight))
 
     def _compact(self, upto: int) -> None:
         keys = self._keys if self._left_keys else None
@@ -195,7 +197,7 @@ class _Matching:
         return len(self._left) + len(self._right)
 
 
-def _net(keys: Delta, numbers: Ints) -> tuple[Delta, Ints]:
+def _net_keys(keys: Delta, numbers: Ints) -> tuple[Delta, Ints]:
     """What is left of keys when those that leave and come at one instant have cancelled.
 
     Duplicate elimination hands a row over from one copy to the next like that; to rows with the
@@ -217,28 +219,28 @@ def _net(keys: Delta, numbers: Ints) -> tuple[Delta, Ints]:
     return Delta(left.rows, left.at, left.until, weight), numbers[places]
 
 
-class MatchingByKey(_Matching):
+class SemijoiningByKey(_Semijoining):
     """An antijoin on keys alone."""
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
-        left, left_numbers, alone = self._numbered(inputs[0], self._left_keys)
-        right, right_numbers, _ = self._numbered(inputs[1], self._right_keys)
-        right, right_numbers = _net(right, right_numbers)
-        parts = [self._given(alone.rows, alone)]
+        left, left_numbers, alone = self._number_rows(inputs[0], self._left_keys)
+        right, right_numbers, _ = self._number_rows(inputs[1], self._right_keys)
+        right, right_numbers = _net_keys(right, right_numbers)
+        parts = [self._project_left(alone.rows, alone)]
         if len(left):
-            absent = left.where(~self._present(left, left_numbers))
-            parts.append(self._given(absent.rows, absent))
+            absent = left.where(~self._find_present(left, left_numbers))
+            parts.append(self._project_left(absent.rows, absent))
             self._left.build(left, left_numbers, len(self._keys))
         if len(right):
             probing, held = self._left.probe(right, right_numbers)
             at = np.maximum(right.at[probing], self._left.at[held])
             weight = -right.weight[probing] * self._left.weight[held]
-            parts.append(self._held(held, at, weight))
+            parts.append(self._pick_left(held, at, weight))
             self._right.build(right, right_numbers, len(self._keys))
         self._compact(upto)
         return Delta.together(parts)
 
-    def _present(self, left: Delta, numbers: Ints) -> np.ndarray:
+    def _find_present(self, left: Delta, numbers: Ints) -> np.ndarray:
         """Of which rows the key was there before this step."""
         count = np.zeros(len(left), np.int64)
         if len(self._right):
@@ -274,20 +276,20 @@ def _follow(anti, base, places, at, change, tally, out_place, out_at, out_sign):
     return found
 
 
-class MatchingByCount(_Matching):
+class SemijoiningByCount(_Semijoining):
     """A semijoin or antijoin that keeps how many partners each row has."""
 
-    def __init__(self, node: Matching) -> None:
+    def __init__(self, node: Semijoin) -> None:
         super().__init__(node)
         self._anti = node.anti
         self._predicates = node.predicates
-        self._pair = positional([*node.left.schema.types, *node.right.schema.types])
+        self._pair = positional_schema([*node.left.schema.types, *node.right.schema.types])
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
-        left, left_numbers, alone = self._numbered(inputs[0], self._left_keys)
-        right, right_numbers, _ = self._numbered(inputs[1], self._right_keys)
+        left, left_numbers, alone = self._number_rows(inputs[0], self._left_keys)
+        right, right_numbers, _ = self._number_rows(inputs[1], self._right_keys)
         base = len(self._left)
-        parts = [self._given(alone.rows, alone)] if self._anti else []
+        parts = [self._project_left(alone.rows, alone)] if self._anti else []
         changes: list[tuple[Ints, Ints, Ints]] = []
         if len(left):
             new = np.arange(base, base + len(left))
@@ -296,8 +298,10 @@ class MatchingByCount(_Matching):
             if len(self._right):
                 probing, held = self._right.probe(left, left_numbers)
                 at = np.maximum(left.at[probing], self._right.at[held])
-                rows = self._beside(left.rows.take(pa.array(probing)), self._right.rows.pick(held))
-                true = self._true(rows, scalars)
+                rows = self._pair_rows(
+                    left.rows.take(pa.array(probing)), self._right.rows.pick(held)
+                )
+                true = self._test_pairs(rows, scalars)
                 weight = self._right.weight[held]
                 changes.append((base + probing[true], at[true], weight[true]))
             self._left.build(left, left_numbers, len(self._keys))
@@ -305,28 +309,30 @@ class MatchingByCount(_Matching):
             if len(self._left):
                 probing, held = self._left.probe(right, right_numbers)
                 at = np.maximum(right.at[probing], self._left.at[held])
-                rows = self._beside(self._left.rows.pick(held), right.rows.take(pa.array(probing)))
-                true = self._true(rows, scalars)
+                rows = self._pair_rows(
+                    self._left.rows.pick(held), right.rows.take(pa.array(probing))
+                )
+                true = self._test_pairs(rows, scalars)
                 changes.append((held[true], at[true], right.weight[probing][true]))
             self._right.build(right, right_numbers, len(self._keys))
         if changes:
-            parts.append(self._followed(base, changes))
+            parts.append(self._follow_counts(base, changes))
         self._compact(upto)
         return Delta.together(parts) if parts else Delta.empty(self._schema)
 
-    def _followed(self, base: int, changes: list[tuple[Ints, Ints, Ints]]) -> Delta:
+    def _follow_counts(self, base: int, changes: list[tuple[Ints, Ints, Ints]]) -> Delta:
         places, at, change = (np.concatenate(columns) for columns in zip(*changes, strict=True))
         order = np.lexsort((at, places))
         out = [np.empty(len(order), np.int64) for _ in range(3)]
         arguments = (places[order], at[order], change[order], self._left.tally)
         count = _follow(self._anti, base, *arguments, *out)
         held, instants, sign = (values[:count] for values in out)
-        return self._held(held, instants, sign * self._left.weight[held])
+        return self._pick_left(held, instants, sign * self._left.weight[held])
 
-    def _beside(self, left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
+    def _pair_rows(self, left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([*left.columns, *right.columns], schema=self._pair)
 
-    def _true(self, rows: pa.RecordBatch, scalars: Scalars) -> np.ndarray:
+    def _test_pairs(self, rows: pa.RecordBatch, scalars: Scalars) -> np.ndarray:
         """Of which pairs the predicates are true."""
         if not self._predicates or not rows.num_rows:
             return np.ones(rows.num_rows, bool)

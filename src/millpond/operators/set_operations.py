@@ -23,19 +23,26 @@ from numba import types
 
 from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.model.patterns import RULES, Edge
-from millpond.operators.protocol.cost_model import COUNTED, GIVEN, STEPPED, Flow, Known, woken
+from millpond.operators.protocol.cost_model import (
+    COUNTED,
+    GIVEN,
+    STEPPED,
+    EdgeEstimate,
+    StreamStatistics,
+    estimate_wakeups,
+)
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.node import Node, Operator, Scalars
 from millpond.operators.structures.distinct_rows import DistinctRows
-from millpond.operators.structures.group_rows import grouped
-from millpond.operators.structures.row_store import doubled
+from millpond.operators.structures.group_rows import group_rows
+from millpond.operators.structures.row_store import grow_array
 
 _RULES = {"distinct": 0, "intersect": 1, "intersect all": 2, "except": 3, "except all": 4}
 _EDGES = {"except": "negation", "except all": "negation", "intersect all": "intersect"}
 
 
 @dataclass(frozen=True, eq=False)
-class Multiplicity(Node):
+class SetOperation(Node):
     """A function of each row's multiplicities.
 
     Attributes:
@@ -66,12 +73,12 @@ class Multiplicity(Node):
     def identity(self) -> tuple[Any, ...]:
         return (self.rule,)
 
-    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         first = inputs[0]
         every = range(len(first.columns))
         distinct = max(first.of(every).distinct, 1.0)
-        rows = first.different(every)
-        others = inputs[1].different(every) if len(inputs) > 1 else rows
+        rows = first.count_distinct(every)
+        others = inputs[1].count_distinct(every) if len(inputs) > 1 else rows
         if self.rule == "distinct" or not first.arrivals:
             # A row comes where it was not there before.
             arrivals = first.arrivals * math.exp(-first.rows / distinct)
@@ -83,18 +90,20 @@ class Multiplicity(Node):
         if self.rule.startswith("intersect"):
             rows *= min(1.0, others / distinct)
         life = rows / arrivals if arrivals else first.life
-        return Flow(arrivals, arrivals, life, first.columns)
+        return EdgeEstimate(arrivals, arrivals, life, first.columns)
 
-    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+    def estimate_work(
+        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
+    ) -> float:
         changes = sum(i.changes for i in inputs)
-        return COUNTED * changes + GIVEN * own.changes + STEPPED * woken(changes, known)
+        return COUNTED * changes + GIVEN * own.changes + STEPPED * estimate_wakeups(changes, known)
 
     def operator(self) -> Operator:
-        return Counting(self.rule, self.schema)
+        return CountingCopies(self.rule, self.schema)
 
 
 @compiled(types.int64(types.int64, types.int64, types.int64))
-def _given(rule, v1, v2):  # type: ignore[no-untyped-def]
+def _combine_counts(rule, v1, v2):  # type: ignore[no-untyped-def]
     """How often a row is there."""
     if rule == 0:
         return 1 if v1 > 0 else 0
@@ -116,7 +125,7 @@ def _count(  # type: ignore[no-untyped-def]
     for g in range(len(which)):
         key = which[g]
         v1, v2 = first[key], second[key]
-        before = _given(rule, v1, v2)
+        before = _combine_counts(rule, v1, v2)
         i = starts[g]
         while i < starts[g + 1]:
             now = at[order[i]]
@@ -127,7 +136,7 @@ def _count(  # type: ignore[no-untyped-def]
                 else:
                     v2 += weight[row]
                 i += 1
-            after = _given(rule, v1, v2)
+            after = _combine_counts(rule, v1, v2)
             if after != before:
                 out_key[found] = key
                 out_at[found] = now
@@ -139,8 +148,8 @@ def _count(  # type: ignore[no-untyped-def]
     return found
 
 
-class Counting:
-    """`Multiplicity` at work."""
+class CountingCopies:
+    """`SetOperation` at work."""
 
     def __init__(self, rule: str, schema: pa.Schema) -> None:
         self._rule = _RULES[rule]
@@ -160,10 +169,10 @@ class Counting:
         weight = np.concatenate([d.weight for d in fitted])
         rows = pa.concat_batches([d.rows for d in fitted])
         numbers = self._rows.number(rows)
-        self._first = doubled(self._first, len(self._rows), 0)
-        self._second = doubled(self._second, len(self._rows), 0)
+        self._first = grow_array(self._first, len(self._rows), 0)
+        self._second = grow_array(self._second, len(self._rows), 0)
         by_time = np.argsort(at, kind="stable") if len(fitted) > 1 else np.arange(len(at))
-        order, starts, which = grouped(numbers[by_time], len(self._rows))
+        order, starts, which = group_rows(numbers[by_time], len(self._rows))
         out = [np.empty(len(at), np.int64) for _ in range(3)]
         count = _count(
             self._rule,

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.model.patterns import MONOTONIC, RELATION
-from millpond.operators.protocol.cost_model import UNKNOWN, Flow, Known
-from millpond.operators.protocol.delta import Delta, positional
+from millpond.operators.protocol.cost_model import UNKNOWN, EdgeEstimate, StreamStatistics
+from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars
 
 #: A source's column that holds each element's arrival sequence, and its timestamp.
@@ -38,7 +38,7 @@ class _Source(Node):
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return positional(self.types)
+        return positional_schema(self.types)
 
     @property
     def detail(self) -> str:
@@ -53,7 +53,7 @@ class _Source(Node):
         return (self.name, self.source, self.columns)
 
     def operator(self) -> Operator:
-        return _Passing()
+        return _PassThrough()
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,11 +62,11 @@ class StreamSource(_Source):
 
     name = "stream"
     edge = MONOTONIC
-    is_leaf = True
+    is_stateless = True
 
-    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         columns = tuple(known.column(self.source, c) for c in self.columns)
-        return Flow(known.rate(self.source), 0.0, math.inf, columns)
+        return EdgeEstimate(known.rate(self.source), 0.0, math.inf, columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,12 +77,12 @@ class RelationSource(_Source):
     edge = RELATION
     announces = True
 
-    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         # Some thousand rows, a few of which change in an hour.
-        return Flow(0.01, 0.01, 100_000.0, (UNKNOWN,) * len(self.types))
+        return EdgeEstimate(0.01, 0.01, 100_000.0, (UNKNOWN,) * len(self.types))
 
 
-class _Passing:
+class _PassThrough:
     """Gives what it is given."""
 
     needed: Set[int] | None = None

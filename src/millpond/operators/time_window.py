@@ -25,8 +25,8 @@ import pyarrow as pa
 from millpond.model.patterns import Edge, window_edge
 from millpond.model.time import END
 from millpond.model.windows import Period, Rows, Unbounded, Window, interval
-from millpond.operators.protocol.cost_model import WINDOWED, Flow, Known
-from millpond.operators.protocol.delta import Delta, Ints, positional
+from millpond.operators.protocol.cost_model import WINDOWED, EdgeEstimate, StreamStatistics
+from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
 from millpond.operators.structures.lifetimes import lifetimes
 
@@ -59,7 +59,7 @@ class TimeWindow(Unary):
     def schema(self) -> pa.Schema:
         if self.keep is None:
             return self.input.schema
-        return positional([self.input.schema.field(p).type for p in self.keep])
+        return positional_schema([self.input.schema.field(p).type for p in self.keep])
 
     @property
     def detail(self) -> str:
@@ -75,7 +75,7 @@ class TimeWindow(Unary):
         # What is on its way in is kept, and others may come to read it.
         return (frozenset(range(len(self.input.schema)) if self.keep is None else self.keep),)
 
-    def choosing(self, places: tuple[int, ...]) -> Node | None:
+    def choose_columns(self, places: tuple[int, ...]) -> Node | None:
         if not places:
             return None
         every = tuple(range(len(self.input.schema)))
@@ -94,14 +94,16 @@ class TimeWindow(Unary):
     def reach(self, at: int) -> int | None:
         return interval(self.window, at)[0]
 
-    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
         at, until = lifetimes(self.window, np.zeros(1, np.int64))
         life = math.inf if until[0] >= END else float(until[0] - at[0]) / 1e6
         columns = given.columns if self.keep is None else [given.columns[p] for p in self.keep]
         return replace(given, life=min(given.life, life), columns=tuple(columns))
 
-    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+    def estimate_work(
+        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
+    ) -> float:
         return WINDOWED * own.changes
 
     def operator(self) -> Operator:
@@ -118,7 +120,7 @@ class TimeWindowing:
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         (delta,) = inputs
-        entering = self._stamped(delta)
+        entering = self._stamp(delta)
         parts = []
         while self._coming and self._coming[0].at[0] <= upto:
             first = self._coming.popleft()
@@ -134,15 +136,15 @@ class TimeWindowing:
         # Those that waited came first.
         return Delta.together([*parts, entering]) if parts else entering
 
-    def _stamped(self, delta: Delta) -> Delta:
+    def _stamp(self, delta: Delta) -> Delta:
         """The elements that will ever be in the window, with the interval in which they are."""
         at, until = lifetimes(self._window, delta.at)
         alive = at < until
         if isinstance(self._window, Period):
-            alive &= _within(self._window, delta.at)
-        return Delta(self._chosen(delta.rows), at, until, delta.weight).where(alive)
+            alive &= _is_within(self._window, delta.at)
+        return Delta(self._choose_columns(delta.rows), at, until, delta.weight).where(alive)
 
-    def _chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _choose_columns(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The columns the window gives."""
         if self._keep is None:
             return rows
@@ -153,7 +155,7 @@ class TimeWindowing:
         return sum(len(d) for d in self._coming)
 
 
-def _within(period: Period, ts: Ints) -> np.ndarray:
+def _is_within(period: Period, ts: Ints) -> np.ndarray:
     """Which elements a period's constant ends let in."""
     inside = np.ones(len(ts), bool)
     if period.begin.instant is not None:

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.model.patterns import RULES, Edge
-from millpond.operators.protocol.delta import Delta, Ints, positional
+from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Operator, Scalars, Unary
-from millpond.operators.structures.key_numbers import Keys
-from millpond.operators.structures.row_store import RowStore, doubled
+from millpond.operators.structures.key_numbers import KeyNumbers
+from millpond.operators.structures.row_store import RowStore, grow_array
 from millpond.synopses.ordered_labels import OrderedLabels
 from millpond.synopses.ordered_multiset import OrderedMultisets
 
@@ -72,7 +72,7 @@ class TopK(Unary):
 
     @property
     def schema(self) -> pa.Schema:
-        return positional(self.input.schema.types[: self.shown])
+        return positional_schema(self.input.schema.types[: self.shown])
 
     @property
     def edge(self) -> Edge:
@@ -99,11 +99,11 @@ class TakingTop:
         count: int,
         skip: int,
     ) -> None:
-        self._given = positional(schema.types[:shown])
+        self._given = positional_schema(schema.types[:shown])
         self._skip = skip
         self._sort_key = f"create_sort_key({', '.join(c.sql for c in by)})"
         self._used = tuple(dict.fromkeys([*range(shown), *(c.place for c in by)]))
-        self._keys = Keys([schema.field(place).type for place in self._used])
+        self._keys = KeyNumbers([schema.field(place).type for place in self._used])
         self._rows = RowStore(self._given)
         #: Of each row's number: its copies, its sort key, its label; and the numbers by label.
         self._copies = np.zeros(0, np.int64)
@@ -112,7 +112,7 @@ class TakingTop:
         self._label_of = np.zeros(0, np.int64)
         self._number_of: dict[int, int] = {}
         self._labels = OrderedLabels()
-        self._labels.on_relabel = self._relabelled
+        self._labels.on_relabel = self._relabel
         self._ordered = OrderedMultisets()
         self._ordered.reserve(1)
         self._held = np.zeros((count + 1, 2), np.int64)
@@ -152,14 +152,14 @@ class TakingTop:
         self._labels.insert(values)
         self._sort_keys += values
         labels = np.array([self._labels.labels[value] for value in values], np.int64)
-        self._label_of = doubled(self._label_of, count, 0)
+        self._label_of = grow_array(self._label_of, count, 0)
         self._label_of[known:count] = labels
         self._number_of.update(zip(labels.tolist(), range(known, count), strict=True))
-        self._copies = doubled(self._copies, count, 0)
+        self._copies = grow_array(self._copies, count, 0)
         shown = new.columns[: len(self._given)]
         self._rows.add(pa.RecordBatch.from_arrays(shown, schema=self._given))
 
-    def _relabelled(self, old: Ints, new: Ints) -> None:
+    def _relabel(self, old: Ints, new: Ints) -> None:
         self._ordered.rekey(old, new)
         size = int(self._held[-1, 0])
         self._held[:size, 0] = new[np.searchsorted(old, self._held[:size, 0])]

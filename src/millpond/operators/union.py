@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from millpond.model.patterns import RULES, Edge, Pattern
-from millpond.operators.protocol.cost_model import GIVEN, Flow, Known
+from millpond.operators.protocol.cost_model import GIVEN, EdgeEstimate, StreamStatistics
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.node import Node, Operator, Scalars
 
@@ -35,13 +35,15 @@ class Union(Node):
     def edge(self) -> Edge:
         return RULES["union all"]([i.edge for i in self.over])
 
-    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
-        found = super().estimated(inputs, known)
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
+        found = super().estimate(inputs, known)
         pairs = zip(*(i.columns for i in inputs), strict=True)
         merged = (max(same, key=lambda column: column.distinct) for same in pairs)
         return replace(found, columns=tuple(merged))
 
-    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+    def estimate_work(
+        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
+    ) -> float:
         return GIVEN * own.changes
 
     def operator(self) -> Operator:

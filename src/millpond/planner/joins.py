@@ -4,7 +4,7 @@ A query whose outermost FROM clause lists streams, joined by nothing but inner j
 those streams. Of its WHERE and ON, the factors `left op right` with each side over one stream
 link two of them; whether a SteM serves a factor is the engine's to say, by the types. Everything
 else, and these factors too, stays in the residual, which is then evaluated over the joined slice:
-the rows of the slices that were found to join, side by side (`joined_text`). So what is found
+the rows of the slices that were found to join, side by side (`write_joined_sql`). So what is found
 need not be exactly what joins, as long as nothing is missing.
 """
 
@@ -18,10 +18,10 @@ from sqlglot import exp
 
 from millpond.cql.print.dialect import to_duckdb
 from millpond.planner.check.typecheck import TypeCheck
-from millpond.planner.residual import LEAF, residual_tree, with_literals
-from millpond.planner.resolve.from_clause import bare, is_more_than_a_projection
+from millpond.planner.residual import LEAF, make_residual_tree, with_literals
+from millpond.planner.resolve.from_clause import is_more_than_a_projection, strip_qualifiers
 from millpond.planner.resolve.names import spell
-from millpond.planner.resolve.pushdown import conjuncts, where_conjuncts
+from millpond.planner.resolve.pushdown import split_conjuncts, split_where
 from millpond.planner.resolve.scope import Leaf, Resolution, Scope, Source
 
 
@@ -123,7 +123,7 @@ def _projection(
             star = inner.this if isinstance(inner, exp.Column) else inner
             if any(star.args.values()):
                 return None
-            named = scope.named(inner.table) if isinstance(inner, exp.Column) else None
+            named = scope.find_source(inner.table) if isinstance(inner, exp.Column) else None
             for source in scope.sources if named is None else [named]:
                 assert source.leaf is not None
                 place = number[id(source.leaf)]
@@ -154,9 +154,9 @@ def _is_plain(select: exp.Select, scope: Scope) -> bool:
 
 def _conjuncts(select: exp.Select) -> Iterator[exp.Expr]:
     """The conjuncts of WHERE and ON."""
-    yield from where_conjuncts(select)
+    yield from split_where(select)
     for join in select.args.get("joins") or []:
-        yield from conjuncts(join.args.get("on"))
+        yield from split_conjuncts(join.args.get("on"))
 
 
 def _comparisons(conjunct: exp.Expr) -> Iterator[tuple[exp.Expr, str, exp.Expr]]:
@@ -182,7 +182,7 @@ def _side(side: exp.Expr, scope: Scope, place: dict[int, int], check: TypeCheck)
     if source is None or source.leaf is None or not source.leaf.is_stream:
         return None
     names = source.leaf.definition.schema.names
-    shape = bare(side)
+    shape = strip_qualifiers(side)
     for column, resolution in zip(list(shape.find_all(exp.Column)), resolved, strict=True):
         assert resolution is not None
         declared = source.place(resolution.column)
@@ -210,7 +210,7 @@ def _one_source(resolved: list[Resolution | None], scope: Scope) -> Source | Non
     return source
 
 
-def joined_text(tree: exp.Expr, literals: Mapping[int, str], leaves: frozenset[str]) -> str:
+def write_joined_sql(tree: exp.Expr, literals: Mapping[int, str], leaves: frozenset[str]) -> str:
     """The query's SQL over the joined slice.
 
     Row i of the tables of all `leaves` is row i of the joined slice, so they are joined by
@@ -221,7 +221,7 @@ def joined_text(tree: exp.Expr, literals: Mapping[int, str], leaves: frozenset[s
         literals: Its constants.
         leaves: The names of the slices that are joined.
     """
-    select = residual_tree(tree, literals)
+    select = make_residual_tree(tree, literals)
     assert isinstance(select, exp.Select)
     conditions = []
     where = select.args.get("where")

@@ -8,8 +8,8 @@ from sqlglot import exp
 
 from millpond.cql.print.dialect import print_query, to_duckdb
 from millpond.cql.tree import nodes
-from millpond.planner.resolve.negation import spelled_out
-from millpond.planner.resolve.nrr_join import apply
+from millpond.planner.resolve.negation import spell_out_negations
+from millpond.planner.resolve.nrr_join import add_nrr_conditions
 
 #: Key of a table's `meta` under which the name of its slice stands.
 LEAF = "leaf"
@@ -24,26 +24,26 @@ def with_literals(tree: exp.Expr | None, literals: Mapping[int, str]) -> exp.Exp
     if tree is None or not literals:
         return tree
     try:
-        return _rebuilt(tree, literals)
+        return _rebuild(tree, literals)
     except RecursionError:
         copied = tree.copy()
         replace_literals(copied, literals)
         return copied
 
 
-def _rebuilt(node: exp.Expr, literals: Mapping[int, str]) -> exp.Expr:
+def _rebuild(node: exp.Expr, literals: Mapping[int, str]) -> exp.Expr:
     fresh = type(node)()
     args = fresh.args
     for key, value in node.args.items():
         if isinstance(value, exp.Expr):
-            child = _rebuilt(value, literals)
+            child = _rebuild(value, literals)
             child.parent, child.arg_key = fresh, key
             args[key] = child
         elif type(value) is list:
             items: list[object] = []
             for index, item in enumerate(value):
                 if isinstance(item, exp.Expr):
-                    item = _rebuilt(item, literals)
+                    item = _rebuild(item, literals)
                     item.parent, item.arg_key, item.index = fresh, key, index
                 items.append(item)
             args[key] = items
@@ -66,7 +66,7 @@ def replace_literals(tree: exp.Expr, literals: Mapping[int, str]) -> None:
                 node.args["this"] = text
 
 
-def canonical_text(tree: exp.Expr, literals: Mapping[int, str]) -> str:
+def write_canonical_cql(tree: exp.Expr, literals: Mapping[int, str]) -> str:
     """The query's CQL, printed from its tree."""
     if literals:
         tree = tree.copy()
@@ -74,12 +74,12 @@ def canonical_text(tree: exp.Expr, literals: Mapping[int, str]) -> str:
     return print_query(tree)
 
 
-def residual_text(tree: exp.Expr, literals: Mapping[int, str]) -> str:
+def write_residual_sql(tree: exp.Expr, literals: Mapping[int, str]) -> str:
     """The query's SQL over the tables of its leaves."""
-    return to_duckdb(residual_tree(tree, literals))
+    return to_duckdb(make_residual_tree(tree, literals))
 
 
-def residual_tree(tree: exp.Expr, literals: Mapping[int, str]) -> exp.Expr:
+def make_residual_tree(tree: exp.Expr, literals: Mapping[int, str]) -> exp.Expr:
     """A copy of the query in which slices stand for streams and relations, and windows are gone."""
     query = tree.this if isinstance(tree, nodes.RelationToStream) else tree
     copied = query.copy()
@@ -100,8 +100,8 @@ def to_slices(tree: exp.Expr) -> exp.Expr:
             node.args.pop(nodes.STREAM_SAMPLE, None)
         elif isinstance(node, exp.Select):
             node.args.pop(nodes.PERIOD, None)
-            apply(node)
-    return spelled_out(tree)
+            add_nrr_conditions(node)
+    return spell_out_negations(tree)
 
 
 def _to_slice(table: exp.Table) -> None:

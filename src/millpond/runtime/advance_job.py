@@ -10,7 +10,7 @@ import pyarrow as pa
 from millpond.engine.eddy.routing import Account
 from millpond.errors import MillpondError
 from millpond.planner.dataflow.plan import Plan
-from millpond.runtime.batch_tasks import Built
+from millpond.runtime.batch_tasks import BuiltSegment
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class AdvanceJob:
 
 
 @dataclass(frozen=True)
-class Advanced:
+class AdvanceResult:
     """What became of a job.
 
     Attributes:
@@ -110,6 +110,6 @@ class Advanced:
             and what was written before it is an orphan.
     """
 
-    built: tuple[Built, ...] = ()
+    built: tuple[BuiltSegment, ...] = ()
     failures: Mapping[int, MillpondError] = field(default_factory=dict)
     unwritten: MillpondError | None = None

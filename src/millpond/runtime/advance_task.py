@@ -18,30 +18,30 @@ import pyarrow as pa
 
 from millpond.engine.matching.query_stem import StemSnapshot
 from millpond.errors import MillpondError
-from millpond.runtime.advance_job import Advanced, AdvanceJob, Sink
+from millpond.runtime.advance_job import AdvanceJob, AdvanceResult, Sink
 from millpond.runtime.batch_tasks import (
     SEGMENT_BYTES,
-    Built,
-    Run,
+    BuiltSegment,
+    SplitRun,
     segment_rows,
     task_router,
     write_segment,
 )
-from millpond.runtime.dataflow_cache import at_position, keep
+from millpond.runtime.dataflow_cache import put_dataflow, take_dataflow
 from millpond.state.arrow_file import write_together
-from millpond.state.segment_file import stored
+from millpond.state.segment_file import encode_elements
 from millpond.state.store import new_path
 from millpond.state.version import DATA
 
 
-def advance(job: AdvanceJob) -> Advanced:
+def advance(job: AdvanceJob) -> AdvanceResult:
     """Advance a job's derivations and write what they gained."""
     try:
-        held = at_position(job)
-        held.flow.purge(_purging(job))
-        deltas = held.advanced(job, job.upto, job.now)
+        held = take_dataflow(job)
+        held.flow.purge(_purge_intervals(job))
+        deltas = held.advance(job, job.upto, job.now)
     except Exception as error:
-        return Advanced(failures={sink.stream_id: _explained(error) for sink in job.sinks})
+        return AdvanceResult(failures={sink.stream_id: _explain_error(error) for sink in job.sinks})
     failures: dict[int, MillpondError] = {}
     derived: list[tuple[Sink, list[pa.Table]]] = []
     logged: list[tuple[Sink, pa.Table]] = []
@@ -52,7 +52,7 @@ def advance(job: AdvanceJob) -> Advanced:
         try:
             elements = _elements_of(sink, deltas[sink.plan.key])
         except pa.ArrowException as error:
-            failures[sink.stream_id] = _explained(error)
+            failures[sink.stream_id] = _explain_error(error)
             continue
         parts = _parts(sink, elements)
         if sink.columns is None:
@@ -65,12 +65,12 @@ def advance(job: AdvanceJob) -> Advanced:
             built += _segments(job.store, sink, parts)
     except MillpondError as error:
         # The dataflow is past what could not be written: it is made anew the next time.
-        return Advanced(unwritten=error)
-    keep(job, held)
-    return Advanced(tuple(built), failures)
+        return AdvanceResult(unwritten=error)
+    put_dataflow(job, held)
+    return AdvanceResult(tuple(built), failures)
 
 
-def _purging(job: AdvanceJob) -> dict[str, set[int | None]]:
+def _purge_intervals(job: AdvanceJob) -> dict[str, set[int | None]]:
     """How often the derivations of each plan want what has expired to be dropped."""
     found: dict[str, set[int | None]] = {}
     for sink in job.sinks:
@@ -78,7 +78,7 @@ def _purging(job: AdvanceJob) -> dict[str, set[int | None]]:
     return found
 
 
-def _explained(error: Exception) -> MillpondError:
+def _explain_error(error: Exception) -> MillpondError:
     """Any error as one that can be shown to the owner of a query."""
     if isinstance(error, MillpondError):
         return error
@@ -113,21 +113,21 @@ def _parts(sink: Sink, elements: pa.Table) -> list[pa.Table]:
     return parts
 
 
-def _segments(store: str, sink: Sink, parts: list[pa.Table]) -> Iterator[Built]:
+def _segments(store: str, sink: Sink, parts: list[pa.Table]) -> Iterator[BuiltSegment]:
     """A derived stream's segments, matched against its own standing queries."""
     stem = StemSnapshot.load(Path(sink.stem)) if sink.stem else None
     for number, part in enumerate(parts):
         router = task_router(sink.routing, number, sink.accounts)
-        runs = [Run(0, (), number)]
+        runs = [SplitRun(0, (), number)]
         yield write_segment(store, sink.stream_id, part, stem, sink.upto, router, runs)
 
 
-def _logs(store: str, logged: list[tuple[Sink, pa.Table]]) -> Iterator[Built]:
+def _logs(store: str, logged: list[tuple[Sink, pa.Table]]) -> Iterator[BuiltSegment]:
     """The segments of change logs, which no query is matched against: all written together."""
     paths = [new_path(store, "segments") for _ in logged]
-    tables = [stored(part) for _, part in logged]
+    tables = [encode_elements(part) for _, part in logged]
     files = write_together(list(zip(paths, tables, strict=True)))
     for (sink, part), file in zip(logged, files, strict=True):
         at = part["__ts"]
         first, last = int(at[0].as_py()), int(at[-1].as_py())
-        yield Built(sink.stream_id, DATA, file, first, last, (Run(0, (), 0),))
+        yield BuiltSegment(sink.stream_id, DATA, file, first, last, (SplitRun(0, (), 0),))

@@ -20,7 +20,7 @@ import sqlglot
 from sqlglot import exp
 
 from millpond.catalog.objects import REJECTS_SCHEMA
-from millpond.engine.admission.admit import Admission, Admitted, admit
+from millpond.engine.admission.admit import Admission, AdmittedRows, admit
 from millpond.engine.eddy.eddy import Ledger, Router
 from millpond.engine.eddy.routing import Account, policy
 from millpond.engine.matching.match import match
@@ -30,7 +30,7 @@ from millpond.engine.predicates.factors import factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.model.schema import Field, Schema
 from millpond.state.arrow_file import FileMeta, write_arrow
-from millpond.state.segment_file import stored
+from millpond.state.segment_file import encode_elements
 from millpond.state.store import new_path
 from millpond.state.version import DATA, REJECTS
 
@@ -79,7 +79,7 @@ class BatchPlan:
 
 
 @dataclass(frozen=True)
-class Run:
+class SplitRun:
     """Rows from `start` on came from the split `key`, its row `offset` first.
 
     Splits are laid in the order of their keys; that is the arrival order of the batch.
@@ -91,7 +91,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltSegment:
     """A segment (or a merge of some) and its matches, written but not committed."""
 
     stream_id: int
@@ -99,7 +99,7 @@ class Built:
     file: FileMeta
     min_ts: int
     max_ts: int
-    runs: tuple[Run, ...] = ()
+    runs: tuple[SplitRun, ...] = ()
     matches: FileMeta | None = None
     upto: int = 0
     failed: dict[int, str] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class Chunk:
     accepted_at: int | None = None
 
 
-def build(chunks: Iterable[Chunk], plan: BatchPlan) -> Iterator[Built]:
+def build(chunks: Iterable[Chunk], plan: BatchPlan) -> Iterator[BuiltSegment]:
     """Admit, sort, match and write a task's share of a batch."""
     builders: dict[int, _Builder] = {}
     for chunk in chunks:
@@ -159,7 +159,7 @@ class _Builder:
         self._rows = self._bytes = 0
         self._offsets: dict[tuple[str, tuple[Any, ...]], int] = {}
 
-    def add(self, chunk: Chunk) -> Iterator[Built]:
+    def add(self, chunk: Chunk) -> Iterator[BuiltSegment]:
         """Admit a chunk; gives a segment whenever one is full."""
         count = max(chunk.rows.num_rows, 1)
         step = max(1, min(self._limit, SEGMENT_BYTES * count // max(chunk.rows.nbytes, 1)))
@@ -181,7 +181,7 @@ class _Builder:
                 stamps = pa.array(np.full(admitted.rejects.num_rows, at, dtype=np.int64))
                 self._keep(REJECTS, chunk.key, admitted.rejects.append_column("__ts", stamps))
 
-    def finish(self) -> Iterator[Built]:
+    def finish(self) -> Iterator[BuiltSegment]:
         if self._rows:
             yield self._segment()
         if self._waiting[REJECTS]:
@@ -194,40 +194,40 @@ class _Builder:
         self._offsets[kind, key] = offset + rows.num_rows
         self._waiting[kind].append((key, offset, rows))
 
-    def _laid(self, kind: str) -> tuple[pa.Table, list[Run]]:
+    def _lay(self, kind: str) -> tuple[pa.Table, list[SplitRun]]:
         """The waiting rows in the order of their splits, and where each split's begin.
 
         A task gets splits in any order (Spark: the largest first). Laid like this, a segment's own
         order is the stream's arrival order, as far as the segment has it.
         """
-        runs: list[Run] = []
+        runs: list[SplitRun] = []
         tables, start = [], 0
         for key, offset, rows in sorted(self._waiting[kind], key=lambda piece: piece[:2]):
             if not runs or runs[-1].key != key:
-                runs.append(Run(start, key, offset))
+                runs.append(SplitRun(start, key, offset))
             tables.append(rows)
             start += rows.num_rows
         self._waiting[kind] = []
         return in_time_order(pa.concat_tables(tables)), runs
 
-    def _segment(self) -> Built:
-        elements, runs = self._laid(DATA)
+    def _segment(self) -> BuiltSegment:
+        elements, runs = self._lay(DATA)
         self._rows = self._bytes = 0
         plan, store = self._plan, self._store
         stem = StemSnapshot.load(Path(plan.stem)) if plan.stem else None
         router = task_router(plan.routing, plan.arrival, plan.accounts)
         return write_segment(store, plan.stream_id, elements, stem, plan.upto, router, runs)
 
-    def _write_rejects(self) -> Built:
-        table, runs = self._laid(REJECTS)
+    def _write_rejects(self) -> BuiltSegment:
+        table, runs = self._lay(REJECTS)
         rejects = table.select(["reason", "raw", "__ts", "__seq"]).add_column(
             0, "rejected_at", table["__ts"].cast(pa.timestamp("us"))
         )
         assert rejects.column_names[:3] == list(REJECTS_SCHEMA.names)
-        file = write_arrow(new_path(Path(self._store), "rejects"), stored(rejects))
+        file = write_arrow(new_path(Path(self._store), "rejects"), encode_elements(rejects))
         stamps = table["__ts"].to_numpy()
         span = int(stamps[0]), int(stamps[-1])
-        return Built(self._plan.stream_id, REJECTS, file, *span, runs=tuple(runs))
+        return BuiltSegment(self._plan.stream_id, REJECTS, file, *span, runs=tuple(runs))
 
 
 def in_time_order(elements: pa.Table) -> pa.Table:
@@ -246,21 +246,23 @@ def write_segment(
     stem: StemSnapshot | None,
     upto: int,
     router: Router | None = None,
-    runs: Iterable[Run] = (),
+    runs: Iterable[SplitRun] = (),
     kind: str = DATA,
-) -> Built:
+) -> BuiltSegment:
     ts = elements["__ts"].to_numpy()
     folder = "segments" if kind == DATA else "rejects"
     matches, found, table = None, None, None
     # Waiting for the disk takes nothing from matching.
     with ThreadPoolExecutor(1) as beside:
-        writing = beside.submit(write_arrow, new_path(Path(store), folder), stored(elements))
+        writing = beside.submit(
+            write_arrow, new_path(Path(store), folder), encode_elements(elements)
+        )
         if stem is not None and len(stem.slots):
-            found = match(elements, stem, ScalarEvaluator.shared(), router=router)
+            found = match(elements, stem, ScalarEvaluator.of_this_thread(), router=router)
             table = matches_table(found)
             matches = write_matches(store, table)
         file = writing.result()
-    return Built(
+    return BuiltSegment(
         stream_id,
         kind,
         file,
@@ -305,21 +307,21 @@ def write_matches(store: str, table: pa.Table) -> FileMeta:
     return write_arrow(new_path(Path(store), "matches"), table, sync=False, whole=False)
 
 
-def _unpack(rows: pa.Table) -> Admitted:
+def _unpack(rows: pa.Table) -> AdmittedRows:
     """Pushed rows were judged when they were accepted: elements have no `__reason`."""
     rejected = rows["__reason"].is_valid().to_numpy()
     names = [n for n in rows.column_names if n not in ("__reason", "__raw")]
     if not rejected.any():
         empty = rows.slice(0, 0)
         rejects = pa.table({"reason": empty["__reason"], "raw": empty["__raw"]})
-        return Admitted(rows.select(names), rejects, np.empty(0, np.int64))
+        return AdmittedRows(rows.select(names), rejects, np.empty(0, np.int64))
     bad = rows.filter(pa.array(rejected))
     rejects = pa.table({"reason": bad["__reason"], "raw": bad["__raw"]})
     elements = rows.filter(pa.array(~rejected)).select(names)
-    return Admitted(elements, rejects, np.flatnonzero(rejected))
+    return AdmittedRows(elements, rejects, np.flatnonzero(rejected))
 
 
-def pack(admitted: Admitted) -> pa.Table:
+def pack(admitted: AdmittedRows) -> pa.Table:
     """Judged rows as one table for the inbox; the inverse of what `build` unpacks."""
     elements, rejects = admitted.elements, admitted.rejects
     good = elements.append_column("__reason", pa.nulls(elements.num_rows, pa.string()))
@@ -338,5 +340,5 @@ def warm_up(number: int) -> int:
     stem = StemSnapshot.of([(0, factorize(cast(exp.Expression, predicate), schema))], schema)
     rows = pa.table({"a": [1, 2], "b": ["x", "x"], "c": [1.0, 2.0]}, schema=schema.to_arrow())
     judge = Admission(schema, None, 0, 0)
-    match(admit(rows, judge).elements, stem, ScalarEvaluator.shared()).to_table()
+    match(admit(rows, judge).elements, stem, ScalarEvaluator.of_this_thread()).to_table()
     return number

@@ -18,7 +18,7 @@ from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.planner.dataflow.plan import Plan
 from millpond.runtime.advance_job import AdvanceJob
 from millpond.state.arrow_file import open_arrow
-from millpond.state.relation_log import changes_between, fold, held_at
+from millpond.state.relation_log import changes_between, fold, select_at
 from millpond.state.segment_file import global_seq, open_segment
 
 #: Groups whose dataflows a worker keeps, the least recently used go first; and how many more of
@@ -26,34 +26,34 @@ from millpond.state.segment_file import global_seq, open_segment
 _GROUPS, _APART = 64, 2
 
 
-def at_position(job: AdvanceJob) -> KeptDataflow:
+def take_dataflow(job: AdvanceJob) -> CachedDataflow:
     """The group's dataflow at the job's position, made as far as it is not here."""
     held = _shelf.take(job)
     plans = {sink.plan.key: sink.plan for sink in job.sinks}
-    if held is None or not _brought_up(held, job):
-        return _made(job, list(plans.values()))
+    if held is None or not _bring_up(held, job):
+        return _make(job, list(plans.values()))
     flow = held.flow
     for gone in set(flow.sinks) - plans.keys():
         flow.detach(gone)
     missing = [plan for key, plan in plans.items() if key not in flow.sinks]
     if missing:
-        flow.attach(_made(job, missing).flow)
+        flow.attach(_make(job, missing).flow)
     return held
 
 
-def keep(job: AdvanceJob, kept: KeptDataflow) -> None:
+def put_dataflow(job: AdvanceJob, kept: CachedDataflow) -> None:
     """Keep a dataflow a job has advanced for the group's next."""
     _shelf.put(job, kept)
 
 
-class KeptDataflow:
+class CachedDataflow:
     """A dataflow between two jobs, and the epoch as of which it knows its relations."""
 
     def __init__(self, flow: Dataflow, epoch: int) -> None:
         self.flow = flow
         self.epoch = epoch
 
-    def advanced(self, job: AdvanceJob, upto: int, epoch: int) -> dict[str, pa.Table]:
+    def advance(self, job: AdvanceJob, upto: int, epoch: int) -> dict[str, pa.Table]:
         """Advance the dataflow, with its relations as of an epoch from its position on."""
         flow = self.flow
         after = flow.position
@@ -66,7 +66,7 @@ class KeptDataflow:
         return flow.advance(feeds, upto)
 
 
-class _KeptDataflows:
+class _DataflowCache:
     """The dataflows of this process. A job takes one out and puts it back when it is done.
 
     Of a group whose members are not all at one position there are several dataflows, which become
@@ -75,9 +75,9 @@ class _KeptDataflows:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, str, str], list[KeptDataflow]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str, str], list[CachedDataflow]] = OrderedDict()
 
-    def take(self, job: AdvanceJob) -> KeptDataflow | None:
+    def take(self, job: AdvanceJob) -> CachedDataflow | None:
         """A dataflow that has some of the job's plans and is not past its position."""
         wanted = {sink.plan.key for sink in job.sinks}
         with self._lock:
@@ -93,7 +93,7 @@ class _KeptDataflows:
             flows.remove(found)
             return found
 
-    def put(self, job: AdvanceJob, kept: KeptDataflow) -> None:
+    def put(self, job: AdvanceJob, kept: CachedDataflow) -> None:
         name = (job.store, job.life, job.group)
         with self._lock:
             apart = []
@@ -108,10 +108,10 @@ class _KeptDataflows:
                 self._kept.popitem(last=False)
 
 
-_shelf = _KeptDataflows()
+_shelf = _DataflowCache()
 
 
-def _brought_up(held: KeptDataflow, job: AdvanceJob) -> bool:
+def _bring_up(held: CachedDataflow, job: AdvanceJob) -> bool:
     """Bring a dataflow that other workers left behind to the job's position, if it can be.
 
     What it gives on the way was written by them.
@@ -124,7 +124,7 @@ def _brought_up(held: KeptDataflow, job: AdvanceJob) -> bool:
         return False
     if any(low is not None and low > flow.position + 1 for low in job.since.values()):
         return False
-    held.advanced(job, job.position, job.epoch)
+    held.advance(job, job.position, job.epoch)
     return True
 
 
@@ -135,11 +135,11 @@ def _same_relations(job: AdvanceJob, one: int, other: int) -> bool:
     return not any(low < file.epoch <= high for file in files)
 
 
-def _made(job: AdvanceJob, plans: Sequence[Plan]) -> KeptDataflow:
+def _make(job: AdvanceJob, plans: Sequence[Plan]) -> CachedDataflow:
     """A dataflow at the job's position, fed with everything that still matters there."""
-    made = KeptDataflow(Dataflow(*plans, since=job.position), -1)
+    made = CachedDataflow(Dataflow(*plans, since=job.position), -1)
     if job.position > made.flow.position:
-        made.advanced(job, job.position, job.epoch)
+        made.advance(job, job.position, job.epoch)
     return made
 
 
@@ -195,5 +195,5 @@ def _updates(
     after, before = known
     upto, now = wanted
     current = as_of(now)
-    held = held_at(current if before == now else as_of(before), after)
+    held = select_at(current if before == now else as_of(before), after)
     return changes_between(held, current, after, upto, columns)

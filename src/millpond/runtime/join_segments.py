@@ -159,7 +159,7 @@ def _query_sets(store: str, part: SegmentPart, rows: int, slots: Sequence[int | 
     for number, slot in enumerate(slots):
         assert slot is not None
         word, bit = number // 64, np.uint64(1) << np.uint64(number % 64)
-        found = _matching(store, part, rows, slot, readers)
+        found = _read_matching(store, part, rows, slot, readers)
         if found is None:
             sets[:, word] |= bit
         else:
@@ -167,7 +167,7 @@ def _query_sets(store: str, part: SegmentPart, rows: int, slots: Sequence[int | 
     return sets
 
 
-def _matching(
+def _read_matching(
     store: str,
     part: SegmentPart,
     rows: int,

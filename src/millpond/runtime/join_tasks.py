@@ -24,9 +24,9 @@ from millpond.engine.eddy.routing import Account, policy
 from millpond.engine.joins.arrangement import Places, shard_range
 from millpond.engine.joins.data_stem import DataSteM, Part
 from millpond.engine.joins.join import MORSEL, Budget, Composites, Reach, SteMProbe, TooManyPairs
-from millpond.engine.joins.keys import Mask, Numbers, combined
+from millpond.engine.joins.keys import Mask, Numbers, combine_columns
 from millpond.engine.joins.plan import JoinPlan
-from millpond.engine.joins.stretched_pairs import StretchedPairs, numbered, stretched_table
+from millpond.engine.joins.stretched_pairs import StretchedPairs, lay_stretched, number_arrivals
 from millpond.errors import MillpondError
 from millpond.runtime.join_segments import (
     ArrivalNumbers,
@@ -80,7 +80,7 @@ class ProbeJob:
 
 
 @dataclass(frozen=True)
-class Probed:
+class ProbeResult:
     """What a probe job found.
 
     Attributes:
@@ -103,18 +103,18 @@ class Probed:
     failed: str = ""
 
 
-def probe(job: ProbeJob) -> Probed:
+def probe(job: ProbeJob) -> ProbeResult:
     """Run a probe job."""
-    work = _Work(job)
+    work = _ProbeTask(job)
     try:
         written = list(work.files(job.uses))
     except TooManyPairs as error:
-        return Probed(runs=tuple(work.built), exploded=work.blame(error))
+        return ProbeResult(runs=tuple(work.built), exploded=work.find_excessive_uses(error))
     except MillpondError as error:
         if error.code not in ("POND-404", "POND-411"):
             raise
-        return Probed(failed=error.detail or error.primary)
-    return Probed(
+        return ProbeResult(failed=error.detail or error.primary)
+    return ProbeResult(
         tuple(written),
         tuple(work.built),
         work.ledger.accounts,
@@ -123,7 +123,7 @@ def probe(job: ProbeJob) -> Probed:
     )
 
 
-class _Work:
+class _ProbeTask:
     """One probe job while it runs."""
 
     def __init__(self, job: ProbeJob) -> None:
@@ -141,13 +141,13 @@ class _Work:
         stems = [self._stem(leaf, [slots[leaf] for _, slots in uses]) for leaf in self.leaves]
         budget = Budget(self.job.most)
         for start in self.leaves:
-            module = self._only(stems, start, budget, len(uses))
+            module = self._find_only_probe(stems, start, budget, len(uses))
             if module is None:
-                yield from self._joined(self._tuples(stems, start, budget, len(uses)))
+                yield from self._write_tuples(self._tuples(stems, start, budget, len(uses)))
             else:
-                yield from self._stretched(stems, start, module)
+                yield from self._write_all_stretches(stems, start, module)
 
-    def _only(
+    def _find_only_probe(
         self, stems: list[DataSteM], start: int, budget: Budget, uses: int
     ) -> SteMProbe | None:
         """The module of a join of two streams whose pairs can be written as stretches."""
@@ -161,7 +161,7 @@ class _Work:
             return None
         before = self._before(start, leaf)
         chosen = []
-        for number in self._seen(stems[start], start, leaf):
+        for number in self._choose_parts(stems[start], start, leaf):
             first, last = stems[leaf].parts[number].arrived
             if first >= before:
                 continue
@@ -170,7 +170,7 @@ class _Work:
             chosen.append(number)
         return SteMProbe(self.plan, leaf, stems, budget, Reach(self.job.spans), uses, None, chosen)
 
-    def _stretched(
+    def _write_all_stretches(
         self, stems: list[DataSteM], start: int, module: SteMProbe
     ) -> Iterator[BuiltPairs]:
         """Join two streams and write the pairs of the stretches."""
@@ -178,41 +178,43 @@ class _Work:
         known: dict[Part, tuple[Places, int]] = {}
         count = 0
         time_of = self.plan.time_of(start)
-        for morsel in self._new(stems, start):
+        for morsel in self._gather_new(stems, start):
             begun = time.perf_counter_ns()
             places, came = morsel.places[start], count
             arrivals = stems[start].arrivals(places)
             stamps = stems[start].gather(time_of, places).numbers
-            for part, run, batch, found in module.stretched(morsel):
+            for part, run, batch, found in module.probe_stretches(morsel):
                 own, when = arrivals[batch.place], stamps[batch.place]
                 if part not in known:
-                    known[part] = numbered(part.every_arrival)
+                    known[part] = number_arrivals(part.every_arrival)
                 waiting.append(StretchedPairs.of(found, own, when, run, known[part]))
                 count += found.pairs
             spent = time.perf_counter_ns() - begun
             self.ledger.routed += len(morsel)
             self.ledger.visits += len(morsel)
-            self.ledger.serves(module.name, module.predicates)
-            self.ledger.visited(module.name, len(morsel), count - came, spent)
+            self.ledger.set_predicates(module.name, module.predicates)
+            self.ledger.count_visit(module.name, len(morsel), count - came, spent)
             if count >= _FILE_PAIRS:
-                yield self._write_stretched(waiting, start)
+                yield self._write_stretches(waiting, start)
                 waiting, count = [], 0
         if count:
-            yield self._write_stretched(waiting, start)
+            yield self._write_stretches(waiting, start)
 
-    def _write_stretched(self, waiting: list[StretchedPairs], start: int) -> BuiltPairs:
-        table, low, high = stretched_table(waiting, start)
+    def _write_stretches(self, waiting: list[StretchedPairs], start: int) -> BuiltPairs:
+        table, low, high = lay_stretched(waiting, start)
         path = new_path(self.job.store, "pairs")
         return BuiltPairs(write_arrow(path, table, sync=False, whole=False), low, high)
 
-    def _joined(self, tuples: Iterable[tuple[list[DataSteM], Composites]]) -> Iterator[BuiltPairs]:
+    def _write_tuples(
+        self, tuples: Iterable[tuple[list[DataSteM], Composites]]
+    ) -> Iterator[BuiltPairs]:
         """Write what an eddy gives."""
         waiting: list[tuple[list[Numbers], Numbers]] = []
         count = 0
         for stems, found in tuples:
             places = [found.places[leaf] for leaf in range(len(stems))]
             arrivals = [s.arrivals(p) for s, p in zip(stems, places, strict=True)]
-            waiting.append((arrivals, _oldest(self.plan, stems, places)))
+            waiting.append((arrivals, _find_oldest(self.plan, stems, places)))
             count += len(found)
             if count >= _FILE_PAIRS:
                 yield self._write(waiting)
@@ -220,7 +222,7 @@ class _Work:
         if count:
             yield self._write(waiting)
 
-    def blame(self, error: TooManyPairs) -> dict[int, int]:
+    def find_excessive_uses(self, error: TooManyPairs) -> dict[int, int]:
         """The uses that would find too many by themselves; if none would, all of them."""
         blamed = {}
         for use in self.job.uses if len(self.job.uses) > 1 else ():
@@ -258,12 +260,12 @@ class _Work:
         for leaf in self.leaves:
             if leaf != start:
                 before = self._before(start, leaf)
-                chosen = self._seen(stems[start], start, leaf)
+                chosen = self._choose_parts(stems[start], start, leaf)
                 modules.append(
                     SteMProbe(self.plan, leaf, stems, budget, reach, uses, before, chosen)
                 )
         eddy: Eddy[Composites] = Eddy(policy(self.job.policy, self.job.shard), self.ledger)
-        for found in eddy.route(self._new(stems, start), modules):
+        for found in eddy.route(self._gather_new(stems, start), modules):
             yield stems, found
 
     @property
@@ -284,7 +286,7 @@ class _Work:
             offset += table.num_rows
         return DataSteM(parts)
 
-    def _seen(self, starting: DataSteM, start: int, leaf: int) -> list[int]:
+    def _choose_parts(self, starting: DataSteM, start: int, leaf: int) -> list[int]:
         """The parts that are near enough in time to what sets out."""
         fresh = [
             own
@@ -303,7 +305,7 @@ class _Work:
             if (low is None or own.max_ts > low) and (high is None or own.min_ts < high)
         ]
 
-    def _fresh(self, part: Part, leaf: int) -> Numbers:
+    def _find_fresh(self, part: Part, leaf: int) -> Numbers:
         """The rows of a part that are new and may be in an answer."""
         if part.is_old:
             return np.zeros(0, np.int64)
@@ -313,19 +315,19 @@ class _Work:
             fresh &= part.sets.any(axis=1)
         return np.flatnonzero(fresh)
 
-    def _new(self, stems: list[DataSteM], leaf: int) -> Iterator[Composites]:
+    def _gather_new(self, stems: list[DataSteM], leaf: int) -> Iterator[Composites]:
         """What sets out: the new elements of a stream, in this shard."""
         stem = stems[leaf]
         for part in stem.parts:
-            rows = self._fresh(part, leaf)
+            rows = self._find_fresh(part, leaf)
             if self.job.shards > 1 and len(rows):
-                rows = rows[self._own(part, leaf, rows)]
+                rows = rows[self._are_own(part, leaf, rows)]
             for first in range(0, len(rows), MORSEL):
                 chosen = rows[first : first + MORSEL]
                 sets = None if part.sets is None else part.sets[chosen]
                 yield Composites({leaf: chosen + part.offset}, len(chosen), sets)
 
-    def _own(self, part: Part, leaf: int, rows: Numbers) -> Mask:
+    def _are_own(self, part: Part, leaf: int, rows: Numbers) -> Mask:
         """Which rows are this shard's: by the key they first probe with, or in turn."""
         job = self.job
         steps = [self.plan.step(frozenset([leaf]), other) for other in self.leaves if other != leaf]
@@ -333,13 +335,13 @@ class _Work:
         if not step.probes:
             in_turn: Mask = rows % job.shards == job.shard
             return in_turn
-        keys, _ = combined([part.numbers(o.value) for o in step.probes])
+        keys, _ = combine_columns([part.numbers(o.value) for o in step.probes])
         low, high = shard_range(job.shard, job.shards)
         own: Mask = (keys[rows] >= np.uint64(low)) & (keys[rows] <= np.uint64(high))
         return own
 
 
-def _oldest(plan: JoinPlan, stems: list[DataSteM], places: list[Numbers]) -> Numbers:
+def _find_oldest(plan: JoinPlan, stems: list[DataSteM], places: list[Numbers]) -> Numbers:
     stamps = [
         stem.gather(plan.time_of(leaf), own).numbers
         for leaf, (stem, own) in enumerate(zip(stems, places, strict=True))

@@ -17,7 +17,7 @@ from millpond.engine.matching.query_stem import StemSnapshot
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.errors import MillpondError
 from millpond.runtime.batch_tasks import (
-    Built,
+    BuiltSegment,
     failed_slots,
     matches_table,
     with_failed,
@@ -40,7 +40,7 @@ class BackfillJob:
 
 
 @dataclass(frozen=True)
-class Backfilled:
+class BackfillResult:
     """The matches of one kept segment for the slots in [low, upto)."""
 
     segment_id: int
@@ -50,15 +50,15 @@ class Backfilled:
     failed: dict[int, str]
 
 
-def backfill(job: BackfillJob) -> list[Backfilled]:
+def backfill(job: BackfillJob) -> list[BackfillResult]:
     """Match each segment `(id, path, checksum)` of a job."""
     stem = StemSnapshot.load(Path(job.stem))
     done = []
     for segment_id, path, checksum in job.segments:
         table = open_segment(Path(job.store) / path, checksum)
-        found = match(table, stem, ScalarEvaluator.shared())
+        found = match(table, stem, ScalarEvaluator.of_this_thread())
         file = write_matches(job.store, matches_table(found))
-        done.append(Backfilled(segment_id, file, job.low, job.upto, found.failed))
+        done.append(BackfillResult(segment_id, file, job.low, job.upto, found.failed))
     return done
 
 
@@ -76,16 +76,16 @@ class MergeJob:
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergeResult:
     """The segment that replaces `replaced`, whose first arrival number was `base`."""
 
-    built: Built
+    built: BuiltSegment
     level: int
     base: int
     replaced: tuple[int, ...]
 
 
-def merge(job: MergeJob) -> Merged:
+def merge(job: MergeJob) -> MergeResult:
     """Merge by (timestamp, sequence) and match again, which also lets dropped slots go."""
     tables = []
     for _, path, checksum, runs in job.segments:
@@ -101,7 +101,7 @@ def merge(job: MergeJob) -> Merged:
     elements = elements.set_column(at, "__seq", pc.subtract(elements["__seq"], base))
     stem = StemSnapshot.load(Path(job.stem)) if job.stem else None
     built = write_segment(job.store, job.stream_id, elements, stem, job.upto, kind=job.kind)
-    return Merged(built, job.level, base.as_py(), tuple(s[0] for s in job.segments))
+    return MergeResult(built, job.level, base.as_py(), tuple(s[0] for s in job.segments))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from millpond.catalog.objects import RelationDef, StreamDef
-from millpond.runtime.batch_tasks import BatchPlan, Built
+from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment
 from millpond.state.arrow_file import FileMeta
 
 Job = TypeVar("Job")
@@ -28,7 +28,7 @@ class Pipeline(Protocol):
     For one source the calls are `committed`, `plan`, then `commit` or `release`, never overlapping.
     """
 
-    def committed(self, source: str, batch_id: int) -> bool:
+    def is_committed(self, source: str, batch_id: int) -> bool:
         """Whether the batch is part of a committed epoch: a replay has nothing to do."""
         ...
 
@@ -41,7 +41,7 @@ class Pipeline(Protocol):
         source: str,
         batch_id: int,
         plan: BatchPlan,
-        built: Sequence[Built],
+        built: Sequence[BuiltSegment],
         inbox_done: Sequence[int] = (),
     ) -> None:
         """Make the batch an epoch. Splits are laid in the order of their keys."""
@@ -55,11 +55,11 @@ class Pipeline(Protocol):
         """The pushes that are acknowledged and part of no epoch yet: number -> how many rows."""
         ...
 
-    def stopped(self, stream_id: int, reason: Exception) -> None:
+    def report_stopped(self, stream_id: int, reason: Exception) -> None:
         """A source failed; the stream has stopped until the runtime says it resumed."""
         ...
 
-    def resumed(self, stream_id: int) -> None:
+    def report_resumed(self, stream_id: int) -> None:
         """A stopped source runs again."""
         ...
 

@@ -28,7 +28,7 @@ class Background(ABC):
             self._asked += 1
         self._wake.set()
 
-    def settle(self, timeout: float | None = None) -> bool:
+    def wait_until_idle(self, timeout: float | None = None) -> bool:
         """Wait until there is nothing left to do for what was asked so far."""
         self.wake()
         with self._idle:
@@ -43,7 +43,7 @@ class Background(ABC):
         with self._idle:
             self._idle.notify_all()
 
-    def patience(self) -> float | None:
+    def wait_seconds(self) -> float | None:
         """Seconds after which it looks again even if nobody wakes it; None: never."""
         return None
 
@@ -53,7 +53,7 @@ class Background(ABC):
 
     def _loop(self) -> None:
         while not self._stopping:
-            self._wake.wait(self.patience())
+            self._wake.wait(self.wait_seconds())
             self._wake.clear()
             with self._idle:
                 asked = self._asked

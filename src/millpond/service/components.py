@@ -20,7 +20,7 @@ from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
 from millpond.model.time import now
 from millpond.planner.bind.bound_query import BoundQuery
-from millpond.runtime.batch_tasks import Built
+from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.invocation import Invoker
 from millpond.service.answers.refresher import Refresher
@@ -30,9 +30,9 @@ from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamStatistics
-from millpond.service.changes.subscriptions import Following
+from millpond.service.changes.subscriptions import Subscriptions
 from millpond.service.definitions.sources import Sources
-from millpond.service.ingest.floors import Promises
+from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
@@ -40,9 +40,9 @@ from millpond.service.maintenance.join_maintenance import JoinMaintenance
 from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.maintenance.maintenance import Maintenance
 from millpond.service.observe.control_tables import Entities
-from millpond.service.observe.explain import Explanations
+from millpond.service.observe.explain import Explainer
 from millpond.service.observe.metrics import Metrics
-from millpond.service.queries.function_registry import UserFunctions
+from millpond.service.queries.function_registry import FunctionRegistry
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
 from millpond.state.store import Store
@@ -51,10 +51,10 @@ from millpond.state.version import Version
 #: How long an answer waits for rows a statement inserted.
 STATED_SECONDS = 60.0
 
-Progress = Callable[[dict[str, Any]], None]
+ProgressListener = Callable[[dict[str, Any]], None]
 
 
-class Works:
+class Components:
     """The parts of a pond, at work over one store.
 
     Attributes:
@@ -86,7 +86,7 @@ class Works:
         *,
         bounded: bool = False,
         clock: Callable[[], int] | None = None,
-        progress: Progress | None = None,
+        progress: ProgressListener | None = None,
         function_seconds: float | None = None,
         joins: JoinSettings | None = None,
         changes: ChangeSettings | None = None,
@@ -97,21 +97,21 @@ class Works:
         self.bounded = bounded
         self.runtime = runtime
         self._progress = progress
-        self._stated = 0
+        self._last_pushed = 0
         self._store = Store.open(directory, self.clock)
         self.log = self._store.log
         store = self._store.directory
-        self.promises = Promises(self.clock)
+        self.floors = FloorsInFlight(self.clock)
         self.stems = QueryStems(store)
         self.stems.load(self.log.version)
-        self.intake = Intake(self._store.inbox, self.log, self.promises)
-        self.sequencer = Sequencer(self.log, self.intake, self.stems, self.promises, str(store))
+        self.intake = Intake(self._store.inbox, self.log, self.floors)
+        self.sequencer = Sequencer(self.log, self.intake, self.stems, self.floors, str(store))
         self.residual = Residual()
         self.relations_state = Relations(store, self.log, self.residual)
         self.registrar = Registrar(self.log, self.stems, self.clock)
-        self.user_functions = UserFunctions(store, self.log, self.registrar, function_seconds)
+        self.function_registry = FunctionRegistry(store, self.log, self.registrar, function_seconds)
         self.invoker = Invoker(
-            store, self.log, self.sequencer, self.promises, self.relations_state, self.residual
+            store, self.log, self.sequencer, self.floors, self.relations_state, self.residual
         )
         self.refresher = Refresher(self.log, self.registrar, self.invoker)
         self.maintenance = Maintenance(
@@ -129,7 +129,7 @@ class Works:
             self.registrar,
             self.sequencer,
             self.relations_state,
-            self.invoker.present,
+            self.invoker.current_instant,
             StreamStatistics(self.invoker.files),
             changes,
         )
@@ -138,7 +138,7 @@ class Works:
             self.log,
             self.derivations,
             self.relations_state,
-            self.promises,
+            self.floors,
             self.stems,
             self.invoker.files,
             runtime,
@@ -151,17 +151,17 @@ class Works:
             self.advancer,
             self.registrar,
             self.relations_state,
-            self.present,
+            self.current_instant,
             bounded=bounded,
         )
         self.reader = ChangeReader(store, self.log)
-        self.following = Following(
+        self.subscriptions = Subscriptions(
             self.log, self.registrar, self.derivations, self.advancer, self.reader
         )
         self.meters = Metrics(self)
         self.metrics = self.meters.registry
         self.entities = Entities(self)
-        self.explanations = Explanations(self)
+        self.explainer = Explainer(self)
         #: Files of the store found corrupt or missing, by their names.
         self._damage: dict[str, MillpondError] = {}
         self._connect()
@@ -169,27 +169,27 @@ class Works:
 
     def _connect(self) -> None:
         """Have the parts tell each other what happens, and ask what they cannot know."""
-        self.sequencer.on_commit = self._committed
-        self.advancer.on_commit = self._advanced
+        self.sequencer.on_commit = self._handle_commit
+        self.advancer.on_commit = self._handle_advance
         self.log.on_publish = self.refresher.wake
         self.registrar.on_change = self.sources.on_change = self.wake
         self.sources.on_read = lambda stream, rows: self._report(stream, rows, done=True)
         self.maintenance.on_collect = self.invoker.files.forget
 
         self.registrar.finality = self._finality
-        self.reader.reached = self.advancer.reached
+        self.reader.complete_upto = self.advancer.complete_upto
         self.reader.columns_of = lambda version, stream: (
             self.derivations.of(version, stream).plan.schema
         )
-        self.relations_state.epoch_needed = self.derivations.epoch_needed
+        self.relations_state.oldest_epoch_needed_of = self.derivations.oldest_epoch_needed_of
         self.relations_state.check_instant = partial(check_instant, self.derivations)
         self.maintenance.needed_since = self.derivations.needed_since
 
-        self.refresher.on_failure = self.function_failed
-        self.advancer.on_failure = self._derivation_failed
-        self.invoker.files.on_torn = self.maintenance.torn
+        self.refresher.on_failure = self.handle_function_failure
+        self.advancer.on_failure = self._handle_derivation_failure
+        self.invoker.files.on_torn = self.maintenance.rebuild_matches
         for part in (self.invoker, self.maintenance, self.reader):
-            part.on_damage = self._damaged
+            part.on_damage = self._handle_damage
 
     def _note_damage(self) -> None:
         """Matches found torn at the start are made again; other damage is shown."""
@@ -197,9 +197,9 @@ class Works:
         for problem in self._store.problems:
             path = problem.primary.split('"')[1]
             if path in matches:
-                self.maintenance.torn(matches[path])
+                self.maintenance.rebuild_matches(matches[path])
             else:
-                self._damaged(problem)
+                self._handle_damage(problem)
 
     def start(self) -> None:
         """Begin to read and to work; the store is released if that fails."""
@@ -208,7 +208,7 @@ class Works:
             if not self.bounded:
                 for stream in self.log.version.streams.values():
                     self.sources.open(stream)
-            if self.intake.waiting() or not self.bounded:
+            if self.intake.list_waiting() or not self.bounded:
                 self.runtime.wake_inbox()
         except BaseException:
             self._store.close()
@@ -238,13 +238,13 @@ class Works:
         """What keeps shared joins."""
         return self.maintenance.joins
 
-    def route(self, settings: JoinSettings) -> None:
+    def set_join_settings(self, settings: JoinSettings) -> None:
         """Route tuples, and divide joins, otherwise from now on; no answer changes."""
         self.joins.settings = settings
         self.stems.routing = settings.routing
         self.maintenance.wake()
 
-    def compute(self, settings: ChangeSettings) -> None:
+    def set_change_settings(self, settings: ChangeSettings) -> None:
         """Compute changes otherwise from now on where a query does not say; none changes."""
         self.derivations.settings = settings
         self.advancer.wake()
@@ -255,12 +255,12 @@ class Works:
 
     # -- instants, and what answers wait for ---------------------------------------------------
 
-    def stated(self, number: int) -> None:
+    def note_pushed(self, number: int) -> None:
         """A statement pushed rows: answers to later statements and asks wait for them."""
-        self._stated = max(self._stated, number)
+        self._last_pushed = max(self._last_pushed, number)
         self.runtime.wake_inbox()
 
-    def before_answer(self, text: str | None = None) -> None:
+    def await_inputs(self, text: str | None = None) -> None:
         """What an answer waits for: rows pushed by statements, and bounded sources' ends.
 
         With a query's text also the derived streams it reads.
@@ -268,7 +268,7 @@ class Works:
         Raises:
             MillpondError: POND-405 when the rows have not become an epoch for a minute.
         """
-        self._await_stated()
+        self._await_pushed()
         if self.bounded:
             self.sources.read_to_end()
         version = self.log.version
@@ -278,17 +278,17 @@ class Works:
             derived = [s for s in read if isinstance(s, StreamDef) and s.derived is not None]
             self.advancer.catch_up(derived, STATED_SECONDS)
 
-    def present(self) -> int:
+    def current_instant(self) -> int:
         """The instant of a change of a relation that names none; statements before it count.
 
         Raises:
-            MillpondError: as `before_answer`.
+            MillpondError: as `await_inputs`.
         """
-        self._await_stated()
-        return self.invoker.present()
+        self._await_pushed()
+        return self.invoker.current_instant()
 
-    def _await_stated(self) -> None:
-        if not self.intake.wait(self._stated, STATED_SECONDS):
+    def _await_pushed(self) -> None:
+        if not self.intake.wait(self._last_pushed, STATED_SECONDS):
             raise MillpondError(
                 "POND-405",
                 "rows inserted before are not visible yet",
@@ -298,46 +298,46 @@ class Works:
 
     # -- what happens --------------------------------------------------------------------------
 
-    def _committed(self, version: Version, built: Sequence[Built]) -> None:
+    def _handle_commit(self, version: Version, built: Sequence[BuiltSegment]) -> None:
         for item in built:
             self.stems.observe(item.stream_id, item)
             if item.failed:
                 self.maintenance.suspend_failed(item.stream_id, item.failed)
-        self.meters.committed(version, built)
+        self.meters.count_commit(version, built)
         for stream_id in {item.stream_id for item in built}:
             stream = version.streams.get(stream_id)
             if stream is not None:
                 self._report(stream, version.clock(stream_id).next_seq, done=False)
         self.wake()
 
-    def _advanced(self, version: Version, built: Sequence[Built]) -> None:
+    def _handle_advance(self, version: Version, built: Sequence[BuiltSegment]) -> None:
         for item in built:
             self.stems.observe(item.stream_id, item)
             if item.failed:
                 self.maintenance.suspend_failed(item.stream_id, item.failed)
-        self.meters.advanced(version, built)
+        self.meters.count_advance(version, built)
         self.maintenance.wake()
 
-    def function_failed(self, query: QueryDef, error: MillpondError) -> None:
+    def handle_function_failure(self, query: QueryDef, error: MillpondError) -> None:
         """A user-defined function that fails suspends the query that called it."""
         if error.code == "POND-411":
             self.registrar.suspend(query, f"{error.detail}")
 
-    def _derivation_failed(self, stream: StreamDef, error: MillpondError) -> None:
+    def _handle_derivation_failure(self, stream: StreamDef, error: MillpondError) -> None:
         """What cannot be derived suspends its query; a derived stream stops."""
         query = self.log.version.query_of(stream)
         if query is not None:
             reason = f"Its changes could not be computed: {error.detail or error.primary}"
             self.registrar.suspend(query, reason)
         if error.code == "STORE-602":
-            self._damaged(error)
+            self._handle_damage(error)
 
     def _finality(self) -> Callable[[BoundQuery], int]:
-        moment = self.promises.capture()
+        moment = self.floors.capture()
         version = self.log.version
-        return lambda bound: self.derivations.final(version, moment, bound)
+        return lambda bound: self.derivations.final_instant(version, moment, bound)
 
-    def _damaged(self, error: MillpondError) -> None:
+    def _handle_damage(self, error: MillpondError) -> None:
         self._damage.setdefault(error.primary.rpartition("/")[2], error)
 
     def _report(self, stream: StreamDef, rows: int, done: bool) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _D = TypeVar("_D", QueryDef, StreamDef)
 
 
-class Followed(ABC):
+class Followable(ABC):
     """Whatever has changes to be followed."""
 
     def __init__(self, pond: Pond, definition: QueryDef | StreamDef) -> None:
@@ -34,51 +34,51 @@ class Followed(ABC):
     def definition(self) -> QueryDef | StreamDef:
         """The definition as the catalog has it now. Raises CQL-201 once it is dropped."""
 
-    def _still(self, found: _D | None, kind: str, hint: str) -> _D:
+    def _check_exists(self, found: _D | None, kind: str, hint: str) -> _D:
         if found is None:
             raise MillpondError("CQL-201", f'no {kind} "{self.name}" any more', hint=hint)
         return found
 
     def fetch(self, after: str | int | None = None, limit: int | None = None) -> Changes:
         """The changes after a cursor, or from the oldest kept on, as far as they are final."""
-        self._pond.before_answer()
-        return self._pond.following.fetch(self.definition, after, limit)
+        self._pond.await_inputs()
+        return self._pond.subscriptions.fetch(self.definition, after, limit)
 
     def subscribe(self, after: str | int | None = None, follow: bool = True) -> Iterator[Change]:
         """The changes after a cursor, one by one, and with `follow` those to come, for ever."""
-        return self._pond.following.subscribe(self.definition, after, follow)
+        return self._pond.subscriptions.subscribe(self.definition, after, follow)
 
     def page(self, after: str | int | None = None, limit: int | None = None) -> Changes:
         """As `fetch`, of what is there: nothing is waited for."""
-        return self._pond.following.fetch(self.definition, after, limit, wait=False)
+        return self._pond.subscriptions.fetch(self.definition, after, limit, wait=False)
 
     def has_more(self, cursor: int) -> bool:
         """Whether there is a change after a cursor, or there can be none any more."""
-        return self._pond.following.has_more(self.id, cursor)
+        return self._pond.subscriptions.has_more(self.id, cursor)
 
     def plan(self, level: str = "logical") -> str:
         """The plan as EXPLAIN shows it."""
-        text = self._pond.explanations.of(self.definition, level)
+        text = self._pond.explainer.of(self.definition, level)
         assert text is not None
         return text
 
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
         """Have `heard` called, from any thread, when there may be more; gives what ends that."""
-        return self._pond.following.listen(heard)
+        return self._pond.subscriptions.listen(heard)
 
 
-class Handle(Followed):
+class Handle(Followable):
     """A standing query's handle. It stays good across restarts, by name."""
 
     @property
     def definition(self) -> QueryDef:
         """The query as the catalog has it now. Raises CQL-201 once it is unregistered."""
         found: QueryDef | None = self._pond.log.version.queries.get(self.id)
-        return self._still(found, "query", "It was unregistered.")
+        return self._check_exists(found, "query", "It was unregistered.")
 
     def invoke(self, at: int | str | date | None = None) -> Answer:
         """The answer as of now, or at an instant: a timestamp as text, a datetime, or µs."""
-        return self._pond.invoke(self.definition, instant(at))
+        return self._pond.invoke(self.definition, to_instant(at))
 
     def unregister(self) -> None:
         """Drop the query."""
@@ -101,31 +101,33 @@ class Handle(Followed):
             "suspended": definition.suspended,
             "registered_at": time.format_instant(definition.registered_at),
             "columns": output.to_json(),
-            "changes": self._pond.following.progress(definition),
+            "changes": self._pond.subscriptions.progress(definition),
         }
 
     def __repr__(self) -> str:
         return f"<Handle {self.name}>"
 
 
-class StreamHandle(Followed):
+class StreamHandle(Followable):
     """A derived stream's handle: its elements are followed as the changes of a query are."""
 
     @property
     def definition(self) -> StreamDef:
         """The stream as the catalog has it now. Raises CQL-201 once it is dropped."""
-        return self._still(self._pond.log.version.streams.get(self.id), "stream", "It was dropped.")
+        return self._check_exists(
+            self._pond.log.version.streams.get(self.id), "stream", "It was dropped."
+        )
 
     def alter(self, **options: Any) -> None:
         """`active=True`: a stream that has stopped goes on. Raises POND-406 if it cannot."""
         check_stream_options(options)
-        self._pond.following.go_on(self.definition)
+        self._pond.subscriptions.resume(self.definition)
 
     def __repr__(self) -> str:
         return f"<StreamHandle {self.name}>"
 
 
-def instant(at: int | str | date | None) -> int | None:
+def to_instant(at: int | str | date | None) -> int | None:
     """An instant given as text, datetime, day or microseconds. Raises CQL-103 for all else."""
     if at is None or isinstance(at, int):
         return at

@@ -19,17 +19,17 @@ from millpond.cql import parse_script
 from millpond.errors import MillpondError
 from millpond.runtime.protocol import Runtime
 from millpond.service.changes.settings import ChangeSettings
-from millpond.service.components import Progress, Works
+from millpond.service.components import Components, ProgressListener
 from millpond.service.handles import Handle, StreamHandle
 from millpond.service.ingest import row_formats
 from millpond.service.maintenance.join_rounds import JoinSettings
-from millpond.service.queries.prepared import stream_valued
+from millpond.service.queries.prepared import stream_valued_error
 from millpond.service.queries.registration import Registration, Request, parts
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 from millpond.service.statements.executor import Executor
 
 
-class Pond(Works):
+class Pond(Components):
     """A running data stream management system over one store."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Pond(Works):
         *,
         bounded: bool = False,
         clock: Callable[[], int] | None = None,
-        progress: Progress | None = None,
+        progress: ProgressListener | None = None,
         on_close: Callable[[], None] | None = None,
         function_seconds: float | None = None,
         joins: JoinSettings | None = None,
@@ -99,7 +99,7 @@ class Pond(Works):
             try:
                 yield executor.execute(statement)
             except MillpondError as error:
-                raise _placed(error, text, statement.offset) from error
+                raise _place_in_script(error, text, statement.offset) from error
 
     def register(self, cql: str, name: str | None = None, **options: Any) -> Handle:
         """Register a standing query; it is answered over everything kept and to come.
@@ -151,7 +151,9 @@ class Pond(Works):
 
         def define(called: Callable[..., Any]) -> FunctionDef:
             given = getattr(called, "__name__", "") if name is None else name
-            return self.user_functions.define(given, called, arguments, returns, cost, max_seconds)
+            return self.function_registry.define(
+                given, called, arguments, returns, cost, max_seconds
+            )
 
         if function is not None:
             return define(function)
@@ -165,7 +167,7 @@ class Pond(Works):
     def drop_function(self, name: str) -> None:
         """Drop a user-defined function that no query calls."""
         self._check_open()
-        self.user_functions.drop(name)
+        self.function_registry.drop(name)
 
     def query(self, name: str | int) -> Handle:
         """The handle of a standing query, by name or id."""
@@ -184,17 +186,17 @@ class Pond(Works):
     def ask(self, cql: str) -> Answer:
         """The answer to a query asked once, over what is kept."""
         self._check_open()
-        self.before_answer(cql)
+        self.await_inputs(cql)
         return self.ask_text(cql)
 
     def explain(self, query: str, level: str = "logical") -> str:
         """A plan, of a standing query by its name or of a query's text."""
         found = self.log.version.find(query)
-        return self.explanations.of(found, level) or self.explanations.of_text(query, level)
+        return self.explainer.of(found, level) or self.explainer.of_text(query, level)
 
     def shared_plan(self) -> str:
         """What all queries share: streams, the modules their elements pass, what is kept."""
-        return self.explanations.of_all()
+        return self.explainer.of_all()
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -210,7 +212,7 @@ class Pond(Works):
             MillpondError: CQL-201, POND-407, DATA-501, DATA-503, STORE-603.
         """
         self._check_open()
-        definition = self.sources.pushed(stream)
+        definition = self.sources.find_pushed_stream(stream)
         receipt, _ = self.intake.push(definition, row_formats.from_rows(rows), idempotency_key)
         self.runtime.wake_inbox()
         return receipt
@@ -220,7 +222,7 @@ class Pond(Works):
     ) -> IngestReceipt:
         """Push rows written as 'ndjson', 'csv' (with a header) or 'arrow' (an IPC stream)."""
         self._check_open()
-        definition = self.sources.pushed(stream)
+        definition = self.sources.find_pushed_stream(stream)
         written = data.encode() if isinstance(data, str) else data
         table = row_formats.from_text(written, format, definition.schema)
         receipt, _ = self.intake.push(definition, table, idempotency_key)
@@ -247,7 +249,7 @@ class Pond(Works):
             MillpondError: POND-405 when it took longer than `timeout` seconds.
         """
         self._check_open()
-        if not self.intake.wait(self.intake.last(), timeout):
+        if not self.intake.wait(self.intake.last_number(), timeout):
             raise MillpondError("POND-405", "catching up took too long")
         if self.bounded:
             self.sources.read_to_end()
@@ -255,13 +257,15 @@ class Pond(Works):
             version = self.log.version
             sourced = [s for s in version.streams.values() if s.source is not None]
             self.runtime.catch_up([s for s in sourced if not version.clock(s.id).ended])
-        if not self.advancer.catch_up(self.derivations.all(self.log.version), timeout):
+        if not self.advancer.catch_up(self.derivations.list_streams(self.log.version), timeout):
             raise MillpondError("POND-405", "catching up took too long")
 
-    def settle(self, timeout: float | None = None) -> None:
+    def wait_until_matched(self, timeout: float | None = None) -> None:
         """As `catch_up`, and until every kept element is matched against every query."""
         self.catch_up(timeout)
-        if not self.maintenance.settle(timeout) or not self.refresher.settle(timeout):
+        if not self.maintenance.wait_until_idle(timeout) or not self.refresher.wait_until_idle(
+            timeout
+        ):
             raise MillpondError("POND-405", "settling took too long")
 
     # -- looking -------------------------------------------------------------------------------
@@ -277,7 +281,7 @@ class Pond(Works):
 
     def functions(self) -> list[dict[str, Any]]:
         """The user-defined functions: signature, limits, and what their calls have cost."""
-        return self.user_functions.describe()
+        return self.function_registry.describe()
 
     @property
     def ready(self) -> bool:
@@ -286,7 +290,7 @@ class Pond(Works):
 
     def status(self) -> dict[str, Any]:
         """What runs and how it is, for people and probes."""
-        moment = self.promises.capture()
+        moment = self.floors.capture()
         version = self.log.version
         return {
             "epoch": version.epoch,
@@ -297,11 +301,11 @@ class Pond(Works):
                 self.sources.describe(version, stream, moment) for stream in version.named_streams()
             ],
             "uptime_s": (moment.now - self.started_at) / 1e6,
-            "problems": [p.to_json()["error"] for p in self.problems()] + self._stopped(),
+            "problems": [p.to_json()["error"] for p in self.problems()] + self._list_stopped(),
             "runtime": self.runtime.describe(),
         }
 
-    def _stopped(self) -> list[dict[str, Any]]:
+    def _list_stopped(self) -> list[dict[str, Any]]:
         """Which streams stand still, and why."""
         found = []
         for stream in self.log.version.named_streams():
@@ -335,20 +339,20 @@ class Pond(Works):
         """R(τ) of a standing query."""
         self._check_open()
         started = clock_time.perf_counter()
-        prepared = self.registrar.prepared(definition)
+        prepared = self.registrar.prepare(definition)
         if prepared.bound.to_stream is not None:
-            raise stream_valued(prepared.bound, f"FETCH {definition.name}")
+            raise stream_valued_error(prepared.bound, f"FETCH {definition.name}")
         try:
             answer = self.invoker.invoke(prepared, at)
         except MillpondError as error:
-            self.function_failed(definition, error)
+            self.handle_function_failure(definition, error)
             raise
-        self.refresher.invoked(definition)
-        self.meters.invoked(clock_time.perf_counter() - started)
+        self.refresher.count_invocation(definition)
+        self.meters.count_invocation(clock_time.perf_counter() - started)
         return answer
 
     def ask_text(self, text: str) -> Answer:
-        return self.invoker.invoke(self.registrar.once(text))
+        return self.invoker.invoke(self.registrar.prepare_once(text))
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -366,11 +370,11 @@ def _close(pond: weakref.ref[Pond]) -> None:
         held.close()
 
 
-def _placed(error: MillpondError, script: str, offset: int) -> MillpondError:
+def _place_in_script(error: MillpondError, script: str, offset: int) -> MillpondError:
     """An error placed in a statement or its query, placed in the whole script."""
     if error.text is not None and error.span is not None and error.text != script:
         start = script.find(error.text, offset)
         if start >= 0:
-            error.span = error.span.shifted(start)
+            error.span = error.span.shift(start)
             error.text = script
     return error

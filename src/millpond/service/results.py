@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.model import time
-from millpond.model.far_times import spelled
+from millpond.model.far_times import format_ticks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -179,9 +179,9 @@ def _value(scalar: pa.Scalar) -> Any:
         kind = scalar.type
     if pa.types.is_timestamp(kind):
         ticks = scalar.cast(pa.timestamp("us", kind.tz)).value
-        return spelled(np.array([ticks], "datetime64[us]"))[0].replace("T", " ")
+        return format_ticks(np.array([ticks], "datetime64[us]"))[0].replace("T", " ")
     if pa.types.is_date32(kind):
-        return spelled(np.array([scalar.value], "datetime64[D]"))[0]
+        return format_ticks(np.array([scalar.value], "datetime64[D]"))[0]
     if isinstance(scalar, pa.StructScalar):
         return {name: _value(part) for name, part in scalar.items()}
     parts = [_value(part) for part in scalar.values]
@@ -239,14 +239,14 @@ class StatementResult:
     message: str | None = None
 
 
-def done(statement: str, name: str, what: str) -> StatementResult:
+def report(statement: str, name: str, what: str) -> StatementResult:
     """The result of a statement that gives nothing but a message: what it did, to what."""
     kind = statement.split()[-1]
     subject = f"{kind} {name}" if kind in ("stream", "relation", "query") else name
     return StatementResult(statement, name, message=f"{subject}: {what}")
 
 
-def counted(number: int, noun: str, plural: str | None = None) -> str:
+def count_text(number: int, noun: str, plural: str | None = None) -> str:
     """A number of things, for people.
 
     >>> counted(1, "row"), counted(1200, "row"), counted(2, "query", "queries")

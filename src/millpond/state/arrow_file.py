@@ -84,7 +84,7 @@ def write_arrow(
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.tmp")
-    with writing(path):
+    with translate_write_errors(path):
         reach("file.before_write")
         meta = write_bytes(temporary, table, sync, whole)
         reach("file.before_rename")
@@ -116,7 +116,7 @@ def write_together(files: Sequence[tuple[Path, pa.Table]]) -> list[FileMeta]:
         return [write_arrow(path, table) for path, table in files]
     names = [(path.with_name(f".{path.name}.tmp"), path) for path, _ in files]
     try:
-        with writing(files[0][0]):
+        with translate_write_errors(files[0][0]):
             reach("file.before_write")
             written = [
                 write_bytes(temporary, table, sync=False)
@@ -178,7 +178,7 @@ def sync_directory(directory: Path) -> None:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def translate_write_errors(path: Path) -> Iterator[None]:
     """Turn what the operating system says of a failed write into STORE-603."""
     try:
         yield
@@ -199,32 +199,32 @@ class _OpenTables:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tables: OrderedDict[str, pa.Table] = OrderedDict()
-        self._verified: dict[str, str] = {}
+        self._checksums: dict[str, str] = {}
 
     def get(self, path: str, checksum: str | None) -> pa.Table | None:
         with self._lock:
             table = self._tables.get(path)
-            if table is None or (checksum is not None and self._verified.get(path) != checksum):
+            if table is None or (checksum is not None and self._checksums.get(path) != checksum):
                 return None
             self._tables.move_to_end(path)
             return table
 
-    def verified(self, path: str, checksum: str) -> bool:
-        return self._verified.get(path) == checksum
+    def is_verified(self, path: str, checksum: str) -> bool:
+        return self._checksums.get(path) == checksum
 
     def put(self, path: str, table: pa.Table, checksum: str | None) -> None:
         with self._lock:
             self._tables[path] = table
             self._tables.move_to_end(path)
             if checksum is not None:
-                self._verified[path] = checksum
+                self._checksums[path] = checksum
             while len(self._tables) > _OPEN_TABLES:
                 self._tables.popitem(last=False)
 
     def drop(self, path: str) -> None:
         with self._lock:
             self._tables.pop(path, None)
-            self._verified.pop(path, None)
+            self._checksums.pop(path, None)
 
 
 _open_tables = _OpenTables()
@@ -248,16 +248,16 @@ def open_arrow(path: str | Path, checksum: str | None = None) -> pa.Table:
     try:
         # Closing gives back the descriptor; the mapping lives as long as the table's buffers.
         with pa.memory_map(key) as source:
-            if checksum is not None and not _open_tables.verified(key, checksum):
+            if checksum is not None and not _open_tables.is_verified(key, checksum):
                 found = xxhash.xxh3_64(memoryview(source.read_buffer())).hexdigest()
                 if found != checksum:
-                    raise corrupt(path, "Its bytes are not those that were written.")
+                    raise corrupt_file_error(path, "Its bytes are not those that were written.")
                 source.seek(0)
             table = pa.ipc.open_file(source).read_all()
     except FileNotFoundError as error:
-        raise corrupt(path, "There is no such file.") from error
+        raise corrupt_file_error(path, "There is no such file.") from error
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise corrupt(path, f"It cannot be read: {error}.") from error
+        raise corrupt_file_error(path, f"It cannot be read: {error}.") from error
     _open_tables.put(key, table, checksum)
     return table
 
@@ -267,7 +267,7 @@ def forget(path: str | Path) -> None:
     _open_tables.drop(str(path))
 
 
-def corrupt(path: str | Path, detail: str) -> MillpondError:
+def corrupt_file_error(path: str | Path, detail: str) -> MillpondError:
     """STORE-602 for a file."""
     return MillpondError(
         "STORE-602",

@@ -31,7 +31,7 @@ class BucketMap(Mapping[K, V], Generic[K, V]):
         self._buckets: list[dict[K, V]] = [{}] * _BUCKETS
         self._length = 0
 
-    def changed(self, put: Mapping[K, V], drop: Iterable[K] = ()) -> BucketMap[K, V]:
+    def with_changes(self, put: Mapping[K, V], drop: Iterable[K] = ()) -> BucketMap[K, V]:
         """A copy without the keys of `drop` (absent ones too) and with the entries of `put`."""
         touched: dict[int, dict[K, V]] = {}
         length = self._length

@@ -27,7 +27,7 @@ class Database:
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             version = self._prepare()
         except sqlite3.Error as error:
-            raise _explained(error, path) from error
+            raise _explain_error(error, path) from error
         if version != SCHEMA_VERSION:
             self._connection.close()
             raise MillpondError(
@@ -69,7 +69,7 @@ class Database:
                         self._connection.execute("ROLLBACK")
                     raise
             except sqlite3.Error as error:
-                raise _explained(error, self.path) from error
+                raise _explain_error(error, self.path) from error
 
     def read(self, sql: str, parameters: tuple = ()) -> list[tuple]:
         """All rows of a SELECT."""
@@ -77,14 +77,14 @@ class Database:
             try:
                 return self._connection.execute(sql, parameters).fetchall()
             except sqlite3.Error as error:
-                raise _explained(error, self.path) from error
+                raise _explain_error(error, self.path) from error
 
     def each(self, sql: str) -> Iterator[tuple]:
         """The rows of a SELECT one by one, for many; the caller holds the lock meanwhile."""
         try:
             yield from self._connection.execute(sql)
         except sqlite3.Error as error:
-            raise _explained(error, self.path) from error
+            raise _explain_error(error, self.path) from error
 
     def close(self) -> None:
         """Close the connection; closing again does nothing."""
@@ -92,7 +92,7 @@ class Database:
             self._connection.close()
 
 
-def _explained(error: sqlite3.Error, path: Path) -> Exception:
+def _explain_error(error: sqlite3.Error, path: Path) -> Exception:
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
         return MillpondError("POND-410", f'the store "{path.parent}" is closed')
     name = getattr(error, "sqlite_errorname", "") or ""

@@ -32,10 +32,10 @@ from millpond.state.database import Database
 from millpond.state.database_tables import definition_row
 from millpond.state.epoch_change import EpochChange, StaleChange
 from millpond.state.fail_points import reach
-from millpond.state.next_version import succeed
+from millpond.state.next_version import next_version
 from millpond.state.recorded_joins import write_joins
 from millpond.state.recorded_version import read_version
-from millpond.state.resolve_change import Settled, settle
+from millpond.state.resolve_change import ResolvedChange, resolve_change
 from millpond.state.version import MatchRef, SegmentRef, Version
 
 #: How many epochs the log remembers the kind and time of.
@@ -84,7 +84,7 @@ class EpochLog:
         """A definition id nobody has had and nobody else gets."""
         return next(self._ids)
 
-    def committed(self, source_key: str, batch_id: int) -> bool:
+    def is_committed(self, source_key: str, batch_id: int) -> bool:
         """Whether the effect of that batch is already in the log.
 
         A source's batch ids rise, so every id up to its last committed one is.
@@ -108,10 +108,12 @@ class EpochLog:
             if callable(change):
                 change = change(before)
             for source, batch_id in change.batches:
-                if self.committed(source, batch_id):
+                if self.is_committed(source, batch_id):
                     raise StaleChange(f"batch {batch_id} of {source} is committed already")
-            settled = settle(change, before, self._next_segment, self._next_match, self._next_join)
-            after = succeed(before, settled)
+            settled = resolve_change(
+                change, before, self._next_segment, self._next_match, self._next_join
+            )
+            after = next_version(before, settled)
             added = (*settled.add, *settled.add_functions)
             next_id = max([self._saved_next_id, *(d.id + 1 for d in added)])
             reach("epoch.before_write")
@@ -130,7 +132,7 @@ class EpochLog:
         self.on_publish()
         return after
 
-    def _publish(self, after: Version, settled: Settled, next_id: int) -> None:
+    def _publish(self, after: Version, settled: ResolvedChange, next_id: int) -> None:
         self._saved_next_id = next_id
         self._next_segment = max([self._next_segment, *(s.id + 1 for s in settled.segments)])
         self._next_match = max([self._next_match, *(m.id + 1 for m in settled.matches)])
@@ -183,7 +185,7 @@ class EpochLog:
         """Close the database. Versions that were taken stay readable."""
         self._database.close()
 
-    def _write(self, connection: Connection, change: Settled, next_id: int) -> None:
+    def _write(self, connection: Connection, change: ResolvedChange, next_id: int) -> None:
         """All rows of an epoch, deletions first."""
         many = connection.executemany
         connection.execute(

@@ -36,7 +36,7 @@ class IdMap(Mapping[int, V], Generic[V]):
         self._length = 0
         self._ordered: tuple[V, ...] | None = None
 
-    def changed(self, put: Mapping[int, V], drop: Iterable[int] = ()) -> IdMap[V]:
+    def with_changes(self, put: Mapping[int, V], drop: Iterable[int] = ()) -> IdMap[V]:
         """A copy without the keys of `drop` (absent ones too) and with the entries of `put`."""
         touched: dict[int, list[V | None]] = {}
         thinned: set[int] = set()
@@ -95,9 +95,9 @@ class IdMap(Mapping[int, V], Generic[V]):
         return self._length
 
     def values(self) -> ValuesView[V]:
-        return _Ordered(self)
+        return _OrderedValues(self)
 
-    def ordered(self) -> tuple[V, ...]:
+    def sort_values(self) -> tuple[V, ...]:
         """The values in ascending order of their keys; computed once."""
         if self._ordered is None:
             pages = (self._pages[number] for number in sorted(self._pages))
@@ -117,16 +117,16 @@ class IdMap(Mapping[int, V], Generic[V]):
         return self._pages
 
 
-class _Ordered(ValuesView[V]):
+class _OrderedValues(ValuesView[V]):
     """The values in order, without a look-up each."""
 
     _mapping: IdMap[V]
 
     def __iter__(self) -> Iterator[V]:
-        return iter(self._mapping.ordered())
+        return iter(self._mapping.sort_values())
 
 
-class Digest(Generic[V, D]):
+class PageSummaries(Generic[V, D]):
     """What is made of each page of a map's changing versions; for use by one thread.
 
     Made again only for the pages that changed, so what is made of tens of thousands of entries

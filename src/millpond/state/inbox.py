@@ -37,7 +37,7 @@ from millpond.state import arrow_file
 from millpond.state.database import Database
 from millpond.state.fail_points import reach
 from millpond.state.push_file import (
-    Pushed,
+    PushedRows,
     hidden_path,
     numbers_in,
     torn_path,
@@ -50,7 +50,7 @@ KEY_LIFETIME = 24 * 3_600 * 1_000_000
 
 
 @dataclass(frozen=True)
-class Accepted:
+class AcceptedPush:
     """What a client is told: its push's number, or that of the same push made earlier.
 
     `receipt` is what the (first) push's author wants said of it.
@@ -93,7 +93,7 @@ class _Push:
     receipt: dict[str, Any]
     file: arrow_file.FileMeta | None = None
     acknowledged: bool = False
-    settled: bool = False
+    is_over: bool = False
     failure: BaseException | None = None
 
 
@@ -136,7 +136,7 @@ class Inbox:
         idempotency_key: str | None = None,
         fingerprint: str | None = None,
         receipt: dict[str, Any] | None = None,
-    ) -> Accepted:
+    ) -> AcceptedPush:
         """Make a push durable; when this returns it is acknowledged.
 
         Args:
@@ -154,7 +154,7 @@ class Inbox:
                 written, and was not accepted.
         """
         columns = (stream_id, table.num_rows, high, heartbeat, arrived_at)
-        with self._alone(stream_id, idempotency_key):
+        with self._serialize(stream_id, idempotency_key):
             if idempotency_key is not None:
                 before = self.receipt(stream_id, idempotency_key, fingerprint)
                 if before is not None:
@@ -170,12 +170,12 @@ class Inbox:
                     self._line.remove(push)
                     self._leave(push)
                 raise
-            self._settle(push)
+            self._commit_or_wait(push)
         if push.failure is not None:
             raise push.failure
-        return Accepted(push.number, False, push.receipt)
+        return AcceptedPush(push.number, False, push.receipt)
 
-    def receipt(self, stream_id: int, key: str, fingerprint: str | None) -> Accepted | None:
+    def receipt(self, stream_id: int, key: str, fingerprint: str | None) -> AcceptedPush | None:
         """What was said of the push with that key, or None if there was none.
 
         Raises:
@@ -196,7 +196,7 @@ class Inbox:
                 detail="Rows sent again under the key of an earlier push must be the same rows.",
                 hint="Send other rows under a key of their own.",
             )
-        return Accepted(number, True, json.loads(receipt))
+        return AcceptedPush(number, True, json.loads(receipt))
 
     def pending(self, stream_id: int | None = None) -> list[InboxRow]:
         """The acknowledged pushes no epoch holds yet, in order; of one stream, or all."""
@@ -230,7 +230,7 @@ class Inbox:
         ]
         reach("inbox.before_collect")
         for number in numbers:
-            with arrow_file.writing(self.path(number)):
+            with arrow_file.translate_write_errors(self.path(number)):
                 self.path(number).unlink(missing_ok=True)
         reach("inbox.after_collect")
         if not numbers:
@@ -247,7 +247,7 @@ class Inbox:
         return numbers
 
     @contextmanager
-    def _alone(self, stream_id: int, key: str | None) -> Iterator[None]:
+    def _serialize(self, stream_id: int, key: str | None) -> Iterator[None]:
         """Let pushes of one key pass one after the other, so that the second sees the first."""
         if key is None:
             yield
@@ -267,18 +267,18 @@ class Inbox:
     def _write(self, push: _Push, table: pa.Table) -> arrow_file.FileMeta:
         reach("inbox.before_file")
         stream_id, _, _, _, arrived_at = push.columns
-        pushed = Pushed(push.number, stream_id, arrived_at, table)
+        pushed = PushedRows(push.number, stream_id, arrived_at, table)
         file = write_hidden(self._directory, pushed)
         reach("inbox.after_file")
         return file
 
-    def _settle(self, push: _Push) -> None:
+    def _commit_or_wait(self, push: _Push) -> None:
         """Wait until `push` is settled, committing for everybody when nobody else does."""
         while True:
             with self._turn:
-                while not push.settled and (self._committing or self._line[0].file is None):
+                while not push.is_over and (self._committing or self._line[0].file is None):
                     self._turn.wait()
-                if push.settled:
+                if push.is_over:
                     return
                 group = []
                 while self._line and self._line[0].file is not None:
@@ -298,14 +298,14 @@ class Inbox:
                 raise failure  # an interrupt is this thread's own, whatever became of the push
 
     def _leave(self, push: _Push) -> None:
-        push.settled = True
+        push.is_over = True
         self._last = max(self._last, push.number)
         self._turn.notify_all()
 
     def _commit(self, group: list[_Push]) -> None:
         """Acknowledge a group, then make its files visible in order."""
         try:
-            with arrow_file.writing(self._directory):
+            with arrow_file.translate_write_errors(self._directory):
                 arrow_file.sync_directory(self._directory)
             accepted_at = self._clock()
             with self._database.transaction() as connection:
@@ -373,12 +373,14 @@ class Inbox:
             file = self.path(number)
             if number not in visible:
                 self.lost.add(number)
-                problems.append(arrow_file.corrupt(file, "There is no such file."))
+                problems.append(arrow_file.corrupt_file_error(file, "There is no such file."))
             elif xxhash.xxh3_64(file.read_bytes()).hexdigest() != checksum:
                 # Out of sight of the streaming query, which could not read it nor what is beside.
                 self.lost.add(number)
                 file.rename(torn_path(self._directory, number))
-                problems.append(arrow_file.corrupt(file, "Its bytes are not those written."))
+                problems.append(
+                    arrow_file.corrupt_file_error(file, "Its bytes are not those written.")
+                )
         return problems
 
 

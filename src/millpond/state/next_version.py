@@ -19,11 +19,11 @@ from millpond.catalog.objects import (
     QueryDef,
     RelationDef,
     StreamDef,
-    folded,
+    fold_name,
 )
 from millpond.state.id_map import IdMap
-from millpond.state.resolve_change import Settled
-from millpond.state.resolve_joins import succeed_joins
+from millpond.state.resolve_change import ResolvedChange
+from millpond.state.resolve_joins import next_joins
 from millpond.state.version import (
     DATA,
     MatchRef,
@@ -37,15 +37,15 @@ from millpond.state.version import (
 _D = TypeVar("_D", StreamDef, RelationDef)
 
 
-def succeed(version: Version, change: Settled) -> Version:
+def next_version(version: Version, change: ResolvedChange) -> Version:
     """The version after `change`."""
     streams, relations, queries = version.streams, version.relations, version.queries
     put = (*change.add, *change.replace)
     if any(isinstance(d, StreamDef) for d in (*put, *change.drop)):
-        streams = _changed(streams, put, change.drop, StreamDef)
+        streams = _change_definitions(streams, put, change.drop, StreamDef)
     if any(isinstance(d, RelationDef) for d in (*put, *change.drop)):
-        relations = _changed(relations, put, change.drop, RelationDef)
-    queries = queries.changed(
+        relations = _change_definitions(relations, put, change.drop, RelationDef)
+    queries = queries.with_changes(
         {d.id: d for d in put if isinstance(d, QueryDef)},
         drop=[d.id for d in change.drop if isinstance(d, QueryDef)],
     )
@@ -54,23 +54,23 @@ def succeed(version: Version, change: Settled) -> Version:
         streams=streams,
         relations=relations,
         queries=queries,
-        ids=version.ids.changed(
-            {folded(d.name): d.id for d in change.add},
-            drop=[folded(d.name) for d in change.drop],
+        ids=version.ids.with_changes(
+            {fold_name(d.name): d.id for d in change.add},
+            drop=[fold_name(d.name) for d in change.drop],
         ),
         states=_states(version, change),
-        segments_by_id=version.segments_by_id.changed(
+        segments_by_id=version.segments_by_id.with_changes(
             {s.id: s for s in change.segments}, drop=[s.id for s in change.drop_segments]
         ),
         matches_of=_matches(version, change),
         deltas=_deltas(version, change),
-        leaves_of=version.leaves_of.changed(change.leaves, drop=change.drop_leaves),
+        leaves_of=version.leaves_of.with_changes(change.leaves, drop=change.drop_leaves),
         functions=_functions(version, change),
-        joins=succeed_joins(version.joins, change.joins),
+        joins=next_joins(version.joins, change.joins),
     )
 
 
-def _changed(
+def _change_definitions(
     held: Mapping[int, _D], put: Iterable[Definition], drop: Iterable[Definition], kind: type[_D]
 ) -> Mapping[int, _D]:
     """Definitions of one kind, by their ids, after some came, were replaced or went."""
@@ -81,7 +81,7 @@ def _changed(
     return MappingProxyType(changed)
 
 
-def _functions(version: Version, change: Settled) -> Mapping[str, FunctionDef]:
+def _functions(version: Version, change: ResolvedChange) -> Mapping[str, FunctionDef]:
     if not change.add_functions and not change.drop_functions:
         return version.functions
     functions = dict(version.functions)
@@ -91,7 +91,7 @@ def _functions(version: Version, change: Settled) -> Mapping[str, FunctionDef]:
     return MappingProxyType(functions)
 
 
-def _states(version: Version, change: Settled) -> Mapping[int, StreamState]:
+def _states(version: Version, change: ResolvedChange) -> Mapping[int, StreamState]:
     touched: dict[int, StreamState] = {}
 
     def state(stream_id: int) -> StreamState:
@@ -143,8 +143,8 @@ def _with_slots(state: StreamState, add: Iterable[SlotRef], drop: Iterable[SlotR
     add, drop = list(add), list(drop)
     return replace(
         state,
-        slots=state.slots.changed({s.slot: s for s in add}, drop=[s.slot for s in drop]),
-        slot_keys=state.slot_keys.changed(
+        slots=state.slots.with_changes({s.slot: s for s in add}, drop=[s.slot for s in drop]),
+        slot_keys=state.slot_keys.with_changes(
             {s.key: s.slot for s in add},
             drop=[s.key for s in drop if state.slot_keys.get(s.key) == s.slot],
         ),
@@ -152,7 +152,7 @@ def _with_slots(state: StreamState, add: Iterable[SlotRef], drop: Iterable[SlotR
     )
 
 
-def _matches(version: Version, change: Settled) -> IdMap[tuple[MatchRef, ...]]:
+def _matches(version: Version, change: ResolvedChange) -> IdMap[tuple[MatchRef, ...]]:
     put: dict[int, tuple[MatchRef, ...]] = {}
     gone = {match.id for match in change.drop_matches}
     for match in change.drop_matches:
@@ -167,10 +167,10 @@ def _matches(version: Version, change: Settled) -> IdMap[tuple[MatchRef, ...]]:
     empty = [segment_id for segment_id, left in put.items() if not left]
     for segment_id in empty:
         del put[segment_id]
-    return version.matches_of.changed(put, drop=empty)
+    return version.matches_of.with_changes(put, drop=empty)
 
 
-def _deltas(version: Version, change: Settled) -> Mapping[int, tuple[RelationDelta, ...]]:
+def _deltas(version: Version, change: ResolvedChange) -> Mapping[int, tuple[RelationDelta, ...]]:
     if not change.add_deltas and not change.drop_deltas:
         return version.deltas
     deltas = dict(version.deltas)

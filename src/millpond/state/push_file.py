@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from millpond.state.arrow_file import FileMeta, write_bytes, writing
+from millpond.state.arrow_file import FileMeta, translate_write_errors, write_bytes
 
 _STREAM_KEY = b"millpond.stream_id"
 _NUMBER_KEY = b"millpond.number"
@@ -23,7 +23,7 @@ _VISIBLE = re.compile(r"(\d{12,})\.arrow")
 
 
 @dataclass(frozen=True)
-class Pushed:
+class PushedRows:
     """The rows of a push, and what its file says of them."""
 
     number: int
@@ -69,7 +69,7 @@ def numbers_in(directory: Path) -> tuple[set[int], set[int]]:
     return hidden, visible
 
 
-def write_hidden(directory: Path, pushed: Pushed) -> FileMeta:
+def write_hidden(directory: Path, pushed: PushedRows) -> FileMeta:
     """Write a push's hidden file and sync it (its name is synced with those of its group).
 
     Raises:
@@ -82,11 +82,11 @@ def write_hidden(directory: Path, pushed: Pushed) -> FileMeta:
         _ARRIVED_KEY: str(pushed.arrived_at).encode(),
     }
     path = hidden_path(directory, pushed.number)
-    with writing(path):
+    with translate_write_errors(path):
         return write_bytes(path, pushed.table.replace_schema_metadata(metadata), sync=True)
 
 
-def read_pushed(path: Path) -> Pushed:
+def read_push(path: Path) -> PushedRows:
     """The rows of an inbox file, which stays mapped as long as they are used.
 
     Raises:
@@ -96,7 +96,7 @@ def read_pushed(path: Path) -> Pushed:
     with pa.memory_map(str(path)) as source:
         table = pa.ipc.open_file(source).read_all()
     metadata = table.schema.metadata
-    return Pushed(
+    return PushedRows(
         number=int(metadata[_NUMBER_KEY]),
         stream_id=int(metadata[_STREAM_KEY]),
         arrived_at=int(metadata[_ARRIVED_KEY]),

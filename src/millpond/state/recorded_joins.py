@@ -7,10 +7,10 @@ from sqlite3 import Connection
 
 from millpond.state.database import Database
 from millpond.state.join_state import ArrangementRef, JoinCore, Joins, JoinUse, PairsRef
-from millpond.state.resolve_joins import SettledJoins, succeed_joins
+from millpond.state.resolve_joins import ResolvedJoins, next_joins
 
 
-def write_joins(connection: Connection, change: SettledJoins) -> None:
+def write_joins(connection: Connection, change: ResolvedJoins) -> None:
     """The rows of a change, deletions first."""
     many = connection.executemany
     for table, column, keys in (
@@ -69,9 +69,9 @@ def read_joins(database: Database) -> Joins:
                 tuple((use, instant) for use, instant in body["since"]),
             )
         )
-    return succeed_joins(
+    return next_joins(
         Joins(),
-        SettledJoins(
+        ResolvedJoins(
             cores=tuple(cores),
             uses=tuple(
                 JoinUse(id, core_id, tuple(json.loads(leaves)), tuple(json.loads(spans)), number)

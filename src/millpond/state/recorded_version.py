@@ -15,7 +15,7 @@ from millpond.catalog.objects import (
     QueryDef,
     RelationDef,
     StreamDef,
-    folded,
+    fold_name,
 )
 from millpond.state.bucket_map import BucketMap
 from millpond.state.database import Database
@@ -70,17 +70,17 @@ def read_version(database: Database) -> Version:
             relations=MappingProxyType(
                 {d.id: d for d in definitions if isinstance(d, RelationDef)}
             ),
-            queries=IdMap[QueryDef]().changed(
+            queries=IdMap[QueryDef]().with_changes(
                 {d.id: d for d in definitions if isinstance(d, QueryDef)}
             ),
-            ids=BucketMap[str, int]().changed({folded(d.name): d.id for d in definitions}),
+            ids=BucketMap[str, int]().with_changes({fold_name(d.name): d.id for d in definitions}),
             states=MappingProxyType(_states(database, segments, numbers)),
-            segments_by_id=IdMap[SegmentRef]().changed({s.id: s for s in segments}),
-            matches_of=IdMap[tuple[MatchRef, ...]]().changed(
+            segments_by_id=IdMap[SegmentRef]().with_changes({s.id: s for s in segments}),
+            matches_of=IdMap[tuple[MatchRef, ...]]().with_changes(
                 {id: tuple(own) for id, own in matches.items()}
             ),
             deltas=MappingProxyType({id: tuple(own) for id, own in deltas.items()}),
-            leaves_of=IdMap[tuple[LeafRef, ...]]().changed(leaves),
+            leaves_of=IdMap[tuple[LeafRef, ...]]().with_changes(leaves),
             functions=MappingProxyType(functions),
             joins=read_joins(database),
         )
@@ -131,8 +131,8 @@ def _states(
             data=tuple(data.get(id, ())),
             rejects=tuple(rejects.get(id, ())),
             clock=clocks.get(id, StreamClock()),
-            slots=IdMap[SlotRef]().changed(slots.get(id, {})),
-            slot_keys=BucketMap[bytes, int]().changed(
+            slots=IdMap[SlotRef]().with_changes(slots.get(id, {})),
+            slot_keys=BucketMap[bytes, int]().with_changes(
                 {slot.key: number for number, slot in slots.get(id, {}).items()}
             ),
             next_slot=floors.get(id, 0),

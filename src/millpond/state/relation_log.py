@@ -106,7 +106,7 @@ def fold(deltas: Iterable[pa.Table], columns: pa.Schema) -> pa.Table:
     return folded if valid.all() else folded.filter(pa.array(valid))
 
 
-def held_at(folded: pa.Table, at: int) -> pa.Table:
+def select_at(folded: pa.Table, at: int) -> pa.Table:
     """The rows of a fold that hold at an instant, with their intervals."""
     starts, until = folded["__from"].to_numpy(), folded["__to"].to_numpy()
     return folded.filter(pa.array((starts <= at) & (at < until)))
@@ -161,7 +161,7 @@ def changes_between(
     return rows.append_column("__sign", pa.array(sign)).take(pa.array(order)).combine_chunks()
 
 
-def rows_added(table: pa.Table, first_rid: int, since: int) -> pa.Table:
+def number_added(table: pa.Table, first_rid: int, since: int) -> pa.Table:
     """The lines of new rows: numbered from `first_rid`, valid from `since` on."""
     rows = table.num_rows
     values = [

@@ -2,7 +2,7 @@
 
 `settle` gives numbers to what is new, leaves out what has lost its object meanwhile (matches of a
 segment that was merged away, a batch's rows of a stream that was dropped), and refuses what would
-no longer be right (`StaleChange`). The `Settled` change is then written to SQLite and applied to
+no longer be right (`StaleChange`). The `ResolvedChange` change is then written to SQLite and applied to
 the version with no further decisions, so that both say the same.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.state.epoch_change import EpochChange, StaleChange
-from millpond.state.resolve_joins import SettledJoins, StaleJoin, settle_joins
+from millpond.state.resolve_joins import ResolvedJoins, StaleJoin, resolve_joins
 from millpond.state.version import (
     LeafRef,
     MatchRef,
@@ -27,7 +27,7 @@ from millpond.state.version import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settled:
+class ResolvedChange:
     """An `EpochChange` with ids and epochs filled in and all its consequences spelled out."""
 
     epoch: int
@@ -49,15 +49,15 @@ class Settled:
     drop_leaves: frozenset[int]
     add_deltas: tuple[RelationDelta, ...]
     drop_deltas: tuple[RelationDelta, ...]
-    joins: SettledJoins
+    joins: ResolvedJoins
     inbox_done: tuple[int, ...]
     #: Paths the new version does not refer to: dropped by this epoch, or left out of it.
     unreferenced: tuple[str, ...]
 
 
-def settle(
+def resolve_change(
     change: EpochChange, version: Version, next_segment: int, next_match: int, next_join: int = 1
-) -> Settled:
+) -> ResolvedChange:
     """The change as the epoch after `version`; what is new is numbered from there on.
 
     Raises:
@@ -65,8 +65,8 @@ def settle(
         MillpondError: CQL-208, a name is taken.
     """
     epoch = version.epoch + 1
-    add = tuple(_registered(definition, epoch) for definition in change.add)
-    drop = tuple(_live(version, id) for id in change.drop)
+    add = tuple(_set_registered_epoch(definition, epoch) for definition in change.add)
+    drop = tuple(_get_live(version, id) for id in change.drop)
     names = _Names(version, add, change.replace, drop)
     names.check()
 
@@ -75,9 +75,9 @@ def settle(
         for index, segment in enumerate(change.segments)
         if names.has_stream(segment.stream_id)
     }
-    drop_segments = tuple(_leaving_segments(change, version, drop))
+    drop_segments = tuple(_find_leaving_segments(change, version, drop))
     gone = {segment.id for segment in drop_segments}
-    matches = tuple(_settled_matches(change, version, segments, gone, next_match))
+    matches = tuple(_resolve_matches(change, version, segments, gone, next_match))
     drop_matches = tuple(
         {
             match.id: match
@@ -92,9 +92,9 @@ def settle(
         for delta in change.add_deltas
         if names.has_relation(delta.relation_id)
     )
-    drop_deltas = tuple(_leaving_deltas(change, version, drop))
+    drop_deltas = tuple(_find_leaving_deltas(change, version, drop))
     try:
-        joins = settle_joins(
+        joins = resolve_joins(
             change.joins,
             version.joins,
             next_join,
@@ -104,7 +104,7 @@ def settle(
         )
     except StaleJoin as error:
         raise StaleChange(str(error)) from error
-    return Settled(
+    return ResolvedChange(
         epoch=epoch,
         kind=change.kind,
         batches=tuple(change.batches),
@@ -112,15 +112,15 @@ def settle(
         replace=tuple(change.replace),
         drop=drop,
         add_functions=tuple(change.add_functions),
-        drop_functions=_leaving_functions(change, version),
+        drop_functions=_find_leaving_functions(change, version),
         segments=tuple(segments.values()),
         drop_segments=drop_segments,
         matches=matches,
         drop_matches=drop_matches,
         clocks={id: clock for id, clock in change.clocks.items() if names.has_stream(id)},
-        add_slots=tuple(_settled_slots(change, version, names)),
-        drop_slots=tuple(_leaving_slots(change, version, drop)),
-        leaves=_settled_leaves(change, names),
+        add_slots=tuple(_resolve_slots(change, version, names)),
+        drop_slots=tuple(_find_leaving_slots(change, version, drop)),
+        leaves=_resolve_leaves(change, names),
         drop_leaves=frozenset(change.drop_leaves) | {d.id for d in drop if isinstance(d, QueryDef)},
         add_deltas=deltas,
         drop_deltas=drop_deltas,
@@ -193,26 +193,26 @@ class _Names:
         return isinstance(self.find(id), QueryDef)
 
 
-def _registered(definition: Definition, epoch: int) -> Definition:
+def _set_registered_epoch(definition: Definition, epoch: int) -> Definition:
     if isinstance(definition, QueryDef) and definition.registered_epoch == 0:
         return replace(definition, registered_epoch=epoch)
     return definition
 
 
-def _live(version: Version, id: int) -> Definition:
+def _get_live(version: Version, id: int) -> Definition:
     definition = version.definition(id)
     if definition is None:
         raise StaleChange(f"definition {id} is not there any more")
     return definition
 
 
-def _leaving_functions(change: EpochChange, version: Version) -> tuple[FunctionDef, ...]:
+def _find_leaving_functions(change: EpochChange, version: Version) -> tuple[FunctionDef, ...]:
     """Those that are dropped, and those another takes the place of."""
     names = {f.name for f in (*change.add_functions, *change.drop_functions)}
     return tuple(version.functions[name] for name in names & version.functions.keys())
 
 
-def _leaving_segments(
+def _find_leaving_segments(
     change: EpochChange, version: Version, drop: Iterable[Definition]
 ) -> Iterable[SegmentRef]:
     leaving: dict[int, SegmentRef] = {}
@@ -231,7 +231,7 @@ def _leaving_segments(
     return leaving.values()
 
 
-def _settled_matches(
+def _resolve_matches(
     change: EpochChange,
     version: Version,
     segments: dict[int, SegmentRef],
@@ -247,7 +247,7 @@ def _settled_matches(
             yield replace(match, id=number, segment_id=owner.id)
 
 
-def _leaving_deltas(
+def _find_leaving_deltas(
     change: EpochChange, version: Version, drop: Iterable[Definition]
 ) -> Iterable[RelationDelta]:
     for delta in change.drop_deltas:
@@ -259,7 +259,7 @@ def _leaving_deltas(
     return leaving.values()
 
 
-def _settled_slots(change: EpochChange, version: Version, names: _Names) -> Iterable[SlotRef]:
+def _resolve_slots(change: EpochChange, version: Version, names: _Names) -> Iterable[SlotRef]:
     next_slot: dict[int, int] = {}
     for slot in change.add_slots:
         least = next_slot.get(slot.stream_id)
@@ -273,7 +273,7 @@ def _settled_slots(change: EpochChange, version: Version, names: _Names) -> Iter
         yield slot
 
 
-def _leaving_slots(
+def _find_leaving_slots(
     change: EpochChange, version: Version, drop: Iterable[Definition]
 ) -> Iterable[SlotRef]:
     leaving = {(id, number): version.slot(id, number) for id, number in change.drop_slots}
@@ -282,7 +282,7 @@ def _leaving_slots(
     return (slot for slot in leaving.values() if slot is not None)
 
 
-def _settled_leaves(change: EpochChange, names: _Names) -> dict[int, tuple[LeafRef, ...]]:
+def _resolve_leaves(change: EpochChange, names: _Names) -> dict[int, tuple[LeafRef, ...]]:
     leaves: dict[int, list[LeafRef]] = {}
     for leaf in change.add_leaves:
         if not names.has_query(leaf.query_id) or not names.has_stream(leaf.stream_id):

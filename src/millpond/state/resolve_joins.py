@@ -28,7 +28,7 @@ class StaleJoin(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SettledJoins:
+class ResolvedJoins:
     """A change with numbers given and its consequences spelled out."""
 
     cores: tuple[JoinCore, ...] = ()
@@ -56,14 +56,14 @@ class SettledJoins:
         )
 
 
-def settle_joins(
+def resolve_joins(
     change: JoinChange,
     joins: Joins,
     next_id: int,
     dropped: Iterable[int],
     gone: set[int],
     has_segment: Mapping[int, object],
-) -> SettledJoins:
+) -> ResolvedJoins:
     """What a change means for what is there.
 
     Args:
@@ -121,7 +121,7 @@ def settle_joins(
     drop_runs = {r.path: r for r in change.drop_arrangements if r in joins.runs(r.segment_id)}
     for id in gone:
         drop_runs.update((r.path, r) for r in joins.runs(id))
-    return SettledJoins(
+    return ResolvedJoins(
         cores=tuple(cores.values()),
         drop_cores=drop_cores,
         uses=tuple(uses),
@@ -140,7 +140,7 @@ def settle_joins(
     )
 
 
-def succeed_joins(joins: Joins, change: SettledJoins) -> Joins:
+def next_joins(joins: Joins, change: ResolvedJoins) -> Joins:
     """What is there after a change."""
     if change.is_nothing:
         return joins
@@ -149,10 +149,10 @@ def succeed_joins(joins: Joins, change: SettledJoins) -> Joins:
     members = {id: own for id, own in joins.members.items() if id in cores}
     for use in change.drop_uses:
         if use.core_id in members:
-            members[use.core_id] = members[use.core_id].changed({}, drop=[use.number])
+            members[use.core_id] = members[use.core_id].with_changes({}, drop=[use.number])
     for use in change.uses:
         own = members.get(use.core_id, NO_USERS)
-        members[use.core_id] = own.changed({use.number: use.query_id})
+        members[use.core_id] = own.with_changes({use.number: use.query_id})
     pairs_of = {id: own for id, own in joins.pairs_of.items() if id in cores}
     gone = {file.id for file in change.drop_pairs}
     for id in {f.core_id for f in (*change.pairs, *change.drop_pairs)} & cores.keys():
@@ -162,7 +162,7 @@ def succeed_joins(joins: Joins, change: SettledJoins) -> Joins:
     return Joins(
         MappingProxyType(cores),
         MappingProxyType({core.key: id for id, core in cores.items()}),
-        joins.uses.changed(
+        joins.uses.with_changes(
             {use.query_id: use for use in change.uses},
             drop=[use.query_id for use in change.drop_uses],
         ),
@@ -173,7 +173,7 @@ def succeed_joins(joins: Joins, change: SettledJoins) -> Joins:
 
 
 def _with_runs(
-    runs: IdMap[tuple[ArrangementRef, ...]], change: SettledJoins
+    runs: IdMap[tuple[ArrangementRef, ...]], change: ResolvedJoins
 ) -> IdMap[tuple[ArrangementRef, ...]]:
     if not change.arrangements and not change.drop_arrangements:
         return runs
@@ -183,4 +183,4 @@ def _with_runs(
         kept = [r for r in runs.get(id, ()) if r.path not in gone]
         put[id] = (*kept, *(r for r in change.arrangements if r.segment_id == id))
     empty = [id for id, own in put.items() if not own]
-    return runs.changed({id: own for id, own in put.items() if own}, drop=empty)
+    return runs.with_changes({id: own for id, own in put.items() if own}, drop=empty)

@@ -15,19 +15,19 @@ from millpond.state.version import SegmentRef
 
 
 @dataclass(frozen=True)
-class Expiry:
+class Eviction:
     """Segments to drop, and the stream's `kept_from` once they are."""
 
     segment_ids: tuple[int, ...]
     kept_from: int
 
 
-def expiry(
+def plan_eviction(
     segments: Iterable[SegmentRef],
     kept_from: int = BEGINNING,
     keep_from: int = BEGINNING,
     keep_rows: int | None = None,
-) -> Expiry:
+) -> Eviction:
     """What of a stream's segments can be dropped whole.
 
     Args:
@@ -48,7 +48,7 @@ def expiry(
             candidate = next(following, None)
         if segment.max_ts < keep_from and (keep_rows is None or younger >= keep_rows):
             dropped.append(segment)
-    return Expiry(
+    return Eviction(
         segment_ids=tuple(sorted(segment.id for segment in dropped)),
         kept_from=kept_since(dropped, kept_from),
     )

@@ -24,7 +24,7 @@ _TIMESTAMPS_OF = b"millpond.timestamps"
 _numbers = pa.array(np.arange(1 << 16))
 
 
-def stored(elements: pa.Table) -> pa.Table:
+def encode_elements(elements: pa.Table) -> pa.Table:
     """Elements as their file holds them: `open_segment` is the inverse."""
     kept = elements
     if elements[SEQUENCE].equals(pa.chunked_array([_first_numbers(elements.num_rows)])):

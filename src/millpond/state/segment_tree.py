@@ -104,7 +104,7 @@ def _merges_of_run(
         bottom = max(heights[start:]) - _LEVEL_SPAN
         end = max(i for i in range(start, len(run)) if heights[i] >= bottom) + 1
         while end - start >= fanout:
-            size = _fitting(run[start : start + fanout], most)
+            size = _count_fitting(run[start : start + fanout], most)
             if size >= max(2, fanout // 2):
                 groups.append(tuple(run[start : start + size]))
             start += max(size, 1)
@@ -112,7 +112,7 @@ def _merges_of_run(
     return groups
 
 
-def _fitting(group: Sequence[SegmentRef], most: _Most) -> int:
+def _count_fitting(group: Sequence[SegmentRef], most: _Most) -> int:
     """How many of the group's first segments can be one segment."""
     rows, bytes, low, high = 0, 0, group[0].min_ts, group[0].max_ts
     for size, segment in enumerate(group):

@@ -73,7 +73,7 @@ class Store:
                 be written; STORE-604, it is something else, or of another version.
         """
         directory = Path(path).absolute()
-        with arrow_file.writing(directory):
+        with arrow_file.translate_write_errors(directory):
             _check_directory(directory)
             lock = _take_lock(directory)
             try:
@@ -83,7 +83,7 @@ class Store:
                 os.close(lock)
                 raise
 
-    def relative(self, path: str | Path) -> str:
+    def relative_path(self, path: str | Path) -> str:
         """A file's path as references have it."""
         return Path(path).relative_to(self.directory).as_posix()
 
@@ -111,10 +111,10 @@ class Store:
         problems = []
         for path, length in sorted(referenced.items()):
             if path not in found:
-                problems.append(arrow_file.corrupt(path, "There is no such file."))
+                problems.append(arrow_file.corrupt_file_error(path, "There is no such file."))
             elif length and found[path] != length:
                 problems.append(
-                    arrow_file.corrupt(path, f"It has {found[path]} of {length} bytes.")
+                    arrow_file.corrupt_file_error(path, f"It has {found[path]} of {length} bytes.")
                 )
         return problems
 
@@ -125,7 +125,7 @@ class Store:
                 for name in names:
                     file = Path(parent, name)
                     try:
-                        yield self.relative(file), file.stat().st_size
+                        yield self.relative_path(file), file.stat().st_size
                     except FileNotFoundError:
                         continue  # collected while we look
 

@@ -254,7 +254,7 @@ class Version:
 
     def slots(self, stream_id: int) -> tuple[SlotRef, ...]:
         """A stream's live slots in ascending order; computed once per state of the slots."""
-        return self.states.get(stream_id, _NOTHING).slots.ordered()
+        return self.states.get(stream_id, _NOTHING).slots.sort_values()
 
     def slot_count(self, stream_id: int) -> int:
         """How many live slots a stream has."""

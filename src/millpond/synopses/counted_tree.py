@@ -211,7 +211,7 @@ def select(root, rank, keys, counts, child):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="never")
-def extreme(root, greatest, keys, child, sizes):  # type: ignore[no-untyped-def]
+def find_extreme(root, greatest, keys, child, sizes):  # type: ignore[no-untyped-def]
     """The least or the greatest key."""
     node = root[0]
     for _ in range(root[1]):
@@ -220,7 +220,7 @@ def extreme(root, greatest, keys, child, sizes):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="never")
-def entries(root, skip, room, keys, counts, child, sizes, path, places, out):  # type: ignore[no-untyped-def]
+def list_entries(root, skip, room, keys, counts, child, sizes, path, places, out):  # type: ignore[no-untyped-def]
     """Lists at most `room` copies from the `skip`-th on: keys and counts; gives both numbers."""
     found, copies = int64(0), int64(0)
     if root[0] < 0 or skip >= root[2] or room == 0:

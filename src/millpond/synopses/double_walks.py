@@ -45,7 +45,7 @@ def _parts(value):  # type: ignore[no-untyped-def]
 
 
 @compiled(types.Tuple((int64, int64, int64))(READ_F64, READ_I64))
-def extent(values, weights):  # type: ignore[no-untyped-def]
+def measure_extent(values, weights):  # type: ignore[no-untyped-def]
     """The least exponent of a lowest bit, one more than the greatest of a highest, and the
     greatest weight, of the finite values that are not zero."""
     low, high, greatest = int64(NONE), int64(-NONE), int64(0)
@@ -91,7 +91,7 @@ def _add_shifted(words, low, high, shift, minus):  # type: ignore[no-untyped-def
 
 
 @njit(inline="always")
-def _special(value, weight, specials):  # type: ignore[no-untyped-def]
+def _classify_special(value, weight, specials):  # type: ignore[no-untyped-def]
     if value == np.inf:
         specials[0] += weight
     elif value == -np.inf:
@@ -101,7 +101,7 @@ def _special(value, weight, specials):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _leading(words, scratch):  # type: ignore[no-untyped-def]
+def _round_to_leading(words, scratch):  # type: ignore[no-untyped-def]
     """The number rounded to 53 bits: mantissa (a double below 2^53, signed) and exponent."""
     n = len(words)
     negative = int64(words[n - 1]) < 0
@@ -139,7 +139,7 @@ def _leading(words, scratch):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _scaled(value, exponent):  # type: ignore[no-untyped-def]
+def _scale(value, exponent):  # type: ignore[no-untyped-def]
     """value * 2^exponent for a value below 2^53.
 
     No double is smaller than the unit of a sum, so the sum of tiny ones is never rounded here.
@@ -174,7 +174,7 @@ def walk_doubles(order, bounds, starts, groups, weights, values, base, kept, spe
                         continue
                     value = values[order[j]]
                     if not math.isfinite(value):
-                        _special(value, weight, odd)
+                        _classify_special(value, weight, odd)
                         continue
                     mantissa, exponent = _parts(value)
                     if mantissa == uint64(0):
@@ -194,13 +194,13 @@ def walk_doubles(order, bounds, starts, groups, weights, values, base, kept, spe
             elif odd[1] > 0:
                 total = -np.inf
             else:
-                value, exponent = _leading(words, scratch)
-                total = _scaled(value, exponent + base)
+                value, exponent = _round_to_leading(words, scratch)
+                total = _scale(value, exponent + base)
             trace[c + t + 1] = total
 
 
 @njit(inline="always")
-def _spread(words, squares, count, magnitude, spread):  # type: ignore[no-untyped-def]
+def _compute_spread(words, squares, count, magnitude, spread):  # type: ignore[no-untyped-def]
     """count * squares − words^2, into `spread`; `magnitude` is room for |words|."""
     n = len(words)
     for i in range(n):
@@ -264,7 +264,7 @@ def walk_moments(  # type: ignore[no-untyped-def]
                         continue
                     value = values[order[j]]
                     if not math.isfinite(value):
-                        _special(value, weight, odd)
+                        _classify_special(value, weight, odd)
                         continue
                     mantissa, exponent = _parts(value)
                     if mantissa == uint64(0):
@@ -292,7 +292,7 @@ def walk_moments(  # type: ignore[no-untyped-def]
                 trace[place] = np.nan
                 exponents[place] = 0
                 continue
-            _spread(words, twos, uint64(counts[place]), magnitude, spread)
-            value, exponent = _leading(spread, scratch)
+            _compute_spread(words, twos, uint64(counts[place]), magnitude, spread)
+            value, exponent = _round_to_leading(spread, scratch)
             trace[place] = value
             exponents[place] = exponent + 2 * base

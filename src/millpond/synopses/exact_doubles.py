@@ -24,7 +24,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from millpond.synopses.double_walks import NONE, extent
+from millpond.synopses.double_walks import NONE, measure_extent
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -53,10 +53,10 @@ class ExactSums:
 
     def reserve(self, groups: int) -> None:
         """Makes room for groups."""
-        self.words = _taller(self.words, groups)
-        self.specials = _taller(self.specials, groups)
+        self.words = _add_rows(self.words, groups)
+        self.specials = _add_rows(self.specials, groups)
         if self._with_squares:
-            self.squares = _taller(self.squares, groups)
+            self.squares = _add_rows(self.squares, groups)
 
     def reach(self, values: npt.NDArray[np.float64], weights: Ints) -> None:
         """Makes room for values: called with everything before it is added.
@@ -65,7 +65,7 @@ class ExactSums:
             values: Any doubles.
             weights: Those with weight 0 are not looked at.
         """
-        low, high, greatest = extent(values, weights)
+        low, high, greatest = measure_extent(values, weights)
         if low == NONE:
             return
         # A weight of w is w rows at once.
@@ -75,14 +75,14 @@ class ExactSums:
             self.base, self._empty = base, False
         if base < self.base:
             more = (self.base - base) // 64
-            self.words = _shifted(self.words, more)
-            self.squares = _shifted(self.squares, 2 * more)
+            self.words = _shift_units(self.words, more)
+            self.squares = _shift_units(self.squares, 2 * more)
             self.base = base
         self._top = max(self._top, high)
-        self.words = _wider(self.words, (self._top - self.base + _HEADROOM) // 64 + 1)
+        self.words = _widen(self.words, (self._top - self.base + _HEADROOM) // 64 + 1)
         if self._with_squares:
             needed = (2 * (self._top - self.base) + _HEADROOM) // 64 + 1
-            self.squares = _wider(self.squares, needed)
+            self.squares = _widen(self.squares, needed)
 
     def size(self) -> int:
         """Bytes kept."""
@@ -90,12 +90,12 @@ class ExactSums:
 
     def renumber(self, moved: Ints, groups: int) -> None:
         """Puts group i's sums where group moved[i]'s are; those with −1 are empty and forgotten."""
-        self.words = _moved(self.words, moved, groups)
-        self.squares = _moved(self.squares, moved, groups)
-        self.specials = _moved(self.specials, moved, groups)
+        self.words = _move_groups(self.words, moved, groups)
+        self.squares = _move_groups(self.squares, moved, groups)
+        self.specials = _move_groups(self.specials, moved, groups)
 
 
-def _taller(array: npt.NDArray, rows: int) -> npt.NDArray:
+def _add_rows(array: npt.NDArray, rows: int) -> npt.NDArray:
     if rows <= len(array):
         return array
     grown = np.zeros((max(rows, 2 * len(array)), array.shape[1]), array.dtype)
@@ -103,12 +103,12 @@ def _taller(array: npt.NDArray, rows: int) -> npt.NDArray:
     return grown
 
 
-def _shifted(words: Words, more: int) -> Words:
+def _shift_units(words: Words, more: int) -> Words:
     """The same numbers in units 2^(64 * more) times as small."""
     return np.concatenate([np.zeros((len(words), more), np.uint64), words], axis=1)
 
 
-def _wider(words: Words, needed: int) -> Words:
+def _widen(words: Words, needed: int) -> Words:
     """The same numbers in at least `needed` words: the sign is repeated."""
     more = needed - words.shape[1]
     if more <= 0:
@@ -117,7 +117,7 @@ def _wider(words: Words, needed: int) -> Words:
     return np.concatenate([words, np.repeat(sign, more, axis=1)], axis=1)
 
 
-def _moved(array: npt.NDArray, moved: Ints, groups: int) -> npt.NDArray:
+def _move_groups(array: npt.NDArray, moved: Ints, groups: int) -> npt.NDArray:
     fresh = np.zeros((groups, array.shape[1]), array.dtype)
     kept = moved[: len(array)]
     fresh[kept[kept >= 0]] = array[: len(kept)][kept >= 0]

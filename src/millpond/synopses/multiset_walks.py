@@ -10,7 +10,14 @@ import numpy as np
 from numba import int64, njit, types
 
 from millpond.model.compiled import I64, READ_F64, READ_I64, compiled
-from millpond.synopses.counted_tree import RESERVE, entries, extreme, insert, remove, select
+from millpond.synopses.counted_tree import (
+    RESERVE,
+    find_extreme,
+    insert,
+    list_entries,
+    remove,
+    select,
+)
 
 _KEYS = types.Array(types.int64, 2, "C")
 _CHILD = types.Array(types.int32, 2, "C")
@@ -34,9 +41,9 @@ def _pick(root, picks, shares, keys, counts, child, sizes, out):  # type: ignore
     for i in range(len(picks)):
         kind = picks[i]
         if kind == LEAST:
-            out[i] = extreme(root, False, keys, child, sizes)
+            out[i] = find_extreme(root, False, keys, child, sizes)
         elif kind == GREATEST:
-            out[i] = extreme(root, True, keys, child, sizes)
+            out[i] = find_extreme(root, True, keys, child, sizes)
         elif kind == DISTINCT:
             out[i] = root[3]
         else:
@@ -117,7 +124,7 @@ def walk(  # type: ignore[no-untyped-def]
 
 
 @compiled(types.int64(READ_I64, *_CELLS, READ_I64, READ_I64, *_POOL, I64, I64))
-def transitions(  # type: ignore[no-untyped-def]
+def find_transitions(  # type: ignore[no-untyped-def]
     order,
     bounds,
     starts,
@@ -232,7 +239,7 @@ def slide(  # type: ignore[no-untyped-def]
                 matters = True
                 break
         if matters and room > 0:
-            found, copies = entries(
+            found, copies = list_entries(
                 root, skip, room, keys, counts, child, sizes, path, places, fresh
             )
             i, k, out = int64(0), int64(0), position[2]

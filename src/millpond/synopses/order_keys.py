@@ -48,7 +48,7 @@ class OrderKeys(Protocol):
         ...
 
 
-def order_keys(type_: pa.DataType) -> OrderKeys:
+def make_order_keys(type_: pa.DataType) -> OrderKeys:
     """Keys for columns of a type."""
     if pa.types.is_floating(type_):
         return FloatKeys(type_)
@@ -84,11 +84,11 @@ def _is_time(type_: pa.DataType) -> bool:
     )
 
 
-def whole_numbers(column: pa.Array) -> Ints:
+def to_whole_numbers(column: pa.Array) -> Ints:
     """A column's values as int64; anything where it is NULL."""
     type_ = column.type
     if pa.types.is_decimal128(type_):
-        return np.ascontiguousarray(two_words(column)[:, 0])
+        return np.ascontiguousarray(to_two_words(column)[:, 0])
     if pa.types.is_date32(type_):
         column = column.view(pa.int32())
     elif _is_time(type_):
@@ -101,7 +101,7 @@ def whole_numbers(column: pa.Array) -> Ints:
     return np.ascontiguousarray(values, dtype=np.int64)
 
 
-def two_words(column: pa.Array) -> npt.NDArray[np.int64]:
+def to_two_words(column: pa.Array) -> npt.NDArray[np.int64]:
     """A decimal column's unscaled values as int64[n, 2], low and high."""
     data = column.buffers()[1]
     if data is None or not len(column):
@@ -110,7 +110,7 @@ def two_words(column: pa.Array) -> npt.NDArray[np.int64]:
     return words.reshape(-1, 2)[column.offset :]
 
 
-def doubles(column: pa.Array) -> npt.NDArray[np.float64]:
+def to_doubles(column: pa.Array) -> npt.NDArray[np.float64]:
     """A column of numbers as doubles, as DuckDB casts them; anything where it is NULL."""
     type_ = column.type
     if pa.types.is_floating(type_):
@@ -118,7 +118,7 @@ def doubles(column: pa.Array) -> npt.NDArray[np.float64]:
             column = column.fill_null(0)
         values = column.to_numpy(zero_copy_only=False)
         return np.ascontiguousarray(values, dtype=np.float64)
-    values = whole_numbers(column).astype(np.float64)
+    values = to_whole_numbers(column).astype(np.float64)
     if pa.types.is_decimal128(type_):
         values /= 10.0**type_.scale
     return values
@@ -132,11 +132,11 @@ class WholeKeys:
         self.on_rekey: Callable[[Ints, Ints], None] = _ignore
 
     def encode(self, column: pa.Array, weights: Ints) -> Ints:
-        return whole_numbers(column)
+        return to_whole_numbers(column)
 
     def decode(self, keys: Ints, valid: npt.NDArray[np.bool_]) -> pa.Array:
         if pa.types.is_decimal128(self._type):
-            return decimals(np.stack([keys, keys >> 63], axis=1), valid, self._type)
+            return to_decimals(np.stack([keys, keys >> 63], axis=1), valid, self._type)
         mask = ~valid
         if pa.types.is_boolean(self._type):
             return pa.array(keys.astype(bool), mask=mask)
@@ -158,20 +158,20 @@ class FloatKeys:
         self.on_rekey: Callable[[Ints, Ints], None] = _ignore
 
     def encode(self, column: pa.Array, weights: Ints) -> Ints:
-        values = doubles(column) + 0.0  # both zeros are one
+        values = to_doubles(column) + 0.0  # both zeros are one
         values[np.isnan(values)] = np.nan  # so are all NaNs
-        return turned(values.view(np.int64))
+        return flip_order_bits(values.view(np.int64))
 
     def decode(self, keys: Ints, valid: npt.NDArray[np.bool_]) -> pa.Array:
         return pa.array(
-            turned(keys).view(np.float64).astype(self._type.to_pandas_dtype()), mask=~valid
+            flip_order_bits(keys).view(np.float64).astype(self._type.to_pandas_dtype()), mask=~valid
         )
 
     def size(self) -> int:
         return 0
 
 
-def turned(bits: Ints) -> Ints:
+def flip_order_bits(bits: Ints) -> Ints:
     """A double's bits as a key, or a key as a double's bits."""
     return bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))
 
@@ -228,7 +228,7 @@ class LabelKeys:
         return 200 * len(self._labels)
 
 
-def decimals(words: npt.NDArray, valid: npt.NDArray[np.bool_], type_: pa.DataType) -> pa.Array:
+def to_decimals(words: npt.NDArray, valid: npt.NDArray[np.bool_], type_: pa.DataType) -> pa.Array:
     """A decimal column of unscaled values int64[n, 2], low and high."""
     if not len(words):
         return pa.array([], type_)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millpond.synopses.counted_tree import RESERVE, WIDTH
-from millpond.synopses.multiset_walks import slide, transitions, walk
+from millpond.synopses.multiset_walks import find_transitions, slide, walk
 
 Ints = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
@@ -79,7 +79,7 @@ class OrderedMultisets:
             if done:
                 return trace
 
-    def transitions(self, cells: Any, weights: Ints, keys: Ints) -> Ints:
+    def find_transitions(self, cells: Any, weights: Ints, keys: Ints) -> Ints:
         """Applies a batch's changes; what they do to the set of distinct keys.
 
         Returns:
@@ -90,7 +90,7 @@ class OrderedMultisets:
         position = np.array([0, 0, -1])
         while True:
             self._make_room()
-            done = transitions(
+            done = find_transitions(
                 *cells.walked,
                 weights,
                 keys,

@@ -121,7 +121,7 @@ def walk_wide_integers(order, bounds, starts, groups, weights, values, kept, tra
     return fits
 
 
-def nearest_doubles(sums: Ints) -> npt.NDArray[np.float64]:
+def round_to_doubles(sums: Ints) -> npt.NDArray[np.float64]:
     """Two-word sums as doubles, as DuckDB makes doubles of HUGEINTs.
 
     Not always the nearest double: DuckDB's averages are computed from these (its

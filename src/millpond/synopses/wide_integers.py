@@ -105,7 +105,7 @@ def _fma(typing_context: Any, left: Any, right: Any, plus: Any) -> Any:
 
 
 @compiled(types.void(READ_F64, READ_F64, READ_F64, F64))
-def fused(left: Any, right: Any, plus: Any, out: Any) -> None:
+def fuse_multiply_add(left: Any, right: Any, plus: Any, out: Any) -> None:
     """Fills `out` with left * right + plus, each rounded once."""
     for i in range(len(left)):
         out[i] = _fma(left[i], right[i], plus[i])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.algebra.changes import Change, changes
-from millpond.algebra.rows import normal
+from millpond.algebra.changes import OracleChange, changes
+from millpond.algebra.rows import normalize
 from millpond.algebra.world import World
 from millpond.catalog.objects import Definition
 from millpond.cql import parse_query
@@ -49,7 +49,7 @@ class WorldNames:
         return []
 
 
-def planned(world: World, text: str, **options: Any) -> Plan:
+def plan_query(world: World, text: str, **options: Any) -> Plan:
     """The plan of a query's changes."""
     names = WorldNames(world)
     return plan_changes(bind(parse_query(text), text, names), names, **options)
@@ -91,7 +91,7 @@ def _table(
 
 def run(
     world: World, plans: Sequence[Plan], cuts: Iterable[int], *, pickled: bool = False
-) -> tuple[dict[str, list[Change]], Dataflow]:
+) -> tuple[dict[str, list[OracleChange]], Dataflow]:
     """Advances a flow of plans from the beginning of time to each cut in turn.
 
     Args:
@@ -104,7 +104,7 @@ def run(
         AssertionError: a plan gave up.
     """
     flow = Dataflow(*plans, since=BEFORE)
-    given: dict[str, list[Change]] = {plan.key: [] for plan in plans}
+    given: dict[str, list[OracleChange]] = {plan.key: [] for plan in plans}
     for cut in cuts:
         fed = feeds(world, flow, flow.position, cut)
         for key, table in flow.advance(fed, cut).items():
@@ -115,11 +115,12 @@ def run(
     return given, flow
 
 
-def as_changes(table: pa.Table) -> list[Change]:
+def as_changes(table: pa.Table) -> list[OracleChange]:
     """A delta as the oracle writes it."""
     columns = [column.to_pylist() for column in table.columns]
     return [
-        Change(at, sign, tuple(map(normal, row))) for at, sign, *row in zip(*columns, strict=True)
+        OracleChange(at, sign, tuple(map(normalize, row)))
+        for at, sign, *row in zip(*columns, strict=True)
     ]
 
 
@@ -135,14 +136,14 @@ def check_changes(
         pickled: As of `run`.
         options: Of the plan.
     """
-    plan = planned(world, text, **options)
+    plan = plan_query(world, text, **options)
     given, _ = run(world, [plan], cuts, pickled=pickled)
     expected = changes(world, parse_query(text), BEFORE, cuts[-1])
     compare(given[plan.key], expected, f"{text}\ncuts {list(cuts)}\n{plan.explained}")
     return plan
 
 
-def compare(given: list[Change], expected: list[Change], what: str) -> None:
+def compare(given: list[OracleChange], expected: list[OracleChange], what: str) -> None:
     """Raises AssertionError with the first difference between two sequences of changes."""
     for place in range(max(len(given), len(expected))):
         one = given[place] if place < len(given) else None

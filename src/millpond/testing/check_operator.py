@@ -21,14 +21,14 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from millpond.algebra.rows import normal
+from millpond.algebra.rows import normalize
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.model.patterns import MONOTONIC, STRICT, WEAK, Edge, Pattern
 from millpond.model.time import BEGINNING, END
-from millpond.operators.protocol.delta import Delta, positional
+from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Purger, Scalars
-from millpond.planner.dataflow.joins import explicit
-from millpond.planner.dataflow.plan import in_order
+from millpond.planner.dataflow.joins import announce_expirations
+from millpond.planner.dataflow.plan import list_in_order
 
 Row = tuple[Any, ...]
 #: A bag of rows: what a relation is at an instant.
@@ -41,7 +41,7 @@ LATE = 1_000
 
 
 @dataclass(frozen=True, eq=False)
-class Given(Node):
+class GivenInput(Node):
     """An input whose history is given: the bottom of a plan under test."""
 
     label: str
@@ -50,7 +50,7 @@ class Given(Node):
 
     @property
     def schema(self) -> pa.Schema:
-        return positional(self.types)
+        return positional_schema(self.types)
 
     @property
     def name(self) -> str:
@@ -103,13 +103,13 @@ def check_operator(
     """Raises AssertionError where a node breaks a promise on a history.
 
     Args:
-        node: The node, over `Given` inputs (directly or below an `Expire`).
+        node: The node, over `GivenInput` inputs (directly or below an `Expire`).
         histories: What the inputs hold when, by label.
         cuts: Ascending instants below LATE to which it is advanced; LATE is added.
         meaning: Its bag from those of its inputs, in the order of `node.inputs`.
         intervals: How often readers want expired rows dropped; at most LATE // 2, or None.
     """
-    given = [i for i in in_order([node]) if i.feed is not None]
+    given = [i for i in list_in_order([node]) if i.feed is not None]
     whole = run(node, histories, [LATE], intervals)
     parts = run(node, histories, [*cuts, LATE], intervals)
     labels = [_label(i) for i in node.inputs]
@@ -118,10 +118,12 @@ def check_operator(
         instants |= {life.at, life.until, life.cut or life.at}
     instants |= {i + d for i in set(instants) for d in (-1, 1)}
     for instant in sorted(i for i in instants if BEGINNING <= i <= LATE):
-        bags = {g.label: held(histories[g.label], instant) for g in given if isinstance(g, Given)}
+        bags = {
+            g.label: bag_at(histories[g.label], instant) for g in given if isinstance(g, GivenInput)
+        }
         expected = meaning(*[bags[label] for label in labels])
         for name, way in (("at once", whole), ("cut", parts)):
-            actual = alive(way.deltas, instant)
+            actual = sum_deltas(way.deltas, instant)
             if actual != expected:
                 raise AssertionError(
                     f"{node.name} {name} at {instant}, cuts {list(cuts)}\n"
@@ -134,28 +136,28 @@ def check_operator(
         assert not parts.left, f"{node.name} keeps {parts.left} rows when all have expired"
 
 
-def held(history: Sequence[Life], instant: int) -> Rows:
+def bag_at(history: Sequence[Life], instant: int) -> Rows:
     """An input's bag at an instant."""
     return Counter(
-        tuple(map(normal, life.row))
+        tuple(map(normalize, life.row))
         for life in history
         if life.at <= instant < (life.until if life.cut is None else life.cut)
     )
 
 
-def alive(deltas: Sequence[Delta], instant: int) -> Rows:
+def sum_deltas(deltas: Sequence[Delta], instant: int) -> Rows:
     """The bag deltas add up to at an instant."""
     bag: Rows = Counter()
     for delta in deltas:
         here = delta.where((delta.at <= instant) & (instant < delta.until))
         columns = [column.to_pylist() for column in here.rows.columns]
         for row, weight in zip(zip(*columns, strict=True), here.weight.tolist(), strict=True):
-            bag[tuple(map(normal, row))] += weight
+            bag[tuple(map(normalize, row))] += weight
     return Counter({row: count for row, count in bag.items() if count})
 
 
 @dataclass(frozen=True)
-class Run:
+class OperatorRun:
     """What a node gave, and the rows of state it kept at the end."""
 
     deltas: list[Delta]
@@ -167,21 +169,21 @@ def run(
     histories: Mapping[str, Sequence[Life]],
     cuts: Sequence[int],
     intervals: Collection[int | None] = (None,),
-) -> Run:
+) -> OperatorRun:
     """Advances a node to each cut in turn, with its state pickled and read back between."""
-    nodes = list(in_order([node]))
+    nodes = list(list_in_order([node]))
     operators = {n.key: n.operator() for n in nodes if n.feed is None}
     for n in nodes:
         if n.purges:
-            cast(Purger, operators[n.key]).purging.as_told(intervals)
+            cast(Purger, operators[n.key]).purging.set_intervals(intervals)
     scalars: Scalars = DuckDBScalars()
     given: list[Delta] = []
     position = BEGINNING - 1
     for cut in cuts:
         deltas: dict[str, Delta] = {}
         for n in nodes:
-            if isinstance(n, Given):
-                deltas[n.key] = _fed(n, histories[n.label], position, cut)
+            if isinstance(n, GivenInput):
+                deltas[n.key] = _feed_input(n, histories[n.label], position, cut)
             else:
                 inputs = [deltas[i.key] for i in n.inputs]
                 deltas[n.key] = operators[n.key].advance(inputs, cut, scalars)
@@ -189,10 +191,10 @@ def run(
         given.append(deltas[node.key])
         operators = pickle.loads(pickle.dumps(operators))
         position = cut
-    return Run(given, operators[node.key].size())
+    return OperatorRun(given, operators[node.key].size())
 
 
-def _fed(node: Given, history: Sequence[Life], after: int, upto: int) -> Delta:
+def _feed_input(node: GivenInput, history: Sequence[Life], after: int, upto: int) -> Delta:
     """An input's delta: rows with their expirations, and negative tuples for those cut short."""
     rows: list[tuple[int, int, int, Row]] = []
     for life in history:
@@ -208,7 +210,7 @@ def _fed(node: Given, history: Sequence[Life], after: int, upto: int) -> Delta:
 
 
 def _label(node: Node) -> str:
-    return node.label if isinstance(node, Given) else _label(node.inputs[0])
+    return node.label if isinstance(node, GivenInput) else _label(node.inputs[0])
 
 
 def _check_delta(node: Node, delta: Delta, after: int, upto: int) -> None:
@@ -279,4 +281,13 @@ def cuts() -> st.SearchStrategy[list[int]]:
     return st.lists(st.integers(-1, 30), max_size=6, unique=True).map(sorted)
 
 
-__all__ = ["EDGES", "LATE", "Given", "Life", "check_operator", "cuts", "explicit", "histories"]
+__all__ = [
+    "EDGES",
+    "LATE",
+    "GivenInput",
+    "Life",
+    "announce_expirations",
+    "check_operator",
+    "cuts",
+    "histories",
+]

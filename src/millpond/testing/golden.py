@@ -44,10 +44,10 @@ from millpond.testing.golden_file import (
     Failure,
     Feed,
     Golden,
+    GoldenStep,
     MoveClock,
     Reopen,
-    Run,
-    Step,
+    RunStatement,
     Table,
     read_golden,
 )
@@ -117,11 +117,11 @@ class _Performance:
         """Whether it is the oracle that is under test, and only the file's tables hold it."""
         return isinstance(self.pond, OraclePond)
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: GoldenStep) -> None:
         match step:
-            case Run(failure=Failure()) | Expect(failure=Failure()):
+            case RunStatement(failure=Failure()) | Expect(failure=Failure()):
                 self._fail(step)
-            case Run():
+            case RunStatement():
                 self._execute(step)
             case Feed():
                 self._feed(step)
@@ -131,7 +131,7 @@ class _Performance:
             case Reopen():
                 self._reopen()
             case Expect():
-                self._settle()
+                self._catch_up()
                 self._invoke(step)
 
     def _reopen(self) -> None:
@@ -142,21 +142,21 @@ class _Performance:
         pond = self.make_pond(self.clock)
         if isinstance(pond, Pond):
             policy, shards = self.variation.routing
-            pond.route(JoinSettings(shards=shards, routing=policy))
+            pond.set_join_settings(JoinSettings(shards=shards, routing=policy))
             eager, lazy = self.variation.expiring
             intervals = {"eager_expiration": eager, "lazy_expiration": lazy}
-            pond.compute(with_settings(ChangeSettings(), intervals))
+            pond.set_change_settings(with_settings(ChangeSettings(), intervals))
         return pond
 
-    def _settle(self) -> None:
+    def _catch_up(self) -> None:
         if self.variation.settled and isinstance(self.pond, Pond):
-            self.pond.settle()
+            self.pond.wait_until_matched()
         else:
             self.pond.catch_up()
 
     # ── statements ──────────────────────────────────────────────────────────
 
-    def _execute(self, step: Run) -> None:
+    def _execute(self, step: RunStatement) -> None:
         statement = parse_statement(step.text)
         text = self._with_options(step.text) if isinstance(statement, CreateQuery) else step.text
         try:
@@ -174,13 +174,13 @@ class _Performance:
             ordered = (
                 _is_ordered(statement.query)
                 if isinstance(statement, Ask)
-                else self._ordered(meant.name or "")
+                else self._must_be_ordered(meant.name or "")
             )
             self._compare(step, step.table, result.answer, meant.answer, ordered)
         if isinstance(statement, CreateStream | CreateRelation):
-            self._declared(statement)
+            self._note_declaration(statement)
 
-    def _look(self, step: Run, result: Any) -> None:
+    def _look(self, step: RunStatement, result: Any) -> None:
         """What the catalog says, and how a query is explained."""
         if step.lines is not None and step.lines != tuple(result.text.split("\n")):
             expected = "\n".join(step.lines)
@@ -201,21 +201,21 @@ class _Performance:
         options = ", ".join(f"{name} = '{value}'" for name, value in self.variation.options)
         return re.sub(r"(?is)^(CREATE\s+QUERY\s+\S+)\s+AS\b", rf"\1 WITH ({options}) AS", text)
 
-    def _declared(self, statement: CreateStream | CreateRelation) -> None:
+    def _note_declaration(self, statement: CreateStream | CreateRelation) -> None:
         """Remembers a stream's columns for its feeds, and registers the decoys on it."""
         named = self.feeds.declare(statement)
-        if any(isinstance(s, Run) and s.words[:2] in _DROPS for s in self.golden.steps):
+        if any(isinstance(s, RunStatement) and s.words[:2] in _DROPS for s in self.golden.steps):
             return  # a decoy would be one more query that has the stream in use
         for name, cql in decoys(statement, named, self.variation.decoys):
             self.pond.execute(f"CREATE QUERY {name} AS {cql}")
 
-    def _fail(self, step: Run | Expect) -> None:
+    def _fail(self, step: RunStatement | Expect) -> None:
         expected = step.failure
         assert expected is not None
         if self.alone:
             return  # what is wrong with a statement is not a question of what queries mean
         try:
-            if isinstance(step, Run):
+            if isinstance(step, RunStatement):
                 self.pond.execute(step.text)
             else:
                 self.pond.query(step.query).invoke(at=step.at)
@@ -278,12 +278,14 @@ class _Performance:
             )
         if step.final is not None and answer.final != step.final:
             raise self._disagreement(step, f"the answer says final = {answer.final}")
-        self._compare(step, step.table, answer, meant, self._ordered(step.query))
+        self._compare(step, step.table, answer, meant, self._must_be_ordered(step.query))
 
-    def _ordered(self, query: str) -> bool:
+    def _must_be_ordered(self, query: str) -> bool:
         return _is_ordered(self.oracle.query(query).tree)
 
-    def _compare(self, step: Step, table: Table, answer: Any, meant: Any, ordered: bool) -> None:
+    def _compare(
+        self, step: GoldenStep, table: Table, answer: Any, meant: Any, ordered: bool
+    ) -> None:
         actual = cells.show_rows(answer.rows())
         columns = tuple(answer.columns)
         if columns != table.columns:
@@ -298,7 +300,7 @@ class _Performance:
         if meant.complete and not answer.complete:
             raise self._disagreement(step, "the answer says it is not complete")
 
-    def _compare_changes(self, step: Step, table: Table, given: Any, meant: Any) -> None:
+    def _compare_changes(self, step: GoldenStep, table: Table, given: Any, meant: Any) -> None:
         """FETCH: rows of cursor, instant, sign and values, whose order is part of the meaning."""
         columns = ("cursor", "at", "change", *given.columns)
         if columns != table.columns:
@@ -315,7 +317,7 @@ class _Performance:
             one, other = map(time.format_instant, (given.as_of, meant.as_of))
             raise self._disagreement(step, f"changes up to {one}; by the definition to {other}")
 
-    def _disagreement(self, step: Step, what: str) -> AssertionError:
+    def _disagreement(self, step: GoldenStep, what: str) -> AssertionError:
         head = step.query if isinstance(step, Expect) else getattr(step, "text", "")
         at = getattr(step, "at", None)
         when = f" at {time.format_instant(at)}" if isinstance(at, int) else ""

@@ -59,14 +59,14 @@ class Feeds:
             arrivals = self._shuffle(step.stream.lower(), arrivals)
         epoch: list[Arrival] = []
         for arrival in arrivals:
-            if epoch and not self._together(epoch, arrival, step.whole):
+            if epoch and not self._arrive_together(epoch, arrival, step.whole):
                 yield epoch
                 epoch = []
             epoch.append(arrival)
         if epoch:
             yield epoch
 
-    def _together(self, epoch: list[Arrival], then: Arrival, whole: bool) -> bool:
+    def _arrive_together(self, epoch: list[Arrival], then: Arrival, whole: bool) -> bool:
         if then.clock is not None and then.clock != epoch[0].clock:
             return False
         return whole or self._variation.cut is None or len(epoch) < self._variation.cut

@@ -62,14 +62,14 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Step:
+class GoldenStep:
     """One step of a golden, and the line of the file it starts on."""
 
     line: int
 
 
 @dataclass(frozen=True)
-class Run(Step):
+class RunStatement(GoldenStep):
     """A CQL statement, and what it must give if anything is said of that."""
 
     text: str
@@ -93,7 +93,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Feed(Step):
+class Feed(GoldenStep):
     """Rows arriving on a stream; `whole` if they must be one epoch."""
 
     stream: str
@@ -103,17 +103,17 @@ class Feed(Step):
 
 
 @dataclass(frozen=True)
-class MoveClock(Step):
+class MoveClock(GoldenStep):
     at: int
 
 
 @dataclass(frozen=True)
-class Reopen(Step):
+class Reopen(GoldenStep):
     pass
 
 
 @dataclass(frozen=True)
-class Expect(Step):
+class Expect(GoldenStep):
     """An invocation of a standing query and the answer it must give."""
 
     query: str
@@ -130,7 +130,7 @@ class Golden:
 
     path: Path
     behaviour: str
-    steps: tuple[Step, ...] = field(default=())
+    steps: tuple[GoldenStep, ...] = field(default=())
 
 
 class MalformedGolden(ValueError):
@@ -169,7 +169,7 @@ def parse_golden(text: str, path: Path = Path("golden.cqt")) -> Golden:
         behaviour.append(line.removeprefix("--").strip())
     if not behaviour:
         raise MalformedGolden(f"{path}:1: a golden begins with a comment that says the behaviour")
-    steps: list[Step] = []
+    steps: list[GoldenStep] = []
     for number, head, body in _blocks(lines):
         try:
             steps += _steps(number, head, body)
@@ -211,7 +211,7 @@ def _blocks(lines: list[str]) -> Iterator[tuple[int, list[str], list[str]]]:
         yield start + 1, head, body
 
 
-def _steps(number: int, head: list[str], body: list[str]) -> Iterator[Step]:
+def _steps(number: int, head: list[str], body: list[str]) -> Iterator[GoldenStep]:
     first = head[0]
     if first.startswith("clock "):
         yield MoveClock(number, parse_time(first.removeprefix("clock ")))
@@ -238,7 +238,7 @@ def _arrival(line: str) -> Arrival:
     return Arrival(tuple(cells), clock, rejected)
 
 
-def _statement(number: int, head: list[str], body: list[str]) -> Run:
+def _statement(number: int, head: list[str], body: list[str]) -> RunStatement:
     text: list[str] = []
     snippet = None
     for line in head:
@@ -248,10 +248,10 @@ def _statement(number: int, head: list[str], body: list[str]) -> Run:
             text.append(line)
     if _EXPLAINS.match(head[0]) and body and not body[0].strip().startswith("error "):
         lines = tuple(textwrap.dedent("\n".join(body)).split("\n"))
-        return Run(number, "\n".join(text), lines=lines)
+        return RunStatement(number, "\n".join(text), lines=lines)
     failure = _failure([line.strip() for line in body], snippet)
     table = _table(body) if body and failure is None else None
-    return Run(number, "\n".join(text), table, failure)
+    return RunStatement(number, "\n".join(text), table, failure)
 
 
 def _failure(body: list[str], snippet: str | None = None) -> Failure | None:

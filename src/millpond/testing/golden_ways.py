@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from millpond.cql import parse_statement
 from millpond.cql.tree.statements import CreateQuery, Fetch, Statement
-from millpond.testing.golden_file import Expect, Run, Step
+from millpond.testing.golden_file import Expect, GoldenStep, RunStatement
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ VARIATIONS: tuple[Variation, ...] = (
 )
 
 
-def arrange(steps: Sequence[Step], order: str) -> list[Step]:
+def arrange(steps: Sequence[GoldenStep], order: str) -> list[GoldenStep]:
     """The steps with the registrations moved to where an order wants them.
 
     'queries first' moves each CREATE QUERY up to the declarations it needs, 'data first' down to
@@ -105,50 +105,54 @@ def arrange(steps: Sequence[Step], order: str) -> list[Step]:
     moved = list(steps)
     if _fetches_from_registration(steps):
         return moved
-    if order == "written" or any(isinstance(s, Run) and _fixes_order(s) for s in steps):
+    if order == "written" or any(isinstance(s, RunStatement) and _fixes_order(s) for s in steps):
         return moved
     for step in steps:
-        if not isinstance(step, Run) or step.failure or not isinstance(_parsed(step), CreateQuery):
+        if (
+            not isinstance(step, RunStatement)
+            or step.failure
+            or not isinstance(_parse(step), CreateQuery)
+        ):
             continue
         here = moved.index(step)
         del moved[here]
         there = _after_needs(moved, here, step) if order == "queries first" else here
         if order == "data first":
             name = step.text.split()[2]
-            while there < len(moved) and not _names(moved[there], name):
+            while there < len(moved) and not _mentions(moved[there], name):
                 there += 1
         moved.insert(there, step)
     return moved
 
 
-def _fetches_from_registration(steps: Sequence[Step]) -> bool:
-    parsed = [_parsed(s) for s in steps if isinstance(s, Run)]
+def _fetches_from_registration(steps: Sequence[GoldenStep]) -> bool:
+    parsed = [_parse(s) for s in steps if isinstance(s, RunStatement)]
     return any(isinstance(s, Fetch) for s in parsed) and any(
         isinstance(s, CreateQuery) and s.options.get("changes") != "from beginning" for s in parsed
     )
 
 
-def _fixes_order(step: Run) -> bool:
+def _fixes_order(step: RunStatement) -> bool:
     return step.words[:1] in (["DROP"], ["ALTER"])
 
 
-def _parsed(step: Run) -> Statement | None:
+def _parse(step: RunStatement) -> Statement | None:
     return parse_statement(step.text) if step.failure is None else None
 
 
-def _after_needs(steps: list[Step], here: int, query: Run) -> int:
+def _after_needs(steps: list[GoldenStep], here: int, query: RunStatement) -> int:
     """The place after the last declaration before `here` of a name the query uses."""
     for place in range(here - 1, -1, -1):
         step = steps[place]
-        if isinstance(step, Run) and step.words[0] == "CREATE":
-            statement = _parsed(step)
+        if isinstance(step, RunStatement) and step.words[0] == "CREATE":
+            statement = _parse(step)
             name = getattr(statement, "name", None)
-            if name is None or isinstance(statement, CreateQuery) or _names(query, name):
+            if name is None or isinstance(statement, CreateQuery) or _mentions(query, name):
                 return place + 1
     return 0
 
 
-def _names(step: Step, name: str) -> bool:
+def _mentions(step: GoldenStep, name: str) -> bool:
     """Whether a step uses a name."""
     text = step.query if isinstance(step, Expect) else getattr(step, "text", "")
     return re.search(rf"(?i)(?<!\w){re.escape(name)}(?!\w)", text) is not None

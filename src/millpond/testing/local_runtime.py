@@ -19,13 +19,13 @@ from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.admission.admit import Admission, admit
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
-from millpond.runtime.batch_tasks import Built, Chunk, build
+from millpond.runtime.batch_tasks import BuiltSegment, Chunk, build
 from millpond.runtime.protocol import INBOX, Done, Job, Pipeline
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.ingest.sequencer import source_key
 from millpond.service.pond import Pond
 from millpond.state.arrow_file import FileMeta, write_arrow
-from millpond.state.push_file import read_pushed, visible_path
+from millpond.state.push_file import read_push, visible_path
 
 _READERS = {
     "csv": "read_csv('{path}', all_varchar = true, header = {header})",
@@ -80,7 +80,7 @@ class LocalRuntime:
                 rows = _read(stream, path)
                 step = self._batch_rows or max(rows.num_rows, 1)
                 for start in range(0, max(rows.num_rows, 1), step):
-                    if not self._pipeline.committed(source, batch_id):
+                    if not self._pipeline.is_committed(source, batch_id):
                         part = rows.slice(start, step)
                         self._commit(source, batch_id, stream, part, (number, start))
                     batch_id += 1
@@ -90,7 +90,7 @@ class LocalRuntime:
     ) -> None:
         plan = self._pipeline.plan(source, [stream.id])
         share = -(-max(rows.num_rows, 1) // self._partitions)
-        built: list[Built] = []
+        built: list[BuiltSegment] = []
         # Tasks finish in any order; the last comes first here to show that it does not matter.
         for task in reversed(range(self._partitions)):
             part = rows.slice(task * share, share)
@@ -109,7 +109,7 @@ class LocalRuntime:
 
             def chunks() -> Iterator[Chunk]:
                 for number in numbers:
-                    pushed = read_pushed(visible_path(folder, number))
+                    pushed = read_push(visible_path(folder, number))
                     key = (pushed.number,)
                     yield Chunk(pushed.stream_id, key, pushed.table, pushed.arrived_at)
 

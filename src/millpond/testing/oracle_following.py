@@ -13,10 +13,10 @@ from typing import Any
 
 from sqlglot import exp
 
-from millpond.algebra.changes import Change, changes, final_upto
+from millpond.algebra.changes import OracleChange, changes, final_upto
 from millpond.algebra.contents import Element
 from millpond.algebra.denotation import denote, occurrences
-from millpond.algebra.rows import Row, canonical, normal
+from millpond.algebra.rows import Row, normalize, sort_key
 from millpond.algebra.world import World
 from millpond.catalog.objects import Derived, StreamDef
 from millpond.cql.tree.nodes import RelationToStream
@@ -25,18 +25,18 @@ from millpond.model.time import BEGINNING, END, LAST, Instant
 
 
 @dataclass
-class OracleFollowing:
+class OracleSubscription:
     """A query from an instant on: what was delivered of it, and up to where."""
 
     world: World
     query: exp.Expression
     position: int
-    delivered: list[Change] = field(default_factory=list)
+    delivered: list[OracleChange] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._known = self._bag(self.position)
 
-    def advance(self) -> list[Change]:
+    def advance(self) -> list[OracleChange]:
         """Deliver what is final by now; gives everything delivered so far."""
         upto = final_instant(self.world, self.query)
         at_rest = upto == LAST or not self._reads_streams
@@ -66,12 +66,12 @@ class OracleFollowing:
     def _relation(self) -> exp.Expression:
         return self.query.this if isinstance(self.query, RelationToStream) else self.query
 
-    def _correction(self, at: int) -> list[Change]:
+    def _correction(self, at: int) -> list[OracleChange]:
         now, known = self._bag(at), self._known
         if self._operator == "rstream":
-            return _signed(at, 1, now)
-        gone = _signed(at, -1 if self._operator is None else 1, known - now)
-        come = _signed(at, 1, now - known)
+            return _sign(at, 1, now)
+        gone = _sign(at, -1 if self._operator is None else 1, known - now)
+        come = _sign(at, 1, now - known)
         kept = {"istream": come, "dstream": gone}
         return kept.get(self._operator or "", gone + come)
 
@@ -80,11 +80,11 @@ class OracleFollowing:
             return Counter()
         table = denote(self.world, self._relation, at).table
         rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
-        return Counter(tuple(map(normal, row)) for row in rows)
+        return Counter(tuple(map(normalize, row)) for row in rows)
 
 
-def _signed(at: int, sign: int, rows: Counter[Row]) -> list[Change]:
-    return [Change(at, sign, row) for row in sorted(rows.elements(), key=canonical)]
+def _sign(at: int, sign: int, rows: Counter[Row]) -> list[OracleChange]:
+    return [OracleChange(at, sign, row) for row in sorted(rows.elements(), key=sort_key)]
 
 
 def final_instant(world: World, query: exp.Expression) -> int:
@@ -110,7 +110,7 @@ def final_instant(world: World, query: exp.Expression) -> int:
 class DerivedHistory:
     """A derived stream beside those that are fed: `algebra.history.StreamHistory`'s surface."""
 
-    following: OracleFollowing
+    following: OracleSubscription
     definition: StreamDef
     rejects: list[Element] = field(default_factory=list)
 
@@ -125,7 +125,7 @@ class DerivedHistory:
         on_clock = all(world.streams[s].definition.on_system_time for s in streams)
         derived = Derived("", None, on_clock)
         definition = StreamDef(len(world.streams), name, Schema(fields), derived=derived)
-        return DerivedHistory(OracleFollowing(world, query, BEGINNING - 1), definition)
+        return DerivedHistory(OracleSubscription(world, query, BEGINNING - 1), definition)
 
     @property
     def elements(self) -> list[Element]:
@@ -166,8 +166,8 @@ class OracleChanges:
         return self.found
 
 
-def fetched(
-    following: OracleFollowing, columns: list[str], after: str | None, limit: int | None
+def fetch(
+    following: OracleSubscription, columns: list[str], after: str | None, limit: int | None
 ) -> OracleChanges:
     """The changes after a cursor, numbered from 1."""
     delivered = following.advance()

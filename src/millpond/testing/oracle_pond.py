@@ -29,8 +29,8 @@ from millpond.model.time import BEGINNING, Instant
 from millpond.testing.oracle_following import (
     DerivedHistory,
     OracleChanges,
-    OracleFollowing,
-    fetched,
+    OracleSubscription,
+    fetch,
     final_instant,
 )
 
@@ -81,14 +81,14 @@ class OracleHandle:
     name: str
     tree: exp.Expression
     after: int = BEGINNING - 1
-    following: OracleFollowing | None = None
+    following: OracleSubscription | None = None
 
     def fetch(self, after: str | None = None, limit: int | None = None) -> OracleChanges:
         if self.following is None:
-            self.following = OracleFollowing(self.pond.world, self.tree, self.after)
+            self.following = OracleSubscription(self.pond.world, self.tree, self.after)
         relation = self.tree.this if isinstance(self.tree, RelationToStream) else self.tree
         columns = denote(self.pond.world, relation, BEGINNING).table.column_names
-        return fetched(self.following, columns, after, limit)
+        return fetch(self.following, columns, after, limit)
 
     def invoke(self, at: int | None = None) -> OracleAnswer:
         return self.pond.answer(self.tree, at)
@@ -113,7 +113,7 @@ class OraclePond:
     def register(self, cql: str, name: str | None = None, **_options: Any) -> OracleHandle:
         """Registers a query; no option can change what it means."""
         self.world.clock = self.clock()
-        tree = self._expanded(parse_query(cql))
+        tree = self._expand(parse_query(cql))
         after = BEGINNING - 1
         if _options.get("changes") != "from beginning":
             after = final_instant(self.world, tree)
@@ -137,7 +137,7 @@ class OraclePond:
         return self.queries[name.lower()]
 
     def ask(self, cql: str) -> OracleAnswer:
-        return self.answer(self._expanded(parse_query(cql)), None)
+        return self.answer(self._expand(parse_query(cql)), None)
 
     def ingest(self, stream: str, rows: Sequence[dict[str, Any]]) -> OracleReceipt:
         """Commits rows as one epoch."""
@@ -161,9 +161,9 @@ class OraclePond:
     def answer(self, tree: exp.Expression, at: int | None) -> OracleAnswer:
         self.world.clock = self.clock()
         meaning = denote(self.world, tree, at)
-        return OracleAnswer(meaning.table, meaning.as_of, meaning.final, self._kept(meaning))
+        return OracleAnswer(meaning.table, meaning.as_of, meaning.final, self._is_kept(meaning))
 
-    def _kept(self, meaning: Denotation) -> bool:
+    def _is_kept(self, meaning: Denotation) -> bool:
         """Whether RETAIN promises that everything the windows reach back to is still kept.
 
         A pond may keep more than it promises, so False says only that it may have forgotten some.
@@ -185,18 +185,18 @@ class OraclePond:
             case statements.CreateRelation():
                 self._create_relation(statement)
             case statements.CreateQuery():
-                tree = self._expanded(statement.query)
+                tree = self._expand(statement.query)
                 everything = statement.options.get("changes") == "from beginning"
                 after = BEGINNING - 1 if everything else final_instant(self.world, tree)
                 handle = OracleHandle(self, statement.name, tree, after)
                 self.queries[statement.name.lower()] = handle
             case statements.CreateDerived(kind="stream"):
                 history = DerivedHistory.of(
-                    self.world, statement.name, self._expanded(statement.query)
+                    self.world, statement.name, self._expand(statement.query)
                 )
                 self.world.streams[statement.name.lower()] = history  # type: ignore[assignment]
             case statements.CreateDerived():
-                self.views[statement.name.lower()] = self._expanded(statement.query)
+                self.views[statement.name.lower()] = self._expand(statement.query)
             case statements.Fetch():
                 return OracleResult("fetch", statement.name, changes=self._fetch(statement))
             case statements.Insert():
@@ -213,14 +213,16 @@ class OraclePond:
                     self._when(statement.at),
                 )
             case statements.Heartbeat():
-                self.world.streams[statement.name.lower()].promise(statement.at, self.clock())
+                self.world.streams[statement.name.lower()].advance_heartbeat(
+                    statement.at, self.clock()
+                )
             case statements.Drop():
                 self._drop(statement)
             case statements.Invoke():
                 answer = self.query(statement.name).invoke(statement.at)
                 return OracleResult("invoke", statement.name, answer)
             case statements.Ask():
-                tree = self._expanded(statement.query)
+                tree = self._expand(statement.query)
                 return OracleResult("ask", None, self.answer(tree, None))
             case _:
                 pass
@@ -230,10 +232,10 @@ class OraclePond:
         stream = self.world.streams.get(statement.name.lower())
         if isinstance(stream, DerivedHistory):
             columns = list(stream.definition.schema.names)
-            return fetched(stream.following, columns, statement.after, statement.limit)
+            return fetch(stream.following, columns, statement.after, statement.limit)
         return self.query(statement.name).fetch(statement.after, statement.limit)
 
-    def _expanded(self, tree: exp.Expression) -> exp.Expression:
+    def _expand(self, tree: exp.Expression) -> exp.Expression:
         """A query in which what views stand for stands in their place."""
         tree = tree.copy()
         for table in list(tree.find_all(exp.Table)):
@@ -269,7 +271,7 @@ class OraclePond:
         schema = _schema(statement.columns)
         key = [schema.find(name) for name in statement.primary_key]
         if statement.timestamp_by is not None:
-            self._fed(statement, schema)
+            self._create_fed(statement, schema)
             return
         self.world.relations[statement.name.lower()] = RelationHistory(
             RelationDef(
@@ -281,7 +283,7 @@ class OraclePond:
             )
         )
 
-    def _fed(self, statement: statements.CreateRelation, schema: Schema) -> None:
+    def _create_fed(self, statement: statements.CreateRelation, schema: Schema) -> None:
         """A relation fed by changes: of each key, what the last record says."""
         name = f"{statement.name}$changes"
         options = statement.source.options if statement.source else {}

@@ -6,7 +6,7 @@ import pytest
 
 from millpond.testing import golden_table as cells
 from millpond.testing.golden import run_steps
-from millpond.testing.golden_file import MalformedGolden, Run, parse_golden
+from millpond.testing.golden_file import MalformedGolden, RunStatement, parse_golden
 from millpond.testing.golden_ways import Variation, arrange
 from millpond.testing.oracle_pond import OracleStore
 
@@ -64,7 +64,7 @@ def test_a_malformed_golden_says_where(text: str, words: str) -> None:
 def test_markers_belong_to_the_line_above_them() -> None:
     golden = parse_golden("-- b\nSELECT a\nFROM nope;\n     ^^^^\n  error CQL-201: nope\n")
     (step,) = golden.steps
-    assert isinstance(step, Run)
+    assert isinstance(step, RunStatement)
     assert step.text == "SELECT a\nFROM nope;"
     assert step.failure is not None
     assert step.failure.snippet == "FROM nope\n     ^^^^"

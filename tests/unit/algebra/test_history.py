@@ -54,8 +54,8 @@ def test_a_reject_is_an_element_of_the_rejects_at_the_clock() -> None:
 
 def test_a_heartbeat_never_goes_back() -> None:
     stream = history()
-    stream.promise(10 * SECOND, clock=0)
-    stream.promise(5 * SECOND, clock=0)
+    stream.advance_heartbeat(10 * SECOND, clock=0)
+    stream.advance_heartbeat(5 * SECOND, clock=0)
     stream.commit([row(10)], clock=0)
     assert stream.heartbeat(0) == 10 * SECOND
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millpond.algebra.rows import canonical, normal
+from millpond.algebra.rows import normalize, sort_key
 from millpond.model.patterns import MONOTONIC, STRICT
 from millpond.model.time import END
 from millpond.model.windows import Bound, Now, Period, Range, Unbounded
@@ -19,24 +19,28 @@ from millpond.model.windows import Rows as RowsOf
 from millpond.operators.aggregation.aggregates.count import Count
 from millpond.operators.aggregation.aggregates.extreme import Extreme
 from millpond.operators.aggregation.measures import Argument
-from millpond.operators.distinct_announcing import LastCopy
-from millpond.operators.distinct_delta_star import DeltaStar
+from millpond.operators.distinct_announcing import DistinctAnnouncing
+from millpond.operators.distinct_delta_star import DistinctDeltaStar
 from millpond.operators.expire import Expire
 from millpond.operators.group_by import GroupBy, Grouping
 from millpond.operators.join import Join
 from millpond.operators.negation import Negation
-from millpond.operators.nrr_join import Attach
+from millpond.operators.nrr_join import NrrJoin
 from millpond.operators.project import Project
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.node import Node
-from millpond.operators.recompute import Reevaluate
-from millpond.operators.recompute_groups import ReevaluateGroups
-from millpond.operators.relation_versions import Versions
+from millpond.operators.recompute import Recompute
+from millpond.operators.recompute_groups import RecomputeGroups
+from millpond.operators.relation_versions import RelationVersions
 from millpond.operators.rows_window import RowsWindow
 from millpond.operators.select import Select
-from millpond.operators.semijoin import Matching
-from millpond.operators.set_operations import Multiplicity
-from millpond.operators.structures.expiration_queues import ARRIVAL_ORDER, PARTITIONS, Partitioned
+from millpond.operators.semijoin import Semijoin
+from millpond.operators.set_operations import SetOperation
+from millpond.operators.structures.expiration_queues import (
+    ARRIVAL_ORDER,
+    PARTITIONS,
+    PartitionedQueue,
+)
 from millpond.operators.time_window import TimeWindow
 from millpond.operators.top_k import SortColumn, TopK
 from millpond.operators.union import Union
@@ -44,15 +48,15 @@ from millpond.testing import check_operator as checking
 from millpond.testing.check_operator import (
     EDGES,
     LATE,
-    Given,
+    GivenInput,
     Life,
     Rows,
-    alive,
+    announce_expirations,
+    bag_at,
     check_operator,
     cuts,
-    explicit,
-    held,
     histories,
+    sum_deltas,
 )
 
 #: How often readers may want expired rows dropped.
@@ -71,12 +75,12 @@ VALUES = (None, 0.0, -0.0, 1.5, float("nan"))
 ROWS = st.tuples(st.sampled_from((None, "a", "b", "")), st.sampled_from(VALUES))
 
 
-def inputs(data: st.DataObject, *names: str) -> tuple[list[Given], dict]:
+def inputs(data: st.DataObject, *names: str) -> tuple[list[GivenInput], dict]:
     """An input of a drawn pattern for each name, with a history."""
     nodes, drawn = [], {}
     for name in names:
         edge = data.draw(st.sampled_from(EDGES))
-        nodes.append(Given(name, TYPES, edge))
+        nodes.append(GivenInput(name, TYPES, edge))
         drawn[name] = data.draw(histories(ROWS, edge))
     return nodes, drawn
 
@@ -100,7 +104,7 @@ RULES = {
 def test_multiplicities(rule: str, data: st.DataObject) -> None:
     sides = ("one",) if rule == "distinct" else ("one", "other")
     nodes, drawn = inputs(data, *sides)
-    node = Multiplicity(tuple(explicit(n) for n in nodes), rule)
+    node = SetOperation(tuple(announce_expirations(n) for n in nodes), rule)
     check_operator(node, drawn, data.draw(cuts()), RULES[rule])
 
 
@@ -109,7 +113,7 @@ def test_multiplicities(rule: str, data: st.DataObject) -> None:
 @given(st.data())
 def test_delta_star(keeps_input: bool, data: st.DataObject) -> None:
     edge = data.draw(st.sampled_from(EDGES[:3]))
-    node = DeltaStar(Given("one", TYPES, edge), keeps_input)
+    node = DistinctDeltaStar(GivenInput("one", TYPES, edge), keeps_input)
     drawn = {"one": data.draw(histories(ROWS, edge))}
     check_operator(
         node, drawn, data.draw(cuts()), RULES["distinct"], data.draw(st.sampled_from(INTERVALS))
@@ -120,7 +124,7 @@ def test_delta_star(keeps_input: bool, data: st.DataObject) -> None:
 @given(st.data())
 def test_last_copy(data: st.DataObject) -> None:
     edge = data.draw(st.sampled_from(EDGES[:3]))
-    node = LastCopy(Given("one", TYPES, edge))
+    node = DistinctAnnouncing(GivenInput("one", TYPES, edge))
     drawn = {"one": data.draw(histories(ROWS, edge))}
     check_operator(
         node, drawn, data.draw(cuts()), RULES["distinct"], data.draw(st.sampled_from(INTERVALS))
@@ -136,25 +140,25 @@ def test_last_copies_of_many_rows_leave_when_they_are_due() -> None:
             chance.integers(0, 2_000, 6_000), at, chance.integers(1, 900, 6_000), strict=True
         )
     ]
-    node = LastCopy(Given("one", TYPES, EDGES[2]))
+    node = DistinctAnnouncing(GivenInput("one", TYPES, EDGES[2]))
     for steps in (range(1, 5_000, 7), range(100, 5_001, 490)):
         run = checking.run(node, {"one": lives}, list(steps))
         for now in steps:
             there = {life.row for life in lives if life.at <= now < life.until}
-            assert alive(run.deltas, now) == Counter(dict.fromkeys(there, 1))
+            assert sum_deltas(run.deltas, now) == Counter(dict.fromkeys(there, 1))
         assert run.left == 0
 
 
 def test_delta_star_keeps_at_most_twice_its_output() -> None:
-    node = DeltaStar(Given("one", TYPES, EDGES[2]))
+    node = DistinctDeltaStar(GivenInput("one", TYPES, EDGES[2]))
     lives = [Life(("a", float(n % 3)), n, n + 50) for n in range(300)]
     run = checking.run(node, {"one": lives}, [250])
-    assert run.left <= 2 * len(alive(run.deltas, 250)) == 6
+    assert run.left <= 2 * len(sum_deltas(run.deltas, 250)) == 6
 
 
 def test_partitions_give_every_row_once_when_it_is_due() -> None:
     chance = np.random.default_rng(7)
-    waiting = Partitioned(5)
+    waiting = PartitionedQueue(5)
     lives: list[int] = []
     given: list[int] = []
     for now in range(0, 400_000, 1_000):
@@ -163,7 +167,7 @@ def test_partitions_give_every_row_once_when_it_is_due() -> None:
         rows = pa.RecordBatch.from_arrays([pa.array(until)], names=["c0"])
         waiting.add(Delta.of(rows, at, until))
         lives += until.tolist()
-        for left in waiting.due(now + 500):
+        for left in waiting.take_due(now + 500):
             assert left.rows.column(0).to_pylist() == left.at.tolist()
             assert (left.weight == -1).all()
             given += left.at.tolist()
@@ -221,13 +225,13 @@ def test_semijoins_and_antijoins(anti: bool, data: st.DataObject) -> None:
     (left, right), drawn = inputs(data, "left", "right")
     by_count = not anti or data.draw(st.booleans())
     if by_count:
-        partners: Node = explicit(right)
+        partners: Node = announce_expirations(right)
         predicates, theta = ("c1 < c3",), _less
     else:
         keys = Project(right, (0,), (pa.string(),))
-        partners = Multiplicity((explicit(keys),), "distinct")
+        partners = SetOperation((announce_expirations(keys),), "distinct")
         predicates, theta = (), lambda one, other: True
-    node = Matching(left, partners, (0,), (0,), predicates, anti, (0, 1))
+    node = Semijoin(left, partners, (0,), (0,), predicates, anti, (0, 1))
 
     def meaning(ours: Rows, theirs: Rows) -> Rows:
         def has_partner(one: tuple) -> bool:
@@ -242,13 +246,13 @@ def test_semijoins_and_antijoins(anti: bool, data: st.DataObject) -> None:
 @given(st.data())
 def test_attaching(data: st.DataObject) -> None:
     edge = data.draw(st.sampled_from(EDGES[:3]))
-    left, right = Given("left", TYPES, edge), Given("right", TYPES, STRICT)
+    left, right = GivenInput("left", TYPES, edge), GivenInput("right", TYPES, STRICT)
     drawn = {
         "left": data.draw(histories(ROWS, edge)),
         "right": [replace(life, until=END) for life in data.draw(histories(ROWS, STRICT))],
     }
     optional = data.draw(st.booleans())
-    node = Attach(left, right, (0,), (0,), (), optional)
+    node = NrrJoin(left, right, (0,), (0,), (), optional)
     for at_once in ([LATE], [*data.draw(cuts()), LATE]):
         run = checking.run(node, drawn, at_once)
         for now in range(-1, 40):
@@ -256,11 +260,11 @@ def test_attaching(data: st.DataObject) -> None:
             for life in drawn["left"]:
                 if not life.at <= now < life.until:
                     continue
-                one = tuple(map(normal, life.row))
-                found = [o for o, n in held(drawn["right"], life.at).items() for _ in range(n)]
+                one = tuple(map(normalize, life.row))
+                found = [o for o, n in bag_at(drawn["right"], life.at).items() for _ in range(n)]
                 pairs = [one + o for o in found if known(one) and one[0] == o[0]]
                 expected.update(pairs or ([(*one, None, None)] if optional else []))
-            assert alive(run.deltas, now) == expected, now
+            assert sum_deltas(run.deltas, now) == expected, now
         checking.check_pattern(node, run.deltas)
 
 
@@ -269,7 +273,7 @@ def youngest_left(ours: Rows, theirs: Rows) -> Rows:
     kept: Rows = Counter()
     for key in {row[0] for row in ours}:
         rows = [row for row in ours.elements() if row[0] == key]
-        rows.sort(key=lambda row: (row[2], canonical(row[:2])))
+        rows.sort(key=lambda row: (row[2], sort_key(row[:2])))
         kept.update(row[:2] for row in rows[fewer[key] :])
     return kept
 
@@ -280,12 +284,12 @@ def test_negation_by_attributes(data: st.DataObject) -> None:
     types = (*TYPES, pa.int64())
     aged = st.tuples(*(st.sampled_from(v) for v in ((None, "a"), VALUES, (1, 2, 3))))
     edges = [data.draw(st.sampled_from(EDGES)) for _ in range(2)]
-    left, right = Given("left", types, edges[0]), Given("right", TYPES, edges[1])
+    left, right = GivenInput("left", types, edges[0]), GivenInput("right", TYPES, edges[1])
     drawn = {
         "left": data.draw(histories(aged, edges[0])),
         "right": data.draw(histories(ROWS, edges[1])),
     }
-    node = Negation(explicit(left), explicit(right), (0,), (0,))
+    node = Negation(announce_expirations(left), announce_expirations(right), (0,), (0,))
     check_operator(node, drawn, data.draw(cuts()), youngest_left)
 
 
@@ -299,32 +303,39 @@ def test_negation_by_attributes_while_rows_and_values_come_and_go() -> None:
         side = "left" if chance.random() < 0.7 else "right"
         given_row = row if side == "left" else row[:2]
         sides[side].append(Life(given_row, at, at + int(chance.integers(1, 120))))
-    left = Given("left", (*TYPES, pa.int64()), EDGES[2])
-    node = Negation(explicit(left), explicit(Given("right", TYPES, EDGES[2])), (0,), (0,))
+    left = GivenInput("left", (*TYPES, pa.int64()), EDGES[2])
+    node = Negation(
+        announce_expirations(left),
+        announce_expirations(GivenInput("right", TYPES, EDGES[2])),
+        (0,),
+        (0,),
+    )
     stops = list(range(0, 720, 9))
     run = checking.run(node, sides, stops)
     for now in stops:
-        bags = [held(sides[side], now) for side in ("left", "right")]
-        assert alive(run.deltas, now) == youngest_left(*bags), now
+        bags = [bag_at(sides[side], now) for side in ("left", "right")]
+        assert sum_deltas(run.deltas, now) == youngest_left(*bags), now
     assert not run.left
 
 
 def test_versions_are_forgotten_when_nothing_can_be_attached_to_them() -> None:
-    relation = Given("relation", (pa.int64(),), STRICT)
+    relation = GivenInput("relation", (pa.int64(),), STRICT)
     # A value is replaced every ten instants.
     lives = [Life((n,), 10 * n, END, 10 * n + 10) for n in range(50)]
     windows = (Range(25, None), Range(7, 5))
-    run = checking.run(Versions(relation, windows), {"relation": lives}, list(range(0, 480, 7)))
+    run = checking.run(
+        RelationVersions(relation, windows), {"relation": lives}, list(range(0, 480, 7))
+    )
     for now in range(0, 476):
-        rows = alive(run.deltas, now)
+        rows = sum_deltas(run.deltas, now)
         open_now = (now // 10, 10 * (now // 10), END)
         # Of those that have ended, the ones an element of the last 25 instants was attached to.
         closed = {(n, 10 * n, 10 * n + 10) for n in range(now // 10) if 10 * n + 9 + 25 > now}
         assert rows == Counter({open_now: 1, **dict.fromkeys(closed, 1)}), now
-    forever = Versions(relation, (*windows, RowsOf(3)))
+    forever = RelationVersions(relation, (*windows, RowsOf(3)))
     assert not forever.carries_expirations
     kept = checking.run(forever, {"relation": lives}, [480])
-    assert len(alive(kept.deltas, 480)) == 49
+    assert len(sum_deltas(kept.deltas, 480)) == 49
 
 
 @CONFORMANCE
@@ -362,7 +373,7 @@ def test_expire_and_re_evaluation(data: st.DataObject) -> None:
     (node,), drawn = inputs(data, "one")
     partitions = data.draw(st.sampled_from((ARRIVAL_ORDER, 2, PARTITIONS)))
     check_operator(Expire(node, partitions), drawn, data.draw(cuts()), lambda rows: rows)
-    again = Reevaluate(
+    again = Recompute(
         (node,),
         (("t", ("k", "x")),),
         "SELECT k, count(*) FROM t GROUP BY k",
@@ -382,7 +393,7 @@ def test_expire_and_re_evaluation(data: st.DataObject) -> None:
 @given(st.data())
 def test_re_evaluation_by_groups(data: st.DataObject) -> None:
     (node,), drawn = inputs(data, "one")
-    again = ReevaluateGroups(
+    again = RecomputeGroups(
         node,
         (0,),
         "SELECT c0, row_number() OVER (PARTITION BY __key), __key FROM group_rows"
@@ -405,7 +416,7 @@ def test_re_evaluation_by_groups(data: st.DataObject) -> None:
 def test_group_by(by: tuple[int | str, ...], data: st.DataObject) -> None:
     (node,), drawn = inputs(data, "one")
     kinds = tuple(TYPES[place] if isinstance(place, int) else pa.bool_() for place in by)
-    grouping = Grouping(explicit(node), by, kinds)
+    grouping = Grouping(announce_expirations(node), by, kinds)
     aggregates = (
         Count(Argument(), pa.int64()),
         Count(Argument(0, pa.string(), None, True), pa.int64()),
@@ -436,7 +447,7 @@ def test_group_by(by: tuple[int | str, ...], data: st.DataObject) -> None:
 def test_the_first_rows(data: st.DataObject) -> None:
     (node,), drawn = inputs(data, "one")
     count, skip = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 2))
-    top = TopK(explicit(node), 2, (SortColumn(0, True, True),), count, skip)
+    top = TopK(announce_expirations(node), 2, (SortColumn(0, True, True),), count, skip)
 
     def place(row: tuple) -> tuple:
         word, number = row
@@ -494,8 +505,8 @@ def test_rows_windows(data: st.DataObject) -> None:
     check_window(RowsWindow(elements(), count, by), data, held_at)
 
 
-def elements() -> Given:
-    return Given("stream", TYPES, MONOTONIC)
+def elements() -> GivenInput:
+    return GivenInput("stream", TYPES, MONOTONIC)
 
 
 def check_window(node: Node, data: st.DataObject, rows) -> None:  # type: ignore[no-untyped-def]
@@ -504,6 +515,6 @@ def check_window(node: Node, data: st.DataObject, rows) -> None:  # type: ignore
     for at_once in ([40], [*data.draw(cuts()), 40]):
         run = checking.run(node, {"stream": feed}, at_once)
         for now in range(-1, 35):
-            expected = Counter(tuple(map(normal, row)) for row in rows(feed, now))
-            assert alive(run.deltas, now) == expected, now
+            expected = Counter(tuple(map(normalize, row)) for row in rows(feed, now))
+            assert sum_deltas(run.deltas, now) == expected, now
         checking.check_pattern(node, run.deltas)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
-from millpond.operators.aggregation.aggregate import Aggregate, Call
+from millpond.operators.aggregation.aggregate import Aggregate, AggregateCall
 from millpond.operators.aggregation.aggregates import (
     average,
     count,
@@ -31,7 +31,7 @@ from millpond.operators.aggregation.aggregates import (
 )
 from millpond.operators.aggregation.measures import Argument
 from millpond.operators.group_by import GroupBy, Grouping
-from millpond.operators.protocol.delta import Delta, positional
+from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.source import RelationSource
 
 MODULES = (average, count, extreme, quantile, spread, total, truth)
@@ -52,7 +52,7 @@ class NoScalars:
 def aggregate(name, gives, column=None, of=None, **more) -> Aggregate:
     chosen, distinct = more.pop("chosen", None), more.pop("distinct", False)
     argument = Argument(column, of, chosen, distinct)
-    found = [m.recognize(Call(name, argument, of, gives, **more)) for m in MODULES]
+    found = [m.recognize(AggregateCall(name, argument, of, gives, **more)) for m in MODULES]
     (one,) = [a for a in found if a is not None]
     return one
 
@@ -66,7 +66,7 @@ def group_by(types, by, aggregates) -> GroupBy:
 def delta(changes, types) -> Delta:
     """Changes (at, weight, row) as a delta."""
     columns = [pa.array([c[2][i] for c in changes], t) for i, t in enumerate(types)]
-    rows = pa.RecordBatch.from_arrays(columns, schema=positional(types))
+    rows = pa.RecordBatch.from_arrays(columns, schema=positional_schema(types))
     at = np.array([c[0] for c in changes], np.int64)
     return Delta.of(rows, at, None, np.array([c[1] for c in changes], np.int64))
 

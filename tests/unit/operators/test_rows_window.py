@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from millpond.engine.dataflow.scalars import DuckDBScalars
-from millpond.operators.protocol.delta import Delta, positional
+from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.rows_window import RowsWindow
 from millpond.operators.source import StreamSource
 from millpond.operators.structures.row_store import RowStore
@@ -21,7 +21,7 @@ SOURCE = StreamSource("s", ("k", "v"), tuple(TYPES))
 
 def delta(keys: list[str | None], values: list[int], at: list[int]) -> Delta:
     columns = [pa.array(keys, pa.string()), pa.array(values, pa.int64())]
-    rows = pa.RecordBatch.from_arrays(columns, schema=positional(TYPES))
+    rows = pa.RecordBatch.from_arrays(columns, schema=positional_schema(TYPES))
     return Delta.of(rows, np.array(at, np.int64))
 
 
@@ -56,7 +56,7 @@ def test_it_holds_the_last_of_each_key(count: int, by: tuple[int, ...]) -> None:
 
 
 def test_rows_are_picked_from_several_batches() -> None:
-    store, values = RowStore(positional(TYPES)), 0
+    store, values = RowStore(positional_schema(TYPES)), 0
     for size in (64, 16, 4, 1):
         rows = delta(["x"] * size, list(range(values, values + size)), [0] * size).rows
         store.add(rows)

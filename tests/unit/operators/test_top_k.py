@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millpond.operators.protocol.delta import Delta, positional
+from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.source import RelationSource
 from millpond.operators.top_k import SortColumn, TopK
 
@@ -54,7 +54,7 @@ def test_it_follows_what_sorting_says(count: int, skip: int, spread: int) -> Non
         at += 1
         columns = [pa.array([c[2][i] for c in changes], t) for i, t in enumerate(TYPES)]
         delta = Delta.of(
-            pa.RecordBatch.from_arrays(columns, schema=positional(TYPES)),
+            pa.RecordBatch.from_arrays(columns, schema=positional_schema(TYPES)),
             np.array([c[0] for c in changes]),
             None,
             np.array([c[1] for c in changes]),
@@ -75,7 +75,7 @@ def test_labels_given_anew_change_nothing() -> None:
     for step in range(200):
         value = 1_000_000 - step if step % 2 else step
         rows = pa.RecordBatch.from_arrays(
-            [pa.array([value]), pa.array(["x"])], schema=positional(TYPES)
+            [pa.array([value]), pa.array(["x"])], schema=positional_schema(TYPES)
         )
         operator.advance([Delta.of(rows, np.array([step]))], step, Scalars())
     keys = operator._held[:2, 0].tolist()
@@ -91,7 +91,7 @@ def test_rows_that_are_gone_are_forgotten() -> None:
         if step == 0:
             values, weights = values[:20], weights[:20]
         rows = pa.RecordBatch.from_arrays(
-            [pa.array(values), pa.array(["x"] * len(values))], schema=positional(TYPES)
+            [pa.array(values), pa.array(["x"] * len(values))], schema=positional_schema(TYPES)
         )
         at = np.full(len(values), step)
         operator.advance([Delta.of(rows, at, None, np.array(weights))], step, Scalars())

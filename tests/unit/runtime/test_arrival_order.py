@@ -10,7 +10,7 @@ import pytest
 
 from millpond.model.schema import Field, Schema
 from millpond.runtime import batch_tasks
-from millpond.runtime.batch_tasks import BatchPlan, Built, Chunk, StreamPlan, build
+from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, Chunk, StreamPlan, build
 from millpond.service.ingest.sequencer import number_runs
 from millpond.state.segment_file import global_seq, open_segment
 from millpond.state.store import Store
@@ -40,7 +40,7 @@ SPLITS = [
 ]
 
 
-def arrivals(built: list[Built]) -> list[list[tuple[int, int, int]]]:
+def arrivals(built: list[BuiltSegment]) -> list[list[tuple[int, int, int]]]:
     """Per segment its rows as (timestamp, arrival number, n)."""
     _, runs = number_runs(built, 0)
     found = []

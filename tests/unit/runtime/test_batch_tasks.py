@@ -17,7 +17,7 @@ from millpond.engine.predicates.factors import factorize
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING, to_datetime
 from millpond.runtime import batch_tasks
-from millpond.runtime.batch_tasks import BatchPlan, Built, Chunk, StreamPlan, build
+from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, Chunk, StreamPlan, build
 from millpond.runtime.maintenance_tasks import (
     BackfillJob,
     FoldJob,
@@ -71,7 +71,7 @@ def plan(
     return BatchPlan(str(store), plans)
 
 
-def contents(built: Iterable[Built]) -> list[tuple[int, int, int]]:
+def contents(built: Iterable[BuiltSegment]) -> list[tuple[int, int, int]]:
     """(v, timestamp, arrival number) of all elements, by arrival number."""
     built = list(built)
     _, runs = number_runs(built, 0)
@@ -194,7 +194,9 @@ def test_a_predicate_that_fails_is_told_from_one_that_matches_nothing(store: Pat
 # -- merging and folding ------------------------------------------------------------------------
 
 
-def merged(store: Path, built: list[Built], kind: str = "data", stem: str | None = None) -> Any:
+def merged(
+    store: Path, built: list[BuiltSegment], kind: str = "data", stem: str | None = None
+) -> Any:
     _, runs = number_runs(built, 100)
     segments = tuple(
         (n, f"{b.file.path.parent.name}/{b.file.path.name}", b.file.checksum, own)

@@ -55,13 +55,13 @@ def pond(tmp_path: Path, clock: ManualClock, runtime: Counting) -> Iterator[Pond
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many plans were made from kept segments, each time."""
     found: list[int] = []
-    original = dataflow_cache._made
+    original = dataflow_cache._make
 
     def counted(job: AdvanceJob, plans: Any) -> Any:
         found.append(len(plans))
         return original(job, plans)
 
-    monkeypatch.setattr(dataflow_cache, "_made", counted)
+    monkeypatch.setattr(dataflow_cache, "_make", counted)
     return found
 
 
@@ -150,9 +150,9 @@ def test_the_advancer_sleeps_until_the_interval_is_over(pond: Pond, clock: Manua
     query.fetch()
     at(pond, clock, 101, 1)
     at(pond, clock, 102)
-    assert pond.advancer._patience() == pytest.approx(106 + 30 - 102, abs=0.01)
+    assert pond.advancer._wait_seconds() == pytest.approx(106 + 30 - 102, abs=0.01)
     query.alter(eager_expiration="0 seconds")
-    assert pond.advancer._patience() == pytest.approx(106 - 102, abs=0.01)
+    assert pond.advancer._wait_seconds() == pytest.approx(106 - 102, abs=0.01)
 
 
 def test_queries_over_the_same_streams_keep_one_dataflow(
@@ -232,7 +232,7 @@ def test_the_engine_has_settings_of_its_own(tmp_path: Path, clock: ManualClock) 
         )
         query.fetch(), own.fetch()
         found = pond.entities.one("derivation:q").settings
-        assert found == {**settings.shown(), "keep_changes": 1_000_000}
+        assert found == {**settings.format(), "keep_changes": 1_000_000}
         assert pond.entities.one("derivation:own").settings["strategy"] == "aware"
         assert pond.entities.one("derivation:own").settings["lazy_expiration"] == "auto"
         assert pond.entities.one("derivation:own").settings["eager_expiration"] == "10 SECONDS"

@@ -109,7 +109,7 @@ def test_whatever_is_stored_answers_are_those_of_the_windows(
             names.append(f"q{second}")
             pond.register(text, f"q{second}", seed=1)
             pond.register(text, f"n{second}", seed=1, materialize="none")
-        pond.catch_up() if chance.random() < 0.5 else pond.settle()
+        pond.catch_up() if chance.random() < 0.5 else pond.wait_until_matched()
         if names and chance.random() < 0.1:
             pond = open_pond()
         if names and chance.random() < 0.1:
@@ -119,11 +119,11 @@ def test_whatever_is_stored_answers_are_those_of_the_windows(
             at = None if chance.random() < 0.7 else (second + chance.randrange(12)) * SECOND
             stored, plain = (pond.query(n).invoke(at=at) for n in (name, f"n{name[1:]}"))
             assert stored.table.equals(plain.table), (pond.query(name).definition.text, at)
-    pond.settle()
+    pond.wait_until_matched()
     assert any(answered)
     for name in names:
         pond.execute(f"DROP QUERY {name}; DROP QUERY n{name[1:]}")
-    pond.settle()
+    pond.wait_until_matched()
     assert not pond.log.version.joins.cores
     assert not pond.log.version.joins.runs_of
     assert not list((pond._store.directory / "pairs").iterdir())
@@ -138,27 +138,27 @@ def joined(pond: Pond) -> Pond:
     for second in range(10, 16):
         for stream in "ab":
             pond.ingest(stream, rows(chance, second, 5))
-    pond.settle()
+    pond.wait_until_matched()
     return pond
 
 
 def test_queries_that_join_alike_share_a_core_whatever_their_windows(joined: Pond) -> None:
     joined.register(QUERIES[1], "other")
-    joined.settle()
+    joined.wait_until_matched()
     assert core(joined).next_use == core(joined).upto == 2
     assert run_files(joined) == {'"k" (integer) | "ts" (timestamp)'}
     joined.execute("DROP QUERY q")
-    joined.settle()
+    joined.wait_until_matched()
     assert list(joined.log.version.joins.users(core(joined).id)) == [1]
     joined.execute("ALTER QUERY other SET (active = false)")
-    joined.settle()
+    joined.wait_until_matched()
     assert not joined.log.version.joins.cores
     assert not run_files(joined)
 
 
 def test_another_key_is_another_stem_of_the_same_streams(joined: Pond) -> None:
     joined.register("SELECT a.v FROM a [NOW], b [NOW] WHERE a.s = b.s", "by_text")
-    joined.settle()
+    joined.wait_until_matched()
     assert run_files(joined) == {
         '"k" (integer) | "ts" (timestamp)',
         '"s" (text) | "ts" (timestamp)',
@@ -194,7 +194,7 @@ def test_small_files_are_folded_and_old_ones_forgotten(pond: Pond, answered: lis
     for second in range(10, 40):
         for stream in "ab":
             pond.ingest(stream, rows(chance, second, 3))
-        pond.settle()
+        pond.wait_until_matched()
     files = pond.log.version.joins.pairs(core(pond).id)
     assert any(file.level for file in files)
     assert len(files) < 30
@@ -212,7 +212,7 @@ def test_a_join_that_explodes_suspends_its_query_and_no_other(pond: Pond) -> Non
     alike = [{"ts": to_datetime(20 * SECOND), "k": 1, "v": v % 4} for v in range(12)]
     pond.ingest("a", alike)
     pond.ingest("b", alike)
-    pond.settle()
+    pond.wait_until_matched()
     with pytest.raises(MillpondError) as caught:
         pond.query("all_of_it").invoke()
     assert caught.value.code == "POND-402"
@@ -233,7 +233,7 @@ def test_one_task_a_shard_finds_the_same(tmp_path: Path, clock: ManualClock) -> 
         for second in range(10, 16):
             for stream in "ab":
                 pond.ingest(stream, rows(chance, second, 9))
-        pond.settle()
+        pond.wait_until_matched()
         answers.append(pond.query("q").invoke().table)
         runs = [ref for refs in pond.log.version.joins.runs_of.values() for ref in refs]
         sizes.append({ref.shards for ref in runs})
@@ -244,7 +244,7 @@ def test_one_task_a_shard_finds_the_same(tmp_path: Path, clock: ManualClock) -> 
 
 def test_what_shared_joins_are_is_shown(joined: Pond) -> None:
     joined.register(QUERIES[1], "other")
-    joined.settle()
+    joined.wait_until_matched()
     shown = joined.explain("other", "shared")
     assert "shared by: q, other" in shown
     assert 'SteM on a: "k" (integer) | "ts" (timestamp)' in shown
@@ -266,13 +266,13 @@ def test_a_factor_that_cannot_be_evaluated_everywhere_is_left_to_invocation(pond
     at = to_datetime(20 * SECOND)
     pond.ingest("a", [{"ts": at, "v": 1, "s": "7"}, {"ts": at, "v": 2, "s": "x"}])
     pond.ingest("b", [{"ts": at, "v": 7}])
-    pond.settle()
+    pond.wait_until_matched()
     assert "left to invocation" in pond.explain("q", "shared")
     assert pond.query("q").invoke().rows() == [(1, 7)]
 
 
 def test_of_too_many_joins_those_are_kept_that_most_queries_share(pond: Pond) -> None:
-    pond.route(JoinSettings(max_cores=1))
+    pond.set_join_settings(JoinSettings(max_cores=1))
     create(pond)
     lone, shared = "a.s = b.s", "a.k = b.k"
     for number, factor in enumerate((lone, shared, shared)):
@@ -282,7 +282,7 @@ def test_of_too_many_joins_those_are_kept_that_most_queries_share(pond: Pond) ->
     chance = random.Random(2)
     for stream in "ab":
         pond.ingest(stream, rows(chance, 12, 9))
-    pond.settle()
+    pond.wait_until_matched()
     covered = {c.next_use: c.covered for c in pond.log.version.joins.cores.values()}
     assert covered[2] == (9, 9)
     assert covered[1] != (9, 9)
@@ -293,10 +293,10 @@ def test_of_too_many_joins_those_are_kept_that_most_queries_share(pond: Pond) ->
 
 def test_policies_and_shards_are_changed_while_running(joined: Pond) -> None:
     before = joined.query("q").invoke().table
-    joined.route(JoinSettings(shards=1, routing="fixed"))
+    joined.set_join_settings(JoinSettings(shards=1, routing="fixed"))
     chance = random.Random(1)
     joined.ingest("a", rows(chance, 15, 2))
-    joined.settle()
+    joined.wait_until_matched()
     assert joined.stems.routing == "fixed"
     assert {r.shards for refs in joined.log.version.joins.runs_of.values() for r in refs} >= {1}
     assert before.num_rows > 0
@@ -311,7 +311,7 @@ def test_there_is_no_other_policy() -> None:
 def test_query_sets_are_kept_within_bounds(joined: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join_segments, "_KEPT_BYTES", 1)
     joined.register(QUERIES[2], "narrow")
-    joined.settle()
+    joined.wait_until_matched()
     assert len(join_segments._kept_sets) <= 1
     plain = joined.register(QUERIES[2], "plain", materialize="none")
     assert joined.query("narrow").invoke().table.equals(plain.invoke().table)

@@ -36,7 +36,7 @@ def test_a_query_says_what_was_measured(s: Pond) -> None:
     query = s.register("SELECT v FROM s WHERE v >= 6 AND k LIKE '%b'")
     s.register("SELECT v FROM s WHERE v >= 6 AND k LIKE '%b' AND v < 100")
     s.ingest("s", [{"ts": "2024-01-01", "v": v, "k": "ab"[v % 2]} for v in range(10)])
-    s.settle()
+    s.wait_until_matched()
     plan = query.plan("runtime")
     assert line(plan, "matches") == "matches: 2"
     assert line(plan, "rate") == "rate: 10 elements/s"
@@ -107,7 +107,7 @@ def test_control_tables(s: Pond) -> None:
     s.function("looked_at", lambda x: x, arguments=["DOUBLE"], returns="DOUBLE")
     s.register("SELECT v FROM s WHERE v > 1 AND looked_at(v) > 1", "q", materialize="eager")
     s.ingest("s", [*rows(1, 2, 3), {"ts": "never"}])
-    s.settle()
+    s.wait_until_matched()
     every = {entity.id: entity for entity in s.entities.every()}
     assert [e.kind for e in every.values()] == sorted(
         (e.kind for e in every.values()), key=["queue", "operator", "synopsis"].index

@@ -20,7 +20,7 @@ from millpond.model.schema import Field, Schema
 from millpond.state import fail_points
 from millpond.state.arrow_file import open_arrow, write_arrow
 from millpond.state.epoch_change import EpochChange, new_segment_id
-from millpond.state.push_file import read_pushed
+from millpond.state.push_file import read_push
 from millpond.state.store import Store, new_path
 from millpond.state.version import LeafRef, MatchRef, SegmentRef, SlotRef, StreamClock
 
@@ -72,10 +72,10 @@ def absorbed(store: Store, stream: int, batch_id: int) -> EpochChange:
     segments, matches = [], []
     rows = store.inbox.pending(stream)
     for index, row in enumerate(rows):
-        table = read_pushed(store.inbox.path(row.number)).table
+        table = read_push(store.inbox.path(row.number)).table
         segments.append(segment(store, stream, table))
         file = write_arrow(new_path(store.directory, "matches"), table)
-        path = store.relative(file.path)
+        path = store.relative_path(file.path)
         owner = new_segment_id(index)
         matches.append(MatchRef(0, owner, 0, 1, path, file.checksum, file.bytes))
     return EpochChange(
@@ -103,7 +103,7 @@ def segment(store: Store, stream: int, table: pa.Table) -> SegmentRef:
     """A new segment with those rows."""
     file = write_arrow(new_path(store.directory, "segments"), table)
     values = table.column("n").to_pylist()
-    path = store.relative(file.path)
+    path = store.relative_path(file.path)
     runs = ((0, 0),)
     return SegmentRef(
         0, stream, "data", 0, 0, path, len(values), min(values), max(values), runs,

@@ -14,7 +14,7 @@ import pytest
 
 from millpond.state import fail_points
 from millpond.state.arrow_file import open_arrow
-from millpond.state.push_file import read_pushed
+from millpond.state.push_file import read_push
 from millpond.state.store import Store
 
 STATE = Path(fail_points.__file__).parent
@@ -69,11 +69,11 @@ def check(directory: Path) -> None:
         tables = [open_arrow(store.directory / ref.path, ref.checksum) for ref in refs]
         assert [table.column("n").to_pylist() for table in tables] == segments
         assert sum(len(version.matches(ref.id)) for ref in refs) == matches
-        assert store.log.committed("inbox", 0) == (version.epoch >= 3)
-        assert store.log.committed("inbox", 1) == (version.epoch >= 4)
+        assert store.log.is_committed("inbox", 0) == (version.epoch >= 3)
+        assert store.log.is_committed("inbox", 1) == (version.epoch >= 4)
 
         files = {
-            store.relative(file)
+            store.relative_path(file)
             for kind in ("segments", "matches", "rejects", "relations")
             for file in (directory / kind).iterdir()
         }
@@ -84,7 +84,7 @@ def check(directory: Path) -> None:
         must = {number for number in acknowledged if number > absorbed}
         assert must <= pending.keys() <= {*must, len(acknowledged) + 1}
         for number, row in pending.items():
-            pushed = read_pushed(store.inbox.path(number))
+            pushed = read_push(store.inbox.path(number))
             assert (pushed.number, pushed.stream_id) == (number, 1)
             assert pushed.table.column("n").to_pylist() == [row.high] == [9 + number]
         for number, value in acknowledged.items():

@@ -10,7 +10,7 @@ from millpond.errors import MillpondError
 from millpond.state import inbox as inbox_module
 from millpond.state.epoch_change import EpochChange
 from millpond.state.inbox import KEY_LIFETIME, InboxRow
-from millpond.state.push_file import read_pushed
+from millpond.state.push_file import read_push
 from millpond.state.store import Store
 
 
@@ -32,7 +32,7 @@ def test_a_push_is_a_visible_file_that_says_all_a_reader_needs(store, a):
     accepted = push(store, a)
     assert (accepted.number, accepted.duplicate, accepted.receipt) == (1, False, {})
     assert files(store) == ["000000000001.arrow"]
-    read = read_pushed(store.inbox.path(1))
+    read = read_push(store.inbox.path(1))
     assert (read.number, read.stream_id, read.arrived_at) == (1, 7, 60)
     assert read.table.replace_schema_metadata(None).equals(a.rows)
 

@@ -10,8 +10,8 @@ from millpond.state.relation_log import (
     ends,
     fold,
     folded_schema,
-    held_at,
-    rows_added,
+    number_added,
+    select_at,
     write_delta,
 )
 
@@ -31,8 +31,8 @@ def written(store, added, ended=None):
 
 
 def test_rows_come_to_be_and_end(store):
-    first = written(store, rows_added(rows(("a", 1), ("b", None)), 1, BEGINNING))
-    second = written(store, rows_added(rows(("a", 2)), 3, 10), ends([1], 10))
+    first = written(store, number_added(rows(("a", 1), ("b", None)), 1, BEGINNING))
+    second = written(store, number_added(rows(("a", 2)), 3, 10), ends([1], 10))
     whole = fold([first, second], COLUMNS)
     assert whole.schema == folded_schema(COLUMNS)
     assert whole.to_pylist() == [
@@ -41,17 +41,17 @@ def test_rows_come_to_be_and_end(store):
         {"tail": "a", "seats": 2, "__rid": 3, "__from": 10, "__to": END},
     ]
     for at, expected in ((9, (("a", 1), ("b", None))), (10, (("b", None), ("a", 2)))):
-        assert held_at(whole, at).select(COLUMNS.names).to_pylist() == rows(*expected).to_pylist()
+        assert select_at(whole, at).select(COLUMNS.names).to_pylist() == rows(*expected).to_pylist()
 
 
 def test_the_earliest_end_counts_and_a_row_that_never_was_is_left_out(store):
-    delta = written(store, rows_added(rows(("a", 1), ("b", 2)), 1, 5), ends([1, 1, 2], [9, 7, 5]))
+    delta = written(store, number_added(rows(("a", 1), ("b", 2)), 1, 5), ends([1, 1, 2], [9, 7, 5]))
     assert fold([delta], COLUMNS).select(["__rid", "__to"]).to_pylist() == [{"__rid": 1, "__to": 7}]
 
 
 def test_an_end_without_a_row_ends_nothing(store):
     delta = written(store, COLUMNS_EMPTY, ends([0, 4, 99], 3))
-    more = written(store, rows_added(rows(("a", 1)), 5, 0))
+    more = written(store, number_added(rows(("a", 1)), 5, 0))
     assert fold([delta, more], COLUMNS).column("__to").to_pylist() == [END]
 
 
@@ -83,7 +83,7 @@ def test_a_fold_is_the_history_replayed_and_a_rewritten_prefix_folds_the_same(
     for starts, ending in history:
         added = pa.concat_tables(
             [COLUMNS_EMPTY]
-            + [rows_added(rows((str(s), s)), next_rid + i, s) for i, s in enumerate(starts)]
+            + [number_added(rows((str(s), s)), next_rid + i, s) for i, s in enumerate(starts)]
         )
         model.update((next_rid + i, [s, END]) for i, s in enumerate(starts))
         next_rid += len(starts)

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.model.time import BEGINNING, END
-from millpond.state.retention import expiry, kept_since
+from millpond.state.retention import kept_since, plan_eviction
 
 
 def segments(a, *spans):
@@ -15,29 +15,29 @@ def segments(a, *spans):
 
 
 def test_by_default_everything_is_kept(a):
-    result = expiry(segments(a, (0, 9, 5), (10, 19, 5)))
+    result = plan_eviction(segments(a, (0, 9, 5), (10, 19, 5)))
     assert (result.segment_ids, result.kept_from) == ((), BEGINNING)
 
 
 def test_by_time_what_lies_wholly_before_goes(a):
     kept = segments(a, (0, 9, 5), (5, 12, 5), (10, 19, 5))
-    assert expiry(kept, keep_from=9).segment_ids == ()
-    result = expiry(kept, keep_from=10)
+    assert plan_eviction(kept, keep_from=9).segment_ids == ()
+    result = plan_eviction(kept, keep_from=10)
     assert (result.segment_ids, result.kept_from) == ((1,), 10)
-    assert expiry(kept, keep_from=END).kept_from == 20
+    assert plan_eviction(kept, keep_from=END).kept_from == 20
 
 
 def test_by_count_the_last_rows_stay(a):
     kept = segments(a, (0, 9, 5), (10, 19, 5), (15, 29, 5), (30, 39, 5))
-    assert expiry(kept, keep_from=END, keep_rows=10).segment_ids == (1,)
-    assert expiry(kept, keep_from=END, keep_rows=5).segment_ids == (1, 2, 3)
-    assert expiry(kept, keep_from=END, keep_rows=16).segment_ids == ()
+    assert plan_eviction(kept, keep_from=END, keep_rows=10).segment_ids == (1,)
+    assert plan_eviction(kept, keep_from=END, keep_rows=5).segment_ids == (1, 2, 3)
+    assert plan_eviction(kept, keep_from=END, keep_rows=16).segment_ids == ()
 
 
 def test_what_either_needs_stays(a):
     kept = segments(a, (0, 9, 5), (10, 19, 5), (20, 29, 5))
-    assert expiry(kept, keep_from=10, keep_rows=1).segment_ids == (1,)
-    assert expiry(kept, keep_from=END, keep_rows=6).segment_ids == (1,)
+    assert plan_eviction(kept, keep_from=10, keep_rows=1).segment_ids == (1,)
+    assert plan_eviction(kept, keep_from=END, keep_rows=6).segment_ids == (1,)
 
 
 def test_kept_from_never_goes_back(a):
@@ -54,7 +54,7 @@ def test_kept_from_never_goes_back(a):
 )
 def test_no_needed_element_is_dropped_and_kept_from_is_true(a, contents, keep_from, keep_rows):
     spans = [(min(times), max(times), len(times)) for times in contents]
-    result = expiry(segments(a, *spans), keep_from=keep_from, keep_rows=keep_rows)
+    result = plan_eviction(segments(a, *spans), keep_from=keep_from, keep_rows=keep_rows)
     elements = sorted((ts, id) for id, times in enumerate(contents, 1) for ts in times)
     needed = [e for e in elements if e[0] >= keep_from]
     needed += elements[max(0, len(elements) - (keep_rows or 0)) :]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.state.arrow_file import open_arrow, write_arrow
-from millpond.state.segment_file import global_seq, open_segment, stored
+from millpond.state.segment_file import encode_elements, global_seq, open_segment
 
 INSTANT = pa.timestamp("us")
 
@@ -30,7 +30,7 @@ def elements(
 def written(directory: Path, table: pa.Table) -> tuple[list[str], pa.Table]:
     """(the columns of the file, what comes back)."""
     number = len(list(directory.iterdir()))
-    file = write_arrow(directory / f"{number}.arrow", stored(table))
+    file = write_arrow(directory / f"{number}.arrow", encode_elements(table))
     return open_arrow(file.path).column_names, open_segment(file.path, file.checksum)
 
 

@@ -64,7 +64,7 @@ def test_they_are_what_sorting_says(spread: int) -> None:
         rest = np.array(values, np.int64)
         rng.shuffle(rest)
         cells = layout.lay_out(np.full(len(rest), group), np.zeros(len(rest), np.int64), groups)
-        sets.transitions(cells, np.full(len(rest), -1), rest)
+        sets.find_transitions(cells, np.full(len(rest), -1), rest)
     assert sets.nodes == 0
 
 
@@ -73,7 +73,7 @@ def test_what_is_not_there_cannot_go() -> None:
     sets.reserve(1)
     cells = Layout().lay_out(np.zeros(1, np.int64), np.zeros(1, np.int64), 1)
     with pytest.raises(AssertionError, match="not there"):
-        sets.transitions(cells, np.array([-1]), np.array([5]))
+        sets.find_transitions(cells, np.array([-1]), np.array([5]))
 
 
 def test_transitions_tell_first_and_last() -> None:
@@ -82,8 +82,8 @@ def test_transitions_tell_first_and_last() -> None:
     cells = Layout().lay_out(np.zeros(5, np.int64), np.arange(5), 1)
     weights, keys = np.array([2, 1, -1, -2, -1]), np.array([7, 8, 7, 7, 8])
     with pytest.raises(AssertionError, match="not there"):
-        sets.transitions(cells, weights, keys)
+        sets.find_transitions(cells, weights, keys)
     sets = OrderedMultisets()
     sets.reserve(1)
-    found = sets.transitions(cells, np.array([2, 1, -1, -1, -1]), keys)
+    found = sets.find_transitions(cells, np.array([2, 1, -1, -1, -1]), keys)
     assert found.tolist() == [1, 1, 0, -1, -1]

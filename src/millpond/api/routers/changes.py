@@ -11,10 +11,10 @@ from starlette.responses import Response, StreamingResponse
 
 from millpond.api import change_forms, encode
 from millpond.api.change_forms import EVENTS
-from millpond.api.negotiate import preferred
+from millpond.api.negotiate import choose_form
 from millpond.api.routers.queries import find_query
-from millpond.api.subscribers import Followers
-from millpond.api.surface import Followed, ServedPond
+from millpond.api.subscribers import Subscribers
+from millpond.api.surface import Followable, ServedPond
 from millpond.errors import MillpondError
 from millpond.service.changes.change_log import PAGE, parse_cursor
 
@@ -23,7 +23,7 @@ _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ChangesRequest:
     """What is asked for of what is followed, and in which form."""
 
     after: Annotated[str | None, Query(description="a cursor: what comes behind it")] = None
@@ -34,12 +34,12 @@ class Wanted:
     last_event_id: Annotated[str | None, Header()] = None
 
 
-def router(pond: ServedPond, followers: Followers) -> APIRouter:
+def router(pond: ServedPond, followers: Subscribers) -> APIRouter:
     """The calls that read and follow changes."""
     routes = APIRouter()
 
     @routes.get("/v1/queries/{query}/changes", response_class=Response, tags=["queries"])
-    async def changes(query: str, wanted: Annotated[Wanted, Depends()]) -> Response:
+    async def changes(query: str, wanted: Annotated[ChangesRequest, Depends()]) -> Response:
         """The changes of a query after a cursor: a page of them, or a stream that goes on.
 
         A page is JSON, NDJSON or Arrow; `cursor` in it is where to read on. With `follow=true` the
@@ -50,7 +50,7 @@ def router(pond: ServedPond, followers: Followers) -> APIRouter:
         return await _read(followers, handle, wanted)
 
     @routes.get("/v1/streams/{stream}/changes", response_class=Response, tags=["streams"])
-    async def elements(stream: str, wanted: Annotated[Wanted, Depends()]) -> Response:
+    async def elements(stream: str, wanted: Annotated[ChangesRequest, Depends()]) -> Response:
         """The elements of a derived stream after a cursor, as the changes of a query are given."""
         handle = await run_in_threadpool(pond.derived, stream)
         return await _read(followers, handle, wanted)
@@ -58,9 +58,9 @@ def router(pond: ServedPond, followers: Followers) -> APIRouter:
     return routes
 
 
-async def _read(followers: Followers, handle: Followed, wanted: Wanted) -> Response:
+async def _read(followers: Subscribers, handle: Followable, wanted: ChangesRequest) -> Response:
     """A page of what is followed, or a response that goes on."""
-    form = preferred(wanted.accept, [encode.JSON, encode.NDJSON, EVENTS, encode.ARROW])
+    form = choose_form(wanted.accept, [encode.JSON, encode.NDJSON, EVENTS, encode.ARROW])
     # A browser that lost its connection asks the same again and says what it had last.
     cursor = parse_cursor(wanted.last_event_id or wanted.after, handle.name)
     if not (form == EVENTS if wanted.follow is None else wanted.follow):
@@ -69,7 +69,7 @@ async def _read(followers: Followers, handle: Followed, wanted: Wanted) -> Respo
             page = await followers.next_page(handle, cursor, most, wanted.wait)
         else:
             page = await run_in_threadpool(handle.fetch, cursor, most)
-        return Response(change_forms.page(page, form), media_type=form)
+        return Response(change_forms.encode_page(page, form), media_type=form)
     if form == encode.ARROW:
         raise MillpondError(
             "SERVE-709",

@@ -40,7 +40,9 @@ def router(pond: ServedPond) -> APIRouter:
         """The pond at a glance: epoch, queries, streams, problems."""
         figures = pond.status()
         streams = [stream_figures(entry) for entry in figures["streams"]]
-        rest = {key: encode.plain(value) for key, value in figures.items() if key != "streams"}
+        rest = {
+            key: encode.to_json_value(value) for key, value in figures.items() if key != "streams"
+        }
         body = {"version": millpond.__version__, "ready": pond.ready, **rest, "streams": streams}
         return Response(encode.dumps(body), media_type=encode.JSON)
 
@@ -53,19 +55,21 @@ def router(pond: ServedPond) -> APIRouter:
     def entities() -> Response:
         """The control tables: operators, queues and synopses, with their figures."""
         every = [entity.to_json() for entity in pond.entities.every()]
-        return Response(encode.dumps({"entities": encode.plain(every)}), media_type=encode.JSON)
+        return Response(
+            encode.dumps({"entities": encode.to_json_value(every)}), media_type=encode.JSON
+        )
 
     @routes.get("/v1/entities/{entity}", response_class=Response)
     def entity(entity: str) -> Response:
         """One operator, queue or synopsis, by its id."""
         found = pond.entities.one(entity).to_json()
-        return Response(encode.dumps(encode.plain(found)), media_type=encode.JSON)
+        return Response(encode.dumps(encode.to_json_value(found)), media_type=encode.JSON)
 
     @routes.patch("/v1/entities/{entity}", response_class=Response)
     def set_entity(entity: str, settings: dict[str, Any]) -> Response:
         """Sets what can be set of an entity: `{"routing": "fixed"}`, `{"max_rows": 100}`, …"""
         found = pond.entities.set(entity, settings).to_json()
-        return Response(encode.dumps(encode.plain(found)), media_type=encode.JSON)
+        return Response(encode.dumps(encode.to_json_value(found)), media_type=encode.JSON)
 
     return routes
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from millpond.api import decode, encode
-from millpond.api.negotiate import answer_response, preferred
+from millpond.api.negotiate import answer_response, choose_form
 from millpond.api.surface import QueryHandle, ServedHandle, ServedPond
 from millpond.errors import MillpondError
 from millpond.service.queries.options import check_options
@@ -49,7 +49,7 @@ def router(pond: ServedPond) -> APIRouter:
             try:
                 handles = pond.register_many(registrations)
             except MillpondError as error:
-                raise _indexed(error, body) from error
+                raise _add_index(error, body) from error
             return _json([_handle(handle) for handle in handles], 201)
         _check_options(body.options)
         handle = pond.register(body.cql, body.name, **body.options)
@@ -105,7 +105,7 @@ def router(pond: ServedPond) -> APIRouter:
         accept: Annotated[str | None, Header()] = None,
     ) -> Response:
         """The query's answer as of now, or as of a kept instant."""
-        form = preferred(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
+        form = choose_form(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
         instant = None if at is None else _instant(at)
         return answer_response(find_query(pond, query).invoke(instant), form)
 
@@ -133,7 +133,7 @@ def _json(body: Any, status: int = 200) -> Response:
 
 
 def _handle(handle: QueryHandle) -> dict[str, Any]:
-    return encode.with_instant(encode.plain(handle.describe()), "registered_at")
+    return encode.with_instant(encode.to_json_value(handle.describe()), "registered_at")
 
 
 def find_query(pond: ServedPond, query: str) -> ServedHandle:
@@ -166,7 +166,7 @@ def _check_options(options: dict[str, Any], place: str | None = None) -> None:
         raise
 
 
-def _indexed(error: MillpondError, body: list[RegistrationBody]) -> MillpondError:
+def _add_index(error: MillpondError, body: list[RegistrationBody]) -> MillpondError:
     """The error of a list with the position of the query that has it."""
     if (error.detail or "").startswith("Query "):
         return error

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
 from millpond.api import encode
-from millpond.api.negotiate import answer_response, preferred
-from millpond.api.problems import internal, log, problem, status_of
+from millpond.api.negotiate import answer_response, choose_form
+from millpond.api.problems import internal_error, log, problem, status_of
 from millpond.api.surface import ServedPond
 from millpond.cql import parse_script
 from millpond.cql.tree.statements import Ask, Invoke
@@ -40,7 +40,7 @@ def router(pond: ServedPond) -> APIRouter:
         for a text with exactly one. When a statement fails, the results of the statements before
         it stand as `results` next to `error`: what they did stays done.
         """
-        form = preferred(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
+        form = choose_form(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
         if form == encode.ARROW:
             _check_one_answer(body.text)
         results: list[StatementResult] = []
@@ -50,7 +50,7 @@ def router(pond: ServedPond) -> APIRouter:
             return problem(error, status_of(error), results=_results(results))
         except Exception:
             log.exception("POST /v1/statements failed")
-            return problem(internal(), results=_results(results))
+            return problem(internal_error(), results=_results(results))
         if form == encode.ARROW:
             answer = next(r.answer for r in results if r.answer is not None)
             return answer_response(answer, form)

@@ -99,7 +99,7 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
 
 def stream_figures(entry: dict[str, Any]) -> dict[str, Any]:
     """One stream's entry of `pond.status()` as JSON values."""
-    return encode.with_instant(encode.plain(entry), "heartbeat")
+    return encode.with_instant(encode.to_json_value(entry), "heartbeat")
 
 
 def _format(content_type: str) -> RowFormat:

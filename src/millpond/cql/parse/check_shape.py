@@ -139,12 +139,12 @@ class _Check:
 
     # Rules of single kinds
 
-    def nested(self, node: exp.Expr) -> None:
+    def refuse_bare_query(self, node: exp.Expr) -> None:
         if node.parent is not None and not isinstance(node.parent, _AROUND_QUERIES):
             raise self.fault(node, "a query inside an expression stands in brackets of its own")
 
     def select(self, node: exp.Expr) -> None:
-        self.nested(node)
+        self.refuse_bare_query(node)
         args = node.args
         if not args["expressions"]:
             raise self.fault(
@@ -168,7 +168,7 @@ class _Check:
                     )
 
     def set_operation(self, node: exp.Expr) -> None:
-        self.nested(node)
+        self.refuse_bare_query(node)
         for operand in (node.this, node.expression):
             if not isinstance(operand, exp.Query):
                 raise self.fault(operand, "expected a query")

@@ -67,7 +67,7 @@ class CqlCursor(DuckDBParser):
         """From a place to the token just read."""
         return Span(start.start, max(start.end, self._prev.end + 1))
 
-    def found(self) -> str:
+    def describe_current(self) -> str:
         """What stands here, for a message."""
         if not self._curr:
             return "the statement ends"
@@ -89,9 +89,9 @@ class CqlCursor(DuckDBParser):
             code, primary, detail=detail, hint=hint, text=self.sql, span=span or self.here()
         )
 
-    def expected(self, what: str, hint: str | None = None) -> NoReturn:
+    def fail_expecting(self, what: str, hint: str | None = None) -> NoReturn:
         """Fail because something else stands at the current token."""
-        raise self.fault(f"expected {what}, but {self.found()}", hint=hint)
+        raise self.fault(f"expected {what}, but {self.describe_current()}", hint=hint)
 
     # Reading
 
@@ -107,14 +107,14 @@ class CqlCursor(DuckDBParser):
         """Read these keywords, or fail."""
         for word in words:
             if not self._match_text_seq(word):
-                self.expected(" ".join(words), hint)
+                self.fail_expecting(" ".join(words), hint)
 
     def accept_symbol(self, kind: TokenType) -> bool:
         return self._match(kind)
 
     def expect_symbol(self, kind: TokenType, symbol: str, hint: str | None = None) -> None:
         if not self._match(kind):
-            self.expected(f'"{symbol}"', hint)
+            self.fail_expecting(f'"{symbol}"', hint)
 
     def sees_symbol(self, kind: TokenType) -> bool:
         return self._curr.token_type is kind
@@ -138,12 +138,12 @@ class CqlCursor(DuckDBParser):
         hint = None
         if self._curr and self._curr.text.isidentifier():
             hint = f'"{self._curr.text}" is a reserved word: put it in double quotes to use it.'
-        self.expected(f"the name of {what}", hint)
+        self.fail_expecting(f"the name of {what}", hint)
 
     def string(self, what: str) -> tuple[str, Span]:
         """Read a string in single quotes."""
         if self._curr.token_type is not TokenType.STRING:
-            self.expected(f"{what} in 'single quotes'")
+            self.fail_expecting(f"{what} in 'single quotes'")
         self._advance()
         return self._prev.text, self.behind()
 
@@ -172,7 +172,7 @@ class CqlCursor(DuckDBParser):
         negative = self.accept_symbol(TokenType.DASH)
         token = self._curr
         if token.token_type is not TokenType.NUMBER:
-            self.expected(what)
+            self.fail_expecting(what)
         self._advance()
         span = self.since(start)
         if not token.text.isdigit() or len(token.text) > 30:

@@ -56,11 +56,11 @@ class DefinitionParser(QueryParser):
         if self.sees("SUMMARY"):
             raise self.fault("summaries are not available yet", code="CQL-301")
         if self.sees("TABLE") or self.sees("VIEW"):
-            self.expected(
+            self.fail_expecting(
                 "STREAM, RELATION or QUERY behind CREATE",
                 "A table is a RELATION, and a view is CREATE RELATION name AS SELECT ...",
             )
-        self.expected("STREAM, RELATION, NON RETROACTIVE RELATION or QUERY behind CREATE")
+        self.fail_expecting("STREAM, RELATION, NON RETROACTIVE RELATION or QUERY behind CREATE")
 
     def _new_name(self, what: str) -> dict[str, Any]:
         if self.sees("IF", "NOT", "EXISTS"):
@@ -78,7 +78,7 @@ class DefinitionParser(QueryParser):
             query=query, options=options, query_span=self.since(start), **named, **self.frame()
         )
 
-    def _derived(self, kind: str, named: dict[str, Any]) -> CreateDerived:
+    def _create_derived(self, kind: str, named: dict[str, Any]) -> CreateDerived:
         start = self.here()
         query = self.query()
         return CreateDerived(
@@ -90,7 +90,7 @@ class DefinitionParser(QueryParser):
     def _create_stream(self) -> Statement:
         named = self._new_name("the new stream")
         if self.accept("AS"):
-            return self._derived("stream", named)
+            return self._create_derived("stream", named)
         columns, keys = self._columns("stream")
         if keys is not None:
             raise self.fault(
@@ -109,7 +109,7 @@ class DefinitionParser(QueryParser):
                 self._once(clauses, "retain")
                 self._retain(clauses)
             elif not self._using(clauses):
-                self.expected(
+                self.fail_expecting(
                     "TIMESTAMP BY, DELAY, IDLE AFTER, RETAIN, USING or the end of the statement"
                 )
         return CreateStream(columns=columns, **clauses, **named, **self.frame())
@@ -170,7 +170,7 @@ class DefinitionParser(QueryParser):
                     hint="Write CREATE RELATION name AS ..., or declare its columns.",
                 )
             self._advance()
-            return self._derived("relation", named)
+            return self._create_derived("relation", named)
         columns, keys = self._columns("relation")
         clauses: dict[str, Any] = {}
         while not self.at_end():
@@ -184,7 +184,9 @@ class DefinitionParser(QueryParser):
                     hint="Drop it, or declare a STREAM.",
                 )
             else:
-                self.expected("TIMESTAMP BY, DELAY, IDLE AFTER, USING or the end of the statement")
+                self.fail_expecting(
+                    "TIMESTAMP BY, DELAY, IDLE AFTER, USING or the end of the statement"
+                )
         return CreateRelation(
             columns=columns,
             primary_key=keys[0] if keys else (),
@@ -220,7 +222,7 @@ class DefinitionParser(QueryParser):
             if not self.accept_symbol(TokenType.COMMA):
                 break
         if not self.sees_symbol(TokenType.R_PAREN):
-            self.expected('"," or ")" behind a column')
+            self.fail_expecting('"," or ")" behind a column')
         if not columns:
             raise self.fault("no column is declared", hint="Write (column TYPE, ...).")
         self._advance()
@@ -254,7 +256,7 @@ class DefinitionParser(QueryParser):
         start = self.here()
         name, _ = self.name("a column")
         if self.sees_symbol(TokenType.COMMA) or self.sees_symbol(TokenType.R_PAREN):
-            self.expected(f'the type of column "{name}"', "Write for example: delay DOUBLE.")
+            self.fail_expecting(f'the type of column "{name}"', "Write for example: delay DOUBLE.")
         words = [self.name(f'the type of column "{name}"')[0]]
         for more in _MORE_TYPE_WORDS:
             if self.accept(*more):
@@ -304,7 +306,7 @@ class DefinitionParser(QueryParser):
                 self.accept_symbol(TokenType.EQ)
             options[key] = self._option_value(key)
             if not self.accept_symbol(TokenType.COMMA) and not self.sees_symbol(TokenType.R_PAREN):
-                self.expected('"," or ")" behind an option')
+                self.fail_expecting('"," or ")" behind an option')
         return options
 
     def _option_key(self) -> str:
@@ -335,7 +337,7 @@ class DefinitionParser(QueryParser):
             if number != float("inf"):
                 return -number if negative else number
             self._advance(-1)
-        self.expected(
+        self.fail_expecting(
             f'a value of option "{key}": a string, a number, an INTERVAL, TRUE or FALSE',
             "Put words in 'single quotes'.",
         )
@@ -363,7 +365,7 @@ class DefinitionParser(QueryParser):
                     raise self.fault("IF EXISTS is not part of CQL", hint="Name what is to go.")
                 name, span = self.name(f"a {kind.lower()}")
                 return Drop(kind=kind.lower(), name=name, name_span=span, **self.frame())
-        self.expected("QUERY, STREAM, RELATION or SUMMARY behind DROP")
+        self.fail_expecting("QUERY, STREAM, RELATION or SUMMARY behind DROP")
 
 
 def _as_text(value: Any) -> str:

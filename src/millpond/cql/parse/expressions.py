@@ -61,7 +61,7 @@ class ExpressionParser(WindowParser):
         """Read a scalar expression; its shape is for the caller to check."""
         value = self._parse_disjunction()
         if value is None:
-            self.expected(what)
+            self.fail_expecting(what)
         return cast(exp.Expression, value)
 
     def _parse_csv(
@@ -71,13 +71,13 @@ class ExpressionParser(WindowParser):
         item = parse_method()
         if item is None:
             if self.sees_symbol(sep):
-                self.expected("an expression")
+                self.fail_expecting("an expression")
             return []
         items = [item]
         while self._match(sep):
             item = parse_method()
             if item is None:
-                self.expected("an expression")
+                self.fail_expecting("an expression")
             items.append(item)
         return items
 
@@ -150,10 +150,10 @@ class ExpressionParser(WindowParser):
 
     def _parse_alias(self, this: exp.Expr | None, explicit: bool = False) -> exp.Expr | None:
         if self._next.token_type is TokenType.FROM and self.accept_symbol(TokenType.ALIAS):
-            self.expected("a name behind AS", 'Write AS "from" for that name.')
+            self.fail_expecting("a name behind AS", 'Write AS "from" for that name.')
         aliased = super()._parse_alias(this, explicit)
         if self._prev.token_type is TokenType.ALIAS:
-            self.expected("a name behind AS")
+            self.fail_expecting("a name behind AS")
         return aliased
 
     def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:

@@ -81,7 +81,7 @@ class QueryParser(ExpressionParser):
             self._curr.token_type not in _QUERY_STARTS
             and self._curr.token_type is not TokenType.L_PAREN
         ):
-            self.expected("a query", "A query starts with SELECT or WITH.")
+            self.fail_expecting("a query", "A query starts with SELECT or WITH.")
         start = self._curr
         query = self._parse_select(nested=True, parse_subquery_alias=False)
         query = self._parse_query_modifiers(self._parse_set_operations(query))
@@ -95,7 +95,7 @@ class QueryParser(ExpressionParser):
             return self._plain_query()
         if self._curr.text.upper() in TO_STREAM:
             raise self._not_outermost()
-        self.expected("a query", "Only queries may stand here.")
+        self.fail_expecting("a query", "Only queries may stand here.")
 
     # FROM
 
@@ -144,7 +144,7 @@ class QueryParser(ExpressionParser):
                 "the window stands behind the alias",
                 hint=f"Put the window right behind the name: {name} [...] {self._prev.text}.",
             )
-        return self._joined(table, joins)
+        return self._append_joins(table, joins)
 
     def _derived_table(self, joins: bool) -> exp.Expr | None:
         if not self.sees_symbol(TokenType.L_PAREN):
@@ -168,7 +168,7 @@ class QueryParser(ExpressionParser):
         self._alias_and_sample(subquery, None)
         if self.sees_symbol(TokenType.L_BRACKET):
             raise self._window_on_query()
-        return self._joined(subquery, joins)
+        return self._append_joins(subquery, joins)
 
     def _is_query_ahead(self) -> bool:
         index = self._index
@@ -180,7 +180,7 @@ class QueryParser(ExpressionParser):
         if not self._is_sample_ahead() and not self._is_by_ahead():
             alias = self._parse_table_alias(alias_tokens=alias_tokens or self.TABLE_ALIAS_TOKENS)
             if self._prev.token_type is TokenType.ALIAS:
-                self.expected("a name behind AS")
+                self.fail_expecting("a name behind AS")
             if alias and not alias.this:
                 raise self.fault(
                     "columns are renamed without an alias",
@@ -193,7 +193,7 @@ class QueryParser(ExpressionParser):
             self._advance(2)
             percentage = self._parse_number()
             if not isinstance(percentage, exp.Literal):
-                self.expected("a percentage", "Write SAMPLE(10) for a tenth.")
+                self.fail_expecting("a percentage", "Write SAMPLE(10) for a tenth.")
             if not 0 <= float(percentage.name) <= 100:
                 raise self.fault("a sample is between 0 and 100 per cent", span=span_of(percentage))
             self.expect_symbol(TokenType.R_PAREN, ")")
@@ -205,7 +205,7 @@ class QueryParser(ExpressionParser):
     def _is_by_ahead(self) -> bool:
         return self._next.token_type is TokenType.L_PAREN and self.sees("BY")
 
-    def _joined(self, item: exp.Expr, joins: bool) -> exp.Expr:
+    def _append_joins(self, item: exp.Expr, joins: bool) -> exp.Expr:
         if joins:
             for join in self._parse_joins():
                 item.append("joins", join)
@@ -246,7 +246,7 @@ class QueryParser(ExpressionParser):
     def _parse_projections(self) -> tuple[list[exp.Expr], list[exp.Expr] | None]:
         projections, exclude = super()._parse_projections()
         if not projections:
-            self.expected("columns behind SELECT", "Write SELECT * for all columns.")
+            self.fail_expecting("columns behind SELECT", "Write SELECT * for all columns.")
         return projections, exclude
 
     def _parse_from(
@@ -304,13 +304,13 @@ class QueryParser(ExpressionParser):
 
     def _parse_cte(self) -> exp.CTE | exp.FunctionSpecification | None:
         if self.sees_symbol(TokenType.ALIAS):
-            self.expected("a name behind WITH")
+            self.fail_expecting("a name behind WITH")
         return super()._parse_cte()
 
     def _parse_group(self, skip_group_by_token: bool = False) -> exp.Group | None:
         group = super()._parse_group(skip_group_by_token)
         if group is not None and not any(group.args.values()):
-            self.expected("columns behind GROUP BY")
+            self.fail_expecting("columns behind GROUP BY")
         return group
 
     def _period_modifier(self) -> tuple[str, exp.Expr]:
@@ -324,7 +324,7 @@ class QueryParser(ExpressionParser):
         if operation is None:
             return None
         if operation.args.get("expression") is None:
-            self.expected("a query")
+            self.fail_expecting("a query")
         if self._is_by_ahead():
             if not isinstance(operation, exp.Except) or operation.args.get("distinct"):
                 raise self.fault(

@@ -7,7 +7,7 @@ import difflib
 from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.queries import TO_STREAM
-from millpond.cql.parse.row_statements import ChangeParser
+from millpond.cql.parse.row_statements import RowStatementParser
 from millpond.cql.tree.statements import (
     Ask,
     Describe,
@@ -40,7 +40,7 @@ LEVELS = ("SYNTAX", "LOGICAL", "REWRITTEN", "SHARED", "RUNTIME")
 SHOWN = ("STREAMS", "RELATIONS", "QUERIES", "SUMMARIES", "ENTITIES", "FUNCTIONS")
 
 
-class StatementParser(ChangeParser):
+class StatementParser(RowStatementParser):
     """Reads any statement."""
 
     def statement(self) -> Statement:
@@ -127,7 +127,7 @@ class StatementParser(ChangeParser):
             self._advance()
             return self._prev.text
         if self._curr.token_type is not TokenType.STRING:
-            self.expected("a cursor (a whole number)")
+            self.fail_expecting("a cursor (a whole number)")
         return self.string("a cursor")[0]
 
     def _explain(self) -> Explain:
@@ -155,4 +155,4 @@ class StatementParser(ChangeParser):
         for word in SHOWN:
             if self.accept(word):
                 return Show(what=word.lower(), **self.frame())
-        self.expected(f"{', '.join(SHOWN[:-1])} or {SHOWN[-1]} behind SHOW")
+        self.fail_expecting(f"{', '.join(SHOWN[:-1])} or {SHOWN[-1]} behind SHOW")

@@ -11,7 +11,7 @@ from millpond.cql.tree.places import span_of
 from millpond.cql.tree.statements import Delete, Heartbeat, Insert, Update
 
 
-class ChangeParser(DefinitionParser):
+class RowStatementParser(DefinitionParser):
     """Reads changes."""
 
     def insert(self) -> Insert:
@@ -122,5 +122,7 @@ class ChangeParser(DefinitionParser):
         name, name_span = self.name("a stream")
         at = self.at_timestamp()
         if at is None:
-            self.expected("AT TIMESTAMP", "Write HEARTBEAT name AT TIMESTAMP '2024-01-01 00:00'.")
+            self.fail_expecting(
+                "AT TIMESTAMP", "Write HEARTBEAT name AT TIMESTAMP '2024-01-01 00:00'."
+            )
         return Heartbeat(name=name, at=at, name_span=name_span, **self.frame())

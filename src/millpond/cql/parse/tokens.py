@@ -76,8 +76,8 @@ def tokenize(text: str) -> list[Token]:
     try:
         tokens = CqlTokenizer(_DIALECT).tokenize(text)
     except TokenError:
-        raise _unterminated(text) or _unreadable(text, Span(0, len(text))) from None
-    if "/*" in text and (error := _unterminated(text)):
+        raise _find_unterminated(text) or _unreadable(text, Span(0, len(text))) from None
+    if "/*" in text and (error := _find_unterminated(text)):
         raise error
     _check(text, tokens)
     return tokens
@@ -108,10 +108,10 @@ def _check(text: str, tokens: list[Token]) -> None:
         elif kind in _OPENING:
             open_brackets.append(token)
             if len(open_brackets) > DEEPEST:
-                raise _too_deep(text, token)
+                raise _nesting_error(text, token)
         elif kind in _CLOSING:
             if not open_brackets or _OPENING[open_brackets[-1].token_type][0] is not kind:
-                raise _unbalanced(text, token, open_brackets[-1] if open_brackets else None)
+                raise _unbalanced_error(text, token, open_brackets[-1] if open_brackets else None)
             open_brackets.pop()
         elif kind is TokenType.SEMICOLON:
             if open_brackets:
@@ -130,7 +130,7 @@ def _check(text: str, tokens: list[Token]) -> None:
             raise _malformed_number(text, previous.start, token.end + 1)
         previous = token
     if open_brackets:
-        raise _never_closed(text, open_brackets[-1])
+        raise _unclosed_error(text, open_brackets[-1])
 
 
 def is_name(text: str) -> bool:
@@ -138,7 +138,7 @@ def is_name(text: str) -> bool:
     return text.isidentifier() or (text[:1] != "$" and text.replace("$", "_").isidentifier())
 
 
-def _too_deep(text: str, token: Token) -> MillpondError:
+def _nesting_error(text: str, token: Token) -> MillpondError:
     return MillpondError(
         "CQL-103",
         "brackets nest too deeply",
@@ -159,7 +159,7 @@ def _empty_name(text: str, token: Token) -> MillpondError:
     )
 
 
-def _never_closed(text: str, opened: Token) -> MillpondError:
+def _unclosed_error(text: str, opened: Token) -> MillpondError:
     closing, bracket = _OPENING[opened.token_type]
     return MillpondError(
         "CQL-103",
@@ -170,7 +170,7 @@ def _never_closed(text: str, opened: Token) -> MillpondError:
     )
 
 
-def _unbalanced(text: str, token: Token, opened: Token | None) -> MillpondError:
+def _unbalanced_error(text: str, token: Token, opened: Token | None) -> MillpondError:
     closing = _CLOSING[token.token_type]
     if opened is None:
         detail = f"No bracket is open before this {closing}."
@@ -226,7 +226,7 @@ def _unreadable(text: str, span: Span) -> MillpondError:
 _LEXEME = re.compile(r"--[^\r\n]*|'|\"|/\*")
 
 
-def _unterminated(text: str) -> MillpondError | None:
+def _find_unterminated(text: str) -> MillpondError | None:
     """The error of the string, quoted name or comment that never ends, if there is one."""
     at = 0
     while match := _LEXEME.search(text, at):

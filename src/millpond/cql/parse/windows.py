@@ -97,7 +97,7 @@ class WindowParser(CqlCursor):
             signed = self.here()
             sign = "-" if self.accept_symbol(TokenType.DASH) else ""
             if self._curr.token_type is not TokenType.NUMBER:
-                self.expected(f"the length of {what}", "Write for example 15 MINUTES.")
+                self.fail_expecting(f"the length of {what}", "Write for example 15 MINUTES.")
             text = self._curr.text
             self._advance()
             number = self.since(signed)
@@ -137,7 +137,7 @@ class WindowParser(CqlCursor):
     def _unit(self, what: str) -> str:
         word = self._curr.text.upper()
         if word not in UNIT_NAMES and word not in _UNFIXED:
-            self.expected(
+            self.fail_expecting(
                 f"a unit of time for {what}",
                 _KNOWN_UNITS,
             )
@@ -205,16 +205,16 @@ class WindowParser(CqlCursor):
                 hint="Write [RANGE length SLIDE length].",
             )
         else:
-            self.expected(f"{_KINDS} in a window", "Write for example [RANGE 15 MINUTES].")
+            self.fail_expecting(f"{_KINDS} in a window", "Write for example [RANGE 15 MINUTES].")
         self._contradictions()
         if self._match(TokenType.WHERE):
             where = self._parse_disjunction()
             if where is None:
-                self.expected("a predicate behind WHERE")
+                self.fail_expecting("a predicate behind WHERE")
             args["where"] = where
             self._contradictions()
         if not self.sees_symbol(TokenType.R_BRACKET):
-            self.expected('"]" at the end of the window')
+            self.fail_expecting('"]" at the end of the window')
         self._advance()
         window = StreamWindow(**args)
         place(window, self.since(start))
@@ -226,7 +226,7 @@ class WindowParser(CqlCursor):
             self.accept("PRECEDING")
             return
         if self.sees("NOW"):
-            self.expected("a length or UNBOUNDED behind RANGE", "Write [NOW].")
+            self.fail_expecting("a length or UNBOUNDED behind RANGE", "Write [NOW].")
         args["kind"], args["size"] = "range", self.duration("RANGE")
         self.accept("PRECEDING")
         if self.accept("SLIDE"):
@@ -306,7 +306,7 @@ class WindowParser(CqlCursor):
         else:
             self.accept("TIMESTAMP")
             if self._curr.token_type is not TokenType.STRING:
-                self.expected(
+                self.fail_expecting(
                     f"NOW or a timestamp behind {which}",
                     f"Write for example {which} NOW - INTERVAL 3 HOURS or {which} '2024-01-01'.",
                 )

@@ -77,7 +77,7 @@ def parse_query(text: str) -> exp.Expression:
         parser.expect_end()
         return query
 
-    with failures(text):
+    with translate_failures(text):
         return with_room(read)
 
 
@@ -92,14 +92,14 @@ def to_duckdb(expr: exp.Expr) -> str:
 
 
 @contextmanager
-def failures(text: str) -> Iterator[None]:
+def translate_failures(text: str) -> Iterator[None]:
     """Turn whatever reading `text` raises into a `MillpondError` with a place."""
     try:
         yield
     except MillpondError:
         raise
     except SyntaxFault as fault:
-        raise _explained(fault, text) from None
+        raise _explain_fault(fault, text) from None
     except (SqlglotError, ValueError, TypeError, LookupError, AttributeError) as error:
         # Nothing is known to come here; what may come one day is still the text's fault.
         raise MillpondError(
@@ -130,7 +130,7 @@ _MISSING = {
 }
 
 
-def _explained(fault: SyntaxFault, text: str) -> MillpondError:
+def _explain_fault(fault: SyntaxFault, text: str) -> MillpondError:
     token = fault.token
     message = str(fault)
     if token:

@@ -120,6 +120,6 @@ RESERVED = frozenset(
 )
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A name in DuckDB's quotes."""
     return '"' + name.replace('"', '""') + '"'

@@ -27,7 +27,7 @@ from millpond.cql.tree.nodes import (
     RelationToStream,
     StreamWindow,
 )
-from millpond.model.function_names import as_written
+from millpond.model.function_names import restore_names
 from millpond.model.time import format_instant
 
 #: How generators are made: no comments, DuckDB's spelling of functions, no warnings.
@@ -201,7 +201,7 @@ class CqlGenerator(FaithfulGenerator):
     def anonymous_sql(self, expression: exp.Anonymous) -> str:
         """User-defined functions under the names their users gave them."""
         inside = str(expression.this)
-        name = as_written(inside)
+        name = restore_names(inside)
         text = super().anonymous_sql(expression)
         return text if name == inside else name + text[len(inside) :]
 

@@ -18,7 +18,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 
-def sheltered(tree: exp.Expr) -> exp.Expr | None:
+def apply_parallel_and(tree: exp.Expr) -> exp.Expr | None:
     """A copy with every WHERE in that form; None if none of them has two conjuncts.
 
     >>> sheltered(sqlglot.parse_one("SELECT 1 FROM t WHERE a > 1", read="duckdb")) is None
@@ -28,7 +28,7 @@ def sheltered(tree: exp.Expr) -> exp.Expr | None:
     changed = False
     for where in copied.find_all(exp.Where):
         conjuncts = list(where.this.flatten()) if isinstance(where.this, exp.And) else []
-        tried = [_tried(c) for c in conjuncts if c.find(exp.Query) is None]
+        tried = [_try_conjunct(c) for c in conjuncts if c.find(exp.Query) is None]
         if len(conjuncts) < 2 or not tried:
             continue
         some_is_not = exp.In(this=exp.Literal.number(0), expressions=tried)
@@ -43,16 +43,16 @@ def sheltered(tree: exp.Expr) -> exp.Expr | None:
     return copied if changed else None
 
 
-def sheltered_sql(sql: str) -> str | None:
+def apply_parallel_and_to_sql(sql: str) -> str | None:
     """The same of DuckDB's SQL; None too of what is nested too deeply to be read again."""
     try:
-        found = sheltered(sqlglot.parse_one(sql, read="duckdb"))
+        found = apply_parallel_and(sqlglot.parse_one(sql, read="duckdb"))
         return found.sql(dialect="duckdb") if found is not None else None
     except (SqlglotError, RecursionError):
         return None
 
 
-def _tried(conjunct: exp.Expr) -> exp.Expr:
+def _try_conjunct(conjunct: exp.Expr) -> exp.Expr:
     """1 where a conjunct is TRUE, 0 where it is not, NULL where it fails."""
     verdict = exp.Case(
         ifs=[exp.If(this=conjunct.copy(), true=exp.Literal.number(1))],

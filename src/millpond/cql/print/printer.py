@@ -17,7 +17,7 @@ from millpond.cql.parse.durations import duration_text
 from millpond.cql.parse.queries import QueryParser
 from millpond.cql.parse.tokens import CqlTokenizer
 from millpond.cql.print.dialect import print_query
-from millpond.cql.print.duckdb_words import quoted
+from millpond.cql.print.duckdb_words import quote_name
 from millpond.cql.tree.statements import (
     Alter,
     Ask,
@@ -90,7 +90,7 @@ def print_name(name: str) -> str:
     """
     if _PLAIN_NAME.fullmatch(name) and name.upper() not in _SPECIAL:
         return name
-    return quoted(name)
+    return quote_name(name)
 
 
 @singledispatch
@@ -255,6 +255,6 @@ def _source(source: SourceClause | None) -> str:
         return ""
     # A format is read in lower case unless it is quoted.
     lower = source.format == source.format.lower()
-    name = print_name(source.format) if lower else quoted(source.format)
+    name = print_name(source.format) if lower else quote_name(source.format)
     options = f" OPTIONS {_options(source.options, ' ')}" if source.options else ""
     return f" USING {name}{options}"

@@ -22,10 +22,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.cql.print.duckdb_words import quoted
+from millpond.cql.print.duckdb_words import quote_name
 from millpond.errors import MillpondError
 from millpond.model import time
-from millpond.model.casts import attempted_text_cast
+from millpond.model.casts import try_cast_text
 from millpond.model.schema import Schema
 
 #: A column a reader may add: the text of a row it could not split into columns.
@@ -58,7 +58,7 @@ class Admission:
 
 
 @dataclass(frozen=True)
-class Admitted:
+class AdmittedRows:
     """Elements (the schema's columns, `__ts` int64 µs) and rejects (reason, raw), in arrival order.
 
     `reject_rows` are the rejects' positions in the batch.
@@ -69,7 +69,7 @@ class Admitted:
     reject_rows: np.ndarray
 
 
-def admit(rows: pa.Table, judge: Admission) -> Admitted:
+def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:
     """Judge a batch; columns are found by name in any case, and a missing one is NULL."""
     count = rows.num_rows
     reasons = _Reasons(count)
@@ -97,7 +97,7 @@ def admit(rows: pa.Table, judge: Admission) -> Admitted:
         [cast[f.name] for f in judge.schema.fields], schema=judge.schema.to_arrow()
     ).append_column("__ts", pa.array(stamps))
     if not reasons.bad.any():
-        return Admitted(elements, _no_rejects(), np.empty(0, np.int64))
+        return AdmittedRows(elements, _no_rejects(), np.empty(0, np.int64))
     positions = np.flatnonzero(reasons.bad)
     rejects = pa.table(
         {
@@ -105,7 +105,7 @@ def admit(rows: pa.Table, judge: Admission) -> Admitted:
             "raw": _raw_text(rows, positions, judge.schema),
         }
     )
-    return Admitted(elements.filter(pa.array(~reasons.bad)), rejects, positions)
+    return AdmittedRows(elements.filter(pa.array(~reasons.bad)), rejects, positions)
 
 
 class _Reasons:
@@ -148,9 +148,9 @@ def _conform(rows: pa.Table, schema: Schema, reasons: _Reasons) -> pa.Table:
                 hint="Give every column once.",
             )
         try:
-            column = _plain(rows[name])
+            column = _decode(rows[name])
         except (pa.ArrowException, NotImplementedError) as error:
-            raise _unreadable(field.name, rows[name].type, error) from error
+            raise _unreadable_column_error(field.name, rows[name].type, error) from error
         columns[field.name] = _text(column, field.name, reasons)
     if CORRUPT in rows.column_names:
         # Spark hands on the bytes of a line as they are, of a file that is no text at all too.
@@ -158,15 +158,15 @@ def _conform(rows: pa.Table, schema: Schema, reasons: _Reasons) -> pa.Table:
     return pa.table(columns)
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _decode(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column as DuckDB reads it: decoded, and of a type it knows."""
     type_ = column.type
     if pa.types.is_dictionary(type_):
         decoded = [chunk.dictionary_decode() for chunk in column.chunks]
-        return _plain(pa.chunked_array(decoded, type_.value_type))
+        return _decode(pa.chunked_array(decoded, type_.value_type))
     if pa.types.is_run_end_encoded(type_):
         decoded = [pc.run_end_decode(chunk) for chunk in column.chunks]
-        return _plain(pa.chunked_array(decoded, type_.value_type))
+        return _decode(pa.chunked_array(decoded, type_.value_type))
     if pa.types.is_string_view(type_) or pa.types.is_decimal256(type_):
         return column.cast(pa.large_string())
     if pa.types.is_binary_view(type_):
@@ -248,7 +248,7 @@ def _cast(rows: pa.Table, schema: Schema, reasons: _Reasons) -> dict[str, pa.Chu
             reasons.mark(
                 failed,
                 lambda row, name=name, given=given: (
-                    f'column "{name}": {_shown(given[row])} is not {_a(types[name])}'
+                    f'column "{name}": {_format_value(given[row])} is not {_a(types[name])}'
                 ),
             )
     return cast
@@ -256,7 +256,7 @@ def _cast(rows: pa.Table, schema: Schema, reasons: _Reasons) -> dict[str, pa.Chu
 
 def _attempt(column: str, given: pa.DataType, type_: str) -> str:
     if _is_text(given):
-        return attempted_text_cast(column, type_)
+        return try_cast_text(column, type_)
     return f"TRY_CAST({column} AS {type_})"
 
 
@@ -280,10 +280,10 @@ def _duckdb_casts(
         f"{_attempt(f'c{i}', source[n].type, types[n])} AS c{i}" for i, n in enumerate(names)
     )
     try:
-        result = _projected(table, sql)
+        result = _project(table, sql)
     except duckdb.Error as error:
         if len(names) == 1:
-            raise _unreadable(names[0], source[names[0]].type, error) from error
+            raise _unreadable_column_error(names[0], source[names[0]].type, error) from error
         # One of them is to blame; the error should name it.
         return {
             n: c for name in names for n, c in _duckdb_casts({name: source[name]}, types).items()
@@ -291,7 +291,7 @@ def _duckdb_casts(
     return {name: result[f"c{i}"] for i, name in enumerate(names)}
 
 
-def _projected(source: pa.Table, sql: str) -> pa.Table:
+def _project(source: pa.Table, sql: str) -> pa.Table:
     """Expressions over a table's rows.
 
     Each thread keeps its connection: opening one takes longer than casting a small push.
@@ -313,7 +313,7 @@ def _projected(source: pa.Table, sql: str) -> pa.Table:
     return table
 
 
-def _unreadable(name: str, type_: pa.DataType, error: Exception) -> MillpondError:
+def _unreadable_column_error(name: str, type_: pa.DataType, error: Exception) -> MillpondError:
     return MillpondError(
         "DATA-501",
         f'the column "{name}" has a type that cannot be read: {type_}',
@@ -322,7 +322,7 @@ def _unreadable(name: str, type_: pa.DataType, error: Exception) -> MillpondErro
     )
 
 
-def _shown(value: pa.Scalar) -> str:
+def _format_value(value: pa.Scalar) -> str:
     try:
         read = value.as_py()
         text = str(read) if isinstance(read, date | Decimal) else repr(read)
@@ -351,10 +351,10 @@ def _raw_text(rows: pa.Table, positions: np.ndarray, schema: Schema) -> pa.Array
     bad = rows.take(pa.array(positions))
     corrupt = bad[CORRUPT] if CORRUPT in bad.column_names else None
     source = pa.table({f"c{i}": bad[f.name] for i, f in enumerate(schema.fields)})
-    members = ", ".join(f"{quoted(f.name)} := c{i}" for i, f in enumerate(schema.fields))
+    members = ", ".join(f"{quote_name(f.name)} := c{i}" for i, f in enumerate(schema.fields))
     try:
         json_of = f"to_json(struct_pack({members}))::VARCHAR AS raw"
-        text = _projected(source, json_of)["raw"].combine_chunks()
+        text = _project(source, json_of)["raw"].combine_chunks()
     except duckdb.Error:  # a value DuckDB has no text for
         names = [f.name for f in schema.fields]
         shown = [[_member(value) for value in column] for column in source.columns]
@@ -366,4 +366,4 @@ def _raw_text(rows: pa.Table, positions: np.ndarray, schema: Schema) -> pa.Array
 
 
 def _member(value: pa.Scalar) -> str | None:
-    return _shown(value) if value.is_valid else None
+    return _format_value(value) if value.is_valid else None

@@ -9,7 +9,7 @@ from millpond.model.time import BEGINNING, END
 
 
 @dataclass(frozen=True)
-class Progress:
+class StreamProgress:
     """How far a stream has come: what its heartbeat follows from.
 
     Attributes:
@@ -25,7 +25,7 @@ class Progress:
     ended: bool = False
 
 
-def current(progress: Progress, stream: StreamDef, clock: int) -> int:
+def current_heartbeat(progress: StreamProgress, stream: StreamDef, clock: int) -> int:
     """H when the clock shows `clock` and nothing is in flight.
 
     Application time: as of the last epoch, or, once IDLE AFTER has passed without arrivals, as far
@@ -49,34 +49,38 @@ def current(progress: Progress, stream: StreamDef, clock: int) -> int:
 
 
 def after_arrivals(
-    progress: Progress, stream: StreamDef, high: int | None, arrival: int
-) -> Progress:
+    progress: StreamProgress, stream: StreamDef, high: int | None, arrival: int
+) -> StreamProgress:
     """The progress after a batch whose greatest timestamp is `high` was accepted at `arrival`."""
-    floor = current(progress, stream, arrival)
+    floor = current_heartbeat(progress, stream, arrival)
     if high is None:
-        return Progress(progress.high, max(progress.heartbeat, floor), arrival, progress.ended)
+        return StreamProgress(
+            progress.high, max(progress.heartbeat, floor), arrival, progress.ended
+        )
     highest = high if progress.high is None else max(progress.high, high)
     reached = floor if stream.timestamp_by is None else max(floor, highest - stream.delay)
-    return Progress(highest, reached, arrival, progress.ended)
+    return StreamProgress(highest, reached, arrival, progress.ended)
 
 
-def promised(progress: Progress, stream: StreamDef, at: int, clock: int) -> Progress:
+def after_heartbeat(
+    progress: StreamProgress, stream: StreamDef, at: int, clock: int
+) -> StreamProgress:
     """The progress after `HEARTBEAT … AT at`; a heartbeat never goes back.
 
     The stream has been heard of: IDLE AFTER begins anew. Else an idle stream would be taken to be
     as far ahead of its last arrival as the promise is, and H would run ahead of the promise.
     """
-    reached = max(current(progress, stream, clock), at)
-    return Progress(progress.high, reached, clock, progress.ended)
+    reached = max(current_heartbeat(progress, stream, clock), at)
+    return StreamProgress(progress.high, reached, clock, progress.ended)
 
 
-def further(one: Progress, other: Progress) -> Progress:
+def merge_progress(one: StreamProgress, other: StreamProgress) -> StreamProgress:
     """The further of two progresses of one stream, whichever is looked at first."""
 
     def later(a: int | None, b: int | None) -> int | None:
         return b if a is None else a if b is None else max(a, b)
 
-    return Progress(
+    return StreamProgress(
         later(one.high, other.high),
         max(one.heartbeat, other.heartbeat),
         later(one.arrived_at, other.arrived_at),

@@ -20,9 +20,14 @@ from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.operators.protocol.delta import Delta, with_nulls
-from millpond.operators.protocol.node import Leaf, Node, Operator, Purger, Scalars
+from millpond.operators.protocol.node import Node, Operator, Purger, Scalars, Stateless
 from millpond.operators.source import TIMESTAMP
-from millpond.planner.dataflow.plan import Plan, in_order, needed, purgings
+from millpond.planner.dataflow.plan import (
+    Plan,
+    find_needed_columns,
+    find_purge_intervals,
+    list_in_order,
+)
 
 
 class Dataflow:
@@ -61,12 +66,12 @@ class Dataflow:
     @property
     def needs(self) -> dict[str, tuple[str, ...]]:
         """As `Plan.needs`, of all its plans."""
-        return _united([plan.needs for plan in self._plans.values()])
+        return _unite([plan.needs for plan in self._plans.values()])
 
     @property
     def relations(self) -> dict[str, tuple[str, ...]]:
         """As `Plan.relations`, of all its plans."""
-        return _united([plan.relations for plan in self._plans.values()])
+        return _unite([plan.relations for plan in self._plans.values()])
 
     def sizes(self) -> dict[str, int]:
         """Rows of state by node key."""
@@ -120,7 +125,7 @@ class Dataflow:
         scalars: Scalars,
     ) -> Delta:
         if node.feed is not None:
-            inputs = [_fed(node, feeds, self._reads[node.key])]
+            inputs = [_read_feed(node, feeds, self._reads[node.key])]
         else:
             for i in node.inputs:
                 if i.key in broken:
@@ -151,9 +156,9 @@ class Dataflow:
             told: Mapping[str, Collection[int | None]]
             told = {node.key: intervals for node in self._nodes if node.purges}
         else:
-            told = purgings((self._plans[key], some) for key, some in said.items())
+            told = find_purge_intervals((self._plans[key], some) for key, some in said.items())
         for node_key, some in told.items():
-            cast(Purger, self._operators[node_key]).purging.as_told(some)
+            cast(Purger, self._operators[node_key]).purging.set_intervals(some)
 
     def attach(self, other: Dataflow) -> None:
         """Takes over another flow's plans; nodes both have are this one's from now on.
@@ -184,16 +189,16 @@ class Dataflow:
     def _arrange(self) -> None:
         """Orders the nodes of the plans there are; makes the operators that are missing."""
         roots = [plan.root for plan in self._plans.values()]
-        self._nodes, self._reads = list(in_order(roots)), needed(roots)
+        self._nodes, self._reads = list(list_in_order(roots)), find_needed_columns(roots)
         held = self._operators
         self._operators = {n.key: held.get(n.key) or n.operator() for n in self._nodes}
         for node in self._nodes:
-            if node.is_leaf:
-                cast(Leaf, self._operators[node.key]).needed = self._reads[node.key]
+            if node.is_stateless:
+                cast(Stateless, self._operators[node.key]).needed = self._reads[node.key]
         self._tell_purging()
 
 
-def _fed(node: Node, feeds: Mapping[str, pa.Table], places: Set[int]) -> Delta:
+def _read_feed(node: Node, feeds: Mapping[str, pa.Table], places: Set[int]) -> Delta:
     """What a source's feed holds, of the columns at some places."""
     assert node.feed is not None
     kind, name, columns = node.feed
@@ -217,7 +222,7 @@ def _ints(table: pa.Table, column: str) -> np.ndarray:
     return np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
 
 
-def _united(parts: list[dict[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
+def _unite(parts: list[dict[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
     found: dict[str, dict[str, None]] = {}
     for part in parts:
         for name, columns in part.items():

@@ -22,7 +22,7 @@ from numba import njit, types
 from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.model.schema import goes_by_text
 from millpond.operators.protocol.delta import Delta, Ints
-from millpond.synopses.order_keys import is_whole, two_words, whole_numbers
+from millpond.synopses.order_keys import is_whole, to_two_words, to_whole_numbers
 
 _KEYS = types.Array(types.int64, 2, "C", readonly=True)
 
@@ -40,7 +40,7 @@ def net_changes(delta: Delta, schema: pa.Schema, to_stream: str | None) -> pa.Ta
         schema: `__at`, `__sign` and the answer's columns.
         to_stream: 'istream' keeps what came, 'dstream' what left, both with the sign +.
     """
-    rows = normal(delta.rows)
+    rows = normalize(delta.rows)
     at, weight = delta.at, delta.weight
     if len(at):
         words = [word for column in rows.columns for word in _words(column)]
@@ -59,7 +59,7 @@ def net_changes(delta: Delta, schema: pa.Schema, to_stream: str | None) -> pa.Ta
     return pa.Table.from_arrays([pa.array(at), pa.array(signs), *rows.columns], schema=schema)
 
 
-def normal(rows: pa.RecordBatch) -> pa.RecordBatch:
+def normalize(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Rows with one zero of both: what is equal looks equal."""
     columns = [_one_zero(c) if pa.types.is_floating(c.type) else c for c in rows.columns]
     return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
@@ -76,14 +76,14 @@ def _words(column: pa.Array) -> list[npt.NDArray[Any]]:
     """Keys that compare as a column's values do, the most significant first, NULLs last."""
     type_ = column.type
     if is_whole(type_) or (pa.types.is_temporal(type_) and not pa.types.is_interval(type_)):
-        words = [_whole(column)]
+        words = [_to_integers(column)]
     elif pa.types.is_floating(type_):
         values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
         values[np.isnan(values)] = np.nan
         bits = values.view(np.int64)
         words = [bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))]
     elif pa.types.is_decimal128(type_):
-        both = two_words(column)
+        both = to_two_words(column)
         # An unsigned word compares as a signed one whose highest bit is turned.
         words = [both[:, 1], both[:, 0] ^ np.int64(-(2**63))]
     else:
@@ -94,12 +94,12 @@ def _words(column: pa.Array) -> list[npt.NDArray[Any]]:
     return [missing.astype(np.int64), *(np.where(missing, 0, word) for word in words)]
 
 
-def _whole(column: pa.Array) -> Ints:
+def _to_integers(column: pa.Array) -> Ints:
     if pa.types.is_temporal(column.type) and column.type.bit_width == 32:
         column = column.view(pa.int32())
     elif pa.types.is_temporal(column.type):
         column = column.view(pa.int64())
-    return whole_numbers(column)
+    return to_whole_numbers(column)
 
 
 def _ranks(column: pa.Array) -> Ints:

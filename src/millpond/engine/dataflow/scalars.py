@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.engine.matching.other_factors import satisfying
+from millpond.engine.matching.other_factors import find_satisfying
 from millpond.engine.scalars.deadline import deadlines
 from millpond.engine.scalars.evaluator import ScalarEvaluator, truth
-from millpond.engine.scalars.plain_comparisons import compared
+from millpond.engine.scalars.plain_comparisons import evaluate_comparison
 from millpond.engine.scalars.residual_query import Residual
-from millpond.engine.scalars.user_functions import failed, fault_of
+from millpond.engine.scalars.user_functions import fault_of, function_failed_error
 from millpond.errors import MillpondError
 
 #: What DuckDB says of a column that is known by its place here, and not to who wrote the query.
@@ -32,9 +32,9 @@ class DuckDBScalars:
         self._residual = Residual()
 
     def compute(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[pa.Array]:
-        plain = [compared(sql, rows) for sql in sqls]
+        plain = [evaluate_comparison(sql, rows) for sql in sqls]
         asked = [sql for sql, found in zip(sqls, plain, strict=True) if found is None]
-        answers = iter(self._asked(rows, asked) if asked else ())
+        answers = iter(self._ask(rows, asked) if asked else ())
         return [next(answers) if found is None else found for found in plain]
 
     def select(self, rows: pa.RecordBatch, predicates: Sequence[str]) -> npt.NDArray[np.bool_]:
@@ -42,26 +42,26 @@ class DuckDBScalars:
             (found,) = self.compute(rows, [f"CAST(({_conjunction(predicates)}) AS BOOLEAN)"])
         except MillpondError:
             # All at once is the fast way; a conjunct that fails may be guarded by another.
-            kept = satisfying(
-                ScalarEvaluator.shared(), pa.Table.from_batches([rows]), list(predicates)
+            kept = find_satisfying(
+                ScalarEvaluator.of_this_thread(), pa.Table.from_batches([rows]), list(predicates)
             )
             if isinstance(kept, duckdb.Error):
-                raise _explained(kept) from kept
+                raise _explain_error(kept) from kept
             mask = np.zeros(rows.num_rows, np.bool_)
             mask[kept] = True
             return mask
         return truth(found)
 
-    def _asked(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[pa.Array]:
+    def _ask(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[pa.Array]:
         items = ", ".join(f"({sql}\n) AS v{i}" for i, sql in enumerate(sqls))
-        connection = ScalarEvaluator.shared().knowing(sqls)
+        connection = ScalarEvaluator.of_this_thread().connect_with_functions(sqls)
         connection.register("edge_rows", rows)
         try:
             with deadlines.within(_SECONDS, connection.interrupt):
                 selected = connection.sql(f"SELECT {items} FROM edge_rows")
                 answer = selected.to_arrow_table()
         except duckdb.Error as error:
-            raise _explained(error) from error
+            raise _explain_error(error) from error
         finally:
             connection.unregister("edge_rows")
         return [column.combine_chunks() for column in answer.columns]
@@ -74,9 +74,9 @@ def _conjunction(predicates: Sequence[str]) -> str:
     return " AND ".join(f"({p}\n)" for p in predicates)
 
 
-def _explained(error: duckdb.Error) -> MillpondError:
+def _explain_error(error: duckdb.Error) -> MillpondError:
     if (fault := fault_of(error)) is not None:
-        return failed(fault)
+        return function_failed_error(fault)
     return MillpondError(
         "POND-404",
         "the query could not be evaluated",

@@ -74,13 +74,13 @@ class Ledger:
     visits: int = 0
     routed: int = 0
 
-    def serves(self, name: str, predicates: int) -> None:
+    def set_predicates(self, name: str, predicates: int) -> None:
         """A module applies so many predicates now."""
         account = self.accounts.get(name, Account())
         if account.predicates != predicates:
             self.accounts[name] = replace(account, predicates=predicates)
 
-    def expects(self, name: str, ns: float) -> None:
+    def set_expected_cost(self, name: str, ns: float) -> None:
         """A module nobody has visited is said to cost so much a tuple.
 
         It counts as one tuple, so that the first morsel that visits it outweighs it.
@@ -88,15 +88,15 @@ class Ledger:
         if name not in self.accounts:
             self.accounts[name] = Account(1.0, 0.5, ns)
 
-    def visited(self, name: str, came: float, left: float, ns: float) -> None:
+    def count_visit(self, name: str, came: float, left: float, ns: float) -> None:
         """Tuples came to a module and some left."""
         account = self.accounts.get(name, Account())
-        self.accounts[name] = account.plus(came, left, ns, _FADE)
+        self.accounts[name] = account.after_visit(came, left, ns, _FADE)
 
-    def failed(self, name: str, came: float, ns: float) -> None:
+    def count_failure(self, name: str, came: float, ns: float) -> None:
         """A module failed on a morsel that others may yet take tuples away from."""
         account = self.accounts.get(name, Account())
-        self.accounts[name] = account.failing(came, ns, _FADE)
+        self.accounts[name] = account.after_failure(came, ns, _FADE)
 
     @property
     def visited_per_tuple(self) -> float:
@@ -124,19 +124,19 @@ class Router:
                 the order they come in.
         """
         for name, count in predicates.items():
-            self.ledger.serves(name, count)
+            self.ledger.set_predicates(name, count)
         return self.policy.order(list(predicates), self.ledger.accounts)
 
-    def visited(self, name: str, came: int, left: int, ns: float) -> None:
+    def count_visit(self, name: str, came: int, left: int, ns: float) -> None:
         """Tuples came to a module and some left."""
         if came:
             self.ledger.visits += came
-            self.ledger.visited(name, came, left, ns)
+            self.ledger.count_visit(name, came, left, ns)
 
-    def failed(self, name: str, came: int, ns: float) -> None:
+    def count_failure(self, name: str, came: int, ns: float) -> None:
         """A module failed on tuples that came to it before others were done with them."""
         self.ledger.visits += came
-        self.ledger.failed(name, came, ns)
+        self.ledger.count_failure(name, came, ns)
 
 
 class Eddy(Generic[M]):
@@ -154,7 +154,7 @@ class Eddy(Generic[M]):
     def route(self, morsels: Iterator[M], modules: Sequence[Module[M]]) -> Iterator[M]:
         """What comes out: the morsels that visited all modules with something left of them."""
         for module in modules:
-            self.ledger.serves(module.name, module.predicates)
+            self.ledger.set_predicates(module.name, module.predicates)
         for morsel in morsels:
             self.ledger.routed += len(morsel)
             done: set[str] = set()
@@ -167,6 +167,6 @@ class Eddy(Generic[M]):
                 morsel = ready[name].process(morsel)
                 done.add(name)
                 self.ledger.visits += came
-                self.ledger.visited(name, came, len(morsel), time.perf_counter_ns() - begun)
+                self.ledger.count_visit(name, came, len(morsel), time.perf_counter_ns() - begun)
             if len(morsel) and len(done) == len(modules):
                 yield morsel

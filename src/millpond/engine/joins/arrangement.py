@@ -64,11 +64,11 @@ class Run:
     @staticmethod
     def of_table(table: pa.Table) -> Run:
         """A stored run, in place: the table may be mapped from a file."""
-        keys, order, place = (_plain(table.column(i)) for i in range(3))
+        keys, order, place = (_to_numpy(table.column(i)) for i in range(3))
         return Run(keys, order, place)
 
 
-def _plain(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+def _to_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
     return values

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numba import int64, types
 
 from millpond.engine.joins.arrangement import Run, build
-from millpond.engine.joins.keys import Coded, Numbers, coded, combined
+from millpond.engine.joins.keys import CodedColumn, Numbers, code_column, combine_columns
 from millpond.engine.joins.plan import TS, ArrangementKey, Value
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.model.compiled import I64, READ_I64, compiled
@@ -54,13 +54,13 @@ class Part:
         self.is_old = is_old
         self.sets = sets
         self._stored = stored
-        self._numbers: dict[Value, Coded] = {}
+        self._numbers: dict[Value, CodedColumn] = {}
         self._runs: dict[ArrangementKey, list[Run]] = {}
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
-    def numbers(self, value: Value) -> Coded:
+    def numbers(self, value: Value) -> CodedColumn:
         """The value's number for every element.
 
         Raises:
@@ -71,8 +71,8 @@ class Part:
             if value.column is not None:
                 column = self.table[value.column]
             else:
-                column = ScalarEvaluator.shared().values(self.table, value.sql)
-            found = self._numbers[value] = coded(column, value.on)
+                column = ScalarEvaluator.of_this_thread().values(self.table, value.sql)
+            found = self._numbers[value] = code_column(column, value.on)
         return found
 
     @cached_property
@@ -101,7 +101,7 @@ class Part:
         """Builds the run of a shard."""
         keys, absent = None, None
         if key.values:
-            keys, absent = combined([self.numbers(v) for v in key.values])
+            keys, absent = combine_columns([self.numbers(v) for v in key.values])
         order = self.numbers(key.order)
         if order.nulls is not None:
             absent = order.nulls if absent is None else absent | order.nulls
@@ -159,16 +159,16 @@ class DataSteM:
         if not len(places):
             return None
         part = self.parts[int(np.searchsorted(self._starts, places[0], side="right")) - 1]
-        inside = _all_within(np.ascontiguousarray(places), part.offset, part.offset + len(part))
+        inside = _are_all_within(np.ascontiguousarray(places), part.offset, part.offset + len(part))
         return part if inside else None
 
-    def gather(self, value: Value, places: Numbers) -> Coded:
+    def gather(self, value: Value, places: Numbers) -> CodedColumn:
         """The value's numbers of the elements at some places."""
         home = self._home(places)
         if home is not None:
             own = home.numbers(value)
             at = places - home.offset
-            return Coded(own.numbers[at], None if own.nulls is None else own.nulls[at])
+            return CodedColumn(own.numbers[at], None if own.nulls is None else own.nulls[at])
         numbers = np.zeros(len(places), np.int64)
         nulls = np.zeros(len(places), np.bool_)
         for part, mine in self.by_part(places):
@@ -177,11 +177,11 @@ class DataSteM:
             numbers[mine] = own.numbers[at]
             if own.nulls is not None:
                 nulls[mine] = own.nulls[at]
-        return Coded(numbers, nulls if nulls.any() else None)
+        return CodedColumn(numbers, nulls if nulls.any() else None)
 
 
 @compiled(types.boolean(READ_I64, int64, int64))
-def _all_within(places: Any, low: Any, high: Any) -> Any:  # pragma: no cover - compiled
+def _are_all_within(places: Any, low: Any, high: Any) -> Any:  # pragma: no cover - compiled
     i = 0
     while i < len(places) and low <= places[i] < high:
         i += 1

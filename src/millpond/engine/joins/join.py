@@ -21,8 +21,8 @@ from millpond.engine.eddy.routing import Policy
 from millpond.engine.eddy.routing.fixed import Fixed
 from millpond.engine.joins.arrangement import Run, build
 from millpond.engine.joins.data_stem import DataSteM, Part, QuerySets
-from millpond.engine.joins.keys import Coded, Mask, Numbers, combined
-from millpond.engine.joins.plan import JoinPlan, Link, Operand, Step
+from millpond.engine.joins.keys import CodedColumn, Mask, Numbers, combine_columns
+from millpond.engine.joins.plan import JoinPlan, Link, Operand, ProbeStep
 from millpond.engine.joins.probe import GREATEST, LEAST, Stretches, expand, probe
 
 #: Tuples that set out together.
@@ -113,7 +113,7 @@ class SteMProbe:
         source = morsel.source
         return self.leaf not in source and self.plan.step(source, self.leaf) is not None
 
-    def stretched(self, morsel: Composites) -> Iterator[tuple[Part, Run, Run, Stretches]]:
+    def probe_stretches(self, morsel: Composites) -> Iterator[tuple[Part, Run, Run, Stretches]]:
         """Of a morsel that needs nothing but this probe: (part, run, what probed, what it found).
 
         Only for steps without filters over SteMs without query sets, and for parts all of which
@@ -122,14 +122,14 @@ class SteMProbe:
         step = self.plan.step(morsel.source, self.leaf)
         assert step is not None
         assert not step.filters
-        return self._found(morsel, step)
+        return self._find_stretches(morsel, step)
 
     def process(self, morsel: Composites) -> Composites:
         step = self.plan.step(morsel.source, self.leaf)
         assert step is not None
         lefts: list[Numbers] = []
         rights: list[Numbers] = []
-        for part, run, batch, found in self._found(morsel, step):
+        for part, run, batch, found in self._find_stretches(morsel, step):
             left, right = expand(batch, found, run)
             lefts.append(left)
             rights.append(right if not part.offset else right + part.offset)
@@ -138,7 +138,7 @@ class SteMProbe:
         right = np.concatenate([none, *rights]) if len(rights) != 1 else rights[0]
         joined = morsel.take(left)
         joined = Composites({**joined.places, self.leaf: right}, len(right), joined.sets)
-        if self.before is not None and not all(part.is_old for part in self._probed()):
+        if self.before is not None and not all(part.is_old for part in self._choose_parts()):
             arrivals = self.stems[self.leaf].arrivals(joined.places[self.leaf])
             joined = joined.take(arrivals < self.before)
         joined = self._with_sets(joined)
@@ -148,19 +148,21 @@ class SteMProbe:
             joined = joined.take(self._within(joined))
         return joined
 
-    def _found(self, morsel: Composites, step: Step) -> Iterator[tuple[Part, Run, Run, Stretches]]:
+    def _find_stretches(
+        self, morsel: Composites, step: ProbeStep
+    ) -> Iterator[tuple[Part, Run, Run, Stretches]]:
         """(part, run, what probed, what it found there), wherever something is found."""
         batch, low, high = self._batch(morsel, step)
         if not len(batch):
             return
-        for part in self._probed():
+        for part in self._choose_parts():
             for run in part.runs(step.key):
                 found = probe(batch, low, high, run)
                 if found.pairs:
                     self.budget.spend(found.pairs)
                     yield part, run, batch, found
 
-    def _probed(self) -> Sequence[Part]:
+    def _choose_parts(self) -> Sequence[Part]:
         parts = self.stems[self.leaf].parts
         return parts if self.parts is None else [parts[number] for number in self.parts]
 
@@ -174,12 +176,14 @@ class SteMProbe:
         wanted: Mask = np.asarray(sets.any(axis=1))
         return joined if wanted.all() else joined.take(wanted)
 
-    def _batch(self, morsel: Composites, step: Step) -> tuple[Run, Numbers | None, Numbers | None]:
+    def _batch(
+        self, morsel: Composites, step: ProbeStep
+    ) -> tuple[Run, Numbers | None, Numbers | None]:
         """What probes, sorted, with the bounds of each."""
         absent: Mask | None = None
         keys = None
         if step.probes:
-            keys, absent = combined([self._gather(o, morsel) for o in step.probes])
+            keys, absent = combine_columns([self._gather(o, morsel) for o in step.probes])
         low: Numbers | None = None
         high: Numbers | None = None
         for op, operand, shift in step.bounds:
@@ -187,20 +191,20 @@ class SteMProbe:
             if own.nulls is not None:
                 absent = own.nulls if absent is None else absent | own.nulls
             if op in (">", ">="):
-                bound = saturated(own.numbers, shift + (op == ">"))
+                bound = add_saturating(own.numbers, shift + (op == ">"))
                 low = bound if low is None else np.maximum(low, bound)
             else:
-                bound = saturated(own.numbers, shift - (op == "<"))
+                bound = add_saturating(own.numbers, shift - (op == "<"))
                 high = bound if high is None else np.minimum(high, bound)
         if self.reach is not None and step.key.order == self.plan.time_of(self.leaf):
             for leaf, places in morsel.places.items():
                 stamps = self.stems[leaf].gather(self.plan.time_of(leaf), places).numbers
                 ours, theirs = self.reach.spans[self.leaf], self.reach.spans[leaf]
                 if ours is not None:
-                    bound = saturated(stamps, 1 - ours)
+                    bound = add_saturating(stamps, 1 - ours)
                     low = bound if low is None else np.maximum(low, bound)
                 if theirs is not None:
-                    bound = saturated(stamps, theirs - 1)
+                    bound = add_saturating(stamps, theirs - 1)
                     high = bound if high is None else np.minimum(high, bound)
         order = low if low is not None else high
         if order is None:
@@ -209,14 +213,14 @@ class SteMProbe:
         at = batch.place
         return batch, None if low is None else low[at], None if high is None else high[at]
 
-    def _gather(self, operand: Operand, morsel: Composites) -> Coded:
+    def _gather(self, operand: Operand, morsel: Composites) -> CodedColumn:
         return self.stems[operand.leaf].gather(operand.value, morsel.places[operand.leaf])
 
     def _holds(self, link: Link, joined: Composites) -> Mask:
         left, right = self._gather(link.left, joined), self._gather(link.right, joined)
         # One side moved by the difference, so that only one addition can run over.
         difference = link.right.shift - link.left.shift
-        other = saturated(right.numbers, difference) if difference else right.numbers
+        other = add_saturating(right.numbers, difference) if difference else right.numbers
         holds: Mask
         match link.op:
             case "=":
@@ -252,7 +256,7 @@ class SteMProbe:
         return holds
 
 
-def saturated(numbers: Numbers, shift: int) -> Numbers:
+def add_saturating(numbers: Numbers, shift: int) -> Numbers:
     """Numbers + shift, those that would run over at the end of the axis."""
     if shift == 0:
         return numbers
@@ -284,7 +288,7 @@ def join_slices(
         leaf: np.concatenate([np.zeros(0, np.int64), *(c.places[leaf] for c in out)])
         for leaf in range(len(stems))
     }
-    return in_order(places, [stem.count for stem in stems])
+    return sort_tuples(places, [stem.count for stem in stems])
 
 
 def _morsels(leaf: int, count: int) -> Iterator[Composites]:
@@ -293,7 +297,7 @@ def _morsels(leaf: int, count: int) -> Iterator[Composites]:
         yield Composites({leaf: places}, len(places))
 
 
-def in_order(places: dict[int, Numbers], counts: Sequence[int]) -> dict[int, Numbers]:
+def sort_tuples(places: dict[int, Numbers], counts: Sequence[int]) -> dict[int, Numbers]:
     """Joined tuples in the order of their first stream's places, then their second's, …."""
     if not len(places[0]):
         return places

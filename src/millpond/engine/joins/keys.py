@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import int64, njit, types, uint64
 
-from millpond.engine.values.region_codes import Column
+from millpond.engine.values.region_codes import CodableColumn
 from millpond.engine.values.value_sets import Domain
 from millpond.model.compiled import I64, READ_F64, READ_I32, READ_I64, READ_U8, U64, compiled
 
@@ -87,7 +87,7 @@ def axis_of(left: str, right: str) -> Axis | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Coded:
+class CodedColumn:
     """A column as numbers.
 
     Attributes:
@@ -99,28 +99,28 @@ class Coded:
     nulls: Mask | None
 
 
-def coded(column: pa.ChunkedArray | pa.Array, axis: Axis) -> Coded:
+def code_column(column: pa.ChunkedArray | pa.Array, axis: Axis) -> CodedColumn:
     """A column's numbers on an axis: its order's where the axis is ordered, else hashes."""
     if axis is Axis.TEXT:
-        opened = Column(column, Domain.TEXT)
+        opened = CodableColumn(column, Domain.TEXT)
         data, offsets = opened.texts
         out = np.empty(len(offsets) - 1, np.int64)
         _hash_texts(data, np.ascontiguousarray(offsets), out.view(np.uint64))
-        return Coded(out, opened.nulls)
+        return CodedColumn(out, opened.nulls)
     if axis is Axis.WIDE:
-        return _wide(column)
+        return _code_wide(column)
     if axis is Axis.FLOAT:
         if pa.types.is_integer(column.type):
             column = pc.cast(column, pa.float64(), safe=False)
-        opened = Column(column, Domain.FLOAT)
+        opened = CodableColumn(column, Domain.FLOAT)
         out = np.empty(len(opened.values), np.int64)
         _place_floats(np.ascontiguousarray(opened.values), out)
-        return Coded(out, opened.nulls)
-    opened = Column(column, Domain.INT64)
-    return Coded(opened.values, opened.nulls)
+        return CodedColumn(out, opened.nulls)
+    opened = CodableColumn(column, Domain.INT64)
+    return CodedColumn(opened.values, opened.nulls)
 
 
-def _wide(column: pa.ChunkedArray | pa.Array) -> Coded:
+def _code_wide(column: pa.ChunkedArray | pa.Array) -> CodedColumn:
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
@@ -130,19 +130,19 @@ def _wide(column: pa.ChunkedArray | pa.Array) -> Coded:
     if buffer is not None and len(array):
         whole = np.frombuffer(buffer, np.uint64, 2 * (array.offset + len(array)))
         words = whole.reshape(-1, 2)[array.offset :]
-    numbers = mixed(words[:, 0]) ^ (words[:, 1] * np.uint64(0x9E3779B97F4A7C15))
+    numbers = mix_numbers(words[:, 0]) ^ (words[:, 1] * np.uint64(0x9E3779B97F4A7C15))
     nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-    return Coded(numbers.view(np.int64), nulls)
+    return CodedColumn(numbers.view(np.int64), nulls)
 
 
-def mixed(numbers: npt.NDArray[Any]) -> Keys:
+def mix_numbers(numbers: npt.NDArray[Any]) -> Keys:
     """A bijection of 64-bit numbers that spreads neighbours far apart (SplitMix64's finaliser)."""
     out = np.empty(len(numbers), np.uint64)
     _mix(np.ascontiguousarray(numbers).view(np.int64), out)
     return out
 
 
-def combined(parts: list[Coded]) -> tuple[Keys, Mask | None]:
+def combine_columns(parts: list[CodedColumn]) -> tuple[Keys, Mask | None]:
     """One key a row from the numbers of its columns, and where a part is NULL.
 
     The key of one column is exact on every axis but TEXT and WIDE. Without columns all rows have
@@ -150,7 +150,7 @@ def combined(parts: list[Coded]) -> tuple[Keys, Mask | None]:
     """
     if not parts:
         raise ValueError("a key has at least one column")
-    keys = mixed(parts[0].numbers)
+    keys = mix_numbers(parts[0].numbers)
     nulls = parts[0].nulls
     for part in parts[1:]:
         _mix_in(np.ascontiguousarray(part.numbers), keys)
@@ -180,7 +180,7 @@ def agree(left: pa.ChunkedArray | pa.Array, right: pa.ChunkedArray | pa.Array) -
 
 
 @njit(inline="always")
-def _mixed(x: Any) -> Any:
+def _mix_number(x: Any) -> Any:
     x = (x ^ (x >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> uint64(27))) * uint64(0x94D049BB133111EB)
     return x ^ (x >> uint64(31))
@@ -189,13 +189,13 @@ def _mixed(x: Any) -> Any:
 @compiled(types.void(READ_I64, U64))
 def _mix(numbers: Any, out: Any) -> None:  # pragma: no cover - compiled
     for i in range(len(numbers)):
-        out[i] = _mixed(uint64(numbers[i]) + uint64(0x9E3779B97F4A7C15))
+        out[i] = _mix_number(uint64(numbers[i]) + uint64(0x9E3779B97F4A7C15))
 
 
 @compiled(types.void(READ_I64, U64))
 def _mix_in(numbers: Any, keys: Any) -> None:  # pragma: no cover - compiled
     for i in range(len(numbers)):
-        keys[i] = _mixed(keys[i] * uint64(3) + uint64(numbers[i]))
+        keys[i] = _mix_number(keys[i] * uint64(3) + uint64(numbers[i]))
 
 
 @compiled(types.void(READ_F64, I64))
@@ -226,6 +226,6 @@ def _hash_texts(data: Any, offsets: Any, out: Any) -> None:  # pragma: no cover 
             word = uint64(0)
             for k in range(min(8, end - at)):
                 word |= uint64(data[at + k]) << uint64(8 * k)
-            state = _mixed((state ^ word) * uint64(0x9E3779B97F4A7C15))
+            state = _mix_number((state ^ word) * uint64(0x9E3779B97F4A7C15))
             at += 8
-        out[i] = _mixed(state ^ uint64(end - start))
+        out[i] = _mix_number(state ^ uint64(end - start))

@@ -51,7 +51,7 @@ def to_table(arrivals: Sequence[Numbers], oldest: Numbers) -> pa.Table:
         laid = np.empty(count, np.int64)
         _lay(own, zone_of, starts[:-1].copy(), bases[-1], laid)
         columns.append(pa.array(laid.astype(np.uint32) if narrow else laid))
-    return laid_table(columns, bases, starts, low, shift)
+    return lay_table(columns, bases, starts, low, shift)
 
 
 def zone_shift(low: int, high: int) -> int:
@@ -59,7 +59,7 @@ def zone_shift(low: int, high: int) -> int:
     return max(0, (high - low).bit_length() - ZONES.bit_length() + 1)
 
 
-def laid_table(
+def lay_table(
     columns: Sequence[pa.Array], bases: Sequence[int], starts: Numbers, low: int, shift: int
 ) -> pa.Table:
     """Columns whose tuples lie in the order of their zones, as they are stored.

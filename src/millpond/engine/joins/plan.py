@@ -17,7 +17,7 @@ from itertools import combinations
 from sqlglot import exp
 
 from millpond.cql.print.dialect import to_duckdb
-from millpond.cql.print.duckdb_words import quoted
+from millpond.cql.print.duckdb_words import quote_name
 from millpond.engine.joins.keys import Axis, axis_of
 from millpond.planner.joins import JoinShape, JoinSide
 
@@ -61,7 +61,7 @@ class Link:
     op: str
     right: Operand
 
-    def seen_from(self, leaf: int) -> tuple[Operand, str, Operand]:
+    def orient_from(self, leaf: int) -> tuple[Operand, str, Operand]:
         """The factor with that stream's operand on the left."""
         if self.left.leaf == leaf:
             return self.left, self.op, self.right
@@ -89,7 +89,7 @@ class ArrangementKey:
 
 
 @dataclass(frozen=True)
-class Step:
+class ProbeStep:
     """How composites of some streams probe another stream's SteM.
 
     Attributes:
@@ -124,7 +124,7 @@ class JoinPlan:
         """Equal for joins of the same streams by the same factors: their pairs are the same."""
         return repr((tuple(s.lower() for s in self.streams), self.links))
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """As the catalog keeps it."""
         return pickle.dumps((self.streams, self.timed_by, self.links), protocol=5)
 
@@ -145,16 +145,16 @@ class JoinPlan:
                         yield leaf, step.key
 
     @cached_property
-    def _steps(self) -> dict[tuple[frozenset[int], int], Step | None]:
+    def _steps(self) -> dict[tuple[frozenset[int], int], ProbeStep | None]:
         return {}
 
-    def step(self, bound: frozenset[int], leaf: int) -> Step | None:
+    def step(self, bound: frozenset[int], leaf: int) -> ProbeStep | None:
         """How composites of the streams in `bound` find that stream; None if nothing links them."""
         if (bound, leaf) not in self._steps:
             self._steps[bound, leaf] = self._step(bound, leaf)
         return self._steps[bound, leaf]
 
-    def _step(self, bound: frozenset[int], leaf: int) -> Step | None:
+    def _step(self, bound: frozenset[int], leaf: int) -> ProbeStep | None:
         links = [
             link
             for link in self.links
@@ -166,7 +166,7 @@ class JoinPlan:
         by_value: dict[Value, Operand] = {}
         filters: list[Link] = []
         for link in links:
-            own, op, other = link.seen_from(leaf)
+            own, op, other = link.orient_from(leaf)
             if op != "=":
                 continue
             if own.shift or other.shift or own.value in by_value:
@@ -177,17 +177,17 @@ class JoinPlan:
         time = self.time_of(leaf)
         order = time
         if not by_value and ordering:
-            candidates = {link.seen_from(leaf)[0].value for link in ordering}
+            candidates = {link.orient_from(leaf)[0].value for link in ordering}
             order = time if time in candidates else min(candidates)
         bounds = []
         for link in ordering:
-            own, op, other = link.seen_from(leaf)
+            own, op, other = link.orient_from(leaf)
             if own.value == order:
                 bounds.append((op, other, other.shift - own.shift))
             else:
                 filters.append(link)
         values = tuple(sorted(by_value))
-        return Step(
+        return ProbeStep(
             ArrangementKey(values, order),
             tuple(by_value[v] for v in values),
             tuple(bounds),
@@ -197,7 +197,7 @@ class JoinPlan:
     def time_of(self, leaf: int) -> Value:
         """The value that is the timestamp of a stream's elements."""
         column = self.timed_by[leaf]
-        return Value(TS if column is None else quoted(column), TS, Axis.TIMESTAMP.value)
+        return Value(TS if column is None else quote_name(column), TS, Axis.TIMESTAMP.value)
 
 
 def plan_join(
@@ -249,7 +249,7 @@ def _operand(
     side: JoinSide, leaf: int, literals: Mapping[int, str], axis: Axis, timed_by: str | None
 ) -> Operand:
     expression = side.expression(literals).unnest()
-    base, shift = _shifted(expression, axis)
+    base, shift = _split_shift(expression, axis)
     if not isinstance(base, exp.Column):
         base, shift = expression, 0
     column = base.name if isinstance(base, exp.Column) else None
@@ -269,7 +269,7 @@ _UNITS = {
 }
 
 
-def _shifted(expression: exp.Expr, axis: Axis) -> tuple[exp.Expr, int]:
+def _split_shift(expression: exp.Expr, axis: Axis) -> tuple[exp.Expr, int]:
     """`column ± constant` as column and shift, where adding is adding the numbers."""
     if isinstance(expression, exp.Add | exp.Sub):
         amount = _amount(expression.expression, axis)

@@ -18,7 +18,11 @@ import pyarrow as pa
 
 from millpond.engine.joins.keys import Axis, agree
 from millpond.engine.joins.plan import TS, JoinPlan, Operand
-from millpond.engine.scalars.residual_query import Limits, too_large, too_many_rows
+from millpond.engine.scalars.residual_query import (
+    Limits,
+    answer_too_large_error,
+    too_many_rows_error,
+)
 from millpond.planner.bind.bound_query import BoundQuery
 
 #: Rows taken at once, so that an answer that is too large is noticed before it is there: few until
@@ -55,14 +59,14 @@ class JoinProjection:
     names: tuple[str, ...]
     equal: tuple[tuple[tuple[int, str], tuple[int, str]], ...]
 
-    def of(self, rows: JoinedRows, limits: Limits) -> pa.Table:
+    def project(self, rows: JoinedRows, limits: Limits) -> pa.Table:
         """The answer.
 
         Raises:
             MillpondError: POND-405, it has more rows than it may.
         """
         if rows.count > limits.rows and not self.equal:
-            raise too_many_rows(limits)
+            raise too_many_rows_error(limits)
         parts: list[pa.Table] = []
         count = size = 0
         start, step = 0, _FIRST
@@ -70,7 +74,7 @@ class JoinProjection:
             try:
                 part = self._part(rows, start, start + step)
             except pa.ArrowInvalid as error:  # more text than an array may have
-                raise too_large(limits) from error
+                raise answer_too_large_error(limits) from error
             parts.append(part)
             start += step
             width = part.nbytes // max(part.num_rows, 1)
@@ -78,9 +82,9 @@ class JoinProjection:
             count += part.num_rows
             size += part.nbytes
             if count > limits.rows:
-                raise too_many_rows(limits)
+                raise too_many_rows_error(limits)
             if size > limits.memory:
-                raise too_large(limits)
+                raise answer_too_large_error(limits)
         return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
 
     def _part(self, rows: JoinedRows, start: int, stop: int) -> pa.Table:

@@ -19,7 +19,7 @@ from numba import int64, njit, types, uint32
 
 from millpond.engine.joins.arrangement import Places, Run
 from millpond.engine.joins.keys import Numbers
-from millpond.engine.joins.pairs import ZONES, laid_table, zone_shift
+from millpond.engine.joins.pairs import ZONES, lay_table, zone_shift
 from millpond.engine.joins.probe import Stretches
 from millpond.model.compiled import I64, READ_I64, READ_U32, U32, compiled
 
@@ -76,7 +76,7 @@ class StretchedPairs:
         return int(first.min()), int(last.max())
 
 
-def numbered(arrivals: Numbers) -> tuple[Places, int]:
+def number_arrivals(arrivals: Numbers) -> tuple[Places, int]:
     """Arrival numbers of rows as `StretchedPairs` takes them: (numbers, base)."""
     if len(arrivals) and _ascend_by_one(np.ascontiguousarray(arrivals)):
         return np.zeros(0, np.uint32), int(arrivals[0])
@@ -91,7 +91,7 @@ def _ascend_by_one(numbers: Any) -> Any:  # pragma: no cover - compiled
     return i >= len(numbers)
 
 
-def stretched_table(groups: Sequence[StretchedPairs], probing: int) -> tuple[pa.Table, int, int]:
+def lay_stretched(groups: Sequence[StretchedPairs], probing: int) -> tuple[pa.Table, int, int]:
     """The pairs as `pairs.to_table` lays them, with their least and greatest oldest timestamp.
 
     Args:
@@ -125,7 +125,7 @@ def stretched_table(groups: Sequence[StretchedPairs], probing: int) -> tuple[pa.
             other,
         )
     columns = [pa.array(own), pa.array(other)]
-    table = laid_table(columns if probing == 0 else columns[::-1], [0, 0], starts, low, shift)
+    table = lay_table(columns if probing == 0 else columns[::-1], [0, 0], starts, low, shift)
     return table, low, high
 
 

@@ -51,7 +51,7 @@ class Program:
             self.code[stage],
             self._shifts(stage),
             arrays["stage_row"][stages],
-            _pending(self.block.having[stages]),
+            _find_pending(self.block.having[stages]),
             arrays["layer_pass"],
             arrays["layer_start"],
             self.code[part],
@@ -85,7 +85,7 @@ class Group:
         return sum(p.translation.nbytes for p in self.programs) + 20 * sum(self.of_null)
 
 
-def _pending(having: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def _find_pending(having: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """For each stage, and for what comes after the last, the queries with a factor yet to come."""
     after = np.zeros((len(having) + 1, having.shape[1]), np.uint64)
     after[:-1] = np.bitwise_or.accumulate(having[::-1], axis=0)[::-1]

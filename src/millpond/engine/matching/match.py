@@ -47,13 +47,13 @@ from millpond.engine.matching.results_structure import (
     Matches,
     MatchReader,
     Passage,
+    choose_encoding,
     encode,
     list_bytes,
     piece,
-    smallest,
 )
 from millpond.engine.scalars.evaluator import ScalarEvaluator
-from millpond.engine.values.region_codes import Column
+from millpond.engine.values.region_codes import CodableColumn
 from millpond.engine.values.value_sets import domain_of
 from millpond.model.bit_matrix import rows_of_bits, words_for
 
@@ -88,7 +88,7 @@ def match(
     """
     if table.num_rows > _MOST_ROWS:
         raise ValueError("a batch has at most 2**32 - 1 elements")
-    run = _Run(table, stem, order, router)
+    run = _BatchMatch(table, stem, order, router)
     if table.num_rows:
         for start in range(0, len(stem.blocks), GROUP):
             run.match_group(_groups.get(stem.schema, stem.blocks[start : start + GROUP]))
@@ -100,7 +100,7 @@ def match(
 _groups = Groups(192 * 2**20)
 
 
-class _Run:
+class _BatchMatch:
     """One call of `match`."""
 
     def __init__(
@@ -116,17 +116,17 @@ class _Run:
         self.rows = table.num_rows
         self.matches = Matches(self.rows)
         self._rank = {a: i for i, a in enumerate(order or ())}
-        self._columns: dict[str, Column] = {}
+        self._columns: dict[str, CodableColumn] = {}
         # Slots whose others are still to be evaluated, and their rows so far; None: all rows.
         self._undecided: dict[int, Rows | None] = {}
 
-    def _column(self, attribute: str) -> Column:
+    def _column(self, attribute: str) -> CodableColumn:
         column = self._columns.get(attribute)
         if column is None:
             field = self.stem.schema.find(attribute)
             domain = domain_of(field.type) if field else None
             assert domain is not None, attribute
-            column = self._columns[attribute] = Column(self.table.column(attribute), domain)
+            column = self._columns[attribute] = CodableColumn(self.table.column(attribute), domain)
         return column
 
     def _count(self, attribute: str, passage: Passage) -> None:
@@ -175,7 +175,7 @@ class _Run:
             passage = Passage(came * step, left * step, spent * came // visits)
             self._count(names[stage], passage)
             if self.router is not None:
-                self.router.visited(names[stage], *passage[:2], passage.ns)
+                self.router.count_visit(names[stage], *passage[:2], passage.ns)
 
     def _match_dense(
         self, block: Block, codes: npt.NDArray[np.int32], arguments: tuple[Any, ...]
@@ -192,11 +192,11 @@ class _Run:
         match_dense(codes, *arguments, out, counts)
         slots = block.slots[:queries]
         alive = counts > 0
-        for position in self._deferred(slots, alive):
+        for position in self._find_deferred(slots, alive):
             rows = rows_of_bits(out[position], 0, self.rows)
             self._undecided[int(slots[position])] = rows.astype(np.uint32)
             alive[position] = False
-        encoding = np.where(alive, smallest(counts, self.rows), _NO_MATCH)
+        encoding = np.where(alive, choose_encoding(counts, self.rows), _NO_MATCH)
         self._append(slots, counts, ALL, np.flatnonzero(encoding == ALL), b"")
         if len(chosen := np.flatnonzero(encoding == LIST)):
             ends = np.cumsum(list_bytes(counts[chosen]))
@@ -240,8 +240,8 @@ class _Run:
             sort_pairs(queries, rows, pairs, cursor, lists)
         slots = block.slots
         alive = counts > 0
-        apart = alive & (smallest(counts, self.rows) != LIST)
-        for position in self._deferred(slots, alive):
+        apart = alive & (choose_encoding(counts, self.rows) != LIST)
+        for position in self._find_deferred(slots, alive):
             start = starts[position]
             self._undecided[int(slots[position])] = lists[start : start + counts[position]]
             alive[position] = False
@@ -256,7 +256,9 @@ class _Run:
             lists = np.concatenate([np.zeros(0, np.uint32), *parts])
         self._append(slots, counts, LIST, chosen, lists, np.cumsum(list_bytes(counts[chosen])))
 
-    def _deferred(self, slots: npt.NDArray[np.int64], alive: npt.NDArray[np.bool_]) -> list[int]:
+    def _find_deferred(
+        self, slots: npt.NDArray[np.int64], alive: npt.NDArray[np.bool_]
+    ) -> list[int]:
         """The positions with a match that have others to satisfy too."""
         if not self.stem.others:
             return []

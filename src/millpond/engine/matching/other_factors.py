@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.cql.print.duckdb_words import quoted
+from millpond.cql.print.duckdb_words import quote_name
 from millpond.engine.eddy.eddy import Router
 from millpond.engine.predicates.safe_expressions import cannot_fail
 from millpond.engine.scalars.evaluator import ScalarEvaluator, truth
@@ -110,7 +110,7 @@ class OtherFactors:
                 if slot not in self.failed
                 and ((rows := self._between(own, low, high)) is None or len(rows))
             }
-            for slot, rows in self._routed(courses).items():
+            for slot, rows in self._decide_morsel(courses).items():
                 found[slot].append(rows)
         none = np.zeros(0, np.uint32)
         return {
@@ -134,7 +134,7 @@ class OtherFactors:
         first, last = np.searchsorted(rows, (low, high))
         return rows[first:last]
 
-    def _routed(self, morsel: Mapping[int, Rows | None]) -> dict[int, Rows]:
+    def _decide_morsel(self, morsel: Mapping[int, Rows | None]) -> dict[int, Rows]:
         """What is left of a morsel after all factors.
 
         An expression waits until all slots that have it have come to it, and is then evaluated
@@ -159,7 +159,7 @@ class OtherFactors:
             for slot, course in list(courses.items()):
                 if course.ready[0] in visited:
                     del course.ready[0]
-                    if (rows := self._concluded(slot, course)) is not None:
+                    if (rows := self._conclude(slot, course)) is not None:
                         decided[slot] = rows
                         del courses[slot]
         return decided
@@ -175,7 +175,9 @@ class OtherFactors:
         ranked = sorted(others, key=_rank)
         for expression in ranked:
             if called := names_inside(expression):
-                self._router.ledger.expects(expression, 1e9 * sum(map(functions.price, called)))
+                self._router.ledger.set_expected_cost(
+                    expression, 1e9 * sum(map(functions.price, called))
+                )
         return list(self._router.route({e: serves[e] for e in ranked}))
 
     def _visit(self, wanting: Mapping[str, list[_Course]]) -> None:
@@ -192,12 +194,12 @@ class OtherFactors:
         for (expression, courses), result in zip(wanting.items(), results, strict=True):
             if isinstance(result, duckdb.Error):
                 if any(course.is_early for course in courses):
-                    self._router.failed(expression, seen, spent)
+                    self._router.count_failure(expression, seen, spent)
                 for course in courses:
                     (course.late if course.is_early else course.stuck).append(expression)
                 continue
             true = truth(result)
-            self._router.visited(expression, seen, int(true.sum()), spent)
+            self._router.count_visit(expression, seen, int(true.sum()), spent)
             for course in courses:
                 rows = course.rows
                 if rows is None:
@@ -205,7 +207,7 @@ class OtherFactors:
                 else:
                     course.rows = rows[true[rows if place is None else place[rows]]]
 
-    def _concluded(self, slot: int, course: _Course) -> Rows | None:
+    def _conclude(self, slot: int, course: _Course) -> Rows | None:
         """The rows a query is left with after its last factor; None while there are factors."""
         if course.rows is not None and not len(course.rows):
             return course.rows
@@ -216,7 +218,7 @@ class OtherFactors:
             return None
         rows = course.rows
         if course.stuck:
-            found = satisfying(self._scalar, self._select(course.stuck, rows), course.stuck)
+            found = find_satisfying(self._scalar, self._select(course.stuck, rows), course.stuck)
             if isinstance(found, duckdb.Error):
                 said = str(found).split("\n\nLINE ")[0].strip()
                 self.failed[slot] = fault_of(found) or said
@@ -236,12 +238,14 @@ class OtherFactors:
 
     def _select(self, expressions: Any, rows: Rows | None) -> pa.Table:
         """The rows, with the columns the expressions may name (they are spelt quoted)."""
-        names = [n for n in self._table.column_names if any(quoted(n) in e for e in expressions)]
+        names = [
+            n for n in self._table.column_names if any(quote_name(n) in e for e in expressions)
+        ]
         table = self._table.select(names or self._table.column_names[:1])
         return table if rows is None else table.take(pa.array(rows))
 
 
-def satisfying(
+def find_satisfying(
     scalar: ScalarEvaluator, table: pa.Table, predicates: Sequence[str]
 ) -> Rows | duckdb.Error:
     """The rows for which all predicates are TRUE, ascending, or why that cannot be said.
@@ -269,10 +273,10 @@ def satisfying(
     slow = next((e for e in failing.values() if took_too_long(e)), None)
     if slow is not None or len(failing) == 1:
         return slow or next(iter(failing.values()))
-    return _one_by_one(scalar, table, rows, failing)
+    return _find_one_by_one(scalar, table, rows, failing)
 
 
-def _one_by_one(
+def _find_one_by_one(
     scalar: ScalarEvaluator, table: pa.Table, rows: Rows, failing: Mapping[str, duckdb.Error]
 ) -> Rows | duckdb.Error:
     kept: list[Rows] = []

@@ -207,7 +207,7 @@ class QuerySteM:
 
     def add(self, slot: int, factors: Factors) -> None:
         """Adds a query under a slot that is not taken."""
-        self.add_packed(slot, factors.packed())
+        self.add_packed(slot, factors.pack())
 
     def add_packed(self, slot: int, packed: bytes) -> None:
         """Adds a query by its packed factors, which are kept and not copied."""
@@ -224,9 +224,9 @@ class QuerySteM:
         if not factors.sets and not factors.clauses:
             self._loose[slot] = None
             return
-        self._settle(slot, packed, _cut_counts(factors))
+        self._place_in_block(slot, packed, _cut_counts(factors))
 
-    def _settle(self, slot: int, packed: bytes, cuts: Mapping[str, int]) -> None:
+    def _place_in_block(self, slot: int, packed: bytes, cuts: Mapping[str, int]) -> None:
         """Gives the slot a place in a block with room."""
         while self._roomy and self._drafts[self._roomy[-1]].size >= BLOCK:
             self._roomy.pop()
@@ -296,7 +296,7 @@ class QuerySteM:
         self._roomy = [number for number in self._roomy if number not in thin]
         for draft in thin.values():
             for _, slot, packed in draft.members():
-                self._settle(slot, packed, _cut_counts(Factors.unpack(packed)))
+                self._place_in_block(slot, packed, _cut_counts(Factors.unpack(packed)))
 
     def release(self, directory: Path) -> None:
         """Replaces blocks by mappings of the files a snapshot was saved to in `directory`.

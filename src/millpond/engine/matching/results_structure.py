@@ -117,7 +117,7 @@ def list_bytes(count: Any) -> Any:
     return (count + 1) // 2 * 8
 
 
-def smallest(counts: Any, rows: int) -> Any:
+def choose_encoding(counts: Any, rows: int) -> Any:
     """The encoding that takes the fewest bytes for so many of `rows` elements, by count.
 
     >>> smallest(np.array([1, 40, 10_000, 30_000, 100_000]), 100_000).tolist()
@@ -140,7 +140,7 @@ def encode(found: dict[int, npt.NDArray[Any]], rows: int) -> list[pa.RecordBatch
     chosen: dict[int, list[int]] = {DENSE: [], LIST: [], ALL: [], GAPS: []}
     for slot, numbers in found.items():
         if len(numbers):
-            chosen[int(smallest(len(numbers), rows))].append(slot)
+            chosen[int(choose_encoding(len(numbers), rows))].append(slot)
     pieces = []
     for encoding, slots in chosen.items():
         if not slots:
@@ -173,7 +173,12 @@ class MatchReader:
 
     def __init__(self, table: pa.Table) -> None:
         self._chunks = [
-            (_fixed(b, 0, np.uint32), _fixed(b, 1, np.uint32), _fixed(b, 2, np.uint8), *_binary(b))
+            (
+                _view_fixed(b, 0, np.uint32),
+                _view_fixed(b, 1, np.uint32),
+                _view_fixed(b, 2, np.uint8),
+                *_view_binary(b),
+            )
             for b in table.to_batches()
             if b.num_rows
         ]
@@ -227,12 +232,12 @@ class MatchReader:
         return rows_of_bits(raw.view(np.uint64), low, min(high, 8 * len(raw)))
 
 
-def _fixed(batch: pa.RecordBatch, column: int, dtype: Any) -> npt.NDArray[Any]:
+def _view_fixed(batch: pa.RecordBatch, column: int, dtype: Any) -> npt.NDArray[Any]:
     values: npt.NDArray[Any] = batch.column(column).to_numpy(zero_copy_only=True)
     return values.view(dtype)
 
 
-def _binary(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+def _view_binary(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
     column = batch.column(3)
     _, offsets, data = column.buffers()
     ends = np.frombuffer(offsets, np.int64, column.offset + len(column) + 1)[column.offset :]

@@ -225,7 +225,7 @@ def _text(constant: Constant) -> Cut:
         raise Unfolded from error
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -261,7 +261,7 @@ def _integer_of_text(text: str, type_name: str) -> int:
         _INTEGER_BITS[type_name] - 1
     ):
         return int(text)
-    return int(_compute(f"CAST({_quoted(text)} AS {type_name})")[1])
+    return int(_compute(f"CAST({_quote(text)} AS {type_name})")[1])
 
 
 def _rational(value: Decimal) -> Cut | tuple[Cut, Cut]:
@@ -295,7 +295,7 @@ def _on_doubles(kinds: set[str]) -> Any:
     if kinds <= {"integer", "decimal", "double"}:
         return lambda c: float_key(_double(c))
     if kinds == {"string"}:
-        return lambda c: float_key(float(_compute(f"CAST({_quoted(c.value)} AS DOUBLE)")[1]))
+        return lambda c: float_key(float(_compute(f"CAST({_quote(c.value)} AS DOUBLE)")[1]))
     raise Unfolded
 
 
@@ -331,7 +331,7 @@ def _timestamp_of_text(text: str) -> int:
         except ValueError as error:
             raise Unfolded from error
         return (delta.days * 86400 + delta.seconds) * 1_000_000 + delta.microseconds
-    return int(_compute(f"CAST({_quoted(text)} AS TIMESTAMP)")[1])
+    return int(_compute(f"CAST({_quote(text)} AS TIMESTAMP)")[1])
 
 
 def _timestamp(constant: Constant) -> Cut:
@@ -353,7 +353,7 @@ def _date_of_text(text: str) -> int:
             return date(int(match[1]), int(match[2]), int(match[3])).toordinal() - 719163
         except ValueError as error:
             raise Unfolded from error
-    return int(_compute(f"CAST({_quoted(text)} AS DATE)")[1])
+    return int(_compute(f"CAST({_quote(text)} AS DATE)")[1])
 
 
 def _date(constant: Constant) -> Cut:

@@ -73,26 +73,31 @@ class Factors:
             found.append("other factor")
         return " and ".join(found) or "always true"
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """As the catalog keeps it, for each of tens of thousands of predicates: bare tuples.
 
         They are a third of what pickling the objects would take, and a fifth of the objects.
         """
-        bare = (_bare(self.sets), tuple([_bare(c) for c in self.clauses]), self.others, self.never)
+        bare = (
+            _to_tuples(self.sets),
+            tuple([_to_tuples(c) for c in self.clauses]),
+            self.others,
+            self.never,
+        )
         return pickle.dumps(bare, protocol=5)
 
     @staticmethod
     def unpack(packed: bytes) -> Factors:
         """The inverse of `packed`; the catalog is trusted like the code."""
         sets, clauses, others, never = pickle.loads(packed)
-        return Factors(_whole(sets), tuple([_whole(c) for c in clauses]), others, never)
+        return Factors(_to_clause(sets), tuple([_to_clause(c) for c in clauses]), others, never)
 
 
-def _bare(clause: Clause) -> tuple[tuple[Any, ...], ...]:
+def _to_tuples(clause: Clause) -> tuple[tuple[Any, ...], ...]:
     return tuple([(a, v.cuts, v.below, v.nulls) for a, v in clause])
 
 
-def _whole(bare: tuple[tuple[Any, ...], ...]) -> Clause:
+def _to_clause(bare: tuple[tuple[Any, ...], ...]) -> Clause:
     return tuple([(a, ValueSet(*values)) for a, *values in bare])
 
 
@@ -132,7 +137,7 @@ def assemble(clauses: Iterable[dict[str, ValueSet]], others: Iterable[str]) -> F
             if values.is_empty:
                 return NEVER
             sets[attribute] = values
-        pending, wide = [], _reduced(wide, sets)
+        pending, wide = [], _reduce(wide, sets)
         pending = [c for c in wide if len(c) < 2]
         wide = [c for c in wide if len(c) >= 2]
     ordered = {tuple(sorted(c.items(), key=lambda item: item[0])) for c in wide}
@@ -143,7 +148,7 @@ def assemble(clauses: Iterable[dict[str, ValueSet]], others: Iterable[str]) -> F
     )
 
 
-def _reduced(
+def _reduce(
     wide: list[dict[str, ValueSet]], sets: dict[str, ValueSet]
 ) -> list[dict[str, ValueSet]]:
     """Clauses without what the value sets rule out, and without those they imply."""

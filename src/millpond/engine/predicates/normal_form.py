@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from millpond.engine.predicates.predicate_reader import Atom, Junction, Known, Node, Opaque, Reader
+from millpond.engine.predicates.predicate_reader import (
+    Atom,
+    ConstantNode,
+    Junction,
+    Opaque,
+    PredicateNode,
+    Reader,
+)
 from millpond.engine.values.value_sets import NOTHING, ValueSet
 
 #: Clauses a single disjunction may become before it is left to DuckDB.
@@ -25,7 +32,7 @@ Clauses = tuple[list[dict[str, ValueSet]], list[str]]
 _Building = dict[Any, ValueSet]
 
 
-def clauses_of(node: Node, reader: Reader) -> Clauses:
+def clauses_of(node: PredicateNode, reader: Reader) -> Clauses:
     """A predicate's clauses, and its other factors in the order written."""
     clauses: list[dict[str, ValueSet]] = []
     others: list[str] = []
@@ -39,19 +46,19 @@ def clauses_of(node: Node, reader: Reader) -> Clauses:
     return clauses, others
 
 
-def _conjuncts(node: Node) -> list[Node]:
+def _conjuncts(node: PredicateNode) -> list[PredicateNode]:
     if isinstance(node, Junction) and node.conjunction:
         return [c for child in node.children for c in _conjuncts(child)]
     return [node]
 
 
-def _normalise(node: Node) -> list[_Building] | None:
+def _normalise(node: PredicateNode) -> list[_Building] | None:
     """The conjunctive normal form, or None if it has too many clauses."""
     if isinstance(node, Atom):
         return [{node.attribute: node.true}] if len(node.true.cuts) <= MAX_CUTS else None
     if isinstance(node, Opaque):
         return [{None: NOTHING}]
-    if isinstance(node, Known):
+    if isinstance(node, ConstantNode):
         return [] if node.true else [{}]
     assert isinstance(node, Junction)
     parts = [_normalise(child) for child in node.children]

@@ -28,7 +28,7 @@ from millpond.model.schema import Field, Schema
 
 
 @dataclass(slots=True)
-class Node:
+class PredicateNode:
     """A part of the predicate with every NOT pushed down; `source` is NOT-ed unless `positive`."""
 
     source: exp.Expression
@@ -42,7 +42,7 @@ class Node:
 
 
 @dataclass(slots=True)
-class Atom(Node):
+class Atom(PredicateNode):
     """A predicate on one attribute: the values it is TRUE for."""
 
     attribute: str
@@ -50,23 +50,23 @@ class Atom(Node):
 
 
 @dataclass(slots=True)
-class Opaque(Node):
+class Opaque(PredicateNode):
     """A predicate only DuckDB decides."""
 
 
 @dataclass(slots=True)
-class Known(Node):
+class ConstantNode(PredicateNode):
     """TRUE whatever the row, or never."""
 
     true: bool
 
 
 @dataclass(slots=True)
-class Junction(Node):
+class Junction(PredicateNode):
     """AND of its children, or OR."""
 
     conjunction: bool
-    children: list[Node] = field(default_factory=list)
+    children: list[PredicateNode] = field(default_factory=list)
 
 
 class Reader:
@@ -89,7 +89,7 @@ class Reader:
             return None
         return self.columns.get(node.name.lower())
 
-    def read(self, node: exp.Expression, positive: bool) -> Node:
+    def read(self, node: exp.Expression, positive: bool) -> PredicateNode:
         """The node for `node` if `positive`, else for NOT `node`."""
         source = node
         flipped = positive
@@ -102,7 +102,7 @@ class Reader:
             return Junction(source, positive, isinstance(node, exp.And) == flipped, children)
         if isinstance(node, (exp.Boolean, exp.Null)):
             true = isinstance(node, exp.Boolean) and bool(node.this) == flipped
-            return Known(source, positive, true)
+            return ConstantNode(source, positive, true)
         try:
             attribute, true_set, false_set = self.atom(node)
         except Unfolded:
@@ -157,8 +157,8 @@ class Reader:
         column, domain = self.operand(node.this)
         bounds = [read_constant(node.args["low"]), read_constant(node.args["high"])]
         low, high = keys_on(column.type, bounds)
-        least, below = compared(domain, exp.GTE, low)
-        greatest, above = compared(domain, exp.LTE, high)
+        least, below = compare_column(domain, exp.GTE, low)
+        greatest, above = compare_column(domain, exp.LTE, high)
         return column.name, least.intersection(greatest), below.union(above)
 
     def membership(self, node: exp.In) -> tuple[str, ValueSet, ValueSet]:
@@ -177,7 +177,7 @@ class Reader:
             left, right, operator = right, left, FLIPPED[operator]
         column, domain = self.operand(left)
         (place,) = keys_on(column.type, [read_constant(right)])
-        return column.name, *compared(domain, operator, place)
+        return column.name, *compare_column(domain, operator, place)
 
     def prefix(self, node: exp.Like) -> tuple[str, ValueSet, ValueSet]:
         """`LIKE 'abc%'` and `LIKE 'abc'` are an interval and a point of the bytes' order."""
@@ -225,7 +225,7 @@ FLIPPED: dict[type, type] = {
 }
 
 
-def compared(
+def compare_column(
     domain: Domain, operator: type, place: Cut | tuple[Cut, Cut] | None
 ) -> tuple[ValueSet, ValueSet]:
     """(TRUE set, FALSE set) of `column operator constant`, the constant at `place`."""

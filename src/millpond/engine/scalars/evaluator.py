@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.engine.scalars.deadline import deadlines
-from millpond.engine.scalars.user_functions import failed, fault_of, functions
+from millpond.engine.scalars.user_functions import fault_of, function_failed_error, functions
 from millpond.errors import MillpondError
 
 _CONFIG = {
@@ -34,7 +34,7 @@ _SECONDS = 60.0
 class ScalarEvaluator:
     """A locked-down DuckDB connection that evaluates boolean expressions over Arrow tables.
 
-    Not for use by two threads at once; `ScalarEvaluator.shared()` gives each thread its own.
+    Not for use by two threads at once; `ScalarEvaluator.of_this_thread()` gives each thread its own.
     """
 
     _threads = threading.local()
@@ -45,7 +45,7 @@ class ScalarEvaluator:
         self._taught: set[str] = set()
 
     @classmethod
-    def shared(cls) -> ScalarEvaluator:
+    def of_this_thread(cls) -> ScalarEvaluator:
         """This thread's evaluator."""
         evaluator = getattr(cls._threads, "evaluator", None)
         if evaluator is None:
@@ -64,7 +64,7 @@ class ScalarEvaluator:
             self._connection = con
         return self._connection
 
-    def knowing(self, sqls: Sequence[str]) -> duckdb.DuckDBPyConnection:
+    def connect_with_functions(self, sqls: Sequence[str]) -> duckdb.DuckDBPyConnection:
         """The connection, able to call the user-defined functions in these expressions."""
         functions.teach(self.connection, self._taught, sqls)
         return self.connection
@@ -97,7 +97,7 @@ class ScalarEvaluator:
             table: The rows; expressions name its columns.
             sqls: Boolean expressions in DuckDB's SQL.
         """
-        self.knowing(sqls)
+        self.connect_with_functions(sqls)
         self.connection.register("rows_under_test", table)
         try:
             results: list[pa.BooleanArray | duckdb.Error] = []
@@ -114,7 +114,7 @@ class ScalarEvaluator:
         matter, so a predicate that guards a part of itself (`a IS NULL OR 1 / a > 2`) may hold or
         not where its value fails.
         """
-        self.knowing([sql])
+        self.connect_with_functions([sql])
         numbered = table.append_column("__row", pa.array(np.arange(table.num_rows)))
         self.connection.register("rows_under_test", numbered)
         try:
@@ -131,7 +131,7 @@ class ScalarEvaluator:
 
     def verdicts(self, table: pa.Table, sql: str) -> npt.NDArray[np.int8] | duckdb.Error:
         """What WHERE would make of each row alone: 1 to keep it, 0 not to, -1 to fail on it."""
-        self.knowing([sql])
+        self.connect_with_functions([sql])
         self.connection.register("rows_under_test", table)
         try:
             with deadlines.within(_SECONDS, self.connection.interrupt):
@@ -152,7 +152,7 @@ class ScalarEvaluator:
             MillpondError: POND-404 when it cannot be evaluated, POND-411 when that is a function's
                 fault.
         """
-        self.knowing([sql])
+        self.connect_with_functions([sql])
         self.connection.register("rows_under_test", table)
         try:
             with deadlines.within(_SECONDS, self.connection.interrupt):
@@ -160,7 +160,7 @@ class ScalarEvaluator:
                 return selected.to_arrow_table()["v"]
         except duckdb.Error as error:
             if (fault := fault_of(error)) is not None:
-                raise failed(fault) from error
+                raise function_failed_error(fault) from error
             raise MillpondError(
                 "POND-404",
                 "the query could not be evaluated",

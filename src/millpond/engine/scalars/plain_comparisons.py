@@ -37,7 +37,7 @@ _TRUE_OF_NAN = ("<>", ">", ">=")
 _Term = tuple[int, str, int | str]
 
 
-def compared(sql: str, rows: pa.RecordBatch) -> pa.Array | None:
+def evaluate_comparison(sql: str, rows: pa.RecordBatch) -> pa.Array | None:
     """The value of an expression over `c0`, `c1`, …; None if it is not one of these."""
     terms = _terms(sql)
     if terms is None or not all(_is_certain(rows, term) for term in terms):
@@ -90,11 +90,11 @@ def _terms(sql: str) -> tuple[_Term, ...] | None:
     text = sql.strip()
     if cast := _BOOLEAN.fullmatch(text):
         text = cast[1].strip()
-    text = _peeled(text)
+    text = _peel(text)
     # A text with " AND " or a quote in it falls apart into what is no comparison.
     terms: list[_Term] = []
     for part in text.split(" AND "):
-        term = _term(_peeled(part.strip()))
+        term = _term(_peel(part.strip()))
         if term is None:
             return None
         terms.append(term)
@@ -109,7 +109,7 @@ def _term(text: str) -> _Term | None:
     return None
 
 
-def _peeled(text: str) -> str:
+def _peel(text: str) -> str:
     """An expression without the brackets around the whole of it."""
     while text.startswith("(") and text.endswith(")"):
         depth = 0

@@ -13,9 +13,14 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
-from millpond.cql.print.parallel_and import sheltered_sql
+from millpond.cql.print.parallel_and import apply_parallel_and_to_sql
 from millpond.engine.scalars.deadline import deadlines
-from millpond.engine.scalars.user_functions import failed, fault_of, functions, took_too_long
+from millpond.engine.scalars.user_functions import (
+    fault_of,
+    function_failed_error,
+    functions,
+    took_too_long,
+)
 from millpond.errors import MillpondError
 
 
@@ -59,19 +64,19 @@ class Residual:
                     answer = _read(connection, sql, limits)
                 except (duckdb.Error, OSError) as error:
                     # What failed may be a conjunct on a row that another takes away.
-                    other = None if _is_final(error) else sheltered_sql(sql)
+                    other = None if _is_final(error) else apply_parallel_and_to_sql(sql)
                     if other is None:
                         raise
                     answer = _read(connection, other, limits)
         except (duckdb.Error, OSError) as error:
             self._probe(connection)
-            raise _explained(error, limits) from error
+            raise _explain_error(error, limits) from error
         finally:
             if self._local.connection is connection:
                 for name in tables:
                     connection.unregister(name)
         if answer.num_rows > limits.rows:
-            raise too_many_rows(limits)
+            raise too_many_rows_error(limits)
         return answer
 
     def _probe(self, connection: duckdb.DuckDBPyConnection) -> None:
@@ -84,13 +89,13 @@ class Residual:
     def _connection(self) -> duckdb.DuckDBPyConnection:
         connection = getattr(self._local, "connection", None)
         if connection is None:
-            connection = locked_down(self.limits.memory)
+            connection = connect_locked_down(self.limits.memory)
             self._local.connection = connection
             self._local.taught = set()
         return connection
 
 
-def too_many_rows(limits: Limits) -> MillpondError:
+def too_many_rows_error(limits: Limits) -> MillpondError:
     """The error of an answer beyond its limit."""
     return MillpondError(
         "POND-405",
@@ -99,7 +104,7 @@ def too_many_rows(limits: Limits) -> MillpondError:
     )
 
 
-def locked_down(memory: int) -> duckdb.DuckDBPyConnection:
+def connect_locked_down(memory: int) -> duckdb.DuckDBPyConnection:
     """A connection to an empty in-memory database that can reach nothing else."""
     connection = duckdb.connect(
         ":memory:",
@@ -136,11 +141,11 @@ def _read(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits) -> pa
                 break
             if size > limits.memory:
                 # What is answered is not in DuckDB's memory any more, and not in its account.
-                raise too_large(limits)
+                raise answer_too_large_error(limits)
         return pa.Table.from_batches(batches, schema=reader.schema)
 
 
-def too_large(limits: Limits) -> MillpondError:
+def answer_too_large_error(limits: Limits) -> MillpondError:
     """The error of an answer of more bytes than it may have."""
     return MillpondError(
         "POND-405",
@@ -155,7 +160,7 @@ def _is_final(error: Exception) -> bool:
     return took_too_long(error) or text.startswith(("INTERRUPT Error", "Out of Memory Error"))
 
 
-def _explained(error: Exception, limits: Limits) -> MillpondError:
+def _explain_error(error: Exception, limits: Limits) -> MillpondError:
     """Why an evaluation failed. What fails while rows are read comes from Arrow, as an OSError."""
     text = str(error)
     if isinstance(error, duckdb.InterruptException) or text.startswith("INTERRUPT Error"):
@@ -173,9 +178,9 @@ def _explained(error: Exception, limits: Limits) -> MillpondError:
             hint="Narrow its window or its predicate.",
         )
     if "Arrow Appender: The maximum total string size" in text:
-        return too_large(limits)
+        return answer_too_large_error(limits)
     if (fault := fault_of(error)) is not None:
-        return failed(fault)
+        return function_failed_error(fault)
     return MillpondError(
         "POND-404",
         "the query could not be evaluated",

@@ -54,7 +54,7 @@ class FunctionFault(Exception):
     """A function did not do what its author promised; the text says which and what."""
 
 
-class _GivenUp(BaseException):
+class _CallGivenUp(BaseException):
     """Raised inside a call that took too long, so that a loop in Python ends."""
 
 
@@ -77,7 +77,7 @@ class Functions:
     """The functions this process knows, by their names inside; safe to use from many threads."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Guarded] = {}
+        self._known: dict[str, _GuardedFunction] = {}
         self._folders: list[Path] = []
         self._usage: dict[str, Usage] = {}
         self._lock = threading.Lock()
@@ -86,7 +86,7 @@ class Functions:
         """Make a function known."""
         with self._lock:
             if definition.inside not in self._known:
-                self._known[definition.inside] = _Guarded(definition, self._measured)
+                self._known[definition.inside] = _GuardedFunction(definition, self._add_usage)
 
     def look_in(self, folder: Path) -> None:
         """Where to look for functions that are not known."""
@@ -94,7 +94,7 @@ class Functions:
             if folder not in self._folders:
                 self._folders.append(folder)
 
-    def find(self, inside: str) -> _Guarded | None:
+    def find(self, inside: str) -> _GuardedFunction | None:
         """A function by its name inside, loaded if it has to be."""
         found = self._known.get(inside)
         if found is None:
@@ -136,7 +136,7 @@ class Functions:
         with self._lock:
             return dict(self._usage)
 
-    def taken(self) -> dict[str, Usage]:
+    def take_usage(self) -> dict[str, Usage]:
         """What calls have cost since this was last called: what a worker reports."""
         with self._lock:
             usage, self._usage = self._usage, {}
@@ -148,7 +148,7 @@ class Functions:
             for inside, spent in usage.items():
                 self._usage[inside] = self._usage.get(inside, Usage()).plus(spent)
 
-    def _measured(self, inside: str, spent: Usage) -> None:
+    def _add_usage(self, inside: str, spent: Usage) -> None:
         with self._lock:
             self._usage[inside] = self._usage.get(inside, Usage()).plus(spent)
 
@@ -191,7 +191,7 @@ def is_fault(text: str) -> bool:
     return text.startswith(_SUBJECT)
 
 
-def failed(fault: str) -> MillpondError:
+def function_failed_error(fault: str) -> MillpondError:
     """The error of an answer that cannot be given because of a function's fault."""
     return MillpondError(
         "POND-411",
@@ -201,12 +201,12 @@ def failed(fault: str) -> MillpondError:
     )
 
 
-class _Guarded:
+class _GuardedFunction:
     """A function as DuckDB calls it: limited, checked and measured."""
 
     def __init__(self, definition: FunctionDef, measured: Callable[[str, Usage], None]) -> None:
         self.definition = definition
-        self._measured = measured
+        self._add_usage = measured
         self._type = arrow_type(definition.returns)
         self._function: Callable[..., Any] | None = None
         self._rests_until = 0.0
@@ -217,22 +217,22 @@ class _Guarded:
         arrays = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
         rows = len(arrays[0])
         if time.monotonic() < self._rests_until and 2 * rows > self._gave_up_on:
-            raise self._fault(self._too_slow())
+            raise self._fault(self._describe_timeout())
         started = time.perf_counter()
         try:
-            given = self._called(arrays)
+            given = self._call(arrays)
         finally:
             spent = Usage(1, rows, time.perf_counter() - started)
-            self._measured(self.definition.inside, spent)
-        return self._checked(given, rows)
+            self._add_usage(self.definition.inside, spent)
+        return self._check(given, rows)
 
-    def _called(self, arrays: list[pa.Array]) -> Any:
-        function = self._loaded()
+    def _call(self, arrays: list[pa.Array]) -> Any:
+        function = self._load()
         outcome = _in_time(lambda: function(*arrays), self.definition.max_seconds)
         if outcome is None:
             self._rests_until = time.monotonic() + _REST_SECONDS
             self._gave_up_on = len(arrays[0])
-            raise self._fault(self._too_slow())
+            raise self._fault(self._describe_timeout())
         value, error = outcome
         if error is not None:
             text = str(error).split("\n", 1)[0].strip()
@@ -240,7 +240,7 @@ class _Guarded:
             raise self._fault(f"raised {said[:300]}")
         return value
 
-    def _loaded(self) -> Callable[..., Any]:
+    def _load(self) -> Callable[..., Any]:
         if self._function is None:
             try:
                 self._function = cloudpickle.loads(self.definition.code)
@@ -250,7 +250,7 @@ class _Guarded:
         assert self._function is not None
         return self._function
 
-    def _checked(self, given: Any, rows: int) -> pa.Array:
+    def _check(self, given: Any, rows: int) -> pa.Array:
         if isinstance(given, pa.ChunkedArray):
             given = given.combine_chunks()
         if not isinstance(given, pa.Array):
@@ -270,7 +270,7 @@ class _Guarded:
             f"gave values of type {given.type} where {self.definition.returns} was promised"
         )
 
-    def _too_slow(self) -> str:
+    def _describe_timeout(self) -> str:
         return f"{_TOO_LONG} {self.definition.max_seconds:g} seconds for one call"
 
     def _fault(self, what: str) -> FunctionFault:
@@ -317,7 +317,7 @@ class _Caller:
     def _give_up(self) -> None:
         # Ends what runs in Python; what waits in C ends when it comes back, and then the thread.
         ident = ctypes.c_ulong(self._thread.ident or 0)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(_GivenUp))
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(_CallGivenUp))
 
     def _serve(self) -> None:
         try:
@@ -325,13 +325,13 @@ class _Caller:
                 function = self._calls.get()
                 try:
                     outcome: _Outcome = function(), None
-                except _GivenUp:
+                except _CallGivenUp:
                     return
                 except BaseException as error:
                     outcome = None, error
                 self._outcomes.put(outcome)
                 del function, outcome  # arrays are not to be kept until the next call
-        except _GivenUp:
+        except _CallGivenUp:
             return
 
 

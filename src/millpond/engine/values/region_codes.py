@@ -29,7 +29,7 @@ def coder_for(domain: Domain, cuts: Sequence[Cut] | npt.NDArray[np.int64]) -> Co
     return FloatCoder(keys) if domain is Domain.FLOAT else IntegerCoder(keys)
 
 
-class Column:
+class CodableColumn:
     """An Arrow column laid open for coding: any number of coders may read it."""
 
     def __init__(self, column: pa.ChunkedArray | pa.Array, domain: Domain) -> None:

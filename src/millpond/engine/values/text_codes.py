@@ -153,7 +153,7 @@ def _code_texts(
         codes[i] = low
 
 
-def _shared(one: bytes, two: bytes) -> bytes:
+def _common_prefix(one: bytes, two: bytes) -> bytes:
     """What both begin with."""
     different = (i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b)
     return one[: next(different, min(len(one), len(two)))]
@@ -168,7 +168,7 @@ class TextCoder:
     @cached_property
     def _index(self) -> tuple[Any, ...]:
         # What all cuts begin with says nothing, and would fill the heads.
-        prefix = _shared(self.cuts[0], self.cuts[-1]) if self.cuts else b""
+        prefix = _common_prefix(self.cuts[0], self.cuts[-1]) if self.cuts else b""
         tails = [c[len(prefix) :] for c in self.cuts]
         offsets = np.zeros(len(tails) + 1, np.int32)
         np.cumsum([len(t) for t in tails], out=offsets[1:])

@@ -172,14 +172,14 @@ def interval(domain: Domain, low: Cut | None, high: Cut | None) -> ValueSet:
     cuts: list[Cut] = []
     below = True
     if low is not None and low > domain.least:  # type: ignore[operator]
-        if _beyond(domain, low):
+        if _is_beyond(domain, low):
             return NOTHING
         cuts.append(low)
         below = False
     if high is not None:
         if high <= (cuts[0] if cuts else domain.least):  # type: ignore[operator]
             return NOTHING
-        if not _beyond(domain, high):
+        if not _is_beyond(domain, high):
             cuts.append(high)
     return ValueSet(tuple(cuts), below, False)
 
@@ -189,7 +189,7 @@ def points(domain: Domain, values: Sequence[Cut]) -> ValueSet:
     cuts: list[Cut] = []
     below = False
     for value in sorted(set(values)):
-        if value < domain.least or _beyond(domain, value):  # type: ignore[operator]
+        if value < domain.least or _is_beyond(domain, value):  # type: ignore[operator]
             continue
         after = domain.successor(value)
         if cuts and cuts[-1] == value:
@@ -198,12 +198,12 @@ def points(domain: Domain, values: Sequence[Cut]) -> ValueSet:
             below = True
         else:
             cuts.append(value)
-        if not _beyond(domain, after):
+        if not _is_beyond(domain, after):
             cuts.append(after)
     return ValueSet(tuple(cuts), below, False)
 
 
-def _beyond(domain: Domain, value: Cut) -> bool:
+def _is_beyond(domain: Domain, value: Cut) -> bool:
     greatest = domain.greatest
     return greatest is not None and value > greatest  # type: ignore[operator]
 

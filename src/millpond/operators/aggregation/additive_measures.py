@@ -14,19 +14,19 @@ from millpond.operators.aggregation.measures import (
     Batch,
     Measure,
     Measuring,
-    grown,
-    moved_rows,
+    grow_by_group,
+    move_rows,
 )
 from millpond.operators.protocol.delta import Ints
 from millpond.synopses.double_walks import walk_doubles, walk_moments
 from millpond.synopses.exact_doubles import ExactSums
-from millpond.synopses.order_keys import doubles, is_whole, two_words, whole_numbers
+from millpond.synopses.order_keys import is_whole, to_doubles, to_two_words, to_whole_numbers
 from millpond.synopses.running_totals import walk_counts, walk_integers, walk_wide_integers
 
 Doubles = npt.NDArray[np.float64]
 
 
-class _RowAGroup(Measuring):
+class _RowPerGroup(Measuring):
     """What a measure keeps is a row of numbers for each group.
 
     Attributes:
@@ -40,7 +40,7 @@ class _RowAGroup(Measuring):
         self._kept = self.nothing
 
     def renumber(self, moved: Ints, groups: int) -> None:
-        self._kept = moved_rows(self._kept, moved, groups)
+        self._kept = move_rows(self._kept, moved, groups)
 
     def size(self) -> int:
         return self._kept.nbytes
@@ -56,13 +56,13 @@ class Counted(Measure):
         return Counting(self.argument)
 
 
-class Counting(_RowAGroup):
+class Counting(_RowPerGroup):
     """`Counted` at work."""
 
     nothing = np.zeros(0, np.int64)
 
     def advance(self, batch: Batch) -> Ints:
-        self._kept = grown(self._kept, batch.groups)
+        self._kept = grow_by_group(self._kept, batch.groups)
         cells = batch.cells
         trace = np.empty(cells.places, np.int64)
         weights = batch.weights(self._argument)
@@ -81,38 +81,38 @@ class WholeSum(Measure):
         return WholeSumming(self.argument) if is_narrow else WideSumming(self.argument)
 
 
-class WholeSumming(_RowAGroup):
+class WholeSumming(_RowPerGroup):
     """`WholeSum` of 64-bit numbers at work."""
 
     nothing = np.zeros((0, 2), np.int64)
 
     def advance(self, batch: Batch) -> Ints:
-        self._kept = grown(self._kept, batch.groups)
+        self._kept = grow_by_group(self._kept, batch.groups)
         cells = batch.cells
         trace = np.empty((cells.places, 2), np.int64)
         walk_integers(
             *cells.walked,
             batch.weights(self._argument),
-            batch.numeric(self._argument.column, whole_numbers),
+            batch.numeric(self._argument.column, to_whole_numbers),
             self._kept,
             trace,
         )
         return trace
 
 
-class WideSumming(_RowAGroup):
+class WideSumming(_RowPerGroup):
     """`WholeSum` of 128-bit numbers at work."""
 
     nothing = np.zeros((0, 3), np.uint64)
 
     def advance(self, batch: Batch) -> Ints:
-        self._kept = grown(self._kept, batch.groups)
+        self._kept = grow_by_group(self._kept, batch.groups)
         cells = batch.cells
         trace = np.empty((cells.places, 2), np.int64)
         fits = walk_wide_integers(
             *cells.walked,
             batch.weights(self._argument),
-            batch.numeric(self._argument.column, two_words),
+            batch.numeric(self._argument.column, to_two_words),
             self._kept,
             trace,
         )
@@ -126,16 +126,16 @@ class WideSumming(_RowAGroup):
         return trace
 
 
-class _Exactly(Measuring):
+class _ExactSumming(Measuring):
     """Of each group an exact sum of doubles, with or without that of their squares."""
 
     def __init__(self, argument: Argument, with_squares: bool = False) -> None:
         self._argument = argument
         self._kept = ExactSums(with_squares=with_squares)
 
-    def _taken(self, batch: Batch) -> Doubles:
+    def _take_values(self, batch: Batch) -> Doubles:
         """The values of a batch, for which there is room from now on."""
-        values = batch.numeric(self._argument.column, doubles)
+        values = batch.numeric(self._argument.column, to_doubles)
         self._kept.reserve(batch.groups)
         self._kept.reach(values, batch.placed_weights(self._argument))
         return values
@@ -157,11 +157,11 @@ class DoubleSum(Measure):
         return DoubleSumming(self.argument)
 
 
-class DoubleSumming(_Exactly):
+class DoubleSumming(_ExactSumming):
     """`DoubleSum` at work."""
 
     def advance(self, batch: Batch) -> Doubles:
-        values, cells = self._taken(batch), batch.cells
+        values, cells = self._take_values(batch), batch.cells
         trace = np.empty(cells.places)
         walk_doubles(
             *cells.walked,
@@ -192,11 +192,11 @@ class Spread(Measure):
         return Spreading(self.argument, with_squares=True)
 
 
-class Spreading(_Exactly):
+class Spreading(_ExactSumming):
     """`Spread` at work."""
 
     def advance(self, batch: Batch) -> Moments:
-        values, cells = self._taken(batch), batch.cells
+        values, cells = self._take_values(batch), batch.cells
         counts = batch.trace(Counted(self._argument))
         significand, exponent = np.empty(cells.places), np.empty(cells.places, np.int64)
         walk_moments(

@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.operators.aggregation.cells import differing
+from millpond.operators.aggregation.cells import find_differences
 from millpond.operators.aggregation.measures import Argument, Batch
 from millpond.operators.aggregation.ordered_measures import Picks
 from millpond.operators.protocol.delta import Bools, Ints
-from millpond.synopses.order_keys import decimals
+from millpond.synopses.order_keys import to_decimals
 
 
 @dataclass(frozen=True)
-class Call:
+class AggregateCall:
     """An aggregate as a query calls it.
 
     Attributes:
@@ -72,7 +72,7 @@ class Aggregate(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Numbers:
+class NumberTrace:
     """A trace of numbers, NULL where not valid."""
 
     numbers: npt.NDArray[Any]
@@ -80,7 +80,7 @@ class Numbers:
     type: pa.DataType
 
     def differs(self) -> Bools:
-        return differing(self.numbers, self.valid)
+        return find_differences(self.numbers, self.valid)
 
     def values(self, places: Ints) -> pa.Array:
         mask = None if self.valid is None else ~self.valid[places]
@@ -92,7 +92,7 @@ class Numbers:
 
 
 @dataclass(frozen=True, eq=False)
-class TwoWords:
+class TwoWordTrace:
     """A trace of 128-bit numbers (low, high), as decimals; NULL where not valid."""
 
     words: Ints
@@ -100,14 +100,14 @@ class TwoWords:
     type: pa.DataType
 
     def differs(self) -> Bools:
-        return differing(self.words, self.valid)
+        return find_differences(self.words, self.valid)
 
     def values(self, places: Ints) -> pa.Array:
-        return decimals(self.words[places], self.valid[places], self.type)
+        return to_decimals(self.words[places], self.valid[places], self.type)
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class EntryTrace:
     """A trace of one of the entries that were picked from values in order."""
 
     picks: Picks
@@ -115,14 +115,16 @@ class Entry:
     type: pa.DataType
 
     def differs(self) -> Bools:
-        return differing(self.picks.keys[:, self.entry], self.picks.valid)
+        return find_differences(self.picks.keys[:, self.entry], self.picks.valid)
 
     def values(self, places: Ints) -> pa.Array:
         values = self.picks.values(self.entry, places)
         return values if values.type == self.type else values.cast(self.type)
 
 
-def steady(values: npt.NDArray[np.float64], valid: Bools | None) -> npt.NDArray[np.float64]:
+def normalize_doubles(
+    values: npt.NDArray[np.float64], valid: Bools | None
+) -> npt.NDArray[np.float64]:
     """Doubles that look equal where they are: one NaN, one zero, and something where NULL."""
     values = values + 0.0
     values[np.isnan(values)] = np.nan

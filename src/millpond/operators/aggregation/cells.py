@@ -22,7 +22,7 @@ from numba import types
 
 from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.operators.protocol.delta import Bools, Ints
-from millpond.operators.structures.group_rows import number_anew
+from millpond.operators.structures.group_rows import renumber_by_appearance
 
 _BOOL = types.Array(types.boolean, 1, "C", readonly=True)
 
@@ -81,7 +81,7 @@ class Layout:
             self._scratch = np.full(2 * most, -1, np.int64)
         n = len(numbers)
         local, groups = np.empty(n, np.int64), np.empty(n, np.int64)
-        count = number_anew(np.ascontiguousarray(numbers), self._scratch, local, groups)
+        count = renumber_by_appearance(np.ascontiguousarray(numbers), self._scratch, local, groups)
         order, bounds, cell_at = np.empty(n, np.int64), np.empty(n + 1, np.int64), np.empty_like(at)
         starts = np.zeros(count + 1, np.int64)
         by_time = np.empty(n, np.int64)
@@ -200,7 +200,7 @@ def _emit(cell_at, starts, by_time, changed, exists, place, group, at, weight): 
     return out
 
 
-def differing(trace: npt.NDArray[Any], valid: Bools | None = None) -> Bools:
+def find_differences(trace: npt.NDArray[Any], valid: Bools | None = None) -> Bools:
     """Where a trace's value differs from the next one's; two NULLs do not differ.
 
     Floats are compared as what they are stored as, so that a NaN does not differ from itself; a

@@ -21,7 +21,7 @@ import pyarrow as pa
 from millpond.operators.aggregation.cells import Cells
 from millpond.operators.protocol.delta import Ints
 from millpond.operators.protocol.node import Scalars
-from millpond.synopses.order_keys import order_keys
+from millpond.synopses.order_keys import make_order_keys
 from millpond.synopses.ordered_multiset import OrderedMultisets
 
 
@@ -215,7 +215,7 @@ class Distinguishing(Measuring):
 
     def __init__(self, argument: Argument) -> None:
         self._argument = argument
-        self._keys = order_keys(argument.type)
+        self._keys = make_order_keys(argument.type)
         self._held = OrderedMultisets()
         self._keys.on_rekey = self._held.rekey
 
@@ -223,7 +223,7 @@ class Distinguishing(Measuring):
         weights = batch.placed_weights(self._argument)
         keys = self._keys.encode(batch.column(self._argument.column), weights)
         self._held.reserve(batch.groups)
-        return self._held.transitions(batch.cells, weights[batch.cells.order], keys)
+        return self._held.find_transitions(batch.cells, weights[batch.cells.order], keys)
 
     def renumber(self, moved: Ints, groups: int) -> None:
         self._held.renumber(moved, groups)
@@ -232,7 +232,7 @@ class Distinguishing(Measuring):
         return self._held.size() + self._keys.size()
 
 
-def grown(array: npt.NDArray, groups: int) -> npt.NDArray:
+def grow_by_group(array: npt.NDArray, groups: int) -> npt.NDArray:
     """An array by group with room for so many; what is new is zero."""
     if groups <= len(array):
         return array
@@ -241,7 +241,7 @@ def grown(array: npt.NDArray, groups: int) -> npt.NDArray:
     return fresh
 
 
-def moved_rows(array: npt.NDArray, moved: Ints, groups: int) -> npt.NDArray:
+def move_rows(array: npt.NDArray, moved: Ints, groups: int) -> npt.NDArray:
     """An array by group after groups got other numbers; −1: forgotten."""
     fresh = np.zeros((groups, *array.shape[1:]), array.dtype)
     numbers = moved[: len(array)]

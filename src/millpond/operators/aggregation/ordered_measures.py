@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from millpond.operators.aggregation.measures import Argument, Batch, Measure, Measuring
 from millpond.operators.protocol.delta import Bools, Ints
-from millpond.synopses.order_keys import OrderKeys, order_keys
+from millpond.synopses.order_keys import OrderKeys, make_order_keys
 from millpond.synopses.ordered_multiset import OrderedMultisets
 
 
@@ -62,7 +62,7 @@ class Picking(Measuring):
         self._argument = argument
         self._kinds = np.array(kind, np.int64)
         self._shares: npt.NDArray[Any] = np.full(len(kind), share)
-        self._order = order_keys(argument.type)
+        self._order = make_order_keys(argument.type)
         self._held = OrderedMultisets()
         self._order.on_rekey = self._held.rekey
 

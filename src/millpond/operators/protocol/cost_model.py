@@ -2,7 +2,7 @@
 
 The paper's cost model is per unit of time: an operator's input rates λ1 and λ2, its output rate λo,
 the sizes N1, N2 and No of its inputs and output, and for each operator a formula of these. Here a
-`Flow` has an edge's rate and size, and each node estimates its own flow from those of its inputs
+`EdgeEstimate` has an edge's rate and size, and each node estimates its own flow from those of its inputs
 and its work in nanoseconds per second of stream time. Where the paper's operators scan lists, ours
 look up tables, so what the paper counts as λ1·N2 for a join is λ1 probes and as many pairs as are
 found.
@@ -44,7 +44,7 @@ DELIVERED = 50.0
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnEstimate:
     """What is known of a column's values.
 
     Attributes:
@@ -57,11 +57,11 @@ class Column:
 
 
 #: A column of which nothing is known.
-UNKNOWN = Column(1_000.0, 1e-3)
+UNKNOWN = ColumnEstimate(1_000.0, 1e-3)
 
 
 @dataclass(frozen=True)
-class Flow:
+class EdgeEstimate:
     """What runs on an edge.
 
     Attributes:
@@ -74,7 +74,7 @@ class Flow:
     arrivals: float
     negatives: float
     life: float
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnEstimate, ...]
 
     @property
     def changes(self) -> float:
@@ -86,19 +86,19 @@ class Flow:
         """How many rows are alive (the paper's N)."""
         return self.arrivals * (HORIZON if math.isinf(self.life) else self.life)
 
-    def of(self, places: Sequence[int]) -> Column:
+    def of(self, places: Sequence[int]) -> ColumnEstimate:
         """Some columns together, taken as independent."""
         distinct = math.prod((self.columns[p].distinct for p in places), start=1.0)
         repeat = math.prod((self.columns[p].repeat for p in places), start=1.0)
-        return Column(distinct, repeat)
+        return ColumnEstimate(distinct, repeat)
 
-    def different(self, places: Sequence[int]) -> float:
+    def count_distinct(self, places: Sequence[int]) -> float:
         """How many different values of some columns are alive."""
         distinct = max(self.of(places).distinct, 1.0)
         return distinct * -math.expm1(-self.rows / distinct)
 
 
-class Known(Protocol):
+class StreamStatistics(Protocol):
     """What a pond knows of its streams."""
 
     @property
@@ -110,27 +110,29 @@ class Known(Protocol):
         """Elements a second of stream time."""
         ...
 
-    def column(self, stream: str, column: str) -> Column:
+    def column(self, stream: str, column: str) -> ColumnEstimate:
         """The values of a stream's column."""
         ...
 
-    def passing(
+    def estimate_selectivity(
         self, stream: str, columns: Sequence[str], types: pa.Schema, predicates: Sequence[str]
     ) -> float:
         """The share of a stream's elements for which predicates over `c0`, … are true."""
         ...
 
 
-def woken(changes: float, known: Known) -> float:
+def estimate_wakeups(changes: float, known: StreamStatistics) -> float:
     """In how many steps a second there is something, if changes come as they like."""
     return known.steps * -math.expm1(-changes / known.steps)
 
 
-def guessed(predicates: Sequence[str]) -> float:
+def guess_selectivity(predicates: Sequence[str]) -> float:
     """The share of rows predicates leave, when nothing is known."""
     return math.prod(0.1 if " = " in p else 0.3 for p in predicates)
 
 
-def matched(left: Flow, left_keys: Sequence[int], right: Flow, right_keys: Sequence[int]) -> float:
+def estimate_key_match(
+    left: EdgeEstimate, left_keys: Sequence[int], right: EdgeEstimate, right_keys: Sequence[int]
+) -> float:
     """The chance that a row of one has the key of a row of the other."""
     return min(left.of(left_keys).repeat, right.of(right_keys).repeat)

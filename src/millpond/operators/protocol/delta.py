@@ -172,7 +172,7 @@ def places_in(sqls: Sequence[str]) -> frozenset[int]:
 _PLACE = re.compile(r"\bc(\d+)\b")
 
 
-def positional(types: Sequence[pa.DataType]) -> pa.Schema:
+def positional_schema(types: Sequence[pa.DataType]) -> pa.Schema:
     """The schema of an edge: its columns by position.
 
     >>> positional([pa.int64()]).names

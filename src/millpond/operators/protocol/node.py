@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from millpond.model.patterns import Edge, Pattern
 from millpond.operators.protocol import cost_model
-from millpond.operators.protocol.cost_model import Flow, Known
+from millpond.operators.protocol.cost_model import EdgeEstimate, StreamStatistics
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.purging import Purging
 
@@ -87,7 +87,7 @@ class Purger(Operator, Protocol):
     purging: Purging
 
 
-class Leaf(Operator, Protocol):
+class Stateless(Operator, Protocol):
     """An operator that keeps nothing, and so need not give columns that nobody reads.
 
     Attributes:
@@ -115,13 +115,13 @@ class Node(ABC):
             planner puts an `Expire` node below it, which turns them into negative tuples.
         carries_expirations: Whether its own rows may carry them.
         purges: Whether it keeps rows for a while that have expired: its operator is a `Purger`.
-        is_leaf: Whether its operator is a `Leaf`.
+        is_stateless: Whether its operator is `Stateless`.
     """
 
     text: str = ""
     takes_expirations: bool = True
     purges: bool = False
-    is_leaf: bool = False
+    is_stateless: bool = False
 
     @cached_property
     def inputs(self) -> tuple[Node, ...]:
@@ -225,11 +225,11 @@ class Node(ABC):
                 changed[field.name] = tuple(next(given) for _ in value)
         return replace(self, **changed)  # type: ignore[type-var]
 
-    def choosing(self, places: tuple[int, ...]) -> Node | None:
+    def choose_columns(self, places: tuple[int, ...]) -> Node | None:
         """The node with only these of its columns, if it can leave out the others itself."""
         return None
 
-    def estimated(self, inputs: Sequence[Flow], known: Known) -> Flow:
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         """What is expected to run on its edge, from what runs on those of its inputs.
 
         Unless a node knows better: as many rows as come in, of values of which nothing is known.
@@ -238,9 +238,11 @@ class Node(ABC):
         rows = sum(i.rows for i in inputs)
         negatives = sum(i.negatives for i in inputs)
         columns = (cost_model.UNKNOWN,) * len(self.schema)
-        return Flow(arrivals, negatives, rows / arrivals if arrivals else 0.0, columns)
+        return EdgeEstimate(arrivals, negatives, rows / arrivals if arrivals else 0.0, columns)
 
-    def work(self, inputs: Sequence[Flow], own: Flow, known: Known) -> float:
+    def estimate_work(
+        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
+    ) -> float:
         """What it is expected to do: nanoseconds per second of stream time.
 
         Args:

@@ -27,7 +27,7 @@ class Purging:
         self._every: int | None = None
         self._passed: int | None = None
 
-    def as_told(self, intervals: Iterable[int | None]) -> None:
+    def set_intervals(self, intervals: Iterable[int | None]) -> None:
         """Purge from now on as its readers want it.
 
         Args:

@@ -18,7 +18,7 @@ from numba import njit, types
 
 from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.operators.protocol.delta import Bools, Ints
-from millpond.operators.structures.row_store import doubled
+from millpond.operators.structures.row_store import grow_array
 
 #: Room a list gets beyond twice its length.
 _SPARE = 4
@@ -27,7 +27,7 @@ _FEW = 64
 
 
 @njit(inline="always")
-def _place(pool, begin, length, row, age, tie):  # type: ignore[no-untyped-def]
+def _find_place(pool, begin, length, row, age, tie):  # type: ignore[no-untyped-def]
     """Where a row is, or would be put: behind all that are older."""
     low, high = 0, length
     while low < high:
@@ -63,7 +63,7 @@ def _make_room(keys, more, pool, begin, length, first, room, end):  # type: igno
 
 
 @njit(inline="never")
-def _cancelled(out_row, out_at, out_sign, low, high):  # type: ignore[no-untyped-def]
+def _cancel_pairs(out_row, out_at, out_sign, low, high):  # type: ignore[no-untyped-def]
     """Takes out pairs of one row given and taken back at one instant."""
     for i in range(low, high):
         for j in range(i + 1, high):
@@ -121,7 +121,7 @@ def _follow(  # type: ignore[no-untyped-def]
                     for _ in range(abs(change)):
                         start, many = begin[key], length[key]
                         bar = max(fewer[key], 0)
-                        p = _place(pool, start, many, row, age, tie)
+                        p = _find_place(pool, start, many, row, age, tie)
                         if sign > 0:
                             for k in range(start + many, start + p, -1):
                                 pool[k] = pool[k - 1]
@@ -161,7 +161,7 @@ def _follow(  # type: ignore[no-untyped-def]
                         out_at[found], out_sign[found] = now, -sign
                         found += 1
             if 1 < found - noted <= _FEW:
-                found = _cancelled(out_row, out_at, out_sign, noted, found)
+                found = _cancel_pairs(out_row, out_at, out_sign, noted, found)
             lo = hi
     return found
 
@@ -194,7 +194,7 @@ class AgedLists:
         """Takes in changes; gives rows, instants and signs of what is given differently.
 
         Args:
-            groups: The changes' places by key in the order of time, as of `grouping.grouped`.
+            groups: The changes' places by key in the order of time, as of `group_rows.group_rows`.
             keys: How many keys there are.
             changes: Instant, weight and row of each; row -1 for a change of v2.
             ranks: By row, its age, and what decides between rows of one key and age.
@@ -202,8 +202,8 @@ class AgedLists:
         order, starts, which = groups
         at, weight, rows = changes
         for name in ("fewer", "_begin", "_length", "_first", "_room"):
-            setattr(self, name, doubled(getattr(self, name), keys, 0))
-        self.copies = doubled(self.copies, len(ranks[0]), 0)
+            setattr(self, name, grow_array(getattr(self, name), keys, 0))
+        self.copies = grow_array(self.copies, len(ranks[0]), 0)
         coming = np.where(rows >= 0, np.maximum(weight, 0), 0)[order]
         more = np.add.reduceat(coming, starts[:-1])
         self._make_room(which, more)
@@ -218,7 +218,7 @@ class AgedLists:
         if needed > len(self._pool) and self._end > 4 * int(self._length.sum()):
             self._lay_out(np.arange(len(self._length)))
             needed = self._end + int((2 * (self._length[which] + more) + _SPARE).sum())
-        self._pool = doubled(self._pool, needed, 0)
+        self._pool = grow_array(self._pool, needed, 0)
         lists = (self._pool, self._begin, self._length, self._first, self._room)
         self._end = _make_room(which, more, *lists, self._end)
 
@@ -233,7 +233,7 @@ class AgedLists:
         self._begin, self._first = begin, begin.copy()
         self._length, self._room = length, length.copy()
 
-    def used(self, keys: int) -> Bools:
+    def find_used(self, keys: int) -> Bools:
         """Of the first so many keys, which have rows or a v2."""
         return np.asarray((self._length[:keys] > 0) | (self.fewer[:keys] != 0))
 

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.operators.protocol.delta import Bools, Delta, Ints
-from millpond.operators.structures.group_rows import grouped
-from millpond.operators.structures.key_numbers import Keys
+from millpond.operators.structures.group_rows import group_rows
+from millpond.operators.structures.key_numbers import KeyNumbers
 
 
 class Bag:
@@ -43,8 +43,8 @@ class Bag:
         """The k-th negative tuple of a value (and end) ends the k-th row of it."""
         rows = pa.concat_batches([self._rows, negative.rows])
         until = pa.array(np.concatenate([self._until, negative.until]))
-        keys = Keys([*rows.schema.types, pa.int64()])
-        order, starts, _ = grouped(keys.number([*rows.columns, until]), len(keys))
+        keys = KeyNumbers([*rows.schema.types, pa.int64()])
+        order, starts, _ = group_rows(keys.number([*rows.columns, until]), len(keys))
         rank = np.empty(len(order), np.int64)
         count = len(self._at)
         is_negative = order >= count

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.operators.protocol.delta import Bools, Ints
-from millpond.operators.structures.key_numbers import Keys
+from millpond.operators.structures.key_numbers import KeyNumbers
 from millpond.operators.structures.row_store import RowStore
 
 
@@ -14,7 +14,7 @@ class DistinctRows:
     """Numbers 0, 1, … for distinct rows, in the order of their first appearance."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._keys = Keys(schema.types)
+        self._keys = KeyNumbers(schema.types)
         self._rows = RowStore(schema)
 
     def __len__(self) -> int:

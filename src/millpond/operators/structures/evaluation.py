@@ -17,12 +17,14 @@ import pyarrow as pa
 from millpond.errors import MillpondError
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.node import Scalars
-from millpond.operators.structures.key_numbers import Keys
+from millpond.operators.structures.key_numbers import KeyNumbers
 
 _T = TypeVar("_T")
 
 
-def evaluated(delta: Delta, sqls: Sequence[str], scalars: Scalars) -> tuple[Delta, list[pa.Array]]:
+def evaluate_expressions(
+    delta: Delta, sqls: Sequence[str], scalars: Scalars
+) -> tuple[Delta, list[pa.Array]]:
     """The values of expressions on a delta's rows, and the delta whose rows they are.
 
     Raises:
@@ -30,10 +32,10 @@ def evaluated(delta: Delta, sqls: Sequence[str], scalars: Scalars) -> tuple[Delt
     """
     if not sqls:
         return delta, []
-    return _held_to(delta, lambda rows: scalars.compute(rows, sqls))
+    return _retry_on_net_rows(delta, lambda rows: scalars.compute(rows, sqls))
 
 
-def selected(
+def select_rows(
     delta: Delta,
     predicates: Sequence[str],
     scalars: Scalars,
@@ -54,30 +56,30 @@ def selected(
             other predicate takes away.
     """
     places = list(read)
-    found, chosen = _held_to(
+    found, chosen = _retry_on_net_rows(
         delta, lambda rows: scalars.select(rows.select(places) if places else rows, predicates)
     )
     return found.where(chosen, needed)
 
 
-def _held_to(delta: Delta, evaluate: Callable[[pa.RecordBatch], _T]) -> tuple[Delta, _T]:
+def _retry_on_net_rows(delta: Delta, evaluate: Callable[[pa.RecordBatch], _T]) -> tuple[Delta, _T]:
     try:
         return delta, evaluate(delta.rows)
     except MillpondError as error:
         if error.code != "POND-404" or not bool((delta.weight < 0).any()):
             raise
-        left = netted(delta)
+        left = net_weights(delta)
         if len(left) == len(delta):
             raise
         return left, evaluate(left.rows)
 
 
-def netted(delta: Delta) -> Delta:
+def net_weights(delta: Delta) -> Delta:
     """The delta with the weights of equal rows of equal intervals added up."""
     columns = [*delta.rows.columns, pa.array(delta.at), pa.array(delta.until)]
     if any(pa.types.is_nested(c.type) for c in columns):
         return delta
-    numbers = Keys([c.type for c in columns]).number(columns)
+    numbers = KeyNumbers([c.type for c in columns]).number(columns)
     _, first, which = np.unique(numbers, return_index=True, return_inverse=True)
     weight = np.zeros(len(first), np.int64)
     np.add.at(weight, which, delta.weight)

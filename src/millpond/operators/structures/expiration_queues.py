@@ -21,7 +21,7 @@ import pyarrow as pa
 from millpond.model.patterns import Pattern
 from millpond.model.time import END
 from millpond.operators.protocol.delta import Delta, Ints
-from millpond.operators.structures.row_store import RowStore, doubled
+from millpond.operators.structures.row_store import RowStore, grow_array
 
 #: Chunks smaller than this are laid together, so that small steps do not leave long lists.
 SMALL = 4_096
@@ -31,13 +31,13 @@ PARTITIONS = 10
 ARRIVAL_ORDER = 0
 
 
-class Expiring(Protocol):
+class ExpirationQueue(Protocol):
     """Rows with known expirations, given back when they are due."""
 
     def add(self, rows: Delta) -> None:
         """Keeps rows; every `until` is known."""
 
-    def due(self, upto: int) -> list[Delta]:
+    def take_due(self, upto: int) -> list[Delta]:
         """Takes out the rows with until ≤ upto, as negative tuples."""
         ...
 
@@ -46,7 +46,7 @@ class Expiring(Protocol):
         ...
 
 
-class Fifo:
+class FifoQueue:
     """A queue, for rows that come in the order of their expiration."""
 
     def __init__(self) -> None:
@@ -56,15 +56,15 @@ class Fifo:
         if not len(rows):
             return
         if self._chunks and len(self._chunks[-1]) + len(rows) < SMALL:
-            rows = _end_to_end([self._chunks.pop(), rows])
+            rows = _concatenate([self._chunks.pop(), rows])
         self._chunks.append(rows)
 
-    def due(self, upto: int) -> list[Delta]:
+    def take_due(self, upto: int) -> list[Delta]:
         taken = []
         while self._chunks and self._chunks[0].until[0] <= upto:
             chunk = self._chunks.popleft()
             count = int(np.searchsorted(chunk.until, upto, side="right"))
-            taken.append(_leaving(chunk.slice(0, count)))
+            taken.append(_negate_rows(chunk.slice(0, count)))
             if count < len(chunk):
                 self._chunks.appendleft(chunk.slice(count, len(chunk)))
                 break
@@ -74,7 +74,7 @@ class Fifo:
         return sum(len(c) for c in self._chunks)
 
 
-class Scanned:
+class ScannedQueue:
     """Rows in the order they came, all looked at whenever some may be due."""
 
     def __init__(self) -> None:
@@ -89,19 +89,19 @@ class Scanned:
         if self._rows is None:
             self._rows = RowStore(rows.rows.schema)
         low, high = len(self._rows), len(self._rows) + len(rows)
-        self._until = doubled(self._until, high, END)
-        self._weight = doubled(self._weight, high, 0)
+        self._until = grow_array(self._until, high, END)
+        self._weight = grow_array(self._weight, high, 0)
         self._until[low:high] = rows.until
         self._weight[low:high] = rows.weight
         self._rows.add(rows.rows)
 
-    def due(self, upto: int) -> list[Delta]:
+    def take_due(self, upto: int) -> list[Delta]:
         if self._rows is None:
             return []
         places = np.flatnonzero(self._until[: len(self._rows)] <= upto)
-        return self._taken(places) if len(places) else []
+        return self._take(places) if len(places) else []
 
-    def _taken(self, places: Ints) -> list[Delta]:
+    def _take(self, places: Ints) -> list[Delta]:
         assert self._rows is not None
         until = self._until[places]
         order = np.argsort(until, kind="stable")
@@ -123,7 +123,7 @@ class Scanned:
         self._until, self._weight = self._until[:count][held], self._weight[:count][held]
         self._gone = 0
 
-    def everything(self) -> Delta | None:
+    def take_everything(self) -> Delta | None:
         """Takes all rows out; their `at` means nothing."""
         if self._rows is None or not len(self._rows):
             return None
@@ -139,7 +139,7 @@ class Scanned:
         return len(self._rows) - self._gone if self._rows is not None else 0
 
 
-class Partitioned:
+class PartitionedQueue:
     """Partitions by expiration time, each as wide as makes about `partitions` of them.
 
     New rows are looked through until they are some thousands; then they are dealt out to their
@@ -154,18 +154,18 @@ class Partitioned:
     def __init__(self, partitions: int = PARTITIONS) -> None:
         self._partitions = partitions
         self._width = 0
-        self._fresh = Scanned()
+        self._fresh = ScannedQueue()
         self._held: dict[int, list[Delta]] = {}
         #: The partition whose time has come, in order; what of it came later; where it ends.
         self._current: Delta | None = None
-        self._late = Scanned()
+        self._late = ScannedQueue()
         self._bound = 0
 
     def add(self, rows: Delta) -> None:
         self._fresh.add(rows)
         if self._fresh.size() < SMALL:
             return
-        fresh = self._fresh.everything()
+        fresh = self._fresh.take_everything()
         assert fresh is not None
         if not self._width:
             spread = int(fresh.until.max()) - int(rows.at.min())
@@ -188,44 +188,46 @@ class Partitioned:
         numbers = rows.until // self._width
         first, last = int(numbers.min()), int(numbers.max())
         if first == last:
-            self._into(first, rows)
+            self._put_into(first, rows)
             return
         order = np.argsort(numbers, kind="stable")
         ordered, sorted_numbers = rows.take(order), numbers[order]
         edges = np.flatnonzero(np.diff(sorted_numbers)) + 1
         for lo, hi in zip([0, *edges.tolist()], [*edges.tolist(), len(order)], strict=True):
-            self._into(int(sorted_numbers[lo]), ordered.slice(lo, hi))
+            self._put_into(int(sorted_numbers[lo]), ordered.slice(lo, hi))
 
-    def _into(self, number: int, rows: Delta) -> None:
+    def _put_into(self, number: int, rows: Delta) -> None:
         """Chunks of falling size, as in a row store."""
         chunks = self._held.setdefault(number, [])
         chunks.append(rows)
         while len(chunks) > 1 and len(chunks[-2]) <= 2 * len(chunks[-1]):
             last = chunks.pop()
-            chunks[-1] = _end_to_end([chunks[-1], last])
+            chunks[-1] = _concatenate([chunks[-1], last])
 
-    def due(self, upto: int) -> list[Delta]:
-        taken = [*self._fresh.due(upto), *self._of_current(upto)]
+    def take_due(self, upto: int) -> list[Delta]:
+        taken = [*self._fresh.take_due(upto), *self._take_from_current(upto)]
         while (number := min(self._held, default=None)) is not None:
             if number * self._width > upto:
                 break
             self._merge()
-            rows = _by_expiration(_end_to_end(self._held.pop(number)))
+            rows = _sort_by_expiration(_concatenate(self._held.pop(number)))
             left = self._current
-            self._current = rows if left is None else _by_expiration(_end_to_end([left, rows]))
+            self._current = (
+                rows if left is None else _sort_by_expiration(_concatenate([left, rows]))
+            )
             self._bound = max(self._bound, (number + 1) * self._width)
-            taken += self._of_current(upto)
+            taken += self._take_from_current(upto)
         if not self._held and self._current is None and not self._late.size():
             self._width = self._bound = 0
         return taken
 
-    def _of_current(self, upto: int) -> list[Delta]:
-        taken = self._late.due(upto)
+    def _take_from_current(self, upto: int) -> list[Delta]:
+        taken = self._late.take_due(upto)
         current = self._current
         if current is not None:
             count = int(np.searchsorted(current.until, upto, side="right"))
             if count:
-                taken.append(_leaving(current.slice(0, count)))
+                taken.append(_negate_rows(current.slice(0, count)))
                 rest = current.slice(count, len(current))
                 self._current = rest if len(rest) else None
         if self._late.size() > max(SMALL, (len(self._current) if self._current else 0) // 2):
@@ -234,10 +236,10 @@ class Partitioned:
 
     def _merge(self) -> None:
         """Sorts in what came after its partition had been sorted."""
-        late = self._late.everything()
+        late = self._late.take_everything()
         if late is not None:
             parts = [late] if self._current is None else [self._current, late]
-            self._current = _by_expiration(_end_to_end(parts))
+            self._current = _sort_by_expiration(_concatenate(parts))
 
     def size(self) -> int:
         sorted_rows = len(self._current) if self._current is not None else 0
@@ -245,19 +247,19 @@ class Partitioned:
         return waiting + sorted_rows + self._late.size() + self._fresh.size()
 
 
-def expiring(pattern: Pattern, partitions: int = PARTITIONS) -> Expiring:
+def make_expiration_queue(pattern: Pattern, partitions: int = PARTITIONS) -> ExpirationQueue:
     """The structure for rows of an edge of that pattern."""
     if pattern <= Pattern.WEAKEST:
-        return Fifo()
-    return Scanned() if partitions == ARRIVAL_ORDER else Partitioned(partitions)
+        return FifoQueue()
+    return ScannedQueue() if partitions == ARRIVAL_ORDER else PartitionedQueue(partitions)
 
 
-def _leaving(rows: Delta) -> Delta:
+def _negate_rows(rows: Delta) -> Delta:
     """The negative tuples of rows, each at its expiration."""
     return Delta.of(rows.rows, rows.until, None, -rows.weight)
 
 
-def _end_to_end(parts: list[Delta]) -> Delta:
+def _concatenate(parts: list[Delta]) -> Delta:
     """Rows laid end to end as they are, whatever their `at`."""
     if len(parts) == 1:
         return parts[0]
@@ -269,7 +271,7 @@ def _end_to_end(parts: list[Delta]) -> Delta:
     )
 
 
-def _by_expiration(rows: Delta) -> Delta:
+def _sort_by_expiration(rows: Delta) -> Delta:
     until: Ints = rows.until
     if bool((until[1:] >= until[:-1]).all()):
         return rows

@@ -13,7 +13,7 @@ _SPARSE = 64
 
 
 @compiled(types.int64(READ_I64, I64, I64, I64))
-def number_anew(numbers, scratch, local, seen):  # type: ignore[no-untyped-def]
+def renumber_by_appearance(numbers, scratch, local, seen):  # type: ignore[no-untyped-def]
     """Numbers `numbers` anew by first appearance; gives how many there are.
 
     `scratch` has a place for every number, −1 before and after.
@@ -47,7 +47,7 @@ def _lay_out(local, starts, order):  # type: ignore[no-untyped-def]
         fill[g] += 1
 
 
-def grouped(numbers: Ints, most: int) -> tuple[Ints, Ints, Ints]:
+def group_rows(numbers: Ints, most: int) -> tuple[Ints, Ints, Ints]:
     """Brings rows of equal number together, keeping their order.
 
     Args:
@@ -71,7 +71,7 @@ def grouped(numbers: Ints, most: int) -> tuple[Ints, Ints, Ints]:
         known = None
     local = np.empty(len(numbers), np.int64)
     seen = np.empty(len(numbers), np.int64)
-    count = number_anew(numbers, np.full(most, -1, np.int64), local, seen)
+    count = renumber_by_appearance(numbers, np.full(most, -1, np.int64), local, seen)
     starts = np.zeros(count + 1, np.int64)
     order = np.empty(len(numbers), np.int64)
     _lay_out(local, starts, order)

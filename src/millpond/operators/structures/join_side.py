@@ -15,8 +15,8 @@ from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.model.time import END
 from millpond.operators.protocol.delta import Delta, Ints
 from millpond.operators.protocol.purging import Purging
-from millpond.operators.structures.key_numbers import Keys
-from millpond.operators.structures.row_store import RowStore, doubled
+from millpond.operators.structures.key_numbers import KeyNumbers
+from millpond.operators.structures.row_store import RowStore, grow_array
 
 
 @compiled(types.void(READ_I64, I64, I64, types.int64))
@@ -78,8 +78,8 @@ class Side:
         """Adds rows under their keys' numbers, which are below `most`."""
         base, count = len(self.rows), len(delta)
         needed = base + count
-        self._head = doubled(self._head, most, -1)
-        self._following = doubled(self._following, needed, -1)
+        self._head = grow_array(self._head, most, -1)
+        self._following = grow_array(self._following, needed, -1)
         for name, values in (
             ("_number", numbers),
             ("at", delta.at),
@@ -87,7 +87,7 @@ class Side:
             ("weight", delta.weight),
             ("tally", 0),
         ):
-            grown = doubled(getattr(self, name), needed, 0)
+            grown = grow_array(getattr(self, name), needed, 0)
             grown[base:needed] = values
             setattr(self, name, grown)
         self.rows.add(delta.rows)
@@ -147,7 +147,7 @@ class Side:
         alive = self.until[:count] > upto
         if self._negative:
             rows = self.rows.everything()
-            keys = Keys([*self._schema.types, pa.int64()])
+            keys = KeyNumbers([*self._schema.types, pa.int64()])
             same = keys.number([*rows.columns, pa.array(self.until[:count])])
             sums = np.zeros(len(keys), np.int64)
             np.add.at(sums, same, self.weight[:count])
@@ -180,7 +180,9 @@ class Side:
         _chain(np.ascontiguousarray(self.numbers()), self._head, self._following, 0)
 
 
-def compact_both(left: Side, right: Side, keys: Keys | None, upto: int, purging: Purging) -> None:
+def compact_both(
+    left: Side, right: Side, keys: KeyNumbers | None, upto: int, purging: Purging
+) -> None:
     """Compacts the sides where it is worth it, and then the keys neither has any more.
 
     Args:

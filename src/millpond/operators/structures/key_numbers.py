@@ -64,7 +64,7 @@ def _look_up(words, table, store, count, insert, out):  # type: ignore[no-untype
     return count
 
 
-class Keys:
+class KeyNumbers:
     """Numbers 0, 1, … for the distinct rows it has seen.
 
     Numbers are given in order of first appearance. `compact` forgets rows and numbers the rest
@@ -91,7 +91,7 @@ class Keys:
         self._count = _look_up(words, self._table, self._store, self._count, True, out)
         return out
 
-    def only(self) -> None:
+    def number_empty_rows(self) -> None:
         """Gives the one number there is for rows of no columns."""
         self._count = max(self._count, 1)
 
@@ -152,20 +152,20 @@ class Keys:
     def _word(self, place: int, column: pa.Array, insert: bool) -> npt.NDArray[Any]:
         type_ = column.type
         if pa.types.is_integer(type_) and not pa.types.is_uint64(type_):
-            return _filled(column, pa.int64())
+            return _fill_nulls(column, pa.int64())
         if pa.types.is_boolean(type_):
-            return _filled(column.cast(pa.int8()), pa.int64())
+            return _fill_nulls(column.cast(pa.int8()), pa.int64())
         if pa.types.is_floating(type_):
-            values = _filled(column, pa.float64()) + 0.0  # both zeros are one
+            values = _fill_nulls(column, pa.float64()) + 0.0  # both zeros are one
             values[np.isnan(values)] = np.nan  # so are all NaNs
             return values.view(np.int64)
         if pa.types.is_timestamp(type_) or pa.types.is_time64(type_):
-            return _filled(column.cast(pa.int64()), pa.int64())
+            return _fill_nulls(column.cast(pa.int64()), pa.int64())
         if pa.types.is_date32(type_):
-            return _filled(column.cast(pa.int32()), pa.int64())
-        return self._numbered(place, column, insert)
+            return _fill_nulls(column.cast(pa.int32()), pa.int64())
+        return self._number_objects(place, column, insert)
 
-    def _numbered(self, place: int, column: pa.Array, insert: bool) -> Ints:
+    def _number_objects(self, place: int, column: pa.Array, insert: bool) -> Ints:
         """Numbers of values that are no numbers: looked up once for each distinct value."""
         if pa.types.is_dictionary(column.type):
             encoded = column
@@ -194,7 +194,7 @@ class Keys:
         return numbers[places]
 
 
-def _filled(column: pa.Array, type_: pa.DataType) -> npt.NDArray[Any]:
+def _fill_nulls(column: pa.Array, type_: pa.DataType) -> npt.NDArray[Any]:
     """A column's values as NumPy's, with something in the place of NULLs; a copy may be written."""
     if column.type != type_:
         column = column.cast(type_)

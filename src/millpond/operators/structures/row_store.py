@@ -72,7 +72,7 @@ class RowStore:
         self._count = rows.num_rows
 
 
-def doubled(values: Ints, needed: int, fill: int) -> Ints:
+def grow_array(values: Ints, needed: int, fill: int) -> Ints:
     """The array, or if it is too short a longer copy of it with `fill` behind."""
     if needed <= len(values):
         return values

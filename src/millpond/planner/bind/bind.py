@@ -20,24 +20,24 @@ from millpond.cql.tree import nodes
 from millpond.cql.tree.places import span_of
 from millpond.cql.tree.recursion import with_room
 from millpond.errors import MillpondError
-from millpond.model.function_names import as_written
+from millpond.model.function_names import restore_names
 from millpond.model.schema import Field, Schema
 from millpond.planner.bind.bound_query import BoundQuery, RelationLeaf, StreamLeaf
 from millpond.planner.check.checks import (
-    check_bracketed,
     check_functions,
     check_predicates,
-    explained,
+    check_window_predicate,
+    explain_objection,
 )
 from millpond.planner.check.constants import check_constants
 from millpond.planner.check.localize_error import Prober
 from millpond.planner.check.typecheck import TypeCheck
 from millpond.planner.joins import JoinShape, find_join
-from millpond.planner.residual import LEAF, residual_text
+from millpond.planner.residual import LEAF, write_residual_sql
 from millpond.planner.resolve.from_clause import is_more_than_a_projection
 from millpond.planner.resolve.names import Names
-from millpond.planner.resolve.negation import name_columns, prepare
-from millpond.planner.resolve.nrr_join import attach
+from millpond.planner.resolve.negation import name_columns, prepare_negations
+from millpond.planner.resolve.nrr_join import mark_nrr_joins
 from millpond.planner.resolve.pushdown import is_pushed_whole, push_down
 from millpond.planner.resolve.resolver import Resolver
 from millpond.planner.resolve.scope import Leaf
@@ -71,7 +71,7 @@ def bind(query: exp.Expr, text: str, catalog: Names) -> BoundQuery:
 def bind_with_definitions(query: exp.Expr, text: str, catalog: Names) -> Binding:
     """As `bind`, and tells which definitions the result rests on."""
     try:
-        return with_room(lambda: _bound(query, text, catalog))
+        return with_room(lambda: _bind(query, text, catalog))
     except RecursionError:
         raise MillpondError(
             "CQL-219",
@@ -80,7 +80,7 @@ def bind_with_definitions(query: exp.Expr, text: str, catalog: Names) -> Binding
         ) from None
 
 
-def _bound(query: exp.Expr, text: str, catalog: Names) -> Binding:
+def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
     tree = query.copy()
     views = expand_views(tree, text, catalog)
     called = name_functions(tree, catalog)
@@ -90,11 +90,11 @@ def _bound(query: exp.Expr, text: str, catalog: Names) -> Binding:
         to_stream, body = str(tree.args["kind"]).lower(), tree.this
     resolver = Resolver(text, catalog)
     resolver.query(body, None, {})
-    leaves = _numbered(resolver.leaves, body)
+    leaves = _number_leaves(resolver.leaves, body)
     push_down(resolver.scopes)
-    attach(resolver.scopes, leaves, text)
-    prepare(body, resolver.scopes, text)
-    output, join = _typed(tree, body, text, resolver, leaves, called)
+    mark_nrr_joins(resolver.scopes, leaves, text)
+    prepare_negations(body, resolver.scopes, text)
+    output, join = _check_types(tree, body, text, resolver, leaves, called)
     streams = tuple(_stream_leaf(f) for f in leaves if f.is_stream)
     relations = tuple(
         RelationLeaf(f.table, f.definition.name, f.columns(), f.hidden)
@@ -117,7 +117,7 @@ def _bound(query: exp.Expr, text: str, catalog: Names) -> Binding:
     return Binding(bound, {**resolver.used, **views}, called)
 
 
-def _numbered(leaves: list[Leaf], body: exp.Expr) -> list[Leaf]:
+def _number_leaves(leaves: list[Leaf], body: exp.Expr) -> list[Leaf]:
     """The leaves in the order of the text, each with a slice no CTE hides."""
     taken = {cte.alias.lower() for cte in body.find_all(exp.CTE)}
     order = {id(node): place for place, node in enumerate(body.find_all(exp.Table, bfs=False))}
@@ -191,7 +191,7 @@ def _projection(
     return tuple(zip(columns, output.names, strict=True))
 
 
-def _typed(
+def _check_types(
     tree: exp.Expr,
     body: exp.Expr,
     text: str,
@@ -207,30 +207,32 @@ def _typed(
     with TypeCheck(leaves, called) as check:
         prober = Prober(check)
         try:
-            name_columns(body, lambda left: _names(check.columns(residual_text(left, {})), leaves))
+            name_columns(
+                body, lambda left: _names(check.columns(write_residual_sql(left, {})), leaves)
+            )
         except duckdb.Error as error:
-            raise explained(str(error), text, resolver.scopes, prober) from None
-        sql = residual_text(tree, {})
+            raise explain_objection(str(error), text, resolver.scopes, prober) from None
+        sql = write_residual_sql(tree, {})
         check_functions(check, sql, tree, text, leaves, resolver.catalog)
         for leaf in leaves:
-            check_bracketed(leaf, check, tree, text)
+            check_window_predicate(leaf, check, tree, text)
         try:
             columns = check.columns(sql)
         except duckdb.Error as error:
-            raise explained(str(error), text, resolver.scopes, prober) from None
+            raise explain_objection(str(error), text, resolver.scopes, prober) from None
         check_predicates(resolver.scopes, prober, text)
         check_constants(resolver.scopes, check, text)
         join = find_join(body, resolver.scopes, [f for f in leaves if f.is_stream], check)
-    return Schema(tuple(_distinct(columns, leaves))), join
+    return Schema(tuple(_make_distinct(columns, leaves))), join
 
 
 def _names(columns: list[tuple[str, str]], leaves: list[Leaf]) -> list[str]:
-    return [field.name for field in _distinct(columns, leaves)]
+    return [field.name for field in _make_distinct(columns, leaves)]
 
 
-def _distinct(columns: list[tuple[str, str]], leaves: list[Leaf]) -> Iterator[Field]:
+def _make_distinct(columns: list[tuple[str, str]], leaves: list[Leaf]) -> Iterator[Field]:
     """The columns with a number behind names that were there before, in any case."""
-    names = [_without_slices(as_written(name), leaves) for name, _ in columns]
+    names = [_remove_slice_names(restore_names(name), leaves) for name, _ in columns]
     taken = {name.lower() for name in names}
     seen: set[str] = set()
     for name, (_, type_) in zip(names, columns, strict=True):
@@ -242,7 +244,7 @@ def _distinct(columns: list[tuple[str, str]], leaves: list[Leaf]) -> Iterator[Fi
         yield Field(chosen, type_)
 
 
-def _without_slices(name: str, leaves: list[Leaf]) -> str:
+def _remove_slice_names(name: str, leaves: list[Leaf]) -> str:
     """The name of a column without a name, which is its SQL, as it reads over streams."""
     for leaf in leaves:
         if f"{leaf.table} AS " in name:

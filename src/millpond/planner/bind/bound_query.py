@@ -16,8 +16,8 @@ from sqlglot import exp
 
 from millpond.model.schema import Schema
 from millpond.model.windows import Window
-from millpond.planner.joins import JoinShape, joined_text
-from millpond.planner.residual import canonical_text, residual_text, with_literals
+from millpond.planner.joins import JoinShape, write_joined_sql
+from millpond.planner.residual import with_literals, write_canonical_cql, write_residual_sql
 
 #: Constants that differ from the template's: the place of a literal in the template's text -> its
 #: text in this query (for a string, without quotes).
@@ -166,7 +166,7 @@ class BoundQuery:
     @cached_property
     def canonical(self) -> str:
         """The query printed back from its tree: equal for equal trees."""
-        return canonical_text(self.tree, self.literals)
+        return write_canonical_cql(self.tree, self.literals)
 
     @cached_property
     def residual_sql(self) -> str:
@@ -176,7 +176,7 @@ class BoundQuery:
         slices alike. Columns come in the order of `output`; where a name stands twice there,
         DuckDB repeats it, so rename the columns of the result to `output.names`.
         """
-        return residual_text(self.tree, self.literals)
+        return write_residual_sql(self.tree, self.literals)
 
     @cached_property
     def joined_sql(self) -> str:
@@ -184,4 +184,4 @@ class BoundQuery:
         leaves is one row of it."""
         assert self.join is not None
         tables = frozenset(self.streams[number].table for number in self.join.leaves)
-        return joined_text(self.tree, self.literals, tables)
+        return write_joined_sql(self.tree, self.literals, tables)

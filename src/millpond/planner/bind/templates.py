@@ -116,10 +116,10 @@ class Binder:
             return long.query
         outline, values = _outline(text)
         known = self._outlines.get(outline)
-        if known is not None and (bound := self._filled(known, values, text)) is not None:
+        if known is not None and (bound := self._fill_known(known, values, text)) is not None:
             return bound
         key, constants = _shape_of(tokenize(text))
-        bound = self._filled(key, [token.text for token in constants], text)
+        bound = self._fill_known(key, [token.text for token in constants], text)
         if bound is None:
             binding = bind_with_definitions(parse_query(text), text, self._catalog)
             bound = binding.query
@@ -133,7 +133,7 @@ class Binder:
             self._keep_outline(outline, key)
         return bound
 
-    def _filled(self, key: _ShapeKey, values: list[str], text: str) -> BoundQuery | None:
+    def _fill_known(self, key: _ShapeKey, values: list[str], text: str) -> BoundQuery | None:
         """The query of a known shape with these constants, if a template of it still holds."""
         shape = self._shapes.get(key)
         if shape is None or shape.fixed is None:
@@ -141,7 +141,7 @@ class Binder:
         template = shape.templates.get(tuple([values[i] for i in shape.fixed]))
         if template is None or not self._is_current(template.binding):
             return None
-        return _filled(template, text, values)
+        return _fill(template, text, values)
 
     def _keep_outline(self, outline: str, key: _ShapeKey) -> None:
         with self._filling:
@@ -158,14 +158,15 @@ class Binder:
     def _is_current(self, binding: Binding) -> bool:
         """Whether the names still mean what they meant when a query was bound."""
         return all(
-            _same(self._catalog.find(name), definition) for name, definition in binding.used.items()
+            _is_same(self._catalog.find(name), definition)
+            for name, definition in binding.used.items()
         ) and all(
             self._catalog.function(function.name) == function
             for function in binding.functions.values()
         )
 
     def _keep(self, key: _ShapeKey, constants: list[Token], binding: Binding) -> None:
-        lifted = _lifted(binding.query, constants)
+        lifted = _find_liftable(binding.query, constants)
         free = {number for number, _, _ in lifted}
         fixed = {i for i in range(len(constants)) if i not in free}
         with self._filling:
@@ -191,7 +192,7 @@ def _has_long_list(tree: exp.Expr) -> bool:
     return any(type(node.args.get("expressions")) is tuple for node in tree.find_all(exp.In))
 
 
-def _same(found: Definition | None, definition: Definition) -> bool:
+def _is_same(found: Definition | None, definition: Definition) -> bool:
     return found is definition or found == definition
 
 
@@ -224,7 +225,7 @@ def _outline(text: str) -> tuple[str, list[str]]:
     """
     values: list[str] = []
 
-    def noted(match: re.Match[str]) -> str:
+    def note(match: re.Match[str]) -> str:
         constant = match[0]
         if constant[0] == "'":
             values.append(constant[1:-1].replace("''", "'"))
@@ -232,7 +233,7 @@ def _outline(text: str) -> tuple[str, list[str]]:
         values.append(constant)
         return "\0" + _number_kind(constant)
 
-    return _CONSTANT.sub(noted, text), values
+    return _CONSTANT.sub(note, text), values
 
 
 def _places(text: str) -> list[tuple[int, int]]:
@@ -252,7 +253,7 @@ def _number_kind(text: str) -> str:
     return "'f" if "e" in text or "E" in text else "'d"
 
 
-def _filled(template: _Template, text: str, values: list[str]) -> BoundQuery | None:
+def _fill(template: _Template, text: str, values: list[str]) -> BoundQuery | None:
     """The template with other constants, or None where a string has not the form it needs."""
     literals: dict[int, str] = {}
     for number, place, form in template.lifted:
@@ -277,7 +278,7 @@ def _filled(template: _Template, text: str, values: list[str]) -> BoundQuery | N
     )
 
 
-def _lifted(
+def _find_liftable(
     bound: BoundQuery, constants: list[Token]
 ) -> list[tuple[int, int, re.Pattern[str] | None]]:
     """The constants of a bound query that may be lifted."""
@@ -288,14 +289,14 @@ def _lifted(
         if place not in numbers:
             continue
         number = numbers[place]
-        sibling = _compared_with(literal)
+        sibling = _find_sibling(literal)
         if sibling is None or literal.this != constants[number].text:
             continue
         if standing is _Standing.KEY and not is_aggregate(sibling):
             continue
         form: re.Pattern[str] | None = None
         if literal.is_string:
-            type_ = _becomes(literal, sibling)
+            type_ = _find_cast_type(literal, sibling)
             form = _MOMENTS.get(type_ or "")
             if type_ != "VARCHAR" and (form is None or not form.fullmatch(literal.this)):
                 continue
@@ -350,7 +351,7 @@ def _standing(parent: exp.Expr, key: str, standing: _Standing | None) -> _Standi
     return standing
 
 
-def _becomes(literal: exp.Expr, sibling: exp.Expr) -> str | None:
+def _find_cast_type(literal: exp.Expr, sibling: exp.Expr) -> str | None:
     """The type a string is cast to: what is written, or that of the column it is compared with."""
     if isinstance(literal.parent, exp.Cast):
         return to_duckdb(literal.parent.to)
@@ -371,7 +372,7 @@ def _is_number(node: exp.Expr) -> bool:
     return isinstance(node, exp.Literal) and not node.is_string
 
 
-def _compared_with(literal: exp.Literal) -> exp.Expr | None:
+def _find_sibling(literal: exp.Literal) -> exp.Expr | None:
     """What a constant is compared with; None where it is not, and may not be lifted."""
     node: exp.Expr = literal
     while (

@@ -10,14 +10,19 @@ from sqlglot import exp
 from millpond.cql.print.dialect import to_duckdb
 from millpond.cql.tree import nodes
 from millpond.errors import MillpondError
-from millpond.planner.check.duckdb_messages import complaint_of
-from millpond.planner.check.localize_error import Prober, blame, parts
+from millpond.planner.check.duckdb_messages import translate_message
+from millpond.planner.check.localize_error import Prober, list_clause_expressions, localize_error
 from millpond.planner.check.typecheck import TypeCheck
-from millpond.planner.resolve.allowed_functions import Call, calls, function_names, tables
+from millpond.planner.resolve.allowed_functions import (
+    FunctionCall,
+    find_calls,
+    find_tables,
+    read_function_names,
+)
 from millpond.planner.resolve.error_places import mark, mark_word
 from millpond.planner.resolve.names import Names, did_you_mean
 from millpond.planner.resolve.placement import is_aggregate
-from millpond.planner.resolve.pushdown import conjuncts
+from millpond.planner.resolve.pushdown import split_conjuncts
 from millpond.planner.resolve.scope import Leaf, Scope
 
 
@@ -37,16 +42,18 @@ def check_functions(
         raise MillpondError(
             "CQL-219", "the query cannot be understood", detail=f"{detail}."
         ) from None
-    for call in calls(parsed):
+    for call in find_calls(parsed):
         if not call.is_allowed and call.name not in check.functions:
-            raise _forbidden(call, tree, text, catalog.functions())
+            raise _forbidden_call_error(call, tree, text, catalog.functions())
     known = {f.table for f in leaves} | {c.alias.lower() for c in tree.find_all(exp.CTE)}
-    for table in tables(parsed):
+    for table in find_tables(parsed):
         if table.lower() not in known:
             raise MillpondError("CQL-201", f'no stream or relation "{table}"')
 
 
-def _forbidden(call: Call, tree: exp.Expr, text: str, own: Sequence[str] = ()) -> MillpondError:
+def _forbidden_call_error(
+    call: FunctionCall, tree: exp.Expr, text: str, own: Sequence[str] = ()
+) -> MillpondError:
     wanted = call.name.replace("_", "")
     span = None
     for node in tree.find_all(exp.Func, bfs=False):
@@ -59,11 +66,11 @@ def _forbidden(call: Call, tree: exp.Expr, text: str, own: Sequence[str] = ()) -
         return MillpondError(
             "CQL-212",
             f'no function "{call.name}"',
-            hint=did_you_mean(call.name, [*own, *function_names().allowed]),
+            hint=did_you_mean(call.name, [*own, *read_function_names().allowed]),
             text=text if span else None,
             span=span,
         )
-    if call.in_from or call.name in function_names().tables - function_names().allowed:
+    if call.in_from or call.name in read_function_names().tables - read_function_names().allowed:
         detail = "It reads what no stream or relation holds."
     else:
         detail = "Its answer would change from call to call, or with where it is called."
@@ -78,7 +85,7 @@ def _forbidden(call: Call, tree: exp.Expr, text: str, own: Sequence[str] = ()) -
     )
 
 
-def check_bracketed(leaf: Leaf, check: TypeCheck, tree: exp.Expr, text: str) -> None:
+def check_window_predicate(leaf: Leaf, check: TypeCheck, tree: exp.Expr, text: str) -> None:
     """Checks the predicate inside a window's brackets: it is no part of the residual."""
     if leaf.before is None:
         return
@@ -86,13 +93,13 @@ def check_bracketed(leaf: Leaf, check: TypeCheck, tree: exp.Expr, text: str) -> 
     sql = f"SELECT {to_duckdb(leaf.before)} FROM {leaf.table}_stream"
     _check_functions_of(sql, check, tree, text)
     for conjunct, place in zip(
-        conjuncts(leaf.before), conjuncts(window.args["where"]), strict=True
+        split_conjuncts(leaf.before), split_conjuncts(window.args["where"]), strict=True
     ):
         probe = f"SELECT {to_duckdb(conjunct)} FROM {leaf.table}_stream"
         try:
             type_ = check.columns(probe)[0][1]
         except duckdb.Error as error:
-            complaint = complaint_of(str(error))
+            complaint = translate_message(str(error))
             raise MillpondError(
                 complaint.code,
                 complaint.primary,
@@ -100,13 +107,13 @@ def check_bracketed(leaf: Leaf, check: TypeCheck, tree: exp.Expr, text: str) -> 
                 hint=complaint.hint,
             ).at(text, mark(place, text)) from None
         if type_ not in _TRUTH:
-            raise _not_boolean(place, type_, "a window's WHERE", text)
+            raise _not_boolean_error(place, type_, "a window's WHERE", text)
 
 
 def _check_functions_of(sql: str, check: TypeCheck, tree: exp.Expr, text: str) -> None:
-    for call in calls(check.syntax_tree(sql)):
+    for call in find_calls(check.syntax_tree(sql)):
         if not call.is_allowed and call.name not in check.functions:
-            raise _forbidden(call, tree, text)
+            raise _forbidden_call_error(call, tree, text)
 
 
 #: Types of a predicate: that of NULL is its own.
@@ -131,16 +138,16 @@ def check_predicates(scopes: list[Scope], prober: Prober, text: str) -> None:
             clause = select.args.get(key)
             clauses.append((clause.this if clause is not None else None, name))
         for predicate, name in clauses:
-            for operand in _truth_values(predicate):
+            for operand in _find_truth_values(predicate):
                 try:
                     type_ = prober.type_of(operand, scope)
                 except duckdb.Error:
                     continue
                 if type_ not in _TRUTH:
-                    raise _not_boolean(operand, type_, name, text)
+                    raise _not_boolean_error(operand, type_, name, text)
 
 
-def _truth_values(predicate: exp.Expr | None) -> Iterator[exp.Expr]:
+def _find_truth_values(predicate: exp.Expr | None) -> Iterator[exp.Expr]:
     """The operands of AND, OR and NOT that are not truth values by their form."""
     stack = [predicate] if predicate is not None else []
     while stack:
@@ -153,7 +160,7 @@ def _truth_values(predicate: exp.Expr | None) -> Iterator[exp.Expr]:
             yield node
 
 
-def _not_boolean(node: exp.Expr, type_: str, clause: str, text: str) -> MillpondError:
+def _not_boolean_error(node: exp.Expr, type_: str, clause: str, text: str) -> MillpondError:
     return MillpondError(
         "CQL-205",
         f"{clause} needs a BOOLEAN, and this is {type_}",
@@ -161,10 +168,12 @@ def _not_boolean(node: exp.Expr, type_: str, clause: str, text: str) -> Millpond
     ).at(text, mark(node, text))
 
 
-def explained(message: str, text: str, scopes: list[Scope], prober: Prober) -> MillpondError:
+def explain_objection(
+    message: str, text: str, scopes: list[Scope], prober: Prober
+) -> MillpondError:
     """The error for what DuckDB has against the query, at the smallest expression to blame."""
-    node, _, message = blame(scopes, prober, message)
-    complaint = complaint_of(message)
+    node, _, message = localize_error(scopes, prober, message)
+    complaint = translate_message(message)
     if node is None and complaint.column is not None:
         node = _column(complaint.column, scopes)
     error = MillpondError(
@@ -176,7 +185,7 @@ def explained(message: str, text: str, scopes: list[Scope], prober: Prober) -> M
 def _column(name: str, scopes: list[Scope]) -> exp.Expr | None:
     """The first reference to a column that no aggregate is computed over."""
     for scope in scopes:
-        for part in parts(scope):
+        for part in list_clause_expressions(scope):
             for node in part.walk(prune=is_aggregate):
                 if isinstance(node, exp.Column) and node.name.lower() == name.lower():
                     return node

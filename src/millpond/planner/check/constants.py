@@ -27,7 +27,7 @@ def check_constants(scopes: list[Scope], check: TypeCheck, text: str) -> None:
         MillpondError: CQL-205, at the constant.
     """
     found = [item for scope in scopes for item in _casts(scope)]
-    flags = check.castable([(to_duckdb(literal), type_) for literal, type_ in found])
+    flags = check.test_casts([(to_duckdb(literal), type_) for literal, type_ in found])
     for (literal, type_), is_castable in zip(found, flags, strict=True):
         if not is_castable:
             raise MillpondError(
@@ -38,7 +38,7 @@ def check_constants(scopes: list[Scope], check: TypeCheck, text: str) -> None:
                 span=span_of(literal),
             )
     instants = [literal for literal, type_ in found if type_ == "TIMESTAMP"]
-    meant = check.means_its_zone([to_duckdb(literal) for literal in instants])
+    meant = check.test_zones([to_duckdb(literal) for literal in instants])
     for literal, is_meant in zip(instants, meant, strict=True):
         if not is_meant:
             raise MillpondError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from millpond.model.function_names import as_written, names_inside
+from millpond.model.function_names import names_inside, restore_names
 
 _NO_MATCH = re.compile(r"No function matches the given name and argument types '(.+?)\((.*)\)'")
 _COMPARE = re.compile(r"Cannot compare values of type (.+?) and (?:type )?(.+?)(?: in | - |$)")
@@ -23,7 +23,7 @@ _LITERALS = {"INTEGER_LITERAL": "INTEGER", "STRING_LITERAL": "VARCHAR", '"NULL"'
 
 
 @dataclass(frozen=True)
-class Complaint:
+class TranslatedMessage:
     """An objection: the code and wording of the error it becomes.
 
     `column` names the column it is about, where it is about one.
@@ -36,27 +36,27 @@ class Complaint:
     column: str | None = None
 
 
-def complaint_of(message: str) -> Complaint:
+def translate_message(message: str) -> TranslatedMessage:
     """The complaint behind a DuckDB exception's text.
 
     >>> complaint_of("Binder Error: Cannot compare values of type DATE and type TIME - x").primary
     'DATE cannot be compared with TIME'
     """
     inside = names_inside(message)
-    message = as_written(message)
+    message = restore_names(message)
     text = _PREFIX.sub("", message.split("\n\nLINE ")[0]).strip()
     first = text.split("\n")[0].strip()
     if match := _NO_MATCH.search(text):
-        own = any(as_written(name) == match[1].strip('"') for name in inside)
-        return _no_match(match[1], match[2], text, own)
+        own = any(restore_names(name) == match[1].strip('"') for name in inside)
+        return _translate_no_match(match[1], match[2], text, own)
     if match := _COMPARE.search(first):
-        return Complaint(
+        return TranslatedMessage(
             "CQL-205",
-            f"{_named(match[1])} cannot be compared with {_named(match[2])}",
+            f"{_name_type(match[1])} cannot be compared with {_name_type(match[2])}",
             hint="Cast one side: CAST(… AS type).",
         )
     if match := _GROUP.search(text):
-        return Complaint(
+        return TranslatedMessage(
             "CQL-219",
             f'column "{match[1]}" is neither grouped nor aggregated',
             detail="A group has one row, and the column may have several values in it.",
@@ -64,33 +64,33 @@ def complaint_of(message: str) -> Complaint:
             column=match[1],
         )
     if match := _MISSING.search(text):
-        return Complaint("CQL-202", f'no column "{match[1]}"', column=match[1])
+        return TranslatedMessage("CQL-202", f'no column "{match[1]}"', column=match[1])
     if match := _AMBIGUOUS.search(text):
-        return Complaint("CQL-203", f'column "{match[1]}" is ambiguous', column=match[1])
+        return TranslatedMessage("CQL-203", f'column "{match[1]}" is ambiguous', column=match[1])
     if match := _TYPE.search(text):
-        return Complaint("CQL-210", f'no type "{match[1]}"')
+        return TranslatedMessage("CQL-210", f'no type "{match[1]}"')
     if match := _SUBQUERY.search(text):
-        return Complaint(
+        return TranslatedMessage(
             "CQL-219",
             f"subquery has {match[1]} columns where {match[2]} can stand",
             hint="Select only what is compared.",
         )
     if "WHERE clause cannot contain aggregates" in text:
-        return Complaint("CQL-206", "aggregate in WHERE", hint="Filter groups with HAVING.")
+        return TranslatedMessage("CQL-206", "aggregate in WHERE", hint="Filter groups with HAVING.")
     if re.search(r"aggregate", first) and re.search(r"cannot|nested", first):
-        return Complaint("CQL-206", _lowered(first))
+        return TranslatedMessage("CQL-206", _lower_first(first))
     if message.startswith(("Conversion Error", "Out of Range Error")):
-        return Complaint("CQL-205", _lowered(first))
+        return TranslatedMessage("CQL-205", _lower_first(first))
     if "cast" in first.lower() and "type" in first.lower():
-        return Complaint("CQL-205", _lowered(first))
-    return Complaint("CQL-219", _lowered(first))
+        return TranslatedMessage("CQL-205", _lower_first(first))
+    return TranslatedMessage("CQL-219", _lower_first(first))
 
 
-def _no_match(name: str, arguments: str, text: str, own: bool) -> Complaint:
-    types = [_named(t) for t in _split(arguments)]
+def _translate_no_match(name: str, arguments: str, text: str, own: bool) -> TranslatedMessage:
+    types = [_name_type(t) for t in _split(arguments)]
     if _OPERATOR.fullmatch(name):
         symbol = _OPERATORS.get(name, name)
-        return Complaint(
+        return TranslatedMessage(
             "CQL-205",
             f"operator {symbol} does not apply to {' and '.join(types)}",
             hint="Cast one side: CAST(… AS type).",
@@ -101,7 +101,7 @@ def _no_match(name: str, arguments: str, text: str, own: bool) -> Complaint:
         if line.strip().startswith((f"{name}(", f'"{name}"('))
     ]
     given = ", ".join(types) if types else "no arguments"
-    return Complaint(
+    return TranslatedMessage(
         "CQL-220" if own else "CQL-205",
         f'function "{name}" does not take ({given})'
         if types
@@ -128,10 +128,10 @@ def _split(arguments: str) -> list[str]:
     return [p.strip() for p in parts if p.strip()]
 
 
-def _named(type_: str) -> str:
+def _name_type(type_: str) -> str:
     return _LITERALS.get(type_.strip(), type_.strip())
 
 
-def _lowered(text: str) -> str:
+def _lower_first(text: str) -> str:
     text = text.rstrip("!.")
     return text[:1].lower() + text[1:] if text[1:2].islower() else text

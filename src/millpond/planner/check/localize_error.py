@@ -15,7 +15,7 @@ from sqlglot import exp
 from millpond.cql.print.dialect import to_duckdb
 from millpond.planner.check.typecheck import TypeCheck
 from millpond.planner.residual import to_slices
-from millpond.planner.resolve.pushdown import conjuncts
+from millpond.planner.resolve.pushdown import split_conjuncts
 from millpond.planner.resolve.scope import Scope
 
 #: Has no type of its own, or cannot be asked for alone.
@@ -56,7 +56,7 @@ class Prober:
         """
         return self._check.columns(self._sql(node, scope))[0][1]
 
-    def failure(self, node: exp.Expr, scope: Scope) -> str | None:
+    def find_objection(self, node: exp.Expr, scope: Scope) -> str | None:
         """DuckDB's objection to an expression, or None.
 
         An expression over groups is right with the GROUP BY clause only, one over rows (the
@@ -76,7 +76,7 @@ class Prober:
         return objection
 
     def _sql(self, node: exp.Expr, scope: Scope, group: exp.Expr | None = None) -> str:
-        probe = exp.Select(expressions=[self._alone(node, scope, set())])
+        probe = exp.Select(expressions=[self._isolate(node, scope, set())])
         if group is not None:
             probe.set("group", group.copy())
         select = scope.select
@@ -103,7 +103,7 @@ class Prober:
             copied.set("on", exp.true())
         return copied
 
-    def _alone(self, node: exp.Expr, scope: Scope, seen: set[str]) -> exp.Expr:
+    def _isolate(self, node: exp.Expr, scope: Scope, seen: set[str]) -> exp.Expr:
         """A copy in which aliases are spelled out and outer columns are NULLs of their type."""
         copied = node.copy()
         holder = exp.Paren(this=copied)
@@ -116,7 +116,7 @@ class Prober:
                 alias = original.name.lower()
                 meant = scope.aliases.get(alias)
                 if meant is not None and alias not in seen:
-                    column.replace(exp.Paren(this=self._alone(meant, scope, seen | {alias})))
+                    column.replace(exp.Paren(this=self._isolate(meant, scope, seen | {alias})))
             elif resolution.outer and resolution.source not in scope.sources:
                 null: exp.Expr = exp.null()
                 if (type_ := resolution.source.type_of(resolution.column)) is not None:
@@ -125,7 +125,7 @@ class Prober:
         return holder.this
 
 
-def blame(
+def localize_error(
     scopes: list[Scope], prober: Prober, message: str
 ) -> tuple[exp.Expr | None, Scope | None, str]:
     """The smallest expression that is wrong, its scope, and DuckDB's objection to it.
@@ -136,45 +136,45 @@ def blame(
         message: The objection to the whole query, given back where no single expression is wrong.
     """
     for scope in scopes:
-        for node in parts(scope):
-            objection = prober.failure(node, scope)
+        for node in list_clause_expressions(scope):
+            objection = prober.find_objection(node, scope)
             if objection is not None:
-                found, objection = _narrowed(node, scope, prober, objection)
+                found, objection = _narrow(node, scope, prober, objection)
                 return found, scope, objection
     return None, None, message
 
 
-def parts(scope: Scope) -> Iterator[exp.Expr]:
+def list_clause_expressions(scope: Scope) -> Iterator[exp.Expr]:
     """The expressions of a SELECT's own clauses."""
     select = scope.select
     for join in select.args.get("joins") or []:
-        yield from conjuncts(join.args.get("on"))
+        yield from split_conjuncts(join.args.get("on"))
     if (where := select.args.get("where")) is not None:
-        yield from conjuncts(where.this)
+        yield from split_conjuncts(where.this)
     for key in ("expressions", "group", "having", "qualify", "order"):
         value = select.args.get(key)
         for item in value if isinstance(value, list) else [value] if value is not None else []:
-            yield from _alone_in(item)
+            yield from _find_isolable(item)
 
 
-def _alone_in(node: exp.Expr) -> Iterator[exp.Expr]:
+def _find_isolable(node: exp.Expr) -> Iterator[exp.Expr]:
     if isinstance(node, exp.Alias | exp.Having | exp.Qualify):
-        yield from _alone_in(node.this)
+        yield from _find_isolable(node.this)
     elif isinstance(node, _HOLDERS):
         for child in node.iter_expressions():
-            yield from _alone_in(child)
+            yield from _find_isolable(child)
     elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
         return
     elif not isinstance(node, _NOT_ALONE):
         yield node
 
 
-def _narrowed(node: exp.Expr, scope: Scope, prober: Prober, objection: str) -> tuple[exp.Expr, str]:
+def _narrow(node: exp.Expr, scope: Scope, prober: Prober, objection: str) -> tuple[exp.Expr, str]:
     for child in node.iter_expressions():
-        for part in _alone_in(child):
-            inner = prober.failure(part, scope)
+        for part in _find_isolable(child):
+            inner = prober.find_objection(part, scope)
             if inner is not None:
-                return _narrowed(part, scope, prober, inner)
+                return _narrow(part, scope, prober, inner)
     return node, objection
 
 

@@ -15,8 +15,8 @@ from functools import cache
 import duckdb
 
 from millpond.catalog.objects import FunctionDef
-from millpond.cql.print.duckdb_words import quoted
-from millpond.model.casts import attempted_text_cast
+from millpond.cql.print.duckdb_words import quote_name
+from millpond.model.casts import try_cast_text
 from millpond.model.schema import Field
 from millpond.planner.resolve.allowed_functions import syntax_tree
 from millpond.planner.resolve.scope import Leaf
@@ -37,7 +37,7 @@ class TypeCheck:
         self, leaves: Iterable[Leaf], functions: Mapping[str, FunctionDef] | None = None
     ) -> None:
         self.functions = functions or {}
-        self._session = session()
+        self._session = open_session()
         for function in self.functions.values():
             _declare(function)
         for leaf in leaves:
@@ -48,7 +48,7 @@ class TypeCheck:
                 self._create(f"{leaf.table}_stream", [(f.name, f) for f in schema.fields])
 
     def _create(self, table: str, fields: Iterable[tuple[str, object]]) -> None:
-        columns = ", ".join(f"{quoted(n)} {getattr(f, 'type', '')}" for n, f in fields)
+        columns = ", ".join(f"{quote_name(n)} {getattr(f, 'type', '')}" for n, f in fields)
         self._session.execute(f"CREATE TEMP TABLE {table} ({columns})")
 
     def __enter__(self) -> TypeCheck:
@@ -75,16 +75,16 @@ class TypeCheck:
         """
         return syntax_tree(self._session, sql)
 
-    def castable(self, casts: list[tuple[str, str]]) -> list[bool]:
+    def test_casts(self, casts: list[tuple[str, str]]) -> list[bool]:
         """Whether each (SQL literal, type) cast gives a value."""
         return self._flags([f"TRY_CAST({value} AS {type_}) IS NOT NULL" for value, type_ in casts])
 
-    def means_its_zone(self, instants: list[str]) -> list[bool]:
+    def test_zones(self, instants: list[str]) -> list[bool]:
         """Whether each text, an SQL literal, is the same TIMESTAMP with its zone and without."""
         return self._flags(
             [
                 f"TRY_CAST({text} AS TIMESTAMP)"
-                f" IS NOT DISTINCT FROM {attempted_text_cast(text, 'TIMESTAMP')}"
+                f" IS NOT DISTINCT FROM {try_cast_text(text, 'TIMESTAMP')}"
                 for text in instants
             ]
         )
@@ -135,7 +135,7 @@ def _database() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def session() -> duckdb.DuckDBPyConnection:
+def open_session() -> duckdb.DuckDBPyConnection:
     """A connection of its own, so that its temporary tables are nobody else's."""
     with _lock:
         return _database().cursor()

@@ -7,17 +7,17 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from millpond.planner.check.typecheck import session
+from millpond.planner.check.typecheck import open_session
 
 
-def answer_types(
+def find_answer_types(
     sql: str, tables: Sequence[tuple[str, Sequence[str]]], schemas: Sequence[pa.Schema]
 ) -> tuple[pa.DataType, ...]:
-    """The types of a query's columns; arguments as of `answer_columns`."""
-    return tuple(type_ for _, type_ in answer_columns(sql, tables, schemas))
+    """The types of a query's columns; arguments as of `find_answer_columns`."""
+    return tuple(type_ for _, type_ in find_answer_columns(sql, tables, schemas))
 
 
-def answer_columns(
+def find_answer_columns(
     sql: str, tables: Sequence[tuple[str, Sequence[str]]], schemas: Sequence[pa.Schema]
 ) -> list[tuple[str, pa.DataType]]:
     """A query's columns: names as DuckDB gives them, and types.
@@ -27,7 +27,7 @@ def answer_columns(
         tables: The name of each of its tables, and its columns' names.
         schemas: The tables' columns, by position.
     """
-    connection = session()
+    connection = open_session()
     try:
         for (name, columns), schema in zip(tables, schemas, strict=True):
             empty = schema.empty_table().rename_columns(list(columns))
@@ -45,7 +45,7 @@ def answer_columns(
 @lru_cache(maxsize=1024)
 def _arrow_type(name: str) -> pa.DataType:
     """What DuckDB gives values of a type as."""
-    connection = session()
+    connection = open_session()
     try:
         return connection.sql(f"SELECT CAST(NULL AS {name}) AS v").to_arrow_table().schema.types[0]
     finally:
@@ -55,12 +55,14 @@ def _arrow_type(name: str) -> pa.DataType:
 @lru_cache(maxsize=4096)
 def _edge_types(sqls: tuple[str, ...], schema: pa.Schema) -> tuple[pa.DataType, ...]:
     items = ", ".join(f"({sql}\n) AS v{i}" for i, sql in enumerate(sqls))
-    return answer_types(f"SELECT {items} FROM edge_rows", [("edge_rows", schema.names)], [schema])
+    return find_answer_types(
+        f"SELECT {items} FROM edge_rows", [("edge_rows", schema.names)], [schema]
+    )
 
 
 @lru_cache(maxsize=4096)
 def _type_name(type_: pa.DataType) -> str:
-    connection = session()
+    connection = open_session()
     try:
         connection.register("given", pa.table({"c0": pa.array([], type_)}))
         return str(connection.sql("SELECT * FROM given").types[0])
@@ -73,7 +75,7 @@ def type_names(types: Sequence[pa.DataType]) -> list[str]:
     return [_type_name(type_) for type_ in types]
 
 
-def expression_types(sqls: Sequence[str], schema: pa.Schema) -> tuple[pa.DataType, ...]:
+def find_expression_types(sqls: Sequence[str], schema: pa.Schema) -> tuple[pa.DataType, ...]:
     """The types of expressions over the columns of an edge."""
     if not sqls:
         return ()

@@ -15,26 +15,37 @@ from millpond.cql.print.dialect import to_duckdb
 from millpond.cql.tree import nodes
 from millpond.operators.negation import Negation
 from millpond.operators.protocol.node import Node
-from millpond.operators.recompute import Reevaluate
-from millpond.operators.set_operations import Multiplicity
+from millpond.operators.recompute import Recompute
+from millpond.operators.set_operations import SetOperation
 from millpond.operators.union import Union
 from millpond.planner.bind.bound_query import BoundQuery
-from millpond.planner.dataflow.column_types import answer_columns, answer_types, type_names
-from millpond.planner.dataflow.frame import Frame, Relation, Unsupported, as_types, project, starred
-from millpond.planner.dataflow.from_clause import from_clause, keeps_right, plain_conjuncts
+from millpond.planner.dataflow.column_types import (
+    find_answer_columns,
+    find_answer_types,
+    type_names,
+)
+from millpond.planner.dataflow.frame import (
+    Frame,
+    Relation,
+    Unsupported,
+    as_types,
+    expand_star,
+    project,
+)
+from millpond.planner.dataflow.from_clause import join_items, keeps_right, split_plain_where
 from millpond.planner.dataflow.from_items import Items
-from millpond.planner.dataflow.group_by import grouped, is_grouped
-from millpond.planner.dataflow.joins import distinct, explicit
-from millpond.planner.dataflow.nrr_join import attached, has_attached
-from millpond.planner.dataflow.recompute_groups import Item as Listed
-from millpond.planner.dataflow.recompute_groups import partitioned, regrouped
+from millpond.planner.dataflow.group_by import is_grouped, plan_groups
+from millpond.planner.dataflow.joins import announce_expirations, eliminate_duplicates
+from millpond.planner.dataflow.nrr_join import has_nrr, join_nrrs
+from millpond.planner.dataflow.recompute_groups import ListedItem as Listed
+from millpond.planner.dataflow.recompute_groups import recompute_grouped, recompute_partitions
 from millpond.planner.dataflow.subquery_conditions import Subqueries
 from millpond.planner.dataflow.top_k import Cut
 from millpond.planner.residual import LEAF, replace_literals, to_slices
 from millpond.planner.resolve.negation import STAMPS
 from millpond.planner.resolve.placement import has_aggregate
-from millpond.planner.resolve.pushdown import where_conjuncts
-from millpond.planner.resolve.with_entries import own_entries
+from millpond.planner.resolve.pushdown import split_where
+from millpond.planner.resolve.with_entries import find_own_entries
 
 
 class Compiler:
@@ -55,19 +66,21 @@ class Compiler:
             columns: The names of their columns, hidden ones last.
         """
         self.reasons: list[str] = []
-        self._items = Items(bound, leaves, columns, self.relation)
+        self._items = Items(bound, leaves, columns, self.compile_relation)
         self._subqueries = Subqueries(self._items)
         self._tree = bound.tree
         if bound.literals:
             self._tree = bound.tree.copy()
             replace_literals(self._tree, bound.literals)
 
-    def compiled(self) -> Relation:
+    def compile_query(self) -> Relation:
         """The whole query as a relation."""
         tree = self._tree
-        return self.relation(tree.this if isinstance(tree, nodes.RelationToStream) else tree)
+        return self.compile_relation(
+            tree.this if isinstance(tree, nodes.RelationToStream) else tree
+        )
 
-    def relation(self, node: exp.Expr) -> Relation:
+    def compile_relation(self, node: exp.Expr) -> Relation:
         """A query that reads nothing around it.
 
         Raises:
@@ -78,7 +91,7 @@ class Compiler:
             return self._query(node)
         except Unsupported as unsupported:
             del self.reasons[known:]
-            found = self._reevaluated(node, str(unsupported))
+            found = self._recompute(node, str(unsupported))
             self.reasons.append(str(unsupported))
             return found
 
@@ -101,9 +114,9 @@ class Compiler:
     def _set_operation(self, node: exp.SetOperation) -> Relation:
         if node.args.get(nodes.BY_ATTRIBUTES):
             return self._negation(node)
-        left, right = self.relation(node.left), self.relation(node.right)
+        left, right = self.compile_relation(node.left), self.compile_relation(node.right)
         once = bool(node.args.get("distinct"))
-        both = _alike([left.node, right.node])
+        both = _align_types([left.node, right.node])
         match node:
             case exp.Except():
                 rule = "except" if once else "except all"
@@ -111,8 +124,8 @@ class Compiler:
                 rule = "intersect" if once else "intersect all"
             case _:
                 united = Union(tuple(both))
-                return Relation(distinct(united) if once else united, left.names)
-        return Relation(Multiplicity(tuple(map(explicit, both)), rule), left.names)
+                return Relation(eliminate_duplicates(united) if once else united, left.names)
+        return Relation(SetOperation(tuple(map(announce_expirations, both)), rule), left.names)
 
     def _negation(self, node: exp.SetOperation) -> Relation:
         """EXCEPT ALL … BY: the left's rows with their age, the greatest of their timestamps."""
@@ -121,7 +134,7 @@ class Compiler:
         stamps = [exp.column(name) for name in node.meta[STAMPS]]
         age: exp.Expr = exp.Greatest(this=stamps[0], expressions=stamps[1:])
         aged.append("expressions", exp.alias_(age if stamps[1:] else stamps[0], "__age"))
-        left, right = self._query(aged), self.relation(node.right)
+        left, right = self._query(aged), self.compile_relation(node.right)
         places = []
         for side in (left, right):
             lower = [name.lower() for name in side.names]
@@ -135,7 +148,13 @@ class Compiler:
         if types[0] != types[1]:
             raise Unsupported("EXCEPT ALL … BY attributes of different types")
         by = ", ".join(a.name for a in node.args[nodes.BY_ATTRIBUTES])
-        found = Negation(explicit(left.node), explicit(right.node), places[0], places[1], by)
+        found = Negation(
+            announce_expirations(left.node),
+            announce_expirations(right.node),
+            places[0],
+            places[1],
+            by,
+        )
         return Relation(found, left.names[:-1])
 
     # -- SELECT ------------------------------------------------------------------------------------
@@ -147,69 +166,69 @@ class Compiler:
         has_windows = any(item.find(exp.Window) for item in node.expressions)
         frame = self._rows(node)
         if has_windows or node.args.get("qualify"):
-            if node.args.get("group") or node.args.get("having") or _aggregates(node):
+            if node.args.get("group") or node.args.get("having") or _has_plain_aggregates(node):
                 raise Unsupported("window functions over groups")
-            found = partitioned(node, frame, self._listed(node, frame))
+            found = recompute_partitions(node, frame, self._list_columns(node, frame))
         elif is_grouped(node):
-            found = self._grouped(node, frame)
+            found = self._compile_grouped(node, frame)
         else:
-            found = self._projected(tuple(node.expressions), frame)
+            found = self._project(tuple(node.expressions), frame)
         if node.args.get("distinct") is None:
             return found
-        return Relation(distinct(found.node), found.names)
+        return Relation(eliminate_duplicates(found.node), found.names)
 
     def _rows(self, node: exp.Select) -> Frame:
         """The rows of FROM and WHERE."""
-        waiting = plain_conjuncts(node)
-        planned = attached if has_attached(node, self._items) else from_clause
+        waiting = split_plain_where(node)
+        planned = join_nrrs if has_nrr(node, self._items) else join_items
         frame = planned(node, self._items, waiting)
         if keeps_right(node):
-            frame = frame.selected(plain_conjuncts(node))
-        for conjunct in where_conjuncts(node):
+            frame = frame.select(split_plain_where(node))
+        for conjunct in split_where(node):
             if conjunct.find(exp.Query) is not None:
-                frame = self._subqueries.where(conjunct, frame)
+                frame = self._subqueries.apply_condition(conjunct, frame)
             elif not frame.covers(conjunct):
                 raise Unsupported("a condition that names something of the SELECT list")
         return frame
 
-    def _grouped(self, node: exp.Select, frame: Frame) -> Relation:
+    def _compile_grouped(self, node: exp.Select, frame: Frame) -> Relation:
         """A SELECT with groups, of which WHERE is done."""
         try:
-            groups = grouped(node, frame)
+            groups = plan_groups(node, frame)
         except Unsupported as unsupported:
-            return regrouped(node, frame, self._listed(node, frame), str(unsupported))
+            return recompute_grouped(node, frame, self._list_columns(node, frame), str(unsupported))
         text = ", ".join(item.sql() for item in node.expressions)
-        parts = [self._projected(g.items, g.frame, text) for g in groups]
+        parts = [self._project(g.items, g.frame, text) for g in groups]
         if len(parts) == 1:
             return parts[0]
-        return Relation(Union(tuple(_alike([p.node for p in parts]))), parts[0].names)
+        return Relation(Union(tuple(_align_types([p.node for p in parts]))), parts[0].names)
 
-    def _listed(self, node: exp.Select, frame: Frame) -> list[Listed]:
+    def _list_columns(self, node: exp.Select, frame: Frame) -> list[Listed]:
         """The columns of a SELECT list that are expressions over a frame's rows."""
         listed: list[Listed] = []
         for item in node.expressions:
             value = item.unalias()
             _refuse_unnest(value)
             if value.is_star:
-                listed += starred(value, frame)
+                listed += expand_star(value, frame)
             else:
                 listed.append((item.alias_or_name or value.sql(), value))
         return listed
 
-    def _projected(self, items: Sequence[exp.Expr], frame: Frame, text: str = "") -> Relation:
+    def _project(self, items: Sequence[exp.Expr], frame: Frame, text: str = "") -> Relation:
         """Rows of a SELECT list; `text` is the list as the query wrote it, if it is another."""
         names: list[str] = []
         columns: list[str | int] = []
         for item in items:
             value = item.unalias()
             if value.is_star:
-                for name, place in starred(value, frame):
+                for name, place in expand_star(value, frame):
                     names.append(name)
                     columns.append(place)
                 continue
             _refuse_unnest(value)
             if value.find(exp.Query) is not None:
-                value, frame = self._subqueries.without(value, frame)
+                value, frame = self._subqueries.replace_subqueries(value, frame)
             names.append(item.alias_or_name or value.sql())
             found = frame.find(value) if isinstance(value, exp.Column) else None
             columns.append(frame.sql(value) if found is None else found)
@@ -218,10 +237,10 @@ class Compiler:
 
     # -- what has no operators ---------------------------------------------------------------------
 
-    def _reevaluated(self, node: exp.Expr, reason: str) -> Relation:
+    def _recompute(self, node: exp.Expr, reason: str) -> Relation:
         """A query that stands on its own, answered anew at every change."""
         copied = node.copy()
-        own = own_entries(copied)
+        own = find_own_entries(copied)
         around = {n: e.cte.copy() for n, e in self._items.entries.items() if n not in own}
         if around:
             inside = {cte.alias.lower() for cte in copied.find_all(exp.CTE)}
@@ -240,16 +259,16 @@ class Compiler:
         tables = tuple((name, columns) for name, (_, columns) in leaves.items())
         over = tuple(leaf for leaf, _ in leaves.values())
         try:
-            columns = answer_columns(sql, tables, [n.schema for n in over])
+            columns = find_answer_columns(sql, tables, [n.schema for n in over])
         except duckdb.Error as error:
             raise Unsupported(reason) from error
         return Relation(
-            Reevaluate(over, tables, sql, tuple(t for _, t in columns), reason),
+            Recompute(over, tables, sql, tuple(t for _, t in columns), reason),
             tuple(n for n, _ in columns),
         )
 
 
-def _aggregates(node: exp.Select) -> bool:
+def _has_plain_aggregates(node: exp.Select) -> bool:
     """Whether a SELECT list has aggregates beside its window functions."""
     for item in node.expressions:
         rest = exp.Paren(this=item.copy())
@@ -265,9 +284,9 @@ def _refuse_unnest(value: exp.Expr) -> None:
         raise Unsupported("unnest")
 
 
-def _alike(some: Sequence[Node]) -> list[Node]:
+def _align_types(some: Sequence[Node]) -> list[Node]:
     """Nodes as a union takes them: with their columns of the same types."""
     tables = [(f"t{n}", node.schema.names) for n, node in enumerate(some)]
     sql = " UNION ALL ".join(f"SELECT * FROM {name}" for name, _ in tables)
-    types = list(answer_types(sql, tables, [node.schema for node in some]))
+    types = list(find_answer_types(sql, tables, [node.schema for node in some]))
     return [as_types(node, types, type_names(types)) for node in some]

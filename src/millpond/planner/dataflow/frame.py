@@ -13,7 +13,7 @@ from millpond.cql.print.dialect import to_duckdb
 from millpond.operators.project import Project
 from millpond.operators.protocol.node import Node
 from millpond.operators.select import Select
-from millpond.planner.dataflow.column_types import expression_types
+from millpond.planner.dataflow.column_types import find_expression_types
 
 
 class Unsupported(Exception):
@@ -89,12 +89,12 @@ class Frame:
 
     def covers(self, expression: exp.Expr) -> bool:
         """Whether every column of an expression is one of these."""
-        return all(self.find(c) is not None for c in columns_of(expression))
+        return all(self.find(c) is not None for c in find_columns(expression))
 
     def sql(self, expression: exp.Expr) -> str:
         """An expression over these columns, as SQL over `c0`, `c1`, …."""
         holder = exp.Paren(this=expression.copy())
-        for column in list(columns_of(holder)):
+        for column in list(find_columns(holder)):
             place = self.find(column)
             if place is None:
                 raise Unsupported(f'"{column.name}", which is no column of the FROM clause')
@@ -111,7 +111,7 @@ class Frame:
                 seen.add(name.lower())
                 yield name, item.start + number
 
-    def selected(self, predicates: Iterable[exp.Expr]) -> Frame:
+    def select(self, predicates: Iterable[exp.Expr]) -> Frame:
         """The rows for which predicates are true."""
         some = list(predicates)
         return replace(self, node=select(self.node, [self.sql(p) for p in some], some))
@@ -124,7 +124,7 @@ def frame_of(
     return Frame(relation.node, (Item(name, relation.names, 0, known, hidden),))
 
 
-def starred(item: exp.Expr, frame: Frame) -> list[tuple[str, int]]:
+def expand_star(item: exp.Expr, frame: Frame) -> list[tuple[str, int]]:
     """The columns `*` or `t.*` stands for: names and places."""
     if any(item.args.get(k) for k in ("except_", "replace", "rename", "except")):
         raise Unsupported("* with exceptions")
@@ -137,7 +137,7 @@ def starred(item: exp.Expr, frame: Frame) -> list[tuple[str, int]]:
     raise Unsupported("* of a query further out")
 
 
-def columns_of(expression: exp.Expr) -> Iterator[exp.Column]:
+def find_columns(expression: exp.Expr) -> Iterator[exp.Column]:
     """The columns an expression reads, without those of `*`."""
     for column in expression.find_all(exp.Column):
         if isinstance(column.this, exp.Star):
@@ -147,7 +147,7 @@ def columns_of(expression: exp.Expr) -> Iterator[exp.Column]:
 
 def reads_columns(expression: exp.Expr) -> bool:
     """Whether an expression reads any column."""
-    return any(True for _ in columns_of(expression))
+    return any(True for _ in find_columns(expression))
 
 
 def select(node: Node, sqls: list[str], shown: Iterable[exp.Expr] = ()) -> Node:
@@ -163,9 +163,12 @@ def project(node: Node, expressions: list[str | int], text: str = "") -> Node:
     if expressions == list(range(len(node.schema))):
         return node
     places = [e for e in expressions if isinstance(e, int)]
-    if len(places) == len(expressions) and (narrower := node.choosing(tuple(places))) is not None:
+    if (
+        len(places) == len(expressions)
+        and (narrower := node.choose_columns(tuple(places))) is not None
+    ):
         return narrower
-    types = iter(expression_types([e for e in expressions if isinstance(e, str)], node.schema))
+    types = iter(find_expression_types([e for e in expressions if isinstance(e, str)], node.schema))
     return Project(
         node,
         tuple(expressions),

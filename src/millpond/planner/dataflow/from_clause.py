@@ -10,12 +10,18 @@ from millpond.cql.print.dialect import to_duckdb
 from millpond.operators.one_row import OneRow
 from millpond.planner.dataflow.frame import Frame, Unsupported, reads_columns
 from millpond.planner.dataflow.from_items import Items
-from millpond.planner.dataflow.joins import anti, condition, inner, outer, semi
-from millpond.planner.resolve.from_clause import bare
-from millpond.planner.resolve.pushdown import conjuncts, where_conjuncts
+from millpond.planner.dataflow.joins import (
+    antijoin,
+    inner_join,
+    outer_join,
+    semijoin,
+    split_condition,
+)
+from millpond.planner.resolve.from_clause import strip_qualifiers
+from millpond.planner.resolve.pushdown import split_conjuncts, split_where
 
 
-def from_clause(select: exp.Select, items: Items, waiting: list[exp.Expr]) -> Frame:
+def join_items(select: exp.Select, items: Items, waiting: list[exp.Expr]) -> Frame:
     """The joined items of a SELECT's FROM clause.
 
     Args:
@@ -33,9 +39,9 @@ def from_clause(select: exp.Select, items: Items, waiting: list[exp.Expr]) -> Fr
     joins = select.args.get("joins") or []
     # Below a RIGHT or FULL join a row that is removed would be replaced by NULLs.
     early = [] if keeps_right(select) else waiting
-    frame = filtered(items.frame(clause.this), early)
+    frame = apply_ready(items.frame(clause.this), early)
     for join in joins:
-        frame = filtered(joined(join, frame, items.frame(join.this), early), early)
+        frame = apply_ready(join_frames(join, frame, items.frame(join.this), early), early)
     return frame
 
 
@@ -44,22 +50,22 @@ def keeps_right(select: exp.Select) -> bool:
     return any(join.side in ("RIGHT", "FULL") for join in select.args.get("joins") or [])
 
 
-def plain_conjuncts(select: exp.Select) -> list[exp.Expr]:
+def split_plain_where(select: exp.Select) -> list[exp.Expr]:
     """The conjuncts of a SELECT's WHERE that hold no subquery."""
-    return [c for c in where_conjuncts(select) if c.find(exp.Query) is None]
+    return [c for c in split_where(select) if c.find(exp.Query) is None]
 
 
-def filtered(frame: Frame, waiting: list[exp.Expr]) -> Frame:
+def apply_ready(frame: Frame, waiting: list[exp.Expr]) -> Frame:
     """Applies what is waiting and speaks of the frame only; takes it out of `waiting`."""
     ready = [c for c in waiting if frame.covers(c)]
     for conjunct in ready:
         waiting.remove(conjunct)
     alone = frame.items[0] if len(frame.items) == 1 else None
     known = alone.known if alone is not None else frozenset()
-    return frame.selected([c for c in ready if to_duckdb(bare(c)) not in known])
+    return frame.select([c for c in ready if to_duckdb(strip_qualifiers(c)) not in known])
 
 
-def joined(join: exp.Join, left: Frame, right: Frame, waiting: list[exp.Expr]) -> Frame:
+def join_frames(join: exp.Join, left: Frame, right: Frame, waiting: list[exp.Expr]) -> Frame:
     """A JOIN of two frames, or a comma between them.
 
     Args:
@@ -72,38 +78,40 @@ def joined(join: exp.Join, left: Frame, right: Frame, waiting: list[exp.Expr]) -
     """
     if join.method not in ("", "NATURAL"):
         raise Unsupported(f"{join.method} JOIN")
-    on = list(conjuncts(join.args.get("on")))
+    on = list(split_conjuncts(join.args.get("on")))
     if any(c.find(exp.Query) is not None for c in on):
         raise Unsupported("a subquery in ON")
-    merged = _merged(join, left, right)
+    merged = _find_merged(join, left, right)
     if merged:
         if join.side in ("RIGHT", "FULL"):
             raise Unsupported(f"{join.side} JOIN with USING")
-        on = [_equal(left, right, name) for name in sorted(merged)]
+        on = [_make_equality(left, right, name) for name in sorted(merged)]
     # ON speaks of both sides; it never sees a name of one side as the other's.
-    both = beside(left, right)
+    both = combine_frames(left, right)
     if not all(both.covers(c) for c in on):
         raise Unsupported("a condition that names something else than the join's sides")
     if join.kind in ("SEMI", "ANTI"):
-        matched = condition(left, right, on)
-        return replace(left, node=(semi if join.kind == "SEMI" else anti)(matched))
+        matched = split_condition(left, right, on)
+        return replace(left, node=(semijoin if join.kind == "SEMI" else antijoin)(matched))
     if join.side in ("LEFT", "RIGHT", "FULL"):
-        node = outer(condition(left, right, on), condition(right, left, on), join.side)
+        node = outer_join(
+            split_condition(left, right, on), split_condition(right, left, on), join.side
+        )
         return replace(both, node=node, merged=left.merged | merged)
     if waiting:
-        right = filtered(right, waiting)
+        right = apply_ready(right, waiting)
         ready = [c for c in waiting if both.covers(c)]
         for conjunct in ready:
             waiting.remove(conjunct)
         on += ready
     alone = [[c for c in on if side.covers(c) and reads_columns(c)] for side in (left, right)]
-    left, right = left.selected(alone[0]), right.selected(alone[1])
+    left, right = left.select(alone[0]), right.select(alone[1])
     rest = [c for c in on if c not in alone[0] and c not in alone[1]]
-    node = inner(condition(left, right, rest))
+    node = inner_join(split_condition(left, right, rest))
     return replace(both, node=node, merged=left.merged | merged)
 
 
-def _merged(join: exp.Join, left: Frame, right: Frame) -> frozenset[str]:
+def _find_merged(join: exp.Join, left: Frame, right: Frame) -> frozenset[str]:
     """The names, in lower case, of the columns that USING or NATURAL makes one."""
     names = {i.name.lower() for i in join.args.get("using") or []}
     if join.method == "NATURAL":
@@ -112,14 +120,14 @@ def _merged(join: exp.Join, left: Frame, right: Frame) -> frozenset[str]:
     return frozenset(names)
 
 
-def beside(left: Frame, right: Frame) -> Frame:
+def combine_frames(left: Frame, right: Frame) -> Frame:
     """A frame of both frames' items; its node is the left one's."""
     offset = len(left.node.schema)
     shifted = tuple(replace(i, start=i.start + offset) for i in right.items)
     return replace(left, items=(*left.items, *shifted))
 
 
-def _equal(left: Frame, right: Frame, name: str) -> exp.Expr:
+def _make_equality(left: Frame, right: Frame, name: str) -> exp.Expr:
     """The equality USING stands for."""
     sides = []
     for frame in (left, right):

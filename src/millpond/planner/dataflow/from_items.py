@@ -12,8 +12,8 @@ from millpond.operators.protocol.node import Node
 from millpond.planner.bind.bound_query import BoundQuery, RelationLeaf, StreamLeaf
 from millpond.planner.dataflow.frame import Frame, Plans, Relation, Unsupported, frame_of
 from millpond.planner.residual import LEAF
-from millpond.planner.resolve.pushdown import conjuncts
-from millpond.planner.resolve.with_entries import Entry, seen_within
+from millpond.planner.resolve.pushdown import split_conjuncts
+from millpond.planner.resolve.with_entries import WithEntry, find_seen_entries
 
 
 class Items:
@@ -41,10 +41,10 @@ class Items:
             plan: As the attribute.
         """
         self.plan = plan
-        self.entries: Mapping[str, Entry] = {}
+        self.entries: Mapping[str, WithEntry] = {}
         self._nodes, self._columns = nodes, columns
         self._pushed = {
-            leaf.table: frozenset(to_duckdb(p) for p in conjuncts(leaf.pushed))
+            leaf.table: frozenset(to_duckdb(p) for p in split_conjuncts(leaf.pushed))
             for leaf in bound.streams
             if leaf.pushed is not None
         }
@@ -62,11 +62,11 @@ class Items:
     @contextmanager
     def within(self, query: exp.Expr) -> Iterator[None]:
         """What is planned meanwhile sees the entries of a query's WITH too."""
-        with self._seeing(seen_within(query, self.entries)):
+        with self._seeing(find_seen_entries(query, self.entries)):
             yield
 
     @contextmanager
-    def _seeing(self, entries: Mapping[str, Entry]) -> Iterator[None]:
+    def _seeing(self, entries: Mapping[str, WithEntry]) -> Iterator[None]:
         before, self.entries = self.entries, entries
         try:
             yield
@@ -95,15 +95,15 @@ class Items:
             found, name = self.plan(item), item.alias
         else:
             raise Unsupported(type(item).__name__)
-        return frame_of(_renamed(found, given), name, known, hidden)
+        return frame_of(_rename(found, given), name, known, hidden)
 
-    def _entry(self, entry: Entry) -> Relation:
+    def _entry(self, entry: WithEntry) -> Relation:
         with self._seeing(entry.seen):
             found = self.plan(entry.cte.this)
         columns = entry.cte.args["alias"].args.get("columns") or []
-        return _renamed(found, tuple(column.name for column in columns))
+        return _rename(found, tuple(column.name for column in columns))
 
 
-def _renamed(relation: Relation, names: tuple[str, ...]) -> Relation:
+def _rename(relation: Relation, names: tuple[str, ...]) -> Relation:
     """A relation, the first columns of which have other names."""
     return Relation(relation.node, names + relation.names[len(names) :])

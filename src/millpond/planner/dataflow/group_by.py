@@ -19,15 +19,15 @@ from sqlglot import exp
 
 from millpond.cql.print.dialect import to_duckdb
 from millpond.operators.aggregation import aggregates as catalogue
-from millpond.operators.aggregation.aggregate import Aggregate, Call
+from millpond.operators.aggregation.aggregate import Aggregate, AggregateCall
 from millpond.operators.aggregation.measures import Argument
 from millpond.operators.group_by import GroupBy, Grouping
-from millpond.planner.dataflow.column_types import expression_types, type_names
-from millpond.planner.dataflow.frame import Frame, Item, Unsupported, columns_of, select
-from millpond.planner.dataflow.grouping_sets import grouping_sets
-from millpond.planner.dataflow.joins import explicit
+from millpond.planner.dataflow.column_types import find_expression_types, type_names
+from millpond.planner.dataflow.frame import Frame, Item, Unsupported, find_columns, select
+from millpond.planner.dataflow.grouping_sets import expand_grouping_sets
+from millpond.planner.dataflow.joins import announce_expirations
 from millpond.planner.resolve.placement import has_aggregate, is_aggregate
-from millpond.planner.resolve.pushdown import conjuncts
+from millpond.planner.resolve.pushdown import split_conjuncts
 from millpond.synopses.order_keys import can_be_ordered
 
 #: What the group-by's row is called, and the prefixes of its columns.
@@ -37,7 +37,7 @@ _HUGEINT = pa.decimal128(38, 0)
 
 
 @dataclass(frozen=True, eq=False)
-class Groups:
+class GroupedSelect:
     """A grouped SELECT over the row of its group-by, for one grouping set.
 
     Attributes:
@@ -68,7 +68,7 @@ def _all(node: exp.Select) -> list[exp.Expr]:
     return [item for item in items if item.find(exp.Column) and not has_aggregate(item)]
 
 
-def grouped(node: exp.Select, frame: Frame) -> list[Groups]:
+def plan_groups(node: exp.Select, frame: Frame) -> list[GroupedSelect]:
     """The groups of a SELECT over its FROM clause's rows, of which WHERE is done.
 
     GROUPING SETS, ROLLUP and CUBE are several: the SELECT is the union of what it is over each.
@@ -76,11 +76,11 @@ def grouped(node: exp.Select, frame: Frame) -> list[Groups]:
     Raises:
         Unsupported: it uses what has no incremental aggregate, or no grouping.
     """
-    sets = grouping_sets(node.args.get("group"))
+    sets = expand_grouping_sets(node.args.get("group"))
     if sets is None:
-        return [_Grouping(node, frame).groups()]
+        return [_Grouping(node, frame).plan()]
     every = list(dict.fromkeys(place for chosen in sets for place in chosen))
-    return [_Grouping(node, frame, chosen, every).groups() for chosen in sets]
+    return [_Grouping(node, frame, chosen, every).plan() for chosen in sets]
 
 
 def keys_and_having(node: exp.Select, frame: Frame) -> tuple[list[exp.Expr], exp.Expr | None]:
@@ -89,7 +89,7 @@ def keys_and_having(node: exp.Select, frame: Frame) -> tuple[list[exp.Expr], exp
     Raises:
         Unsupported: its keys are no expressions of rows.
     """
-    if grouping_sets(node.args.get("group")) is not None:
+    if expand_grouping_sets(node.args.get("group")) is not None:
         raise Unsupported("grouping sets of such aggregates")
     grouping = _Grouping(node, frame)
     having = node.args.get("having")
@@ -117,13 +117,15 @@ class _Grouping:
         self._keys = (
             self._read_keys()
             if chosen is None
-            else self._distinct([self._key(key) for key in chosen])
+            else self._check_and_dedupe([self._key(key) for key in chosen])
         )
         #: SQL of the keys of other grouping sets -> their types: they are NULL in this one's rows.
         self._absent: dict[str, str] = {}
         here = {self._sql(key) for key in self._keys}
         others = [
-            k for k in self._distinct([self._key(k) for k in every]) if self._sql(k) not in here
+            k
+            for k in self._check_and_dedupe([self._key(k) for k in every])
+            if self._sql(k) not in here
         ]
         types = self._types_of([self._column(key) for key in others])
         for key, name in zip(others, type_names(types), strict=True):
@@ -142,7 +144,7 @@ class _Grouping:
         """An expression with what names of the SELECT list stand for."""
         return self._with_aliases(expression)
 
-    def groups(self) -> Groups:
+    def plan(self) -> GroupedSelect:
         items = []
         for item in self._node.expressions:
             inner = item.unalias()
@@ -151,21 +153,21 @@ class _Grouping:
             name = item.alias_or_name or inner.sql()
             items.append(exp.alias_(self._over_groups(inner), name, quoted=True))
         having = self._node.args.get("having")
-        written = list(conjuncts(having.this if having is not None else None))
+        written = list(split_conjuncts(having.this if having is not None else None))
         conditions = [self._over_groups(self._with_aliases(c)) for c in written]
         key_types = self._types_of([self._column(key) for key in self._keys])
         by = tuple(self._column(key) for key in self._keys)
         text = ", ".join(key.sql() for key in self._keys)
-        grouping = Grouping(explicit(self._frame.node), by, tuple(key_types), text)
+        grouping = Grouping(announce_expirations(self._frame.node), by, tuple(key_types), text)
         shown = ", ".join(self._calls)
         node = GroupBy(
-            grouping, tuple(range(len(by))), tuple(self._aggregates), self._shown(text, shown)
+            grouping, tuple(range(len(by))), tuple(self._aggregates), self._describe(text, shown)
         )
         names = [f"{_KEY}{i}" for i in range(len(by))]
         names += [f"{_VALUE}{i}" for i in range(len(self._aggregates))]
         frame = Frame(node, (Item(_ROW, tuple(names), 0),))
         chosen = select(node, [frame.sql(c) for c in conditions], written)
-        return Groups(replace(frame, node=chosen), tuple(items))
+        return GroupedSelect(replace(frame, node=chosen), tuple(items))
 
     # -- keys --------------------------------------------------------------------------------------
 
@@ -176,8 +178,8 @@ class _Grouping:
         if clause.args.get("totals"):
             raise Unsupported("WITH TOTALS")
         if clause.args.get("all"):
-            return self._distinct(_all(self._node))
-        return self._distinct([self._key(e) for e in clause.expressions])
+            return self._check_and_dedupe(_all(self._node))
+        return self._check_and_dedupe([self._key(e) for e in clause.expressions])
 
     def _key(self, key: exp.Expr) -> exp.Expr:
         while isinstance(key, exp.Paren):
@@ -191,7 +193,7 @@ class _Grouping:
             return self._node.expressions[place - 1].unalias()
         return self._with_aliases(key)
 
-    def _distinct(self, keys: list[exp.Expr]) -> list[exp.Expr]:
+    def _check_and_dedupe(self, keys: list[exp.Expr]) -> list[exp.Expr]:
         found: dict[str, exp.Expr] = {}
         for key in keys:
             if key.is_star or key.find(exp.Query) is not None or has_aggregate(key):
@@ -202,7 +204,7 @@ class _Grouping:
     def _with_aliases(self, expression: exp.Expr) -> exp.Expr:
         """An expression in which names of the SELECT list stand for what they name."""
         holder = exp.Paren(this=expression.copy())
-        for column in list(columns_of(holder)):
+        for column in list(find_columns(holder)):
             named = None if column.table else self._aliases.get(column.name.lower())
             if named is None:
                 continue
@@ -227,7 +229,7 @@ class _Grouping:
         if isinstance(node, exp.Query | exp.Subquery):
             raise Unsupported("a subquery among aggregates")
         if isinstance(node, exp.Anonymous) and node.name.lower() in ("grouping", "grouping_id"):
-            node.replace(exp.cast(exp.Literal.number(self._told(node)), "BIGINT"))
+            node.replace(exp.cast(exp.Literal.number(self._grouping_bits(node)), "BIGINT"))
             return
         if not has_aggregate(node):
             absent = self._absent.get(self._sql(node)) if self._frame.covers(node) else None
@@ -250,7 +252,7 @@ class _Grouping:
         for child in list(node.iter_expressions()):
             self._replace(child)
 
-    def _told(self, node: exp.Anonymous) -> int:
+    def _grouping_bits(self, node: exp.Anonymous) -> int:
         """What GROUPING tells: a bit for each of its arguments, set where it is not grouped by."""
         told = 0
         for argument in node.expressions:
@@ -266,10 +268,10 @@ class _Grouping:
         place = self._calls.get(sql)
         if place is None:
             place = self._calls[sql] = len(self._aggregates)
-            self._aggregates.append(self._recognized(node, sql))
+            self._aggregates.append(self._recognize(node, sql))
         return place
 
-    def _recognized(self, node: exp.Expr, sql: str) -> Aggregate:
+    def _recognize(self, node: exp.Expr, sql: str) -> Aggregate:
         shown = node.sql()
         chosen: exp.Expr | None = None
         if isinstance(node, exp.Filter):
@@ -306,8 +308,8 @@ class _Grouping:
         if once and (of is None or not can_be_ordered(of)):
             raise Unsupported(shown)
         (gives,) = self._types_of([sql])
-        call = Call(name, argument, of, gives, share, descending)
-        found = next((a for recognize in recognizers() if (a := recognize(call))), None)
+        call = AggregateCall(name, argument, of, gives, share, descending)
+        found = next((a for recognize in find_recognizers() if (a := recognize(call))), None)
         if found is None:
             raise Unsupported(shown)
         return found
@@ -350,18 +352,20 @@ class _Grouping:
     def _types_of(self, columns: Sequence[int | str]) -> list[pa.DataType]:
         schema = self._frame.node.schema
         try:
-            computed = iter(expression_types([c for c in columns if isinstance(c, str)], schema))
+            computed = iter(
+                find_expression_types([c for c in columns if isinstance(c, str)], schema)
+            )
         except duckdb.Error as error:
             raise Unsupported("an aggregate") from error
         return [schema.field(c).type if isinstance(c, int) else next(computed) for c in columns]
 
     @staticmethod
-    def _shown(keys: str, calls: str) -> str:
+    def _describe(keys: str, calls: str) -> str:
         return f"{keys or 'nothing'}{': ' + calls if calls else ''}"
 
 
 @cache
-def recognizers() -> tuple[Callable[[Call], Aggregate | None], ...]:
+def find_recognizers() -> tuple[Callable[[AggregateCall], Aggregate | None], ...]:
     """What makes aggregates of calls: `recognize` of every file of the catalogue."""
     found = []
     for module in pkgutil.iter_modules(catalogue.__path__):

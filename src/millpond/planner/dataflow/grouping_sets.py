@@ -7,10 +7,10 @@ from itertools import combinations, product
 from sqlglot import exp
 
 #: A grouping set: keys as the query wrote them.
-Keys = tuple[exp.Expr, ...]
+GroupingSet = tuple[exp.Expr, ...]
 
 
-def grouping_sets(clause: exp.Expr | None) -> list[Keys] | None:
+def expand_grouping_sets(clause: exp.Expr | None) -> list[GroupingSet] | None:
     """The grouping sets of a GROUP BY clause, equal ones as often as they stand; None without any.
 
     >>> from sqlglot import parse_one
@@ -29,7 +29,7 @@ def grouping_sets(clause: exp.Expr | None) -> list[Keys] | None:
     return [sum(chosen, ()) for chosen in product(*map(_sets_of, parts))]
 
 
-def _sets_of(part: exp.Expr) -> list[Keys]:
+def _sets_of(part: exp.Expr) -> list[GroupingSet]:
     match part:
         case exp.GroupingSets():
             return [keys for inner in part.expressions for keys in _sets_of(inner)]
@@ -46,5 +46,5 @@ def _sets_of(part: exp.Expr) -> list[Keys]:
     return [_keys_of(part)]
 
 
-def _keys_of(part: exp.Expr) -> Keys:
+def _keys_of(part: exp.Expr) -> GroupingSet:
     return tuple(part.expressions) if isinstance(part, exp.Tuple) else (part,)

@@ -14,15 +14,19 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.cql.print.dialect import to_duckdb
-from millpond.operators.distinct_delta_star import DeltaStar
+from millpond.operators.distinct_delta_star import DistinctDeltaStar
 from millpond.operators.expire import Expire
 from millpond.operators.join import Join
 from millpond.operators.protocol.node import Node
-from millpond.operators.semijoin import Matching
-from millpond.operators.set_operations import Multiplicity
+from millpond.operators.semijoin import Semijoin
+from millpond.operators.set_operations import SetOperation
 from millpond.operators.union import Union
-from millpond.planner.dataflow.column_types import answer_types, expression_types, type_names
-from millpond.planner.dataflow.frame import Frame, Unsupported, columns_of, project, reads_columns
+from millpond.planner.dataflow.column_types import (
+    find_answer_types,
+    find_expression_types,
+    type_names,
+)
+from millpond.planner.dataflow.frame import Frame, Unsupported, find_columns, project, reads_columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,32 +61,32 @@ class Condition:
         return tuple(range(self.widths[0]))
 
 
-def condition(left: Frame, right: Frame, conjuncts: list[exp.Expr]) -> Condition:
+def split_condition(left: Frame, right: Frame, conjuncts: list[exp.Expr]) -> Condition:
     """Splits conjuncts over two frames into keys and the rest."""
     pairs: list[tuple[exp.Expr, exp.Expr]] = []
     rest: list[exp.Expr] = []
     for conjunct in conjuncts:
-        pair = _sides(conjunct, left, right)
+        pair = _split_equality(conjunct, left, right)
         if pair is not None:
             pairs.append(pair)
         else:
             rest.append(conjunct)
     ours = [left.sql(one) for one, _ in pairs]
     theirs = [right.sql(other) for _, other in pairs]
-    our_types = expression_types(ours, left.node.schema)
-    their_types = expression_types(theirs, right.node.schema)
+    our_types = find_expression_types(ours, left.node.schema)
+    their_types = find_expression_types(theirs, right.node.schema)
     left_keys: list[str | int] = []
     right_keys: list[str | int] = []
     for place, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-        common = _common(our_types[place], their_types[place])
+        common = _find_common_type(our_types[place], their_types[place])
         if common is None:
             rest.append(exp.EQ(this=pairs[place][0].copy(), expression=pairs[place][1].copy()))
             continue
         left_keys.append(_cast(one, our_types[place], common))
         right_keys.append(_cast(other, their_types[place], common))
     widths = (len(left.node.schema), len(right.node.schema))
-    node, left_places = _with(left.node, left_keys)
-    other_node, right_places = _with(right.node, right_keys)
+    node, left_places = _add_keys(left.node, left_keys)
+    other_node, right_places = _add_keys(right.node, right_keys)
     predicates = tuple(_pair_sql(left, right, len(node.schema), p) for p in rest)
     text = " AND ".join(c.sql() for c in conjuncts)
     return Condition(node, other_node, left_places, right_places, predicates, widths, text)
@@ -91,7 +95,7 @@ def condition(left: Frame, right: Frame, conjuncts: list[exp.Expr]) -> Condition
 def _pair_sql(left: Frame, right: Frame, offset: int, predicate: exp.Expr) -> str:
     """A predicate over a pair; a name both sides know means the inner, right one's column."""
     holder = exp.Paren(this=predicate.copy())
-    for column in list(columns_of(holder)):
+    for column in list(find_columns(holder)):
         place = right.find(column)
         if place is not None:
             place += offset
@@ -103,25 +107,25 @@ def _pair_sql(left: Frame, right: Frame, offset: int, predicate: exp.Expr) -> st
     return to_duckdb(holder.this)
 
 
-def inner(on: Condition) -> Node:
+def inner_join(on: Condition) -> Node:
     """The pairs, with the columns of both."""
     return Join(
         on.left, on.right, on.left_keys, on.right_keys, on.predicates, on.both, text=on.text
     )
 
 
-def semi(on: Condition) -> Node:
+def semijoin(on: Condition) -> Node:
     """The left rows that have a partner."""
     columns = on.only_left
     if not on.predicates:
-        keys = distinct(_key_columns(on))
+        keys = eliminate_duplicates(_key_columns(on))
         places = tuple(range(len(on.right_keys)))
         return Join(
             on.left, keys, on.left_keys, places, (), columns, label="semijoin", text=on.text
         )
-    return Matching(
+    return Semijoin(
         on.left,
-        explicit(on.right),
+        announce_expirations(on.right),
         on.left_keys,
         on.right_keys,
         on.predicates,
@@ -131,12 +135,15 @@ def semi(on: Condition) -> Node:
     )
 
 
-def anti(on: Condition) -> Node:
+def antijoin(on: Condition) -> Node:
     """The left rows that have no partner."""
-    right, places = explicit(on.right), on.right_keys
+    right, places = announce_expirations(on.right), on.right_keys
     if not on.predicates:
-        right, places = explicit(distinct(_key_columns(on))), tuple(range(len(on.right_keys)))
-    return Matching(
+        right, places = (
+            announce_expirations(eliminate_duplicates(_key_columns(on))),
+            tuple(range(len(on.right_keys))),
+        )
+    return Semijoin(
         on.left, right, on.left_keys, places, on.predicates, True, on.only_left, on.text
     )
 
@@ -146,28 +153,28 @@ def _key_columns(on: Condition) -> Node:
     return project(on.right, list(on.right_keys) or ["true"])
 
 
-def outer(on: Condition, flipped: Condition, side: str) -> Node:
+def outer_join(on: Condition, flipped: Condition, side: str) -> Node:
     """LEFT, RIGHT or FULL join; `flipped` is the condition with its sides exchanged."""
-    parts: list[Node] = [inner(on)]
+    parts: list[Node] = [inner_join(on)]
     ours = [on.left.schema.field(p).type for p in range(on.widths[0])]
     theirs = [on.right.schema.field(p).type for p in range(on.widths[1])]
     if side in ("LEFT", "FULL"):
         nulls: list[str | int] = [*on.only_left, *_nulls(theirs)]
-        parts.append(project(anti(on), nulls))
+        parts.append(project(antijoin(on), nulls))
     if side in ("RIGHT", "FULL"):
         nulls = [*_nulls(ours), *flipped.only_left]
-        parts.append(project(anti(flipped), nulls))
+        parts.append(project(antijoin(flipped), nulls))
     return Union(tuple(parts))
 
 
-def distinct(node: Node) -> Node:
+def eliminate_duplicates(node: Node) -> Node:
     """The node's rows, each once."""
     if not node.announces:
-        return DeltaStar(node)
-    return Multiplicity((explicit(node),), "distinct")
+        return DistinctDeltaStar(node)
+    return SetOperation((announce_expirations(node),), "distinct")
 
 
-def explicit(node: Node) -> Node:
+def announce_expirations(node: Node) -> Node:
     """The node, with a negative tuple for each row that leaves."""
     return Expire(node) if node.carries_expirations else node
 
@@ -176,7 +183,9 @@ def _nulls(types: list[pa.DataType]) -> list[str | int]:
     return [f"CAST(NULL AS {name})" for name in type_names(types)]
 
 
-def _sides(conjunct: exp.Expr, left: Frame, right: Frame) -> tuple[exp.Expr, exp.Expr] | None:
+def _split_equality(
+    conjunct: exp.Expr, left: Frame, right: Frame
+) -> tuple[exp.Expr, exp.Expr] | None:
     """The left's and the right's side of an equality between the two."""
     if not isinstance(conjunct, exp.EQ):
         return None
@@ -186,20 +195,20 @@ def _sides(conjunct: exp.Expr, left: Frame, right: Frame) -> tuple[exp.Expr, exp
             continue
         # A name both know means the right one's: what is the left's must not be known there.
         if left.covers(first) and right.covers(second):
-            if any(right.find(c) is not None for c in columns_of(first)):
+            if any(right.find(c) is not None for c in find_columns(first)):
                 continue
             return first, second
     return None
 
 
-def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+def _find_common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """The type two keys are compared as, where that is certain."""
     if one == other:
         return None if pa.types.is_nested(one) else one
     if _is_number(one) and _is_number(other):
         names = type_names([one, other])
         pair = f"SELECT coalesce(CAST(NULL AS {names[0]}), CAST(NULL AS {names[1]}))"
-        return answer_types(pair, [], [])[0]
+        return find_answer_types(pair, [], [])[0]
     return None
 
 
@@ -215,7 +224,7 @@ def _cast(sql: str, type_: pa.DataType, wanted: pa.DataType) -> str | int:
     return int(sql[1:]) if sql[:1] == "c" and sql[1:].isdigit() else sql
 
 
-def _with(node: Node, keys: list[str | int]) -> tuple[Node, tuple[int, ...]]:
+def _add_keys(node: Node, keys: list[str | int]) -> tuple[Node, tuple[int, ...]]:
     """The node with its keys as columns, and their places."""
     columns: list[str | int] = list(range(len(node.schema)))
     places = []

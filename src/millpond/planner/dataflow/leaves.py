@@ -18,7 +18,7 @@ from millpond.model.schema import Schema, arrow_type
 from millpond.model.windows import Rows
 from millpond.operators.project import Project
 from millpond.operators.protocol.node import Node
-from millpond.operators.relation_versions import Versions
+from millpond.operators.relation_versions import RelationVersions
 from millpond.operators.rows_window import RowsWindow
 from millpond.operators.sample import Sample
 from millpond.operators.select import Select
@@ -26,7 +26,7 @@ from millpond.operators.source import SEQUENCE, TIMESTAMP, RelationSource, Strea
 from millpond.operators.time_window import TimeWindow
 from millpond.planner.bind.bound_query import RelationLeaf, StreamLeaf
 from millpond.planner.explain.logical_plan import window_text
-from millpond.planner.resolve.pushdown import conjuncts
+from millpond.planner.resolve.pushdown import split_conjuncts
 
 #: Sources of at most so many columns have all of them, so that queries share selections whatever
 #: columns they go on with. Those that nobody reads are there in name only.
@@ -51,8 +51,8 @@ def stream_node(
         whole: Whether it is the window as written, without the conjuncts that were pushed down.
     """
     schema = definition.schema
-    before = list(conjuncts(leaf.before)) if leaf.before is not None else []
-    pushed = list(conjuncts(leaf.pushed)) if leaf.pushed is not None and not whole else []
+    before = list(split_conjuncts(leaf.before)) if leaf.before is not None else []
+    pushed = list(split_conjuncts(leaf.pushed)) if leaf.pushed is not None and not whole else []
     by = leaf.window.by if isinstance(leaf.window, Rows) else ()
     wanted = {name.lower() for name in (*leaf.columns, *by)}
     wanted |= {c.name.lower() for p in (*before, *pushed) for c in p.find_all(exp.Column)}
@@ -80,7 +80,7 @@ def stream_node(
     else:
         node = TimeWindow(node, leaf.window, window_text(leaf.window), columns)
     shown = [*leaf.columns, *([TIMESTAMP] if with_timestamp else [])]
-    return chosen(node, [places[name.lower()] for name in shown], shown)
+    return choose_columns(node, [places[name.lower()] for name in shown], shown)
 
 
 def versions_node(
@@ -89,7 +89,7 @@ def versions_node(
     """All rows a relation held that elements of some streams may still be attached, each with the
     interval in which it was one."""
     windows = dict.fromkeys(stream.window for stream in streams if stream.hidden)
-    return Versions(relation_node(leaf, definition), tuple(windows))
+    return RelationVersions(relation_node(leaf, definition), tuple(windows))
 
 
 def relation_node(leaf: RelationLeaf, definition: RelationDef) -> Node:
@@ -98,11 +98,11 @@ def relation_node(leaf: RelationLeaf, definition: RelationDef) -> Node:
     return RelationSource(leaf.relation, leaf.columns, types)
 
 
-def chosen(node: Node, places: Sequence[int], names: Sequence[str] = ()) -> Node:
+def choose_columns(node: Node, places: Sequence[int], names: Sequence[str] = ()) -> Node:
     """The node with the columns of these places only, in their order."""
     if list(places) == list(range(len(node.schema))):
         return node
-    if (narrower := node.choosing(tuple(places))) is not None:
+    if (narrower := node.choose_columns(tuple(places))) is not None:
         return narrower
     types = tuple(node.schema.field(p).type for p in places)
     return Project(node, tuple(places), types, ", ".join(names))

@@ -15,7 +15,7 @@ from sqlglot import exp
 from millpond.operators.protocol.node import Node
 from millpond.operators.union import Union
 from millpond.planner.dataflow.frame import Frame, Item, project
-from millpond.planner.dataflow.joins import Condition, anti, semi
+from millpond.planner.dataflow.joins import Condition, antijoin, semijoin
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Case:
 Cases = tuple[tuple[Case, ...], bool]
 
 
-def with_marks(
+def add_marks(
     expression: exp.Expr, frame: Frame, cases_of: Callable[[exp.Expr, Frame], Cases]
 ) -> tuple[exp.Expr, Frame]:
     """An expression with columns in the place of its subquery predicates, and a frame with them.
@@ -49,7 +49,7 @@ def with_marks(
         name = f"__mark_{len(frame.items)}"
         place = len(frame.node.schema)
         item = Item(name, ("truth",), place, hidden=1)
-        frame = replace(frame, node=_marked(frame, cases, otherwise), items=(*frame.items, item))
+        frame = replace(frame, node=_add_mark(frame, cases, otherwise), items=(*frame.items, item))
         predicate.replace(exp.column("truth", table=name))
     return holder.this, frame
 
@@ -64,17 +64,17 @@ def _predicates(node: exp.Expr) -> Iterator[exp.Expr]:
             yield from _predicates(child)
 
 
-def _marked(frame: Frame, cases: tuple[Case, ...], otherwise: bool) -> Node:
+def _add_mark(frame: Frame, cases: tuple[Case, ...], otherwise: bool) -> Node:
     parts: list[Node] = []
     columns: list[str | int] = [*range(len(frame.node.schema))]
 
-    def told(node: Node, truth: bool | None) -> None:
+    def add_part(node: Node, truth: bool | None) -> None:
         value = "NULL" if truth is None else str(truth)
         parts.append(project(node, [*columns, f"CAST({value} AS BOOLEAN)"]))
 
     for case in cases:
         on = case.on(frame)
-        told(semi(on), case.truth)
-        frame = replace(frame, node=anti(on))
-    told(frame.node, otherwise)
+        add_part(semijoin(on), case.truth)
+        frame = replace(frame, node=antijoin(on))
+    add_part(frame.node, otherwise)
     return Union(tuple(parts))

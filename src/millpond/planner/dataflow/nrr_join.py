@@ -11,24 +11,24 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from millpond.model.windows import Now, Period, Range, Unbounded, Window
-from millpond.operators.nrr_join import Attach
+from millpond.operators.nrr_join import NrrJoin
 from millpond.planner.bind.bound_query import RelationLeaf
 from millpond.planner.dataflow.frame import Frame, Unsupported, project
-from millpond.planner.dataflow.from_clause import beside, filtered, joined
+from millpond.planner.dataflow.from_clause import apply_ready, combine_frames, join_frames
 from millpond.planner.dataflow.from_items import Items
-from millpond.planner.dataflow.joins import condition
-from millpond.planner.resolve.pushdown import conjuncts
+from millpond.planner.dataflow.joins import split_condition
+from millpond.planner.resolve.pushdown import split_conjuncts
 
 _REASON = "a join with a non-retroactive relation of rows that come late or may be taken back"
 
 
-def has_attached(select: exp.Select, items: Items) -> bool:
+def has_nrr(select: exp.Select, items: Items) -> bool:
     """Whether a SELECT's FROM clause has non-retroactive relations."""
     leaves = [items.leaf(item) for item, _ in _entries(select)]
     return any(isinstance(leaf, RelationLeaf) and leaf.hidden for leaf in leaves)
 
 
-def attached(select: exp.Select, items: Items, waiting: list[exp.Expr]) -> Frame:
+def join_nrrs(select: exp.Select, items: Items, waiting: list[exp.Expr]) -> Frame:
     """The joined items of a SELECT's FROM clause that has non-retroactive relations.
 
     Args:
@@ -39,20 +39,20 @@ def attached(select: exp.Select, items: Items, waiting: list[exp.Expr]) -> Frame
     Raises:
         Unsupported: rows may come late or be taken back, or a join is of another kind.
     """
-    streams, relations = _sorted(select, items, waiting)
-    frame, order = filtered(streams[0].frame, waiting), [streams[0].place]
+    streams, relations = _sort_items(select, items, waiting)
+    frame, order = apply_ready(streams[0].frame, waiting), [streams[0].place]
     for stream in streams[1:]:
-        frame = filtered(joined(exp.Join(), frame, stream.frame, waiting), waiting)
+        frame = apply_ready(join_frames(exp.Join(), frame, stream.frame, waiting), waiting)
         order.append(stream.place)
     for relation in relations:
-        frame = filtered(_with(frame, relation, waiting), waiting)
+        frame = apply_ready(_join_relation(frame, relation, waiting), waiting)
         order.append(relation.place)
     ranked = sorted(zip(order, frame.items, strict=True), key=lambda pair: pair[0])
     return replace(frame, items=tuple(item for _, item in ranked))
 
 
 @dataclass(frozen=True, eq=False)
-class _Placed:
+class _PlacedItem:
     """An item of a FROM clause: its number, its rows, and what a LEFT JOIN says of it."""
 
     place: int
@@ -60,15 +60,15 @@ class _Placed:
     optional: list[exp.Expr] | None = None
 
 
-def _sorted(
+def _sort_items(
     select: exp.Select, items: Items, waiting: list[exp.Expr]
-) -> tuple[list[_Placed], list[_Placed]]:
+) -> tuple[list[_PlacedItem], list[_PlacedItem]]:
     """The streams and the relations of a FROM clause; what inner joins say goes to `waiting`."""
-    streams: list[_Placed] = []
-    relations: list[_Placed] = []
+    streams: list[_PlacedItem] = []
+    relations: list[_PlacedItem] = []
     for place, (item, join) in enumerate(_entries(select)):
         leaf = items.leaf(item)
-        on = list(conjuncts(join.args.get("on")))
+        on = list(split_conjuncts(join.args.get("on")))
         inside = join.kind in ("", "INNER", "CROSS") and not join.method
         if leaf is None or not inside or join.args.get("using"):
             raise Unsupported(_REASON)
@@ -78,25 +78,25 @@ def _sorted(
                 raise Unsupported(_REASON)
             frame = replace(frame, node=frame.node.inputs[0])
             optional = on if join.side == "LEFT" else None
-            relations.append(_Placed(place, _without_hidden(frame), optional))
+            relations.append(_PlacedItem(place, _without_hidden(frame), optional))
         elif join.side or not _is_prompt(leaf.window) or any(r.optional for r in relations):
             raise Unsupported(_REASON)
         else:
-            streams.append(_Placed(place, _without_hidden(frame)))
+            streams.append(_PlacedItem(place, _without_hidden(frame)))
         if join.side != "LEFT":
             waiting += on
     return streams, relations
 
 
-def _with(frame: Frame, relation: _Placed, waiting: list[exp.Expr]) -> Frame:
+def _join_relation(frame: Frame, relation: _PlacedItem, waiting: list[exp.Expr]) -> Frame:
     """Rows of streams with the rows of a relation that are attached to each."""
-    both = beside(frame, relation.frame)
+    both = combine_frames(frame, relation.frame)
     on = relation.optional
     if on is None:
         on = [c for c in waiting if both.covers(c)]
         waiting[:] = [c for c in waiting if c not in on]
-    found = condition(frame, relation.frame, on)
-    node = Attach(
+    found = split_condition(frame, relation.frame, on)
+    node = NrrJoin(
         found.left,
         found.right,
         found.left_keys,

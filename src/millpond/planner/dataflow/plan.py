@@ -25,10 +25,10 @@ from millpond.operators.source import SEQUENCE, TIMESTAMP, StreamSource
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.dataflow.compiler import Compiler
 from millpond.planner.dataflow.leaves import relation_node, stream_node, versions_node
-from millpond.planner.optimize.cost import Estimate, Statistics, estimates, total
+from millpond.planner.optimize.cost import NodeEstimate, PlanStatistics, estimate_nodes, sum_cost
 from millpond.planner.optimize.rules import RULES, Rule
-from millpond.planner.optimize.statistics import Guesses
-from millpond.planner.optimize.strategies import applied
+from millpond.planner.optimize.statistics import GuessedStatistics
+from millpond.planner.optimize.strategies import apply_strategy
 from millpond.planner.resolve.names import Names
 
 #: How many of those that share an operator EXPLAIN names.
@@ -59,7 +59,7 @@ class Plan:
     to_stream: str | None = None
     fallback: str | None = None
     strategy: str = "aware"
-    estimates: Mapping[str, Estimate] = field(default_factory=dict, repr=False)
+    estimates: Mapping[str, NodeEstimate] = field(default_factory=dict, repr=False)
     cost: float = 0.0
     basis: str = ""
     lazy_expiration: int | None = None
@@ -90,7 +90,7 @@ class Plan:
 
     def _needs(self, wanted: str) -> dict[str, tuple[str, ...]]:
         found: dict[str, dict[str, None]] = {}
-        reads = needed([self.root])
+        reads = find_needed_columns([self.root])
         for node in self.nodes():
             if node.feed is not None and node.feed[0] == wanted:
                 _, name, columns = node.feed
@@ -132,48 +132,48 @@ class Plan:
     @property
     def explained(self) -> str:
         """The plan as indented text: operators, patterns of their edges, structures of state."""
-        return self.explained_among({})
+        return self.explain_among({})
 
-    def explained_among(
+    def explain_among(
         self,
         users: Mapping[str, Sequence[str]],
         purging: Mapping[str, Set[int | None]] | None = None,
     ) -> str:
         """As `explained`, with the names of those who share a node, by its key, and with how often
         all of them want it to drop what has expired."""
-        return "\n".join(_explained(self.root, 0, set(), users, purging or self.purging))
+        return "\n".join(_explain(self.root, 0, set(), users, purging or self.purging))
 
-    def estimated_among(
+    def explain_estimates_among(
         self,
         users: Mapping[str, Sequence[str]],
         purging: Mapping[str, Set[int | None]] | None = None,
     ) -> str:
-        """As `explained_among`, with what is expected to run on each edge and what it costs."""
+        """As `explain_among`, with what is expected to run on each edge and what it costs."""
         among = (users, purging or self.purging)
-        return "\n".join(_explained(self.root, 0, set(), *among, self.estimates))
+        return "\n".join(_explain(self.root, 0, set(), *among, self.estimates))
 
     @property
     def purging(self) -> dict[str, set[int | None]]:
         """As `purgings`, of this plan alone."""
-        return purgings([(self, (self.lazy_expiration,))])
+        return find_purge_intervals([(self, (self.lazy_expiration,))])
 
     def nodes(self) -> Iterator[Node]:
         """Every node once, inputs before those that read them."""
-        yield from in_order([self.root])
+        yield from list_in_order([self.root])
 
 
-def needed(roots: list[Node]) -> dict[str, Set[int]]:
+def find_needed_columns(roots: list[Node]) -> dict[str, Set[int]]:
     """For every node below some, by its key, the places of its columns that anybody reads."""
     found: dict[str, Set[int]] = {}
     for root in roots:
         found[root.key] = frozenset(range(len(root.schema)))
-    for node in reversed(list(in_order(roots))):
+    for node in reversed(list(list_in_order(roots))):
         for below, places in zip(node.inputs, node.reads(found[node.key]), strict=True):
             found[below.key] = found.get(below.key, frozenset()) | places
     return found
 
 
-def readers(plans: Mapping[str, Plan]) -> dict[str, list[str]]:
+def find_readers(plans: Mapping[str, Plan]) -> dict[str, list[str]]:
     """For every node, by its key, who of the named plans it works for."""
     found: dict[str, list[str]] = {}
     for name, plan in plans.items():
@@ -182,7 +182,7 @@ def readers(plans: Mapping[str, Plan]) -> dict[str, list[str]]:
     return found
 
 
-def purgings(
+def find_purge_intervals(
     plans: Iterable[tuple[Plan, Iterable[int | None]]],
 ) -> dict[str, set[int | None]]:
     """For every node that purges, by its key, how often plans it works for want it to.
@@ -198,41 +198,43 @@ def purgings(
     return found
 
 
-def explained_together(plans: Mapping[str, Plan]) -> str:
+def explain_together(plans: Mapping[str, Plan]) -> str:
     """Named plans as the one they are: each node once, with those who share it."""
-    users, shown, lines = readers(plans), set[str](), []
-    purging = purgings((plan, (plan.lazy_expiration,)) for plan in plans.values())
+    users, shown, lines = find_readers(plans), set[str](), []
+    purging = find_purge_intervals((plan, (plan.lazy_expiration,)) for plan in plans.values())
     for name, plan in plans.items():
         lines.append(f"changes of {name}")
-        lines += _explained(plan.root, 1, shown, users, purging)
+        lines += _explain(plan.root, 1, shown, users, purging)
     return "\n".join(lines)
 
 
-def _explained(
+def _explain(
     node: Node,
     depth: int,
     shown: set[str],
     users: Mapping[str, Sequence[str]],
     purging: Mapping[str, Set[int | None]],
-    expected: Mapping[str, Estimate] = MappingProxyType({}),
+    expected: Mapping[str, NodeEstimate] = MappingProxyType({}),
 ) -> Iterator[str]:
     """A node and what is below it; what was shown before is not shown again."""
     detail = f" {node.detail}" if node.detail else ""
     shared = users.get(node.key, ())
-    by = f"  shared by {len(shared)}: {_some(shared)}" if len(shared) > 1 else ""
+    by = f"  shared by {len(shared)}: {_list_first(shared)}" if len(shared) > 1 else ""
     if node.key in shown and node.inputs:
         yield f"{'  ' * depth}{node.name}{detail}  (as above)"
         return
     shown.add(node.key)
-    state = f", state: {node.state}{_purged(purging.get(node.key, ()))}" if node.state else ""
+    state = (
+        f", state: {node.state}{_describe_purging(purging.get(node.key, ()))}" if node.state else ""
+    )
     estimate = expected.get(node.key)
-    about = f"  {_in_figures(estimate)}" if estimate is not None else ""
+    about = f"  {_format_estimate(estimate)}" if estimate is not None else ""
     yield f"{'  ' * depth}{node.name}{detail}  ({node.pattern.name}{state}){by}{about}"
     for below in node.inputs:
-        yield from _explained(below, depth + 1, shown, users, purging, expected)
+        yield from _explain(below, depth + 1, shown, users, purging, expected)
 
 
-def _purged(intervals: Collection[int | None]) -> str:
+def _describe_purging(intervals: Collection[int | None]) -> str:
     """How often state drops what has expired, where anybody says."""
     said = [i for i in intervals if i is not None]
     if not said:
@@ -241,18 +243,18 @@ def _purged(intervals: Collection[int | None]) -> str:
     return every + " or when half has expired" * (None in intervals)
 
 
-def _some(names: Sequence[str]) -> str:
+def _list_first(names: Sequence[str]) -> str:
     """Names, the first few of many."""
     return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
 
 
-def _in_figures(estimate: Estimate) -> str:
-    flow = estimate.flow
+def _format_estimate(estimate: NodeEstimate) -> str:
+    flow = estimate.output
     alive = "" if math.isinf(flow.life) else f", {flow.rows:,.3g} alive"
     return f"≈ {flow.changes:,.3g} changes/s{alive}, {estimate.work / 1e3:,.3g} µs/s"
 
 
-def in_order(roots: list[Node]) -> Iterator[Node]:
+def list_in_order(roots: list[Node]) -> Iterator[Node]:
     """The nodes below some, each key once, inputs before those that read them."""
     done: set[str] = set()
     stack = [(root, False) for root in reversed(roots)]
@@ -274,7 +276,7 @@ def plan_changes(
     *,
     seed: int = 0,
     strategy: str = "aware",
-    known: Statistics | None = None,
+    known: PlanStatistics | None = None,
     partitions: int | None = None,
     lazy_expiration: int | None = None,
     rules: tuple[Rule, ...] = RULES,
@@ -287,7 +289,7 @@ def plan_changes(
         seed: Of its samples; the n-th leaf's is seed + n.
         strategy: One of `strategies.STRATEGIES`; the changes are the same by any.
         known: What is known of the streams; nothing by default.
-        partitions, rules: As of `strategies.applied`.
+        partitions, rules: As of `strategies.apply_strategy`.
         lazy_expiration: As of `Plan`.
 
     Raises:
@@ -295,13 +297,13 @@ def plan_changes(
     """
     columns = {f.table: (*f.columns, *f.hidden) for f in bound.streams}
     columns.update({f.table: (*f.columns, *f.hidden) for f in bound.relations})
-    compiler = Compiler(bound, _leaves(bound, catalog, seed), columns)
-    known = known or Guesses()
-    root = applied(compiler.compiled().node, strategy, known, partitions, rules)
+    compiler = Compiler(bound, _plan_leaves(bound, catalog, seed), columns)
+    known = known or GuessedStatistics()
+    root = apply_strategy(compiler.compile_query().node, strategy, known, partitions, rules)
     reason = "; ".join(dict.fromkeys(compiler.reasons)) or None
     if bound.to_stream == "rstream":
-        root = RStream(root, _ticks(bound, catalog))
-    expected, cost = estimates(root, known), total(root, known) / 1e9
+        root = RStream(root, _plan_ticks(bound, catalog))
+    expected, cost = estimate_nodes(root, known), sum_cost(root, known) / 1e9
     read = sorted({leaf.stream for leaf in bound.streams})
     basis = "; ".join(f"{name} {known.basis(name)}" for name in read)
     return Plan(
@@ -317,7 +319,7 @@ def plan_changes(
     )
 
 
-def _leaves(bound: BoundQuery, catalog: Names, seed: int) -> dict[str, Node]:
+def _plan_leaves(bound: BoundQuery, catalog: Names, seed: int) -> dict[str, Node]:
     """The nodes of the streams and relations, by the tables the query knows them as."""
     leaves: dict[str, Node] = {}
     for number, leaf in enumerate(bound.streams):
@@ -337,7 +339,7 @@ def _leaves(bound: BoundQuery, catalog: Names, seed: int) -> dict[str, Node]:
     return leaves
 
 
-def _ticks(bound: BoundQuery, catalog: Names) -> tuple[Node, ...]:
+def _plan_ticks(bound: BoundQuery, catalog: Names) -> tuple[Node, ...]:
     """When RSTREAM gives its relation: at elements, updates, and boundaries of SLIDE windows."""
     found: dict[str, Node] = {}
     for leaf in bound.streams:

@@ -13,18 +13,18 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.operators.recompute_groups import KEY, ROWS, ReevaluateGroups
-from millpond.planner.dataflow.column_types import answer_types
-from millpond.planner.dataflow.frame import Frame, Relation, Unsupported, columns_of, project
+from millpond.operators.recompute_groups import KEY, ROWS, RecomputeGroups
+from millpond.planner.dataflow.column_types import find_answer_types
+from millpond.planner.dataflow.frame import Frame, Relation, Unsupported, find_columns, project
 from millpond.planner.dataflow.group_by import keys_and_having
 
 #: A column of a SELECT list: its name, and an expression over a frame or the place of a column.
-Item = tuple[str, exp.Expr | int]
+ListedItem = tuple[str, exp.Expr | int]
 
 _KEY_FIELD = pa.field(KEY, pa.int64())
 
 
-def partitioned(node: exp.Select, frame: Frame, items: Sequence[Item]) -> Relation:
+def recompute_partitions(node: exp.Select, frame: Frame, items: Sequence[ListedItem]) -> Relation:
     """A SELECT with window functions over its FROM clause's rows, of which WHERE is done.
 
     Args:
@@ -52,10 +52,12 @@ def partitioned(node: exp.Select, frame: Frame, items: Sequence[Item]) -> Relati
     for window in windows:
         window.args["partition_by"] = [*window.args["partition_by"], exp.var(KEY)]
     tail = "" if chosen is None else f" QUALIFY {_sql(chosen, frame)}"
-    return _by_group(frame, items, list(common.values()), tail, "window functions")
+    return _recompute_by(frame, items, list(common.values()), tail, "window functions")
 
 
-def regrouped(node: exp.Select, frame: Frame, items: Sequence[Item], reason: str) -> Relation:
+def recompute_grouped(
+    node: exp.Select, frame: Frame, items: Sequence[ListedItem], reason: str
+) -> Relation:
     """A grouped SELECT of which an aggregate has no incremental form, and why.
 
     Raises:
@@ -68,12 +70,12 @@ def regrouped(node: exp.Select, frame: Frame, items: Sequence[Item], reason: str
     tail = f" GROUP BY {grouped}"
     if having is not None:
         tail += f" HAVING {_sql(having, frame)}"
-    return _by_group(frame, items, keys, tail, reason)
+    return _recompute_by(frame, items, keys, tail, reason)
 
 
-def _by_group(
+def _recompute_by(
     frame: Frame,
-    items: Sequence[Item],
+    items: Sequence[ListedItem],
     keys: Sequence[exp.Expr],
     tail: str,
     reason: str,
@@ -90,10 +92,10 @@ def _by_group(
     sql = f"SELECT {columns} FROM {ROWS}{tail}"
     table = (ROWS, [*node.schema.names, KEY])
     try:
-        types = answer_types(sql, [table], [node.schema.append(_KEY_FIELD)])
+        types = find_answer_types(sql, [table], [node.schema.append(_KEY_FIELD)])
     except duckdb.Error as error:
         raise Unsupported(reason) from error
-    found = ReevaluateGroups(node, by, sql, types[:-1], shown, reason)
+    found = RecomputeGroups(node, by, sql, types[:-1], shown, reason)
     return Relation(found, tuple(name for name, _ in items))
 
 
@@ -105,11 +107,11 @@ def _sql(expression: exp.Expr | int, frame: Frame) -> str:
     return frame.sql(expression)
 
 
-def _with_aliases(expression: exp.Expr, frame: Frame, items: Sequence[Item]) -> exp.Expr:
+def _with_aliases(expression: exp.Expr, frame: Frame, items: Sequence[ListedItem]) -> exp.Expr:
     """A condition in which names of the SELECT list stand for what they name."""
     named = {name.lower(): e for name, e in items if isinstance(e, exp.Expr)}
     holder = exp.Paren(this=expression.copy())
-    for column in list(columns_of(holder)):
+    for column in list(find_columns(holder)):
         meant = None if column.table else named.get(column.name.lower())
         if meant is not None and frame.find(column) is None:
             column.replace(exp.Paren(this=meant.copy()))

@@ -28,13 +28,13 @@ from millpond.planner.dataflow.frame import (
     Plans,
     Relation,
     Unsupported,
-    columns_of,
+    find_columns,
     frame_of,
     reads_columns,
 )
-from millpond.planner.dataflow.joins import condition, outer
+from millpond.planner.dataflow.joins import outer_join, split_condition
 from millpond.planner.resolve.placement import has_aggregate, is_aggregate
-from millpond.planner.resolve.pushdown import where_conjuncts
+from millpond.planner.resolve.pushdown import split_where
 
 #: What is wrong with a scalar subquery of several rows, in DuckDB's words.
 _SEVERAL = "More than one row returned by a subquery used as an expression"
@@ -43,7 +43,7 @@ _SEVERAL = "More than one row returned by a subquery used as an expression"
 Knows = Callable[[exp.Select, exp.Expr], bool]
 
 
-def without_scalars(
+def replace_scalars(
     expression: exp.Expr, frame: Frame, plan: Plans, knows: Knows
 ) -> tuple[exp.Expr, Frame]:
     """An expression with columns in the place of its scalar subqueries, and a frame that has them.
@@ -63,9 +63,9 @@ def without_scalars(
             raise Unsupported("a subquery in a condition")
         select = _inner(query)
         if isinstance(select, exp.Select) and _is_plain(select):
-            value, frame = _beside(select, frame, plan, knows)
+            value, frame = _join_per_key(select, frame, plan, knows)
         else:
-            value, frame = _first(select, frame, plan)
+            value, frame = _join_one_row(select, frame, plan)
         query.replace(value)
     return holder.this, frame
 
@@ -85,7 +85,7 @@ def _is_plain(select: exp.Select) -> bool:
     return is_one and not any(select.args.get(c) for c in clauses)
 
 
-def _first(query: exp.Expr, frame: Frame, plan: Plans) -> tuple[exp.Expr, Frame]:
+def _join_one_row(query: exp.Expr, frame: Frame, plan: Plans) -> tuple[exp.Expr, Frame]:
     """The value of a query that stands on its own and has a row at most, or none."""
     limit = query.args.get("limit")
     count = limit.args.get("expression") if limit is not None else None
@@ -93,13 +93,15 @@ def _first(query: exp.Expr, frame: Frame, plan: Plans) -> tuple[exp.Expr, Frame]
         raise Unsupported("a scalar subquery that may have several rows")
     name = f"__scalar_{len(frame.items)}"
     found = frame_of(Relation(plan(query).node, ("value",)), name)
-    node = outer(condition(frame, found, []), condition(found, frame, []), "LEFT")
+    node = outer_join(split_condition(frame, found, []), split_condition(found, frame, []), "LEFT")
     return exp.column("value", table=name), _with_item(frame, node, name, ("value",))
 
 
-def _beside(select: exp.Select, frame: Frame, plan: Plans, knows: Knows) -> tuple[exp.Expr, Frame]:
+def _join_per_key(
+    select: exp.Select, frame: Frame, plan: Plans, knows: Knows
+) -> tuple[exp.Expr, Frame]:
     """The value of an aggregate as an expression, and the frame with what it reads."""
-    every = where_conjuncts(select)
+    every = split_where(select)
     outside = [c for c in every if c.find(exp.Query) is None and not knows(select, c)]
     name = f"__scalar_{len(frame.items)}"
     item = select.expressions[0].unalias()
@@ -128,7 +130,9 @@ def _beside(select: exp.Select, frame: Frame, plan: Plans, knows: Knows) -> tupl
         exp.EQ(this=other.copy(), expression=exp.column(f"key{i}", table=name))
         for i, (_, other) in enumerate(inner)
     ]
-    node = outer(condition(frame, groups, equal), condition(groups, frame, equal), "LEFT")
+    node = outer_join(
+        split_condition(frame, groups, equal), split_condition(groups, frame, equal), "LEFT"
+    )
     empty = _of_nothing(item) if has_aggregate(item) else exp.Null()
     case = exp.Case(
         ifs=[exp.If(this=exp.column("found", table=name), true=value)],
@@ -168,7 +172,7 @@ def _key(conjunct: exp.Expr, select: exp.Select, knows: Knows) -> tuple[exp.Expr
             (conjunct.expression, conjunct.this),
         ):
             inside = reads_columns(own) and knows(select, own)
-            if inside and not any(knows(select, c) for c in columns_of(other)):
+            if inside and not any(knows(select, c) for c in find_columns(other)):
                 return own, other
     raise Unsupported("a scalar subquery that is not correlated by equality")
 

@@ -18,19 +18,19 @@ from millpond.planner.dataflow.frame import (
     Frame,
     Item,
     Unsupported,
-    columns_of,
+    expand_star,
+    find_columns,
     frame_of,
     project,
     select,
-    starred,
 )
-from millpond.planner.dataflow.from_clause import filtered, from_clause
+from millpond.planner.dataflow.from_clause import apply_ready, join_items
 from millpond.planner.dataflow.from_items import Items
-from millpond.planner.dataflow.joins import Condition, anti, condition, semi
-from millpond.planner.dataflow.mark_join import Case, Cases, with_marks
-from millpond.planner.dataflow.scalar_subqueries import without_scalars
+from millpond.planner.dataflow.joins import Condition, antijoin, semijoin, split_condition
+from millpond.planner.dataflow.mark_join import Case, Cases, add_marks
+from millpond.planner.dataflow.scalar_subqueries import replace_scalars
 from millpond.planner.resolve.placement import has_aggregate
-from millpond.planner.resolve.pushdown import where_conjuncts
+from millpond.planner.resolve.pushdown import split_where
 
 
 class Subqueries:
@@ -39,7 +39,7 @@ class Subqueries:
     def __init__(self, items: Items) -> None:
         self._items = items
 
-    def where(self, conjunct: exp.Expr, frame: Frame) -> Frame:
+    def apply_condition(self, conjunct: exp.Expr, frame: Frame) -> Frame:
         """The rows for which a conjunct that holds subqueries is true.
 
         Raises:
@@ -50,32 +50,32 @@ class Subqueries:
             negated ^= isinstance(inside, exp.Not)
             inside = inside.this
         if isinstance(inside.args.get("expression"), exp.Any | exp.All):
-            return self._quantified(inside, negated, frame)
+            return self._apply_quantified(inside, negated, frame)
         if not isinstance(inside, exp.Exists) and inside.args.get("query") is None:
-            plain, frame = self.without(conjunct, frame)
+            plain, frame = self.replace_subqueries(conjunct, frame)
             return replace(frame, node=select(frame.node, [frame.sql(plain)], [conjunct]))
         (found, *others), _ = self._cases(inside, frame)
         if not negated:
-            return replace(frame, node=semi(found.on(frame)))
+            return replace(frame, node=semijoin(found.on(frame)))
         # False is what is left: neither true nor unknown.
         for case in (found, *others):
-            frame = replace(frame, node=anti(case.on(frame)))
+            frame = replace(frame, node=antijoin(case.on(frame)))
         return frame
 
-    def without(self, expression: exp.Expr, frame: Frame) -> tuple[exp.Expr, Frame]:
+    def replace_subqueries(self, expression: exp.Expr, frame: Frame) -> tuple[exp.Expr, Frame]:
         """An expression with columns in the place of its subqueries, and a frame that has them.
 
         Raises:
             Unsupported: as `where`.
         """
-        plain, frame = with_marks(expression, frame, self._cases)
-        return without_scalars(plain, frame, self._items.plan, self._knows)
+        plain, frame = add_marks(expression, frame, self._cases)
+        return replace_scalars(plain, frame, self._items.plan, self._knows)
 
     def _cases(self, node: exp.Expr, frame: Frame) -> Cases:
         """What EXISTS, IN or a quantified comparison is of a frame's rows."""
         if isinstance(node, exp.Exists):
-            right, outside = self._inside(node.this, frame)
-            return (Case(True, lambda f: condition(f, right, outside)),), False
+            right, outside = self._plan_inside(node.this, frame)
+            return (Case(True, lambda f: split_condition(f, right, outside)),), False
         if node.this.find(exp.Query) is not None:
             raise Unsupported("a subquery in a condition")
         if isinstance(word := node.args.get("expression"), exp.Any | exp.All):
@@ -86,24 +86,26 @@ class Subqueries:
 
     def _member_cases(self, node: exp.Expr, frame: Frame) -> tuple[Case, ...]:
         """IN: NULL if nothing is equal, but something in the list or the value is unknown."""
-        right, outside = self._inside(node.args["query"], frame)
+        right, outside = self._plan_inside(node.args["query"], frame)
         given = _with_member(right, _value(node.args["query"], right))
-        nulls = given.selected([exp.Is(this=_member(), expression=exp.Null())])
+        nulls = given.select([exp.Is(this=_member(), expression=exp.Null())])
         every = _with_member(right, "true")
 
         def equal(f: Frame) -> Condition:
-            wanted, known_as = _placed(node.this, f)
+            wanted, known_as = _rename_columns(node.this, f)
             same = exp.EQ(this=wanted, expression=_member())
-            return condition(known_as, given, [*outside, same])
+            return split_condition(known_as, given, [*outside, same])
 
         def missing(f: Frame) -> Condition:
-            wanted, known_as = _placed(exp.Is(this=node.this.copy(), expression=exp.Null()), f)
+            wanted, known_as = _rename_columns(
+                exp.Is(this=node.this.copy(), expression=exp.Null()), f
+            )
             always = exp.EQ(this=exp.Paren(this=wanted), expression=_member())
-            return condition(known_as, every, [*outside, always])
+            return split_condition(known_as, every, [*outside, always])
 
         return (
             Case(True, equal),
-            Case(None, lambda f: condition(f, nulls, outside)),
+            Case(None, lambda f: split_condition(f, nulls, outside)),
             Case(None, missing),
         )
 
@@ -112,17 +114,17 @@ class Subqueries:
         given, outside = self._members(word.this, frame)
         decides = isinstance(word, exp.Any)
 
-        def compared(f: Frame, truth: exp.Expr) -> Condition:
-            wanted, known_as = _placed(node.this, f)
+        def compare(f: Frame, truth: exp.Expr) -> Condition:
+            wanted, known_as = _rename_columns(node.this, f)
             told = exp.Paren(this=type(node)(this=wanted, expression=_member()))
-            return condition(known_as, given, [*outside, exp.Is(this=told, expression=truth)])
+            return split_condition(known_as, given, [*outside, exp.Is(this=told, expression=truth)])
 
         return (
-            Case(decides, lambda f: compared(f, exp.Boolean(this=decides))),
-            Case(None, lambda f: compared(f, exp.Null())),
+            Case(decides, lambda f: compare(f, exp.Boolean(this=decides))),
+            Case(None, lambda f: compare(f, exp.Null())),
         ), not decides
 
-    def _quantified(self, node: exp.Expr, negated: bool, frame: Frame) -> Frame:
+    def _apply_quantified(self, node: exp.Expr, negated: bool, frame: Frame) -> Frame:
         """`x op ANY (…)` and `x op ALL (…)`: is there a value for which it is true, or is not?
 
         NOT turns what is asked for: whether the comparison is false of one, or not false of any.
@@ -131,7 +133,7 @@ class Subqueries:
         if node.this.find(exp.Query) is not None:
             raise Unsupported("a subquery in a condition")
         given, outside = self._members(word.this, frame)
-        wanted, known_as = _placed(node.this, frame)
+        wanted, known_as = _rename_columns(node.this, frame)
         compared: exp.Expr = type(node)(this=wanted, expression=_member())
         exists = isinstance(word, exp.Any) != negated
         if negated or not exists:
@@ -140,19 +142,19 @@ class Subqueries:
             least = exp.Boolean(this=not negated)
             compare = exp.NullSafeEQ if exists else exp.NullSafeNEQ
             compared = compare(this=exp.Paren(this=compared), expression=least)
-        matched = condition(known_as, given, [*outside, compared])
-        return replace(frame, node=(semi if exists else anti)(matched))
+        matched = split_condition(known_as, given, [*outside, compared])
+        return replace(frame, node=(semijoin if exists else antijoin)(matched))
 
     def _knows(self, select: exp.Select, expression: exp.Expr) -> bool:
         """Whether a SELECT's own FROM clause has all columns of an expression."""
         return self._from(select).covers(expression)
 
     def _members(self, query: exp.Expr, around: Frame) -> tuple[Frame, list[exp.Expr]]:
-        """As `_inside`, the rows with the subquery's value as `_member`."""
-        rows, outside = self._inside(query, around)
+        """As `_plan_inside`, the rows with the subquery's value as `_member`."""
+        rows, outside = self._plan_inside(query, around)
         return _with_member(rows, _value(query, rows)), outside
 
-    def _inside(self, query: exp.Expr, around: Frame) -> tuple[Frame, list[exp.Expr]]:
+    def _plan_inside(self, query: exp.Expr, around: Frame) -> tuple[Frame, list[exp.Expr]]:
         """The rows of a subquery's FROM and WHERE, and the conjuncts that read the query around."""
         node = query
         while isinstance(node, exp.Subquery) and not node.args.get("limit"):
@@ -167,13 +169,13 @@ class Subqueries:
         assert isinstance(node, exp.Select)
         outside: list[exp.Expr] = []
         frame = self._from(node)
-        for conjunct in where_conjuncts(node):
+        for conjunct in split_where(node):
             if conjunct.find(exp.Query) is not None:
-                frame = self.where(conjunct, frame)
+                frame = self.apply_condition(conjunct, frame)
             elif frame.covers(conjunct):
-                frame = filtered(frame, [conjunct])
+                frame = apply_ready(frame, [conjunct])
             elif any(
-                frame.find(c) is None and around.find(c) is None for c in columns_of(conjunct)
+                frame.find(c) is None and around.find(c) is None for c in find_columns(conjunct)
             ):
                 raise Unsupported("a condition that reads a query further out")
             else:
@@ -182,7 +184,7 @@ class Subqueries:
 
     def _from(self, select: exp.Select) -> Frame:
         """The joined items of a SELECT, without its WHERE."""
-        return from_clause(select, self._items, [])
+        return join_items(select, self._items, [])
 
 
 def _value(query: exp.Expr, frame: Frame) -> str | int:
@@ -194,7 +196,7 @@ def _value(query: exp.Expr, frame: Frame) -> str | int:
         (item,) = node.expressions
         value = item.unalias()
         if value.is_star:
-            ((_, place),) = starred(value, frame)
+            ((_, place),) = expand_star(value, frame)
             return place
         if value.find(exp.Query) is not None:
             raise Unsupported("a subquery in the SELECT list")
@@ -214,10 +216,10 @@ def _with_member(rows: Frame, value: str | int) -> Frame:
     return replace(given, items=(*given.items, Item("__member", ("__value",), len(places))))
 
 
-def _placed(expression: exp.Expr, frame: Frame) -> tuple[exp.Expr, Frame]:
+def _rename_columns(expression: exp.Expr, frame: Frame) -> tuple[exp.Expr, Frame]:
     """An expression over a frame under names nobody else has, and the frame with these names."""
     holder = exp.Paren(this=expression.copy())
-    for column in list(columns_of(holder)):
+    for column in list(find_columns(holder)):
         place = frame.find(column)
         if place is None:
             raise Unsupported("a value that reads a query further out")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from millpond.operators.top_k import SortColumn, TopK
-from millpond.planner.dataflow.frame import Relation, Unsupported, columns_of
-from millpond.planner.dataflow.joins import explicit
+from millpond.planner.dataflow.frame import Relation, Unsupported, find_columns
+from millpond.planner.dataflow.joins import announce_expirations
 
 #: A longer LIMIT costs more to follow row by row than to answer anew.
 MOST = 10_000
@@ -70,7 +70,12 @@ class Cut:
             # What rows are ordered by already orders no further.
             by.setdefault(place, SortColumn(place, term.descending, term.nulls_first))
         node = TopK(
-            explicit(relation.node), shown, tuple(by.values()), self._count, self._skip, self._text
+            announce_expirations(relation.node),
+            shown,
+            tuple(by.values()),
+            self._count,
+            self._skip,
+            self._text,
         )
         return Relation(node, relation.names[:shown])
 
@@ -82,12 +87,12 @@ class Cut:
             value = value.this
         if isinstance(value, exp.Literal) and value.is_int:
             return _Term(int(value.this), descending, nulls_first)
-        named = self._named(value)
+        named = self._find_column(value)
         if named is None:
             self._add(value)
         return _Term(named, descending, nulls_first)
 
-    def _named(self, value: exp.Expr) -> str | None:
+    def _find_column(self, value: exp.Expr) -> str | None:
         """The column of the answer a term is; None if it has to be computed."""
         query = self.uncut
         if not isinstance(query, exp.Select):
@@ -97,7 +102,7 @@ class Cut:
         aliases = {i.alias.lower() for i in query.expressions if i.alias}
         if isinstance(value, exp.Column) and not value.table and value.name.lower() in aliases:
             return value.name.lower()
-        if any(not c.table and c.name.lower() in aliases for c in columns_of(value)):
+        if any(not c.table and c.name.lower() in aliases for c in find_columns(value)):
             raise Unsupported("ORDER BY an expression over names of the SELECT list")
         for item in query.expressions:
             if item.unalias() == value and item.alias_or_name:

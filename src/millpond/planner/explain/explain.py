@@ -16,12 +16,12 @@ from sqlglot import exp
 
 from millpond.cql.print.dialect import print_query
 from millpond.errors import MillpondError
-from millpond.model.function_names import as_written
+from millpond.model.function_names import restore_names
 from millpond.model.windows import Rows
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
-from millpond.planner.explain.logical_plan import LogicalOperator, logical_plan, window_text
+from millpond.planner.explain.logical_plan import LogicalOperator, plan_logically, window_text
 from millpond.planner.residual import replace_literals
-from millpond.planner.resolve.pushdown import conjuncts
+from millpond.planner.resolve.pushdown import split_conjuncts
 
 #: What EXPLAIN can show.
 LEVELS = ("syntax", "logical", "rewritten", "shared", "runtime")
@@ -51,13 +51,13 @@ def explain(
     """
     match level:
         case "syntax":
-            lines = _syntax(_written(bound))
+            lines = _show_syntax(_fill_in_literals(bound))
         case "logical":
-            lines = _logical(logical_plan(bound))
+            lines = _show_logical(plan_logically(bound))
         case "rewritten":
-            lines = _rewritten(bound, served_by, {})
+            lines = _show_rewritten(bound, served_by, {})
         case "shared" | "runtime":
-            lines = _rewritten(bound, served_by, facts)
+            lines = _show_rewritten(bound, served_by, facts)
         case _:
             raise MillpondError(
                 "CQL-214",
@@ -67,7 +67,7 @@ def explain(
     return "\n".join(lines)
 
 
-def _written(bound: BoundQuery) -> exp.Expr:
+def _fill_in_literals(bound: BoundQuery) -> exp.Expr:
     if not bound.literals:
         return bound.tree
     copied = bound.tree.copy()
@@ -78,7 +78,7 @@ def _written(bound: BoundQuery) -> exp.Expr:
 # -- syntax ----------------------------------------------------------------------------------------
 
 
-def _syntax(node: exp.Expr, role: str = "", depth: int = 0) -> Iterator[str]:
+def _show_syntax(node: exp.Expr, role: str = "", depth: int = 0) -> Iterator[str]:
     label = f"{role}: " if role else ""
     if not any(True for _ in node.iter_expressions()) or isinstance(node, exp.Column):
         yield f"{'  ' * depth}{label}{type(node).__name__} {print_query(node).strip()}".rstrip()
@@ -92,13 +92,13 @@ def _syntax(node: exp.Expr, role: str = "", depth: int = 0) -> Iterator[str]:
     for key, value in node.args.items():
         for item in value if isinstance(value, list | tuple) else [value]:
             if isinstance(item, exp.Expr):
-                yield from _syntax(item, key.rstrip("_"), depth + 1)
+                yield from _show_syntax(item, key.rstrip("_"), depth + 1)
 
 
 # -- logical ---------------------------------------------------------------------------------------
 
 
-def _logical(root: LogicalOperator) -> Iterator[str]:
+def _show_logical(root: LogicalOperator) -> Iterator[str]:
     rows = list(_operator_rows(root, 0))
     width = min(max(len(text) for text, _ in rows) + 2, 100)
     for text, pattern in rows:
@@ -115,9 +115,11 @@ def _operator_rows(operator: LogicalOperator, depth: int) -> Iterator[tuple[str,
 # -- rewritten, shared, runtime --------------------------------------------------------------------
 
 
-def _rewritten(bound: BoundQuery, served_by: ServedBy, facts: Mapping[str, Any]) -> Iterator[str]:
+def _show_rewritten(
+    bound: BoundQuery, served_by: ServedBy, facts: Mapping[str, Any]
+) -> Iterator[str]:
     known = list(facts.get("leaves") or [])
-    yield from _facts({k: v for k, v in facts.items() if k != "leaves"}, 0)
+    yield from _show_facts({k: v for k, v in facts.items() if k != "leaves"}, 0)
     if bound.to_stream is not None:
         yield bound.to_stream
     if bound.projection is not None:
@@ -125,15 +127,15 @@ def _rewritten(bound: BoundQuery, served_by: ServedBy, facts: Mapping[str, Any])
         yield f"projection {chosen}"
     else:
         yield "residual (DuckDB, at invocation)"
-        yield f"  {as_written(bound.residual_sql)}"
+        yield f"  {restore_names(bound.residual_sql)}"
     for number, leaf in enumerate(bound.streams):
         given = known[number] if number < len(known) else {}
-        yield from _leaf(leaf, served_by, given)
+        yield from _show_leaf(leaf, served_by, given)
     for relation in bound.relations:
         yield f"  {relation.table}: relation {relation.relation}, {', '.join(relation.columns)}"
 
 
-def _leaf(leaf: StreamLeaf, served_by: ServedBy, facts: Mapping[str, Any]) -> Iterator[str]:
+def _show_leaf(leaf: StreamLeaf, served_by: ServedBy, facts: Mapping[str, Any]) -> Iterator[str]:
     yield f"  {leaf.table}: {', '.join(leaf.columns)}"
     depth = 2
     shown = window_text(leaf.window)
@@ -145,25 +147,25 @@ def _leaf(leaf: StreamLeaf, served_by: ServedBy, facts: Mapping[str, Any]) -> It
         yield f"{'  ' * depth}window {shown}, chosen at invocation"
     applied = (leaf.pushed, "pushed"), (leaf.before, "in the window"), (leaf.after, "after it")
     for predicate, when in applied:
-        for conjunct in conjuncts(predicate):
+        for conjunct in split_conjuncts(predicate):
             text = print_query(conjunct).strip()
             yield f"{'  ' * (depth + 1)}{served_by(leaf, conjunct)}: {text} ({when})"
     if leaf.sample is not None:
         yield f"{'  ' * (depth + 1)}sample {leaf.sample:g} %"
     yield f"{'  ' * (depth + 1)}stream {leaf.stream}"
-    yield from _facts(facts, depth + 2)
+    yield from _show_facts(facts, depth + 2)
 
 
-def _facts(facts: Mapping[str, Any], depth: int) -> Iterator[str]:
+def _show_facts(facts: Mapping[str, Any], depth: int) -> Iterator[str]:
     for key, value in facts.items():
         if isinstance(value, Mapping):
             yield f"{'  ' * depth}{key}:"
-            yield from _facts(value, depth + 1)
+            yield from _show_facts(value, depth + 1)
         elif isinstance(value, list | tuple):
             yield f"{'  ' * depth}{key}:"
             for item in value:
                 if isinstance(item, Mapping):
-                    yield from _facts(item, depth + 1)
+                    yield from _show_facts(item, depth + 1)
                 else:
                     yield f"{'  ' * (depth + 1)}{item}"
         else:

@@ -20,8 +20,8 @@ from millpond.model.windows import Bound, Now, Period, Range, Rows, Unbounded, W
 from millpond.planner.bind.bound_query import BoundQuery, RelationLeaf, StreamLeaf
 from millpond.planner.residual import LEAF, replace_literals
 from millpond.planner.resolve.placement import is_aggregate
-from millpond.planner.resolve.pushdown import conjuncts
-from millpond.planner.resolve.with_entries import Entry, seen_within
+from millpond.planner.resolve.pushdown import split_conjuncts
+from millpond.planner.resolve.with_entries import WithEntry, find_seen_entries
 
 
 @dataclass(frozen=True)
@@ -38,27 +38,27 @@ class LogicalOperator:
         return self.edge.pattern
 
 
-def logical_plan(bound: BoundQuery) -> LogicalOperator:
+def plan_logically(bound: BoundQuery) -> LogicalOperator:
     """The query as written, as operators."""
-    return _Plan(bound).root()
+    return _LogicalPlanner(bound).root()
 
 
 def is_monotonic(bound: BoundQuery) -> bool:
     """Whether nothing ever leaves a query's answer."""
-    return logical_plan(bound).pattern is Pattern.MONOTONIC
+    return plan_logically(bound).pattern is Pattern.MONOTONIC
 
 
 def _apply(name: str, detail: str, *inputs: LogicalOperator) -> LogicalOperator:
     return LogicalOperator(name, detail, RULES[name]([i.edge for i in inputs]), inputs)
 
 
-class _Plan:
+class _LogicalPlanner:
     """Makes the tree of one query."""
 
     def __init__(self, bound: BoundQuery) -> None:
         self._leaves: dict[str, StreamLeaf | RelationLeaf] = {f.table: f for f in bound.streams}
         self._leaves.update({f.table: f for f in bound.relations})
-        self._entries: Mapping[str, Entry] = {}
+        self._entries: Mapping[str, WithEntry] = {}
         self._tree = bound.tree
         if bound.literals:
             self._tree = bound.tree.copy()
@@ -73,16 +73,16 @@ class _Plan:
         return self._query(tree)
 
     def _query(self, node: exp.Expr) -> LogicalOperator:
-        return self._seeing(seen_within(node, self._entries), node)
+        return self._plan_seeing(find_seen_entries(node, self._entries), node)
 
-    def _seeing(self, entries: Mapping[str, Entry], node: exp.Expr) -> LogicalOperator:
+    def _plan_seeing(self, entries: Mapping[str, WithEntry], node: exp.Expr) -> LogicalOperator:
         """A query where these entries of WITH are seen, its own among them."""
         before, self._entries = self._entries, entries
         try:
             if isinstance(node, exp.Subquery):
-                return self._ordered(node, self._query(node.this))
+                return self._order(node, self._query(node.this))
             if isinstance(node, exp.SetOperation):
-                return self._ordered(node, self._set_operation(node))
+                return self._order(node, self._set_operation(node))
             return self._select(node)
         finally:
             self._entries = before
@@ -102,7 +102,7 @@ class _Plan:
     def _select(self, node: exp.Expr) -> LogicalOperator:
         plan = self._from(node)
         if (where := node.args.get("where")) is not None:
-            plan = self._filtered(where.this, plan)
+            plan = self._filter(where.this, plan)
         group = node.args.get("group")
         aggregates = [
             call
@@ -116,7 +116,7 @@ class _Plan:
             names = ", ".join(dict.fromkeys(_text(a) for a in aggregates))
             plan = _apply("group-by", f"{by}{': ' + names if names else ''}", plan)
         if (having := node.args.get("having")) is not None:
-            plan = self._filtered(having.this, plan)
+            plan = self._filter(having.this, plan)
         if any(i.find(exp.Window) for i in node.expressions) or node.args.get("qualify"):
             qualify = node.args.get("qualify")
             plan = _apply("window function", _text(qualify.this) if qualify else "", plan)
@@ -130,9 +130,9 @@ class _Plan:
         plan = _apply("project", ", ".join(_text(i) for i in node.expressions), plan)
         if node.args.get("distinct"):
             plan = _apply("distinct", "", plan)
-        return self._ordered(node, plan)
+        return self._order(node, plan)
 
-    def _ordered(self, node: exp.Expr, plan: LogicalOperator) -> LogicalOperator:
+    def _order(self, node: exp.Expr, plan: LogicalOperator) -> LogicalOperator:
         if (order := node.args.get("order")) is not None:
             plan = _apply("order", _text(order).strip().removeprefix("ORDER BY "), plan)
         for clause in ("limit", "offset"):
@@ -169,7 +169,9 @@ class _Plan:
                 plan = self._leaf(leaf)
             else:
                 entry = self._entries[node.name.lower()]
-                plan = self._seeing(seen_within(entry.cte.this, entry.seen), entry.cte.this)
+                plan = self._plan_seeing(
+                    find_seen_entries(entry.cte.this, entry.seen), entry.cte.this
+                )
         else:
             plan = self._query(node)
         for join in joins:
@@ -192,12 +194,12 @@ class _Plan:
             "window", window_text(leaf.window), window_edge(leaf.window), (plan,)
         )
 
-    def _filtered(self, predicate: exp.Expr, plan: LogicalOperator) -> LogicalOperator:
+    def _filter(self, predicate: exp.Expr, plan: LogicalOperator) -> LogicalOperator:
         """Selections; those with subqueries are semijoins and negations."""
-        plain = [c for c in conjuncts(predicate) if c.find(exp.Query) is None]
+        plain = [c for c in split_conjuncts(predicate) if c.find(exp.Query) is None]
         if plain:
             plan = _apply("select", " AND ".join(_text(c) for c in plain), plan)
-        for conjunct in conjuncts(predicate):
+        for conjunct in split_conjuncts(predicate):
             query = conjunct.find(exp.Query)
             if query is None:
                 continue

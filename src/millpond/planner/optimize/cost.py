@@ -25,14 +25,21 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Protocol
 
-from millpond.operators.distinct_announcing import LastCopy
-from millpond.operators.distinct_delta_star import DeltaStar
+from millpond.operators.distinct_announcing import DistinctAnnouncing
+from millpond.operators.distinct_delta_star import DistinctDeltaStar
 from millpond.operators.expire import Expire
-from millpond.operators.protocol.cost_model import CALLED, DELIVERED, WOKEN, Flow, Known, woken
+from millpond.operators.protocol.cost_model import (
+    CALLED,
+    DELIVERED,
+    WOKEN,
+    EdgeEstimate,
+    StreamStatistics,
+    estimate_wakeups,
+)
 from millpond.operators.protocol.node import Node
-from millpond.operators.set_operations import Multiplicity
+from millpond.operators.set_operations import SetOperation
 from millpond.operators.structures.expiration_queues import PARTITIONS
-from millpond.planner.optimize.rules import RULES, Rule, rewritten
+from millpond.planner.optimize.rules import RULES, Rule, rewrite
 
 #: Numbers of partitions there are to choose from; the paper tried 10 and 50 (figure 10).
 CHOICES = (PARTITIONS, 50, 200)
@@ -40,7 +47,7 @@ CHOICES = (PARTITIONS, 50, 200)
 _MANY = 4
 
 
-class Statistics(Known, Protocol):
+class PlanStatistics(StreamStatistics, Protocol):
     """What a pond knows, of its streams and of what runs.
 
     Attributes:
@@ -56,7 +63,7 @@ class Statistics(Known, Protocol):
 
 
 @dataclass(frozen=True)
-class Estimate:
+class NodeEstimate:
     """What is expected of a node.
 
     Attributes:
@@ -64,7 +71,7 @@ class Estimate:
         work: Nanoseconds per second of stream time that it takes, without what is below it.
     """
 
-    flow: Flow
+    output: EdgeEstimate
     work: float
 
 
@@ -73,13 +80,13 @@ class _Form:
     """A way to compute a subplan, and what it costs with all that is below it."""
 
     node: Node
-    flow: Flow
+    output: EdgeEstimate
     cost: float
 
 
-def cheapest(
+def find_cheapest(
     root: Node,
-    known: Statistics,
+    known: PlanStatistics,
     partitions: int | None = None,
     rules: tuple[Rule, ...] = RULES,
 ) -> Node:
@@ -94,41 +101,41 @@ def cheapest(
     choices = CHOICES if partitions is None else (partitions,)
     logical: dict[str, Node] = {}
     for some in _subsets(rules):
-        plan = bare(rewritten(root, some))
+        plan = strip_expire(rewrite(root, some))
         logical.setdefault(plan.key, plan)
     best: tuple[float, Node] | None = None
     for plan in logical.values():
         for form in _Forms(known, choices).of(plan):
             if form is None or form.node.carries_expirations:
                 continue
-            cost = total(form.node, known)
+            cost = sum_cost(form.node, known)
             if best is None or cost < best[0]:
                 best = (cost, form.node)
     assert best is not None
     return best[1]
 
 
-def estimates(root: Node, known: Statistics) -> dict[str, Estimate]:
+def estimate_nodes(root: Node, known: PlanStatistics) -> dict[str, NodeEstimate]:
     """What is expected of each node of a plan, by its key."""
-    found: dict[str, Estimate] = {}
+    found: dict[str, NodeEstimate] = {}
 
-    def visit(node: Node) -> Flow:
+    def visit(node: Node) -> EdgeEstimate:
         if node.key not in found:
             inputs = [visit(i) for i in node.inputs]
-            own = node.estimated(inputs, known)
-            work = node.work(inputs, own, known) + _called(inputs, known)
-            found[node.key] = Estimate(own, work)
-        return found[node.key].flow
+            own = node.estimate(inputs, known)
+            work = node.estimate_work(inputs, own, known) + _cost_of_calling(inputs, known)
+            found[node.key] = NodeEstimate(own, work)
+        return found[node.key].output
 
     visit(root)
     return found
 
 
-def total(root: Node, known: Statistics) -> float:
+def sum_cost(root: Node, known: PlanStatistics) -> float:
     """Nanoseconds per second of stream time that a plan adds to what runs."""
-    found = estimates(root, known)
+    found = estimate_nodes(root, known)
     work = sum(e.work for key, e in found.items() if key not in known.running)
-    return work + DELIVERED * found[root.key].flow.changes
+    return work + DELIVERED * found[root.key].output.changes
 
 
 def _subsets(rules: tuple[Rule, ...]) -> Iterator[tuple[Rule, ...]]:
@@ -137,9 +144,9 @@ def _subsets(rules: tuple[Rule, ...]) -> Iterator[tuple[Rule, ...]]:
         yield from combinations(rules, many)
 
 
-def bare(node: Node) -> Node:
+def strip_expire(node: Node) -> Node:
     """A plan without its `Expire` nodes: what is computed, and not how rows leave."""
-    return rewritten(node, (_without_expire,))
+    return rewrite(node, (_without_expire,))
 
 
 def _without_expire(node: Node) -> Node | None:
@@ -147,8 +154,8 @@ def _without_expire(node: Node) -> Node | None:
 
 
 def is_distinct(node: Node) -> bool:
-    return isinstance(node, DeltaStar | LastCopy) or (
-        isinstance(node, Multiplicity) and node.rule == "distinct"
+    return isinstance(node, DistinctDeltaStar | DistinctAnnouncing) or (
+        isinstance(node, SetOperation) and node.rule == "distinct"
     )
 
 
@@ -157,19 +164,19 @@ def _is_strict(node: Node) -> bool:
     return node.inputs[0].announces
 
 
-def _distinct(over: Node, strict: bool) -> Iterator[Node]:
+def _distinct_operators(over: Node, strict: bool) -> Iterator[Node]:
     """The operators that eliminate duplicates of a form of their input."""
     if not over.announces:
-        yield DeltaStar(over)
-        yield LastCopy(over)
+        yield DistinctDeltaStar(over)
+        yield DistinctAnnouncing(over)
     elif strict and not over.carries_expirations:
-        yield Multiplicity((over,), "distinct")
+        yield SetOperation((over,), "distinct")
 
 
 class _Forms:
     """The cheapest forms of the subplans of one plan."""
 
-    def __init__(self, known: Statistics, choices: Sequence[int]) -> None:
+    def __init__(self, known: PlanStatistics, choices: Sequence[int]) -> None:
         self._known, self._choices = known, choices
         self._found: dict[str, tuple[_Form | None, _Form | None]] = {}
 
@@ -177,23 +184,23 @@ class _Forms:
         """The cheapest form that carries expirations, if any can, and the cheapest without."""
         found = self._found.get(node.key)
         if found is None:
-            found = self._found[node.key] = self._compared(node)
+            found = self._found[node.key] = self._compare(node)
         return found
 
-    def _compared(self, node: Node) -> tuple[_Form | None, _Form | None]:
+    def _compare(self, node: Node) -> tuple[_Form | None, _Form | None]:
         carrying: _Form | None = None
         explicit: _Form | None = None
-        for form in self._built(node):
+        for form in self._build(node):
             if not form.node.carries_expirations:
-                explicit = _cheaper(explicit, form)
+                explicit = _choose_cheaper(explicit, form)
                 continue
-            carrying = _cheaper(carrying, form)
+            carrying = _choose_cheaper(carrying, form)
             for partitions in self._choices:
                 announced = Expire(form.node, partitions)
-                explicit = _cheaper(explicit, self._costed(announced, [form]))
+                explicit = _choose_cheaper(explicit, self._estimate_form(announced, [form]))
         return carrying, explicit
 
-    def _built(self, node: Node) -> Iterator[_Form]:
+    def _build(self, node: Node) -> Iterator[_Form]:
         """The node over every combination of forms of its inputs that it can read."""
         forms = [
             [f for f in self.of(i) if f is not None and (not wants or not _carries(f))]
@@ -208,29 +215,31 @@ class _Forms:
             over = [f.node for f in inputs]
             if not is_distinct(node):
                 same = node if tuple(over) == node.inputs else node.over_inputs(over)
-                yield self._costed(same, inputs)
+                yield self._estimate_form(same, inputs)
                 continue
-            for built in _distinct(over[0], _is_strict(node)):
-                yield self._costed(built, inputs)
+            for built in _distinct_operators(over[0], _is_strict(node)):
+                yield self._estimate_form(built, inputs)
 
-    def _costed(self, node: Node, inputs: Sequence[_Form]) -> _Form:
-        flows = [f.flow for f in inputs]
-        own = node.estimated(flows, self._known)
+    def _estimate_form(self, node: Node, inputs: Sequence[_Form]) -> _Form:
+        flows = [f.output for f in inputs]
+        own = node.estimate(flows, self._known)
         work = 0.0
         if node.key not in self._known.running:
-            work = node.work(flows, own, self._known) + _called(flows, self._known)
+            work = node.estimate_work(flows, own, self._known) + _cost_of_calling(
+                flows, self._known
+            )
         return _Form(node, own, work + sum(f.cost for f in inputs))
 
 
-def _called(inputs: Sequence[Flow], known: Known) -> float:
+def _cost_of_calling(inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> float:
     """What calling an operator takes, whatever it does."""
     changes = sum(i.changes for i in inputs)
-    return CALLED * known.steps + WOKEN * woken(changes, known)
+    return CALLED * known.steps + WOKEN * estimate_wakeups(changes, known)
 
 
 def _carries(form: _Form) -> bool:
     return form.node.carries_expirations
 
 
-def _cheaper(one: _Form | None, other: _Form) -> _Form:
+def _choose_cheaper(one: _Form | None, other: _Form) -> _Form:
     return other if one is None or other.cost < one.cost else one

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.errors import MillpondError
-from millpond.operators.protocol.cost_model import UNKNOWN, Column, guessed
+from millpond.operators.protocol.cost_model import UNKNOWN, ColumnEstimate, guess_selectivity
 from millpond.operators.protocol.node import Scalars
 from millpond.operators.source import SEQUENCE, TIMESTAMP
 
 
-class Guesses:
-    """`planner.cost.Statistics` of a pond in which nothing has happened yet."""
+class GuessedStatistics:
+    """`planner.optimize.cost.PlanStatistics` of a pond in which nothing has happened yet."""
 
     steps = 1.0
     running: Set[str] = frozenset()
@@ -27,13 +27,13 @@ class Guesses:
     def rate(self, stream: str) -> float:
         return 10.0
 
-    def column(self, stream: str, column: str) -> Column:
+    def column(self, stream: str, column: str) -> ColumnEstimate:
         return UNKNOWN
 
-    def passing(
+    def estimate_selectivity(
         self, stream: str, columns: Sequence[str], types: pa.Schema, predicates: Sequence[str]
     ) -> float:
-        return guessed(predicates)
+        return guess_selectivity(predicates)
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class StreamSample:
     total: int
 
 
-class Observed(Guesses):
-    """`planner.cost.Statistics` by samples; of streams without one, guesses.
+class ObservedStatistics(GuessedStatistics):
+    """`planner.optimize.cost.PlanStatistics` by samples; of streams without one, guesses.
 
     A column's Σp² is how often two rows of the sample agree, and how many values it has is Chao's
     estimate: those in the sample, and unseen ones as values seen once and twice suggest.
@@ -69,7 +69,7 @@ class Observed(Guesses):
         self.steps = steps
         self.running = running
         self._samples, self._scalars = samples, scalars
-        self._columns: dict[tuple[str, str], Column] = {}
+        self._columns: dict[tuple[str, str], ColumnEstimate] = {}
         self._shares: dict[tuple[str, tuple[str, ...], tuple[str, ...]], float] = {}
 
     def basis(self, stream: str) -> str:
@@ -82,31 +82,31 @@ class Observed(Guesses):
         sample = self._samples.get(stream)
         return super().rate(stream) if sample is None else sample.rate
 
-    def column(self, stream: str, column: str) -> Column:
+    def column(self, stream: str, column: str) -> ColumnEstimate:
         sample = self._samples.get(stream)
         if sample is None:
             return super().column(stream, column)
         if column in (SEQUENCE, TIMESTAMP):
-            return Column(float(sample.total), 1 / sample.total)
+            return ColumnEstimate(float(sample.total), 1 / sample.total)
         found = self._columns.get((stream, column))
         if found is None:
-            found = self._columns[stream, column] = _column(sample, column)
+            found = self._columns[stream, column] = _measure_column(sample, column)
         return found
 
-    def passing(
+    def estimate_selectivity(
         self, stream: str, columns: Sequence[str], types: pa.Schema, predicates: Sequence[str]
     ) -> float:
         key = (stream, tuple(columns), tuple(predicates))
         if key not in self._shares:
-            self._shares[key] = self._passing(*key, types)
+            self._shares[key] = self._measure_selectivity(*key, types)
         return self._shares[key]
 
-    def _passing(
+    def _measure_selectivity(
         self, stream: str, columns: tuple[str, ...], predicates: tuple[str, ...], types: pa.Schema
     ) -> float:
         sample = self._samples.get(stream)
         if sample is None or self._scalars is None or SEQUENCE in columns or TIMESTAMP in columns:
-            return guessed(predicates)
+            return guess_selectivity(predicates)
         arrays = [
             sample.rows.column(c).combine_chunks().cast(f.type)
             for c, f in zip(columns, types, strict=True)
@@ -116,12 +116,12 @@ class Observed(Guesses):
         try:
             (true,) = self._scalars.compute(rows, [f"CAST(({sql}) AS BOOLEAN)"])
         except MillpondError:
-            return guessed(predicates)  # it fails on a row: whoever runs it will say so
+            return guess_selectivity(predicates)  # it fails on a row: whoever runs it will say so
         # As if one more had been seen: a predicate nothing passed is not one nothing will pass.
         return (true.true_count + 0.5) / (len(true) + 1)
 
 
-def _column(sample: StreamSample, column: str) -> Column:
+def _measure_column(sample: StreamSample, column: str) -> ColumnEstimate:
     values = sample.rows.column(column)
     if pa.types.is_nested(values.type) or not len(values):
         return UNKNOWN
@@ -130,4 +130,4 @@ def _column(sample: StreamSample, column: str) -> Column:
     distinct = min(seen + once * (once - 1) / (2 * (twice + 1)), float(sample.total))
     pairs = len(values) * (len(values) - 1)
     repeat = float((counts * (counts - 1)).sum()) / pairs if pairs else 1.0
-    return Column(max(distinct, 1.0), max(repeat, 1 / max(distinct, 1.0)))
+    return ColumnEstimate(max(distinct, 1.0), max(repeat, 1 / max(distinct, 1.0)))

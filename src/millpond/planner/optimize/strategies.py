@@ -24,22 +24,22 @@ from __future__ import annotations
 
 from millpond.errors import MillpondError
 from millpond.model.patterns import Pattern
-from millpond.operators.distinct_delta_star import DeltaStar
+from millpond.operators.distinct_delta_star import DistinctDeltaStar
 from millpond.operators.expire import Expire
 from millpond.operators.protocol.node import Node
-from millpond.operators.set_operations import Multiplicity
+from millpond.operators.set_operations import SetOperation
 from millpond.operators.structures.expiration_queues import ARRIVAL_ORDER
-from millpond.planner.dataflow.joins import explicit
-from millpond.planner.optimize.cost import Statistics, bare, cheapest, is_distinct
-from millpond.planner.optimize.rules import RULES, Rule, rewritten
+from millpond.planner.dataflow.joins import announce_expirations
+from millpond.planner.optimize.cost import PlanStatistics, find_cheapest, is_distinct, strip_expire
+from millpond.planner.optimize.rules import RULES, Rule, rewrite
 
 STRATEGIES = ("aware", "direct", "negative")
 
 
-def applied(
+def apply_strategy(
     root: Node,
     strategy: str,
-    known: Statistics,
+    known: PlanStatistics,
     partitions: int | None = None,
     rules: tuple[Rule, ...] = RULES,
 ) -> Node:
@@ -56,14 +56,14 @@ def applied(
         MillpondError: CQL-214, `direct` of a plan with a STRICT edge.
     """
     if strategy == "aware":
-        return cheapest(root, known, partitions, rules)
+        return find_cheapest(root, known, partitions, rules)
     if strategy == "negative":
-        return explicit(_announced(bare(root)))
+        return announce_expirations(_announce_on_windows(strip_expire(root)))
     _refuse_strict(root)
-    return rewritten(explicit(root), (_in_order_of_arrival,))
+    return rewrite(announce_expirations(root), (_keep_arrival_order,))
 
 
-def _announced(root: Node) -> Node:
+def _announce_on_windows(root: Node) -> Node:
     """A plan without `Expire` nodes, with one on every window.
 
     Where rows must not be taken back while they are attached what a relation holds, they are
@@ -73,21 +73,21 @@ def _announced(root: Node) -> Node:
 
     def visit(node: Node) -> Node:
         if node.key not in done:
-            done[node.key] = announced(node)
+            done[node.key] = announce(node)
         return done[node.key]
 
-    def announced(node: Node) -> Node:
+    def announce(node: Node) -> Node:
         if any(node.refuses_negatives):
             pairs = zip(node.inputs, node.refuses_negatives, strict=True)
             inputs = tuple(i if refuses else visit(i) for i, refuses in pairs)
-            return explicit(node.over_inputs(inputs))
+            return announce_expirations(node.over_inputs(inputs))
         if node.is_window:
-            return explicit(node)
+            return announce_expirations(node)
         inputs = tuple(visit(i) for i in node.inputs)
         if inputs == node.inputs:
             return node
         if is_distinct(node) and inputs[0].announces:
-            return Multiplicity(inputs, "distinct")
+            return SetOperation(inputs, "distinct")
         return node.over_inputs(inputs)
 
     return visit(root)
@@ -113,10 +113,10 @@ def _refuse_strict(root: Node) -> None:
         stack += [i for i, refuses in pairs if refuses or not attaching]
 
 
-def _in_order_of_arrival(node: Node) -> Node | None:
+def _keep_arrival_order(node: Node) -> Node | None:
     """State as the direct approach keeps it."""
     if isinstance(node, Expire) and node.partitions != ARRIVAL_ORDER:
         return Expire(node.input, ARRIVAL_ORDER)
-    if isinstance(node, DeltaStar) and not node.keeps_input:
-        return DeltaStar(node.input, keeps_input=True)
+    if isinstance(node, DistinctDeltaStar) and not node.keeps_input:
+        return DistinctDeltaStar(node.input, keeps_input=True)
     return None

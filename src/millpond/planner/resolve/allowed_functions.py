@@ -79,7 +79,7 @@ class FunctionNames:
 
 
 @cache
-def function_names() -> FunctionNames:
+def read_function_names() -> FunctionNames:
     """Reads the functions of the DuckDB in use, once."""
     with duckdb.connect(":memory:") as connection:
         rows = connection.execute(
@@ -104,7 +104,7 @@ def function_names() -> FunctionNames:
 
 
 @dataclass(frozen=True)
-class Call:
+class FunctionCall:
     """A call in DuckDB's syntax tree: its name, and whether it stands in a FROM clause."""
 
     name: str
@@ -118,31 +118,31 @@ class Call:
             return False
         if self.name in _NEEDS_TWO_ARGUMENTS:
             return self.arguments >= 2
-        return self.name in function_names().allowed
+        return self.name in read_function_names().allowed
 
     @property
     def is_known(self) -> bool:
-        return self.name in function_names().known
+        return self.name in read_function_names().known
 
 
-def calls(tree: Any) -> Iterator[Call]:
+def find_calls(tree: Any) -> Iterator[FunctionCall]:
     """Every call in DuckDB's syntax tree, as `json_serialize_sql` gives it."""
     for node in _nodes(tree):
         match node.get("class"), node.get("type"):
             case (("FUNCTION" | "WINDOW"), _):
                 name = str(node.get("function_name", "")).lower()
                 arguments = node.get("arguments", node.get("children")) or []
-                yield Call(name, len(arguments))
+                yield FunctionCall(name, len(arguments))
             case "COLUMN_REF", _:
                 names = node.get("column_names") or []
                 if len(names) == 1 and names[0].lower() in CALLS_WITHOUT_PARENTHESES:
-                    yield Call(names[0].lower(), 0)
+                    yield FunctionCall(names[0].lower(), 0)
             case _, "TABLE_FUNCTION":
                 function = node.get("function") or {}
-                yield Call(str(function.get("function_name", "")).lower(), 0, in_from=True)
+                yield FunctionCall(str(function.get("function_name", "")).lower(), 0, in_from=True)
 
 
-def tables(tree: Any) -> Iterator[str]:
+def find_tables(tree: Any) -> Iterator[str]:
     """The name of every table in DuckDB's syntax tree."""
     for node in _nodes(tree):
         if node.get("type") == "BASE_TABLE":

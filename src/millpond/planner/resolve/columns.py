@@ -7,8 +7,8 @@ from sqlglot import exp
 from millpond.cql.tree.places import span_of
 from millpond.errors import MillpondError
 from millpond.planner.resolve.allowed_functions import CALLS_WITHOUT_PARENTHESES
-from millpond.planner.resolve.leaves import no_such_column
-from millpond.planner.resolve.names import did_you_mean, listed, spell
+from millpond.planner.resolve.leaves import no_such_column_error
+from millpond.planner.resolve.names import did_you_mean, join_names, spell
 from millpond.planner.resolve.scope import TYPE, Resolution, Scope, Source
 
 
@@ -22,9 +22,9 @@ def resolve_column(column: exp.Column, scope: Scope, text: str, *, aliases_first
         MillpondError: CQL-202 or CQL-203, at the reference.
     """
     if column.args.get("table") is not None:
-        resolution = _qualified(column, scope, text)
+        resolution = _resolve_qualified(column, scope, text)
     else:
-        resolution = _bare(column, scope, text, aliases_first)
+        resolution = _resolve_bare(column, scope, text, aliases_first)
     scope.resolved[id(column)] = resolution
     source = resolution.source
     if source is None or not resolution.column:
@@ -36,7 +36,7 @@ def resolve_column(column: exp.Column, scope: Scope, text: str, *, aliases_first
         at: Scope | None = scope
         while at is not None and source not in at.sources:
             at = at.parent
-        for holder in (at or scope).holding(resolution.column):
+        for holder in (at or scope).find_sources_of(resolution.column):
             holder.need(resolution.column)
     else:
         source.need(resolution.column)
@@ -46,18 +46,18 @@ def _need_wherever(name: str, scope: Scope) -> None:
     """Keeps every column of that name: DuckDB may take a reference we leave open for any."""
     at: Scope | None = scope
     while at is not None:
-        for holder in at.holding(name):
+        for holder in at.find_sources_of(name):
             holder.need(name)
         at = at.parent
 
 
-def _qualified(column: exp.Column, scope: Scope, text: str) -> Resolution:
+def _resolve_qualified(column: exp.Column, scope: Scope, text: str) -> Resolution:
     parts = [p for p in column.parts if isinstance(p, exp.Identifier)]
     qualifier = parts[0].name
     at: Scope | None = scope
     structured: Resolution | None = None
     while at is not None:
-        source = at.named(qualifier)
+        source = at.find_source(qualifier)
         if source is not None:
             wanted = parts[1]
             place = source.place(wanted.name)
@@ -66,11 +66,11 @@ def _qualified(column: exp.Column, scope: Scope, text: str) -> Resolution:
                     return structured
                 if source.is_open:
                     return Resolution(source, "", outer=at is not scope)
-                raise no_such_column(column, wanted.name, source.columns, source.name, text)
+                raise no_such_column_error(column, wanted.name, source.columns, source.name, text)
             spell(parts[0], source.name)
             spell(wanted, source.columns[place])
             return Resolution(source, source.columns[place], outer=at is not scope)
-        for holder in at.holding(qualifier):
+        for holder in at.find_sources_of(qualifier):
             # A struct's field: `column.field`.  Columns of streams are never structs. Others may
             # be none either, and then a table of the name further out is what is meant.
             if holder.leaf is None and structured is None:
@@ -86,7 +86,7 @@ def _qualified(column: exp.Column, scope: Scope, text: str) -> Resolution:
     raise MillpondError(
         "CQL-202",
         f'no column "{".".join(p.name for p in parts)}"',
-        detail=f'"{qualifier}" is not in the FROM clause, which has: {listed(names)}.'
+        detail=f'"{qualifier}" is not in the FROM clause, which has: {join_names(names)}.'
         if names
         else f'"{qualifier}" is not in the FROM clause.',
         hint=did_you_mean(qualifier, names),
@@ -95,15 +95,15 @@ def _qualified(column: exp.Column, scope: Scope, text: str) -> Resolution:
     )
 
 
-def _bare(column: exp.Column, scope: Scope, text: str, aliases_first: bool) -> Resolution:
+def _resolve_bare(column: exp.Column, scope: Scope, text: str, aliases_first: bool) -> Resolution:
     name = column.name
     if aliases_first and name.lower() in scope.aliases:
         return Resolution(None, "")
     at: Scope | None = scope
     while at is not None:
-        holders = at.holding(name)
+        holders = at.find_sources_of(name)
         if len(holders) > 1 and name.lower() not in at.merged:
-            raise _ambiguous(column, holders, text)
+            raise _ambiguity_error(column, holders, text)
         if holders:
             place = holders[0].place(name)
             assert place is not None
@@ -113,10 +113,10 @@ def _bare(column: exp.Column, scope: Scope, text: str, aliases_first: bool) -> R
         if name.lower() in at.aliases or any(s.is_open for s in at.sources):
             return Resolution(None, "")
         at = at.parent
-    raise _unknown(column, scope, text)
+    raise _unknown_column_error(column, scope, text)
 
 
-def _ambiguous(column: exp.Column, holders: list[Source], text: str) -> MillpondError:
+def _ambiguity_error(column: exp.Column, holders: list[Source], text: str) -> MillpondError:
     choices = [f"{s.name}.{column.name}" for s in holders if s.name]
     return MillpondError(
         "CQL-203",
@@ -128,7 +128,7 @@ def _ambiguous(column: exp.Column, holders: list[Source], text: str) -> Millpond
     )
 
 
-def _unknown(column: exp.Column, scope: Scope, text: str) -> MillpondError:
+def _unknown_column_error(column: exp.Column, scope: Scope, text: str) -> MillpondError:
     name = column.name
     if name.lower() in CALLS_WITHOUT_PARENTHESES:
         return MillpondError(
@@ -146,12 +146,14 @@ def _unknown(column: exp.Column, scope: Scope, text: str) -> MillpondError:
         every.extend(at.aliases)
         at = at.parent
     described = [
-        f'"{s.name}" has: {listed([c for c in s.columns if c])}' for s in scope.sources if s.name
+        f'"{s.name}" has: {join_names([c for c in s.columns if c])}'
+        for s in scope.sources
+        if s.name
     ]
     if not scope.sources:
         detail = "There is no FROM clause."
     else:
-        detail = f"{'; '.join(described)}." if described else f"There are: {listed(every)}."
+        detail = f"{'; '.join(described)}." if described else f"There are: {join_names(every)}."
     quoted = column.this.args.get("quoted")
     hint = did_you_mean(name, every)
     if hint is None and quoted:

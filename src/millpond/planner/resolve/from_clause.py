@@ -14,7 +14,7 @@ from millpond.planner.resolve.leaves import leaf_of, period_of, sample_of
 from millpond.planner.resolve.names import Names, spell
 from millpond.planner.resolve.placement import Placement
 from millpond.planner.resolve.row_by_row import is_row_by_row
-from millpond.planner.resolve.scope import Body, Cte, Leaf, Resolution, Scope, Source, Step
+from millpond.planner.resolve.scope import Body, Cte, JoinStep, Leaf, Resolution, Scope, Source
 from millpond.planner.resolve.views import VIEW
 
 
@@ -118,9 +118,9 @@ class FromClause:
         self, join: exp.Join, left: list[Source], right: list[Source], before: list[Source]
     ) -> list[Source]:
         for source in left:
-            source.steps.insert(0, Step(join, left=True))
+            source.steps.insert(0, JoinStep(join, left=True))
         for source in right:
-            source.steps.insert(0, Step(join, left=False))
+            source.steps.insert(0, JoinStep(join, left=False))
         using = {i.name.lower() for i in join.args.get("using") or []}
         if join.method == "NATURAL":
             names = {c.lower() for s in left for c in s.columns}
@@ -176,7 +176,7 @@ class FromClause:
             case exp.Table():
                 sources = [self._table(node)]
             case exp.Subquery():
-                sources = [self._derived(node)]
+                sources = [self._subquery(node)]
             case _:
                 raise self.resolver.error(
                     "CQL-219",
@@ -225,18 +225,18 @@ class FromClause:
         self.resolver.expression(
             predicate, inner, {}, Placement("a window's WHERE", aggregates=False)
         )
-        leaf.before = bare(predicate)
+        leaf.before = strip_qualifiers(predicate)
 
     def _cte(self, node: exp.Table, cte: Cte, names: tuple[str, ...]) -> Source:
         if (window := node.args.get(nodes.WINDOW)) is not None:
-            raise self._windowed_query(cte.node.alias, window)
+            raise self._windowed_query_error(cte.node.alias, window)
         if (sample := node.args.get(nodes.STREAM_SAMPLE)) is not None:
-            raise self._sampled_query(sample)
+            raise self._sampled_query_error(sample)
         body = self.resolver.read_cte(cte, self.period, node)
         spell(node.this, cte.node.alias)
-        return _source(node.alias or cte.node.alias, body, body.renamed(names).columns)
+        return _source(node.alias or cte.node.alias, body, body.rename_columns(names).columns)
 
-    def _derived(self, node: exp.Subquery) -> Source:
+    def _subquery(self, node: exp.Subquery) -> Source:
         alias = node.args.get("alias")
         names = tuple(c.name for c in alias.args.get("columns") or []) if alias else ()
         if node.meta.get(VIEW):
@@ -246,7 +246,7 @@ class FromClause:
         if (sample := node.args.get(nodes.STREAM_SAMPLE)) is not None:
             self._sample(body, sample)
         body.reads += 1
-        return _source(node.alias, body, body.renamed(names).columns)
+        return _source(node.alias, body, body.rename_columns(names).columns)
 
     def _sample(self, body: Body, sample: exp.Expr) -> None:
         """SAMPLE of a subquery thins its one stream: selection and projection commute with it."""
@@ -260,10 +260,10 @@ class FromClause:
             or leaf.sample is not None
             or not is_row_by_row(select)
         ):
-            raise self._sampled_query(sample)
+            raise self._sampled_query_error(sample)
         leaf.sample = sample_of(sample)
 
-    def _windowed_query(self, name: str, window: exp.Expr) -> MillpondError:
+    def _windowed_query_error(self, name: str, window: exp.Expr) -> MillpondError:
         return self.resolver.error(
             "CQL-204",
             f'window applied to subquery "{name}"',
@@ -272,7 +272,7 @@ class FromClause:
             hint="Move the window to the stream in the subquery.",
         )
 
-    def _sampled_query(self, sample: exp.Expr) -> MillpondError:
+    def _sampled_query_error(self, sample: exp.Expr) -> MillpondError:
         return self.resolver.error(
             "CQL-301",
             "a sample of such a subquery is not available yet",
@@ -286,7 +286,7 @@ def _source(name: str, body: Body, columns: tuple[str, ...]) -> Source:
     return Source(name, columns, body=body, is_open=body.is_open)
 
 
-def bare(predicate: exp.Expr) -> exp.Expr:
+def strip_qualifiers(predicate: exp.Expr) -> exp.Expr:
     """A copy of a predicate whose columns have no qualifiers."""
     copied: exp.Expr = predicate.copy()
     for column in list(copied.find_all(exp.Column)):

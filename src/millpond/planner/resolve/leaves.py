@@ -10,7 +10,7 @@ from millpond.cql.tree.places import span_of
 from millpond.errors import MillpondError, Span
 from millpond.model.schema import Schema
 from millpond.model.windows import Bound, Now, Period, Range, Rows, Unbounded, Window
-from millpond.planner.resolve.names import Names, did_you_mean, listed, spell
+from millpond.planner.resolve.names import Names, did_you_mean, join_names, spell
 from millpond.planner.resolve.scope import Leaf
 
 
@@ -45,9 +45,9 @@ def leaf_of(
     sample = table.args.get(nodes.STREAM_SAMPLE)
     if isinstance(definition, RelationDef):
         if window is not None:
-            raise windowed_relation(definition.name, window, text)
+            raise windowed_relation_error(definition.name, window, text)
         if sample is not None:
-            raise sampled_relation(definition.name, sample, text)
+            raise sampled_relation_error(definition.name, sample, text)
         return leaf
     if window is not None:
         leaf.window = _window(window, definition.schema, definition.name, text)
@@ -97,7 +97,7 @@ def _find(table: exp.Table, text: str, catalog: Names) -> StreamDef | RelationDe
     raise MillpondError(
         "CQL-201",
         f'no stream or relation "{name}"',
-        detail=f"There are: {listed(sorted(readable))}." if readable else "There are none yet.",
+        detail=f"There are: {join_names(sorted(readable))}." if readable else "There are none yet.",
         hint=did_you_mean(name, [*readable, *catalog.names()])
         or ("SHOW STREAMS and SHOW RELATIONS list them." if readable else "Create it first."),
         text=text,
@@ -105,7 +105,7 @@ def _find(table: exp.Table, text: str, catalog: Names) -> StreamDef | RelationDe
     )
 
 
-def sampled_relation(name: str, sample: exp.Expr, text: str) -> MillpondError:
+def sampled_relation_error(name: str, sample: exp.Expr, text: str) -> MillpondError:
     """CQL-216 for SAMPLE behind a relation."""
     return MillpondError(
         "CQL-216",
@@ -117,7 +117,7 @@ def sampled_relation(name: str, sample: exp.Expr, text: str) -> MillpondError:
     )
 
 
-def windowed_relation(name: str, window: exp.Expr, text: str) -> MillpondError:
+def windowed_relation_error(name: str, window: exp.Expr, text: str) -> MillpondError:
     """CQL-204 for a window behind a relation."""
     span = span_of(window)
     clause = text[span.start : span.end] if span else "the window"
@@ -148,20 +148,20 @@ def _window(window: exp.Expr, schema: Schema, stream: str, text: str) -> Window:
 def _partition(column: exp.Expr, schema: Schema, stream: str, text: str) -> str:
     found = schema.find(column.name)
     if found is None:
-        raise no_such_column(column, column.name, schema.names, stream, text)
+        raise no_such_column_error(column, column.name, schema.names, stream, text)
     assert isinstance(column, exp.Identifier)
     spell(column, found.name)
     return found.name
 
 
-def no_such_column(
+def no_such_column_error(
     column: exp.Expr, name: str, columns: tuple[str, ...], owner: str, text: str
 ) -> MillpondError:
     """CQL-202 for a column looked for in one place only."""
     return MillpondError(
         "CQL-202",
         f'no column "{name}" in "{owner}"',
-        detail=f'"{owner}" has: {listed(columns)}.',
+        detail=f'"{owner}" has: {join_names(columns)}.',
         hint=did_you_mean(name, columns),
         text=text,
         span=span_of(column),

@@ -33,7 +33,7 @@ class Names(Protocol):
         ...
 
 
-def nearest(name: str, candidates: Iterable[str]) -> str | None:
+def find_nearest(name: str, candidates: Iterable[str]) -> str | None:
     """The candidate a reader most probably meant, in its own spelling, or None.
 
     >>> nearest("flihgts", ["flights", "weather"])
@@ -52,11 +52,11 @@ def nearest(name: str, candidates: Iterable[str]) -> str | None:
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
     """A hint that suggests the nearest candidate, or None."""
-    found = nearest(name, candidates)
+    found = find_nearest(name, candidates)
     return f'Did you mean "{found}"?' if found else None
 
 
-def listed(names: Iterable[str], limit: int = 20) -> str:
+def join_names(names: Iterable[str], limit: int = 20) -> str:
     """Names for a detail, cut off where the list gets long.
 
     >>> listed(["a", "b"])

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from sqlglot import exp
 
-from millpond.cql.print.duckdb_words import quoted
+from millpond.cql.print.duckdb_words import quote_name
 from millpond.cql.tree.nodes import BY_ATTRIBUTES
 from millpond.errors import MillpondError
 from millpond.planner.resolve.error_places import mark
-from millpond.planner.resolve.names import did_you_mean, listed, spell
+from millpond.planner.resolve.names import did_you_mean, join_names, spell
 from millpond.planner.resolve.nrr_join import HIDDEN, timestamp_column
 from millpond.planner.resolve.row_by_row import is_row_by_row
 from millpond.planner.resolve.scope import Body, Scope
@@ -27,7 +27,7 @@ from millpond.planner.resolve.scope import Body, Scope
 STAMPS, COLUMNS = "negation_stamps", "negation_columns"
 
 
-def negations(tree: exp.Expr) -> Iterator[exp.SetOperation]:
+def find_negations(tree: exp.Expr) -> Iterator[exp.SetOperation]:
     """The negations in a query, inner ones before those around them."""
     found = [n for n in tree.find_all(exp.SetOperation, bfs=True) if n.args.get(BY_ATTRIBUTES)]
     yield from reversed(found)
@@ -47,7 +47,8 @@ def check_attributes(node: exp.SetOperation, sides: Sequence[Body], text: str) -
                 raise MillpondError(
                     "CQL-202",
                     f'no column "{attribute.name}" on the {which} side of EXCEPT ALL',
-                    detail=f"BY names columns both sides have; the {which} has: {listed(names)}.",
+                    detail="BY names columns both sides have; "
+                    f"the {which} has: {join_names(names)}.",
                     hint=did_you_mean(attribute.name, names),
                     text=text,
                     span=mark(attribute, text),
@@ -56,14 +57,14 @@ def check_attributes(node: exp.SetOperation, sides: Sequence[Body], text: str) -
                 spell(attribute, found)
 
 
-def prepare(tree: exp.Expr, scopes: Sequence[Scope], text: str) -> None:
+def prepare_negations(tree: exp.Expr, scopes: Sequence[Scope], text: str) -> None:
     """Gives the streams of every negation's left side their column of timestamps.
 
     Raises:
         MillpondError: CQL-301, where the left side's rows are not made of elements one by one.
     """
     by_select = {id(scope.select): scope for scope in scopes}
-    for node in negations(tree):
+    for node in find_negations(tree):
         left = node.left.unnest()
         scope = by_select.get(id(left))
         leaves = [s.leaf for s in scope.sources] if scope is not None else []
@@ -90,13 +91,13 @@ def prepare(tree: exp.Expr, scopes: Sequence[Scope], text: str) -> None:
 
 def name_columns(tree: exp.Expr, columns: Callable[[exp.Expr], list[str]]) -> None:
     """Notes the names of the left sides' columns, which only DuckDB knows for certain."""
-    for node in negations(tree):
+    for node in find_negations(tree):
         node.meta[COLUMNS] = columns(node.left)
 
 
-def spelled_out(tree: exp.Expr) -> exp.Expr:
+def spell_out_negations(tree: exp.Expr) -> exp.Expr:
     """A tree over slices with its negations as ordinary SQL."""
-    for node in negations(tree):
+    for node in find_negations(tree):
         plain = _as_sql(node)
         if node is tree:
             return plain
@@ -113,9 +114,9 @@ def _as_sql(node: exp.SetOperation) -> exp.Expr:
     age = f"c{len(names)}"
     keys = ", ".join(f"c{p}" for p in places)
     values = "".join(f", c{i} DESC NULLS FIRST" for i in range(len(names)))
-    shown = ", ".join(f"c{i} AS {quoted(name)}" for i, name in enumerate(names))
+    shown = ", ".join(f"c{i} AS {quote_name(name)}" for i, name in enumerate(names))
     given = ", ".join(f"c{i}" for i in range(len(names) + 1))
-    grouped = ", ".join(f"__r.{quoted(a)} AS b{i}" for i, a in enumerate(by))
+    grouped = ", ".join(f"__r.{quote_name(a)} AS b{i}" for i, a in enumerate(by))
     numbers = ", ".join(str(i + 1) for i in range(len(by)))
     equal = " AND ".join(f"__o.c{p} IS NOT DISTINCT FROM __m.b{i}" for i, p in enumerate(places))
     plain: exp.Expr = exp.maybe_parse(

@@ -35,7 +35,7 @@ def interval_columns(leaf: Leaf) -> tuple[str, str]:
     return f"__begin_{leaf.table}", f"__end_{leaf.table}"
 
 
-def attach(scopes: Iterable[Scope], leaves: Iterable[Leaf], text: str) -> None:
+def mark_nrr_joins(scopes: Iterable[Scope], leaves: Iterable[Leaf], text: str) -> None:
     """Marks the SELECTs that join non-retroactive relations, and gives leaves their columns.
 
     Raises:
@@ -47,32 +47,32 @@ def attach(scopes: Iterable[Scope], leaves: Iterable[Leaf], text: str) -> None:
     found: set[int] = set()
     for scope in scopes:
         for source in scope.sources:
-            if source.leaf is not None and is_attached(source.leaf):
-                _attach(scope, source, text)
+            if source.leaf is not None and is_nrr(source.leaf):
+                _mark_nrr_join(scope, source, text)
                 found.add(id(source.leaf))
     for leaf in every:
-        if is_attached(leaf) and id(leaf) not in found:
+        if is_nrr(leaf) and id(leaf) not in found:
             # The right side of a SEMI or ANTI JOIN is no source of what comes after it.
-            raise _refused(leaf, text, "on the right of a SEMI or ANTI JOIN")
+            raise _refusal(leaf, text, "on the right of a SEMI or ANTI JOIN")
 
 
-def is_attached(leaf: Leaf) -> bool:
+def is_nrr(leaf: Leaf) -> bool:
     """Whether a leaf is a non-retroactive relation."""
     return not leaf.is_stream and bool(getattr(leaf.definition, "non_retroactive", False))
 
 
-def _attach(scope: Scope, source: Source, text: str) -> None:
+def _mark_nrr_join(scope: Scope, source: Source, text: str) -> None:
     leaf = source.leaf
     assert leaf is not None
     join = next((s.join for s in source.steps if not s.left), None)
     sides = {s.join.side for s in source.steps}
     if sides & {"RIGHT", "FULL"}:
-        raise _refused(leaf, text, "below a RIGHT or FULL JOIN")
+        raise _refusal(leaf, text, "below a RIGHT or FULL JOIN")
     is_optional = join is not None and join.side == "LEFT"
     beside = scope.sources[: scope.sources.index(source)] if is_optional else scope.sources
     streams = [s.leaf for s in beside if s.leaf is not None and s.leaf.is_stream]
     if not streams:
-        raise _refused(leaf, text, "with no stream beside it in its FROM clause")
+        raise _refusal(leaf, text, "with no stream beside it in its FROM clause")
     for stream in streams:
         stream.hidden = (timestamp_column(stream),)
     leaf.hidden = interval_columns(leaf)
@@ -87,7 +87,7 @@ def _attach(scope: Scope, source: Source, text: str) -> None:
             hidden[item.name.lower()] = item.leaf.hidden
 
 
-def _refused(leaf: Leaf, text: str, where: str) -> MillpondError:
+def _refusal(leaf: Leaf, text: str, where: str) -> MillpondError:
     return MillpondError(
         "CQL-301",
         f'the non-retroactive relation "{leaf.definition.name}" {where} is not available yet',
@@ -98,14 +98,14 @@ def _refused(leaf: Leaf, text: str, where: str) -> MillpondError:
     )
 
 
-def apply(select: exp.Select) -> None:
+def add_nrr_conditions(select: exp.Select) -> None:
     """Writes the conditions into a SELECT over slices, and leaves hidden columns out of `*`."""
     for join in select.args.get("joins") or []:
         _add(join, "on", join.meta.get(CONDITIONS))
     if select.meta.get(CONDITIONS):
         where = select.args.get("where")
         parts: list[exp.Expr] = [exp.Paren(this=where.this)] if where is not None else []
-        parts += [_parsed(c) for c in select.meta[CONDITIONS]]
+        parts += [_parse_condition(c) for c in select.meta[CONDITIONS]]
         select.set("where", exp.Where(this=exp.and_(*parts, copy=False)))
     hidden = select.meta.get(HIDDEN)
     if hidden:
@@ -121,7 +121,7 @@ def _add(node: exp.Expr, key: str, conditions: list[str] | None) -> None:
     if conditions:
         own = node.args.get(key)
         parts = [exp.Paren(this=own)] if own is not None else []
-        node.set(key, exp.and_(*parts, *map(_parsed, conditions), copy=False))
+        node.set(key, exp.and_(*parts, *map(_parse_condition, conditions), copy=False))
 
 
 def _leave_out(star: exp.Expr, columns: Iterable[str]) -> None:
@@ -130,6 +130,6 @@ def _leave_out(star: exp.Expr, columns: Iterable[str]) -> None:
         star.set("except_", names)
 
 
-def _parsed(condition: str) -> exp.Expr:
+def _parse_condition(condition: str) -> exp.Expr:
     """A condition as a tree: one of ours, so DuckDB's own dialect reads it."""
     return exp.maybe_parse(condition, dialect="duckdb")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from millpond.errors import MillpondError
-from millpond.planner.resolve.allowed_functions import function_names
+from millpond.planner.resolve.allowed_functions import read_function_names
 from millpond.planner.resolve.error_places import mark
 
 
@@ -47,7 +47,7 @@ _WRAPPERS = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 def is_aggregate(node: exp.Expr) -> bool:
     """Whether a node calls an aggregate (of one group, or as a window function)."""
     if isinstance(node, exp.Anonymous):
-        return node.name.lower() in function_names().aggregates
+        return node.name.lower() in read_function_names().aggregates
     return isinstance(node, exp.AggFunc)
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from millpond.planner.resolve.from_clause import bare
+from millpond.planner.resolve.from_clause import strip_qualifiers
 from millpond.planner.resolve.names import spell
 from millpond.planner.resolve.row_by_row import is_row_by_row
 from millpond.planner.resolve.scope import Resolution, Scope, Source
@@ -29,14 +29,14 @@ from millpond.planner.resolve.scope import Resolution, Scope, Source
 def push_down(scopes: list[Scope]) -> None:
     """Gives every leaf the conjuncts that may be applied to it."""
     for scope in scopes:
-        for conjunct in where_conjuncts(scope.select):
+        for conjunct in split_where(scope.select):
             _push(conjunct, scope, scope.resolved, None)
         for join in scope.select.args.get("joins") or []:
-            for conjunct in conjuncts(join.args.get("on")):
+            for conjunct in split_conjuncts(join.args.get("on")):
                 _push(conjunct, scope, scope.resolved, join)
 
 
-def conjuncts(predicate: exp.Expr | None) -> Iterator[exp.Expr]:
+def split_conjuncts(predicate: exp.Expr | None) -> Iterator[exp.Expr]:
     """The factors of a conjunction, left to right."""
     stack = [predicate] if predicate is not None else []
     while stack:
@@ -49,10 +49,10 @@ def conjuncts(predicate: exp.Expr | None) -> Iterator[exp.Expr]:
             yield node
 
 
-def where_conjuncts(select: exp.Select) -> list[exp.Expr]:
+def split_where(select: exp.Select) -> list[exp.Expr]:
     """The conjuncts of a SELECT's WHERE; none if it has no WHERE."""
     where = select.args.get("where")
-    return list(conjuncts(where.this if where is not None else None))
+    return list(split_conjuncts(where.this if where is not None else None))
 
 
 def is_pushed_whole(scope: Scope) -> bool:
@@ -60,7 +60,7 @@ def is_pushed_whole(scope: Scope) -> bool:
     leaf = scope.sources[0].leaf
     if leaf is None:
         return False
-    return len(leaf.pushed) + len(leaf.after) == len(where_conjuncts(scope.select))
+    return len(leaf.pushed) + len(leaf.after) == len(split_where(scope.select))
 
 
 def _push(
@@ -90,7 +90,7 @@ def _push(
             for r in found
             if r is not None and (place := source.place(r.column)) is not None
         }
-        predicate = bare(conjunct)
+        predicate = strip_qualifiers(conjunct)
         for column in predicate.find_all(exp.Column):
             spell(column.this, spelled[column.name])
         (source.leaf.after if waits else source.leaf.pushed).append(predicate)

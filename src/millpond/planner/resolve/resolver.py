@@ -112,7 +112,7 @@ class Resolver:
         if cte.body is None:
             columns = cte.node.args["alias"].args.get("columns") or []
             body = self.query(cte.node.this, cte.parent, cte.known, period)
-            cte.body, cte.period = body.renamed(tuple(c.name for c in columns)), period
+            cte.body, cte.period = body.rename_columns(tuple(c.name for c in columns)), period
         elif cte.period != period:
             raise self.error(
                 "CQL-218",
@@ -223,7 +223,7 @@ class Resolver:
             check_placement(node, place, self.text)
             match node:
                 case exp.Column() if isinstance(node.this, exp.Star):
-                    self._starred(node, scope)
+                    self._resolve_star(node, scope)
                 case exp.Column():
                     resolve_column(node, scope, self.text, aliases_first=place.aliases_first)
                 case exp.Star():
@@ -236,11 +236,11 @@ class Resolver:
                     inner = place.inside(node)
                     stack.extend((child, inner) for child in node.iter_expressions(reverse=True))
 
-    def _starred(self, node: exp.Column, scope: Scope) -> Source:
+    def _resolve_star(self, node: exp.Column, scope: Scope) -> Source:
         name = node.table
         at: Scope | None = scope
         while at is not None:
-            if source := at.named(name):
+            if source := at.find_source(name):
                 spell(node.args["table"], source.name)
                 source.need_all()
                 return source
@@ -265,11 +265,13 @@ class Resolver:
                 isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
             ):
                 sources = (
-                    scope.sources if isinstance(item, exp.Star) else [self._starred(item, scope)]
+                    scope.sources
+                    if isinstance(item, exp.Star)
+                    else [self._resolve_star(item, scope)]
                 )
                 is_open = is_open or any(s.is_open for s in sources)
                 is_exact = is_exact and all(s.body is None or s.body.is_exact for s in sources)
-                for source, column in _expanded(sources, scope.merged):
+                for source, column in _expand_star(sources, scope.merged):
                     columns.append(column)
                     shared = column.lower() in scope.merged
                     origins.append(None if shared else Resolution(source, column))
@@ -291,7 +293,7 @@ class Resolver:
         )
 
 
-def _expanded(sources: Iterable[Source], merged: set[str]) -> Iterator[tuple[Source, str]]:
+def _expand_star(sources: Iterable[Source], merged: set[str]) -> Iterator[tuple[Source, str]]:
     """The columns of `*`: each source's, those joined by USING once."""
     seen: set[str] = set()
     for source in sources:

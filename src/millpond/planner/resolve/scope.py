@@ -85,7 +85,7 @@ class Source:
     leaf: Leaf | None = None
     body: Body | None = None
     is_open: bool = False
-    steps: list[Step] = field(default_factory=list)
+    steps: list[JoinStep] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._place = {c.lower(): i for i, c in reversed(list(enumerate(self.columns)))}
@@ -134,7 +134,7 @@ class Body:
     origins: tuple[Resolution | None, ...] | None = None
     is_exact: bool = True
 
-    def renamed(self, names: tuple[str, ...]) -> Body:
+    def rename_columns(self, names: tuple[str, ...]) -> Body:
         """The body with its first columns called otherwise (`AS t(a, b)`)."""
         if not names:
             return self
@@ -142,7 +142,7 @@ class Body:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class JoinStep:
     """A join a source stands under, and whether the source is on its left."""
 
     join: exp.Join
@@ -189,12 +189,12 @@ class Scope:
     merged: set[str] = field(default_factory=set)
     merges_outer: bool = False
 
-    def named(self, qualifier: str) -> Source | None:
+    def find_source(self, qualifier: str) -> Source | None:
         """The FROM item of that name."""
         wanted = qualifier.lower()
         return next((s for s in self.sources if s.name.lower() == wanted), None)
 
-    def holding(self, column: str) -> list[Source]:
+    def find_sources_of(self, column: str) -> list[Source]:
         """The FROM items that have the column."""
         return [s for s in self.sources if s.place(column) is not None]
 

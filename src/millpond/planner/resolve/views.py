@@ -13,7 +13,7 @@ from millpond.catalog.objects import RelationDef
 from millpond.cql.print.dialect import parse_query
 from millpond.cql.tree import nodes
 from millpond.errors import MillpondError
-from millpond.planner.resolve.leaves import sampled_relation, windowed_relation
+from millpond.planner.resolve.leaves import sampled_relation_error, windowed_relation_error
 from millpond.planner.resolve.names import Names
 
 #: Key of the `meta` of a subquery that stands where a view was named: names of the query around
@@ -43,9 +43,9 @@ def expand_views(tree: exp.Expr, text: str, catalog: Names) -> dict[str, Relatio
 def _expand(table: exp.Table, view: RelationDef, text: str) -> exp.Expr:
     """Replaces one occurrence; gives the query that stands there now."""
     if (window := table.args.get(nodes.WINDOW)) is not None:
-        raise windowed_relation(view.name, window, text)
+        raise windowed_relation_error(view.name, window, text)
     if (sample := table.args.get(nodes.STREAM_SAMPLE)) is not None:
-        raise sampled_relation(view.name, sample, text)
+        raise sampled_relation_error(view.name, sample, text)
     assert view.view is not None
     body = parse_query(view.view)
     for node in body.walk():

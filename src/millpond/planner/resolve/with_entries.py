@@ -13,23 +13,23 @@ from sqlglot import exp
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class WithEntry:
     """An entry of WITH, and the entries it sees, by their names in lower case."""
 
     cte: exp.CTE
-    seen: Mapping[str, Entry]
+    seen: Mapping[str, WithEntry]
 
 
-def own_entries(query: exp.Expr) -> dict[str, exp.CTE]:
+def find_own_entries(query: exp.Expr) -> dict[str, exp.CTE]:
     """The entries of a query's own WITH, by their names in lower case."""
     clause = query.args.get("with_")
     return {} if clause is None else {cte.alias.lower(): cte for cte in clause.expressions}
 
 
-def seen_within(query: exp.Expr, around: Mapping[str, Entry]) -> Mapping[str, Entry]:
+def find_seen_entries(query: exp.Expr, around: Mapping[str, WithEntry]) -> Mapping[str, WithEntry]:
     """What is seen inside a query, in the order of the text: what is around it, and its own."""
     seen = around
-    for name, cte in own_entries(query).items():
+    for name, cte in find_own_entries(query).items():
         others = {known: entry for known, entry in seen.items() if known != name}
-        seen = {**others, name: Entry(cte, seen)}
+        seen = {**others, name: WithEntry(cte, seen)}
     return seen

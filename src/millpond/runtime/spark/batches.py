@@ -15,10 +15,10 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from millpond.engine.scalars.user_functions import Usage, functions
-from millpond.runtime.batch_tasks import BatchPlan, Built, Chunk, build
+from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, Chunk, build
 from millpond.runtime.spark.parquet import row_groups, sizes
 from millpond.runtime.spark.sources import BLOCK, FILE
-from millpond.state.push_file import number_of, read_pushed, visible_path
+from millpond.state.push_file import number_of, read_push, visible_path
 
 _RESULT = "built binary"
 #: Rows of a file from which on several tasks read it.
@@ -28,40 +28,40 @@ LARGE_ROWS = 1_000_000
 Large = tuple[str, tuple[int, ...]]
 
 
-def build_frame(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[Built]:
+def build_frame(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[BuiltSegment]:
     """Build a stream's batch in Spark tasks; only descriptions come back."""
     return _collect(frame, _from_rows(plan, stream_id))[0]
 
 
-def build_files(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[Built]:
+def build_files(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[BuiltSegment]:
     """Build a batch of Parquet files (`path`) that the tasks read themselves.
 
     A file is one task's, unless it is large: then its task only says how large, and its row groups
     are dealt out to all tasks in a second job.
     """
-    built, large = _built_and_large(frame, plan, stream_id)
+    built, large = _build_all_but_large(frame, plan, stream_id)
     places = [(item.kind, run.key, run.offset) for item in built for run in item.runs]
     if len(set(places)) < len(places) or len(set(large)) < len(large):
         # Spark lists a file with a bracket in its name once for every file of the batch.
-        built, large = _built_and_large(frame.distinct(), plan, stream_id)
+        built, large = _build_all_but_large(frame.distinct(), plan, stream_id)
     if large:
         session = frame.sparkSession
-        shares = dealt(large, session.sparkContext.defaultParallelism)
+        shares = deal_row_groups(large, session.sparkContext.defaultParallelism)
         rows = [(json.dumps(share),) for share in shares]
         dealt_out = session.createDataFrame(rows, "share string")
         built += _collect(dealt_out, _from_shares(plan, stream_id))[0]
     return built
 
 
-def _built_and_large(
+def _build_all_but_large(
     frame: DataFrame, plan: BatchPlan, stream_id: int
-) -> tuple[list[Built], list[Large]]:
+) -> tuple[list[BuiltSegment], list[Large]]:
     """What was built of a batch of files, and which of them were too large for one task."""
     built, left = _collect(frame, _from_files(plan, stream_id))
     return built, left
 
 
-def dealt(large: Sequence[Large], parts: int) -> list[list[tuple[str, int]]]:
+def deal_row_groups(large: Sequence[Large], parts: int) -> list[list[tuple[str, int]]]:
     """The row groups of large files in shares of about as many rows, each in the files' order.
 
     >>> dealt([("a", (4, 4, 4)), ("b", (4,))], 2)
@@ -79,16 +79,16 @@ def dealt(large: Sequence[Large], parts: int) -> list[list[tuple[str, int]]]:
 
 def build_inbox(
     frame: DataFrame, plan: BatchPlan, waiting: frozenset[int]
-) -> tuple[list[Built], list[int]]:
+) -> tuple[list[BuiltSegment], list[int]]:
     """Build a batch of pushes (`path`) in Spark tasks; those not waiting are passed over."""
     return _collect(frame, _from_pushes(plan, waiting))
 
 
 def _collect(
     frame: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-) -> tuple[list[Built], list[Any]]:
+) -> tuple[list[BuiltSegment], list[Any]]:
     """What the tasks built, and what else they have to say."""
-    built: list[Built] = []
+    built: list[BuiltSegment] = []
     said: list[Any] = []
     for row in frame.mapInArrow(task, _RESULT).collect():
         kind, value = pickle.loads(row.built)
@@ -101,12 +101,12 @@ def _collect(
     return built, said
 
 
-def _built(chunks: Iterator[Chunk], plan: BatchPlan) -> Iterator[pa.RecordBatch]:
+def _build(chunks: Iterator[Chunk], plan: BatchPlan) -> Iterator[pa.RecordBatch]:
     """What a task builds, and what the user-defined functions it called have cost."""
     functions.look_in(Path(plan.store) / "functions")
     for built in build(chunks, plan):
-        yield _packed("built", built)
-    yield _packed("functions", functions.taken())
+        yield _pack("built", built)
+    yield _pack("functions", functions.take_usage())
 
 
 class InWorker:
@@ -118,10 +118,10 @@ class InWorker:
 
     def __call__(self, job: Any) -> tuple[Any, dict[str, Usage]]:
         functions.look_in(self._folder)
-        return self._task(job), functions.taken()
+        return self._task(job), functions.take_usage()
 
 
-def _packed(kind: str, value: Any) -> pa.RecordBatch:
+def _pack(kind: str, value: Any) -> pa.RecordBatch:
     data = pickle.dumps((kind, value), protocol=5)
     return pa.RecordBatch.from_arrays([pa.array([data], pa.binary())], names=["built"])
 
@@ -140,7 +140,7 @@ def _from_rows(
                     continue
                 yield from _splits(table, stream_id)
 
-        yield from _built(chunks(), plan)
+        yield from _build(chunks(), plan)
 
     return task
 
@@ -167,9 +167,9 @@ def _from_files(
                         yield Chunk(stream_id, (uri, group), rows)
 
         large: list[Large] = []
-        yield from _built(chunks(), plan)
+        yield from _build(chunks(), plan)
         for file in large:
-            yield _packed("left", file)
+            yield _pack("left", file)
 
     return task
 
@@ -188,7 +188,7 @@ def _from_shares(
                         for group, rows in row_groups(uri, wanted, numbers):
                             yield Chunk(stream_id, (uri, group), rows)
 
-        yield from _built(chunks(), plan)
+        yield from _build(chunks(), plan)
 
     return task
 
@@ -221,12 +221,12 @@ def _from_pushes(
                     number = number_of(uri.rpartition("/")[2])
                     if number not in waiting:
                         continue
-                    pushed = read_pushed(visible_path(inbox, number))
+                    pushed = read_push(visible_path(inbox, number))
                     numbers.append(number)
                     yield Chunk(pushed.stream_id, (number,), pushed.table, pushed.arrived_at)
 
-        yield from _built(chunks(), plan)
+        yield from _build(chunks(), plan)
         for number in numbers:
-            yield _packed("left", number)
+            yield _pack("left", number)
 
     return task

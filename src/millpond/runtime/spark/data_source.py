@@ -36,7 +36,7 @@ _CHANGES_A_TASK = 100_000
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     """What the options of a DataFrame ask for.
 
     Attributes:
@@ -56,7 +56,7 @@ class _Asked:
     after: str | None
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> _Asked:
+    def of(cls, options: Mapping[str, str]) -> _Request:
         asked = cls(
             options.get("url", _URL),
             options.get("token"),
@@ -99,22 +99,22 @@ class _Asked:
 
 
 class MillpondSource(DataSource):
-    """Spark's data source `millpond`; `_Asked` says what its options are."""
+    """Spark's data source `millpond`; `_Request` says what its options are."""
 
     @classmethod
     def name(cls) -> str:
         return "millpond"
 
     def schema(self) -> StructType:
-        asked = _Asked.of(self.options)
+        asked = _Request.of(self.options)
         table = asked.answer() if asked.changes is None else asked.page(asked.after, 0).table
         return from_arrow_schema(table.schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _AnswerReader(_Asked.of(self.options))
+        return _AnswerReader(_Request.of(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        asked = _Asked.of(self.options)
+        asked = _Request.of(self.options)
         if asked.changes is None:
             raise MillpondError(
                 "SERVE-703",
@@ -128,7 +128,7 @@ class MillpondSource(DataSource):
 class _AnswerReader(DataSourceReader):
     """Reads an answer, or the changes there are, in one task."""
 
-    def __init__(self, asked: _Asked) -> None:
+    def __init__(self, asked: _Request) -> None:
         self._asked = asked
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -143,7 +143,7 @@ class _AnswerReader(DataSourceReader):
             yield from page.table.to_batches()
 
 
-class _Span(InputPartition):
+class _CursorRange(InputPartition):
     """The changes after one cursor up to another."""
 
     def __init__(self, after: int, upto: int) -> None:
@@ -153,7 +153,7 @@ class _Span(InputPartition):
 class _ChangesReader(DataSourceStreamReader):
     """Reads changes as they come; an offset is a cursor."""
 
-    def __init__(self, asked: _Asked) -> None:
+    def __init__(self, asked: _Request) -> None:
         self._asked = asked
 
     def initialOffset(self) -> dict[str, int]:
@@ -165,7 +165,7 @@ class _ChangesReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         first, last = start["cursor"], end["cursor"]
         return [
-            _Span(after, min(after + _CHANGES_A_TASK, last))
+            _CursorRange(after, min(after + _CHANGES_A_TASK, last))
             for after in range(first, last, _CHANGES_A_TASK)
         ]
 

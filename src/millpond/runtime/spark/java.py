@@ -23,21 +23,21 @@ def check_java() -> int | None:
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
         where = f"JAVA_HOME is {home}, where there is none" if home else "There is no java on PATH"
-        raise _missing(f"{where}; Spark needs Java {_LEAST} or newer.")
+        raise _no_java_error(f"{where}; Spark needs Java {_LEAST} or newer.")
     try:
         shown = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=30, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise _missing(f"{java} does not run: {error}.") from error
+        raise _no_java_error(f"{java} does not run: {error}.") from error
     match = re.search(r'version "(\d+)', shown.stderr + shown.stdout)
     version = int(match[1]) if match else None
     if version is not None and version < _LEAST:
-        raise _missing(f"{java} is Java {version}; Spark needs Java {_LEAST} or newer.")
+        raise _no_java_error(f"{java} is Java {version}; Spark needs Java {_LEAST} or newer.")
     return version
 
 
-def _missing(detail: str) -> MillpondError:
+def _no_java_error(detail: str) -> MillpondError:
     return MillpondError(
         "SERVE-702",
         "Java is missing or too old",

@@ -19,7 +19,7 @@ from millpond.runtime.spark.headers import local_path
 
 def row_groups(uri: str, wanted: set[str], groups: Iterable[int]) -> Iterator[tuple[int, pa.Table]]:
     """Row groups of a file with those of its columns that are wanted (in lower case)."""
-    with _opened(uri) as file:
+    with _open(uri) as file:
         names = [n for n in file.schema_arrow.names if n.lower() in wanted]
         for group in groups:
             yield group, file.read_row_group(group, columns=names, use_threads=False)
@@ -27,7 +27,7 @@ def row_groups(uri: str, wanted: set[str], groups: Iterable[int]) -> Iterator[tu
 
 def sizes(uri: str) -> tuple[int, ...]:
     """How many rows each row group of a file has."""
-    with _opened(uri) as file:
+    with _open(uri) as file:
         about = file.metadata
         return tuple(about.row_group(n).num_rows for n in range(about.num_row_groups))
 
@@ -50,13 +50,13 @@ def check_columns(definition: StreamDef | RelationDef, uris: Sequence[str]) -> N
     """Raise DATA-502 for a file that cannot be read, or has none of the declared columns."""
     wanted = {f.name.lower() for f in definition.schema.fields}
     for uri in uris:
-        with _opened(uri) as file:
+        with _open(uri) as file:
             names = file.schema_arrow.names
         if not any(name.lower() in wanted for name in names):
-            raise without_columns(definition, names)
+            raise no_columns_error(definition, names)
 
 
-def without_columns(definition: StreamDef | RelationDef, found: Sequence[str]) -> MillpondError:
+def no_columns_error(definition: StreamDef | RelationDef, found: Sequence[str]) -> MillpondError:
     """DATA-502: a file whose columns are all others than the declared ones."""
     return MillpondError(
         "DATA-502",
@@ -67,7 +67,7 @@ def without_columns(definition: StreamDef | RelationDef, found: Sequence[str]) -
 
 
 @contextmanager
-def _opened(uri: str) -> Iterator[pq.ParquetFile]:
+def _open(uri: str) -> Iterator[pq.ParquetFile]:
     path = local_path(uri)
     try:
         with pq.ParquetFile(path, memory_map=True) as file:

@@ -27,7 +27,7 @@ from millpond.engine.scalars.user_functions import functions
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.runtime import batch_tasks
-from millpond.runtime.batch_tasks import BatchPlan, Built
+from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment
 from millpond.runtime.protocol import INBOX, Done, Job, Pipeline
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import InWorker, build_files, build_frame, build_inbox
@@ -38,7 +38,7 @@ from millpond.runtime.spark.session import (
     quiet_teardown,
     start_session,
 )
-from millpond.runtime.spark.supervisor import Keeper, Kept
+from millpond.runtime.spark.supervisor import SupervisedQuery, Supervisor
 from millpond.state.arrow_file import FileMeta, write_arrow
 
 log = logging.getLogger("millpond.spark")
@@ -87,7 +87,7 @@ class SparkRuntime:
         elif self._spark.sparkContext.master.startswith("local"):
             # Workers must find Millpond where this process found it.
             self._spark.sparkContext.pythonExec = sys.executable
-        self._keeper = Keeper(pipeline)
+        self._supervisor = Supervisor(pipeline)
         threading.Thread(target=self._warm_up, name="spark-warm-up", daemon=True).start()
 
     @property
@@ -98,10 +98,10 @@ class SparkRuntime:
     def check_source(self, definition: StreamDef | RelationDef) -> None:
         sources.check_source(definition)
         try:
-            sources.look(self.spark, definition)
+            sources.probe(self.spark, definition)
         except Exception as error:
             hint = "Check the path and the options. Nothing was created."
-            raise sources.unreadable(definition, error, hint) from error
+            raise sources.unreadable_error(definition, error, hint) from error
 
     def open_source(self, stream: StreamDef) -> None:
         self._keep(stream, lambda: self._frame(stream), patient=True)
@@ -129,7 +129,7 @@ class SparkRuntime:
         ]
 
     def close_source(self, stream_id: int) -> None:
-        self._keeper.drop(stream_id)
+        self._supervisor.drop(stream_id)
 
     def read_to_end(self, stream: StreamDef) -> None:
         try:
@@ -139,17 +139,21 @@ class SparkRuntime:
             raise self._cause(stream, error) from error
 
     def wake_inbox(self) -> None:
-        if self._keeper.get(None) is None:
-            worn = Kept(None, self._start_inbox, worn=lambda: self._inbox_batches > _INBOX_BATCHES)
-            self._keeper.keep(worn)
+        if self._supervisor.get(None) is None:
+            worn = SupervisedQuery(
+                None, self._start_inbox, worn=lambda: self._inbox_batches > _INBOX_BATCHES
+            )
+            self._supervisor.keep(worn)
 
     def catch_up(self, streams: Sequence[StreamDef]) -> None:
         for stream in streams:
-            kept = self._keeper.get(stream.id)
+            kept = self._supervisor.get(stream.id)
             if kept is None or (stream.source and stream.source.format == "rate"):
                 continue
             if kept.query is None:
-                raise kept.absent() or sources.unreadable(stream, RuntimeError("it never was"))
+                raise kept.absent() or sources.unreadable_error(
+                    stream, RuntimeError("it never was")
+                )
             try:
                 kept.query.processAllAvailable()
             except Exception as error:
@@ -171,7 +175,7 @@ class SparkRuntime:
         try:
             frame = sources.relation_frame(self.spark, relation)
         except Exception as error:
-            raise sources.unreadable(relation, error) from error
+            raise sources.unreadable_error(relation, error) from error
         schema = relation.schema
         tables = parquet_tables(relation) if sources.is_direct(relation) else _tables
 
@@ -199,7 +203,7 @@ class SparkRuntime:
         try:
             (row,) = frame.mapInArrow(load, result).collect()
         except Exception as error:
-            raise sources.unreadable(relation, error) from error
+            raise sources.unreadable_error(relation, error) from error
         if row.reason:
             path.unlink(missing_ok=True)
             raise MillpondError(
@@ -215,12 +219,12 @@ class SparkRuntime:
         return {
             "spark": spark.version if spark else None,
             "master": spark.sparkContext.master if spark else None,
-            "streaming_queries": len(self._keeper),
+            "streaming_queries": len(self._supervisor),
         }
 
     def stop(self) -> None:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
-        self._keeper.stop()
+        self._supervisor.stop()
         if self._given is None and self._spark is not None:
             try:
                 self._spark.stop()
@@ -240,16 +244,16 @@ class SparkRuntime:
                 return sources.paths_frame(self.spark, stream, streaming=True)
             return sources.other_frame(self.spark, stream)
         except Exception as error:
-            raise sources.unreadable(stream, error) from error
+            raise sources.unreadable_error(stream, error) from error
 
     def _keep(self, stream: StreamDef, frame: Callable[[], DataFrame], patient: bool) -> None:
-        kept = Kept(
+        kept = SupervisedQuery(
             stream,
             lambda: self._write(stream, frame(), {"processingTime": "0 seconds"}),
             explain=lambda error: self._cause(stream, error),
-            absent=lambda: sources.absent(stream),
+            absent=lambda: sources.find_absence(stream),
         )
-        self._keeper.keep(kept, patient)
+        self._supervisor.keep(kept, patient)
 
     def _write(
         self, stream: StreamDef, frame: DataFrame, trigger: dict[str, Any]
@@ -269,7 +273,7 @@ class SparkRuntime:
 
         def on_batch(frame: DataFrame, batch_id: int) -> None:
             pipeline = self._pipeline
-            if pipeline.committed(source, batch_id):
+            if pipeline.is_committed(source, batch_id):
                 return
             plan = pipeline.plan(source, [stream.id])
             try:
@@ -344,14 +348,14 @@ class SparkRuntime:
         cause = self._causes.get(stream.id, error)
         if isinstance(cause, MillpondError):
             return cause
-        return _said_by_task(cause) or sources.unreadable(stream, cause)
+        return _find_task_error(cause) or sources.unreadable_error(stream, cause)
 
 
 def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     return (pa.Table.from_batches([batch]) for batch in batches)
 
 
-def _builder(stream: StreamDef) -> Callable[[DataFrame, BatchPlan, int], list[Built]]:
+def _builder(stream: StreamDef) -> Callable[[DataFrame, BatchPlan, int], list[BuiltSegment]]:
     """What builds a stream's batch from its frame: of rows, or of the paths of files."""
     assert stream.source is not None
     if sources.is_direct(stream):
@@ -359,7 +363,7 @@ def _builder(stream: StreamDef) -> Callable[[DataFrame, BatchPlan, int], list[Bu
     if stream.source.format not in sources.FILE_FORMATS:
         return build_frame
 
-    def read_and_build(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[Built]:
+    def read_and_build(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[BuiltSegment]:
         paths = [row.path for row in frame.collect()]
         rows = sources.files_frame(frame.sparkSession, stream, paths)
         return [] if rows is None else build_frame(rows, plan, stream_id)
@@ -367,7 +371,7 @@ def _builder(stream: StreamDef) -> Callable[[DataFrame, BatchPlan, int], list[Bu
     return read_and_build
 
 
-def _said_by_task(error: Exception) -> MillpondError | None:
+def _find_task_error(error: Exception) -> MillpondError | None:
     """The error of ours inside the text of a task's failure."""
     text = str(error)
     at = text.rfind("MillpondError: ")

@@ -145,7 +145,7 @@ def await_end_of_last(store: Path, seconds: float = 10.0) -> None:
     """
     file = store / "spark.pid"
     deadline = time.monotonic() + seconds
-    while (pid := _alive(file, store)) is not None:
+    while (pid := _find_alive(file, store)) is not None:
         if time.monotonic() > deadline:
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
@@ -159,7 +159,7 @@ def note_process(store: Path, spark: SparkSession) -> None:
         (store / "spark.pid").write_text(str(process.pid))
 
 
-def _alive(file: Path, store: Path) -> int | None:
+def _find_alive(file: Path, store: Path) -> int | None:
     try:
         pid = int(file.read_text())
         command = Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -24,7 +24,7 @@ from millpond.errors import MillpondError
 from millpond.planner.resolve.names import did_you_mean
 from millpond.runtime.spark.headers import has_headers, local_path, read_by_header
 from millpond.runtime.spark.json_keys import keys_of
-from millpond.runtime.spark.parquet import check_columns, without_columns
+from millpond.runtime.spark.parquet import check_columns, no_columns_error
 
 FILE_FORMATS = ("csv", "json", "parquet", "orc", "text")
 _TEXT_FORMATS = ("csv", "json")
@@ -69,11 +69,11 @@ def check_source(definition: StreamDef | RelationDef) -> None:
             hint=f"USING {source.format} OPTIONS (path '…')",
             text=definition.text,
         )
-    if away := absent(definition):
+    if away := find_absence(definition):
         raise away
 
 
-def absent(definition: StreamDef | RelationDef) -> MillpondError | None:
+def find_absence(definition: StreamDef | RelationDef) -> MillpondError | None:
     """DATA-502 if a source is files of this machine and there are none of that name."""
     source = definition.source
     if source is None or source.format not in FILE_FORMATS:
@@ -90,7 +90,7 @@ def absent(definition: StreamDef | RelationDef) -> MillpondError | None:
     )
 
 
-def look(spark: SparkSession, definition: StreamDef | RelationDef) -> None:
+def probe(spark: SparkSession, definition: StreamDef | RelationDef) -> None:
     """Look at a source for the first time, as far as there is something to be seen yet.
 
     Raises:
@@ -194,13 +194,13 @@ def _as_text(names: Sequence[str], given: dict[str, str]) -> tuple[StructType, d
 def _with_origin(frame: DataFrame, declared: Sequence[str] | None = None) -> DataFrame:
     columns = frame.columns if declared is None else [*declared, CORRUPT]
     return frame.select(
-        *[F.col(quoted(name)) for name in columns],
+        *[F.col(quote(name)) for name in columns],
         F.col("_metadata.file_path").alias(FILE),
         F.col("_metadata.file_block_start").alias(BLOCK),
     )
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """A column's name in Spark's SQL."""
     return "`" + name.replace("`", "``") + "`"
 
@@ -239,7 +239,7 @@ def other_frame(spark: SparkSession, stream: StreamDef) -> DataFrame:
 
 def fingerprint(frame: DataFrame) -> str:
     """What a bounded frame's rows are known by, whatever their order; it reads them once."""
-    row = F.xxhash64(*[F.col(quoted(name)) for name in frame.columns])
+    row = F.xxhash64(*[F.col(quote(name)) for name in frame.columns])
     names = ",".join(f"{f.name} {f.dataType.simpleString()}" for f in frame.schema.fields)
     found = frame.agg(
         F.count("*"), F.sum(row.cast("decimal(38,0)")), F.bit_xor(row), F.lit(names)
@@ -248,7 +248,7 @@ def fingerprint(frame: DataFrame) -> str:
     return hashlib.blake2b(repr(tuple(found)).encode(), digest_size=12).hexdigest()
 
 
-def unreadable(
+def unreadable_error(
     definition: StreamDef | RelationDef, error: Exception, hint: str = _GOES_ON
 ) -> MillpondError:
     """What Spark says of a source, as an error of ours."""
@@ -275,18 +275,18 @@ def _reason(error: Exception) -> str:
     """What happened and what it came from, without the stacks of two languages around it."""
     if not isinstance(error, Py4JJavaError):
         text = error.getMessage() if isinstance(error, PySparkException) else None
-        return _telling(text or str(error)) or type(error).__name__
+        return _find_reason_line(text or str(error)) or type(error).__name__
     first = root = error.java_exception
     while root.getCause() is not None:
         root = root.getCause()
-    said = [_telling(str(e.getMessage())) for e in (first, root)]
+    said = [_find_reason_line(str(e.getMessage())) for e in (first, root)]
     # What fails a task is said in full by its cause; "job aborted …" only adds numbers.
     if said[0].startswith(("Job aborted", "[TASK_")) or said[1] in said[0]:
         said = said[1:] if said[1] not in said[0] else said[:1]
     return " ".join(said)
 
 
-def _telling(message: str) -> str:
+def _find_reason_line(message: str) -> str:
     """The line of a message that says what is wrong."""
     lines = [_STATE.sub("", line).strip() for line in _FAILED.sub("", message).split("\n")]
     lines = [line for line in lines if line and not line.startswith(("at ", "Driver stacktrace"))]
@@ -304,5 +304,5 @@ def _own_schema(found: DataFrame, definition: StreamDef | RelationDef) -> Struct
     declared = {f.name.lower() for f in definition.schema.fields}
     kept = [f for f in found.schema.fields if f.name.lower() in declared]
     if not kept:
-        raise without_columns(definition, found.columns)
+        raise no_columns_error(definition, found.columns)
     return StructType(kept)

@@ -23,7 +23,7 @@ _RETRY_SECONDS = (1, 2, 5, 15, 60)
 _LOOK_SECONDS = 0.25
 
 
-class Kept:
+class SupervisedQuery:
     """A source's streaming query and what is needed to start it again.
 
     Attributes:
@@ -63,7 +63,7 @@ class Kept:
             log.debug("stopping a streaming query: %s", error)
 
 
-def lives(query: StreamingQuery) -> bool:
+def is_alive(query: StreamingQuery) -> bool:
     """Whether the thread of a query that calls itself active is there.
 
     What goes wrong while Spark handles what went wrong ends the thread and nothing else.
@@ -71,25 +71,25 @@ def lives(query: StreamingQuery) -> bool:
     return bool(query._jsq.streamingQuery().queryExecutionThread().isAlive())
 
 
-class Keeper:
+class Supervisor:
     """The streaming queries of a runtime and the thread that looks after them."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._kept: dict[int | None, Kept] = {}
+        self._queries: dict[int | None, SupervisedQuery] = {}
         self._lock = threading.RLock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="spark-keeper", daemon=True)
         self._thread.start()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._queries)
 
-    def get(self, stream_id: int | None) -> Kept | None:
+    def get(self, stream_id: int | None) -> SupervisedQuery | None:
         """The query of a stream, or (None) of the inbox; never waits."""
-        return self._kept.get(stream_id)
+        return self._queries.get(stream_id)
 
-    def keep(self, kept: Kept, patient: bool = True) -> None:
+    def keep(self, kept: SupervisedQuery, patient: bool = True) -> None:
         """Start a query and keep it running, in place of the one its stream had.
 
         Args:
@@ -103,7 +103,7 @@ class Keeper:
         with self._lock:
             if self._stopping.is_set():
                 return
-            before = self._kept.pop(key, None)
+            before = self._queries.pop(key, None)
             if before is not None:
                 before.stop()
             try:
@@ -111,88 +111,88 @@ class Keeper:
             except Exception as error:
                 if not patient:
                     raise
-                self._failed(kept, error)
-            self._kept[key] = kept
+                self._handle_failure(kept, error)
+            self._queries[key] = kept
 
     def drop(self, stream_id: int) -> None:
         """Stop a stream's query for good."""
         with self._lock:
-            kept = self._kept.pop(stream_id, None)
+            kept = self._queries.pop(stream_id, None)
             if kept is not None:
                 kept.stop()
-        self._pipeline.resumed(stream_id)
+        self._pipeline.report_resumed(stream_id)
 
     def stop(self) -> None:
         """Stop all queries."""
         self._stopping.set()
         self._thread.join(timeout=10)
         with self._lock:
-            for kept in self._kept.values():
+            for kept in self._queries.values():
                 kept.stop()
-            self._kept.clear()
+            self._queries.clear()
 
     def _watch(self) -> None:
         while not self._stopping.wait(_LOOK_SECONDS):
             with self._lock:
-                keys = list(self._kept)
+                keys = list(self._queries)
             for key in keys:
                 with self._lock:
-                    kept = self._kept.get(key)
+                    kept = self._queries.get(key)
                     if kept is None or self._stopping.is_set():
                         continue
                     try:
-                        self._look_after(kept)
+                        self._check(kept)
                     except Exception as error:
                         log.debug("looking after a streaming query: %s", error)
 
-    def _look_after(self, kept: Kept) -> None:
+    def _check(self, kept: SupervisedQuery) -> None:
         query = kept.query
         if query is not None and query.isActive:
-            if not lives(query):
+            if not is_alive(query):
                 kept.stop()
-                self._failed(kept, RuntimeError("the thread of the streaming query died"))
+                self._handle_failure(kept, RuntimeError("the thread of the streaming query died"))
                 return
             if kept.worn():
                 kept.stop()
                 kept.query = kept.start()
-            self._look_for(kept)
+            self._check_source(kept)
             # Spark reports progress after a batch, and after ten seconds without one.
             if kept.failures and not kept.away and query.lastProgress is not None:
                 kept.failures = 0
-                self._resumed(kept)
+                self._report_resumed(kept)
             return
         if kept.retry_at is None:
             error = query.exception() if query is not None else None
-            self._failed(kept, error or RuntimeError("the streaming query ended"))
+            self._handle_failure(kept, error or RuntimeError("the streaming query ended"))
         elif time.monotonic() >= kept.retry_at:
             kept.retry_at = None
             try:
                 kept.query = kept.start()
             except Exception as error:
-                self._failed(kept, error)
+                self._handle_failure(kept, error)
 
-    def _look_for(self, kept: Kept) -> None:
+    def _check_source(self, kept: SupervisedQuery) -> None:
         """Notice a source that went away, or came back, under a query that still runs."""
         absence = kept.absent()
         if absence is not None and not kept.away:
-            self._stopped(kept, absence)
+            self._report_stopped(kept, absence)
         elif absence is None and kept.away and not kept.failures:
-            self._resumed(kept)
+            self._report_resumed(kept)
         kept.away = absence is not None
 
-    def _failed(self, kept: Kept, error: Exception) -> None:
+    def _handle_failure(self, kept: SupervisedQuery, error: Exception) -> None:
         wait = _RETRY_SECONDS[min(kept.failures, len(_RETRY_SECONDS) - 1)]
         kept.failures += 1
         kept.retry_at = time.monotonic() + wait
         reason = kept.absent() or kept.explain(error)
-        self._stopped(kept, reason)
+        self._report_stopped(kept, reason)
         name = f'stream "{kept.stream.name}"' if kept.stream is not None else "the inbox"
         log.warning("%s stopped and is started again in %s s: %s", name, wait, reason)
 
-    def _stopped(self, kept: Kept, reason: Exception) -> None:
+    def _report_stopped(self, kept: SupervisedQuery, reason: Exception) -> None:
         if kept.stream is not None:
-            self._pipeline.stopped(kept.stream.id, reason)
+            self._pipeline.report_stopped(kept.stream.id, reason)
 
-    def _resumed(self, kept: Kept) -> None:
+    def _report_resumed(self, kept: SupervisedQuery) -> None:
         if kept.stream is not None:
-            self._pipeline.resumed(kept.stream.id)
+            self._pipeline.report_resumed(kept.stream.id)

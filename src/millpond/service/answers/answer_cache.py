@@ -40,7 +40,7 @@ class Inputs:
     parts: tuple[object, ...]
     clocks: tuple[tuple[int | None, int], ...]
 
-    def same(self, other: Inputs) -> bool:
+    def is_same_as(self, other: Inputs) -> bool:
         return (
             self.clocks == other.clocks
             and len(self.parts) == len(other.parts)
@@ -65,7 +65,7 @@ def inputs_of(version: Version, bound: BoundQuery, streams: Sequence[StreamDef])
 
 
 @dataclass
-class Kept:
+class CachedAnswer:
     """A query's kept answer and what is known of how it is used."""
 
     query: Prepared | None = None
@@ -93,24 +93,24 @@ class Kept:
             }
 
 
-class KeptAnswers:
+class AnswerCache:
     """The kept answers of a pond; safe to use from any thread."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, Kept] = {}
+        self._answers: dict[int, CachedAnswer] = {}
         self._lock = threading.Lock()
 
-    def of(self, query_id: int) -> Kept:
+    def of(self, query_id: int) -> CachedAnswer:
         with self._lock:
-            return self._kept.setdefault(query_id, Kept())
+            return self._answers.setdefault(query_id, CachedAnswer())
 
     def find(
-        self, kept: Kept, query: Prepared, inputs: Inputs, instant: int
+        self, kept: CachedAnswer, query: Prepared, inputs: Inputs, instant: int
     ) -> tuple[pa.Table, int] | None:
         """The rows, and the instant since which all is kept, if they are those of `inputs`."""
         bound = query.bound
         with kept.lock:
-            if kept.table is None or kept.inputs is None or not kept.inputs.same(inputs):
+            if kept.table is None or kept.inputs is None or not kept.inputs.is_same_as(inputs):
                 return None
             if kept.query is not query:  # it was altered
                 return None
@@ -125,7 +125,7 @@ class KeptAnswers:
 
     def keep(
         self,
-        kept: Kept,
+        kept: CachedAnswer,
         query: Prepared,
         inputs: Inputs,
         instant: int,
@@ -142,11 +142,11 @@ class KeptAnswers:
     def forget(self, query_ids: set[int]) -> None:
         """Let go of the answers of queries that are gone."""
         with self._lock:
-            for id in self._kept.keys() & query_ids:
-                del self._kept[id]
+            for id in self._answers.keys() & query_ids:
+                del self._answers[id]
 
     def ids(self) -> set[int]:
-        return set(self._kept)
+        return set(self._answers)
 
 
 def is_timeless(bound: BoundQuery) -> bool:

@@ -16,19 +16,19 @@ import pyarrow.compute as pc
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.joins.projection import JoinedRows
-from millpond.engine.scalars.residual_query import Residual, too_many_rows
+from millpond.engine.scalars.residual_query import Residual, too_many_rows_error
 from millpond.engine.window_slices import full_since, take_slice
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, format_instant
 from millpond.model.windows import Rows, Unbounded, interval
 from millpond.planner.bind.bound_query import StreamLeaf
-from millpond.service.answers.answer_cache import KeptAnswers, inputs_of
+from millpond.service.answers.answer_cache import AnswerCache, inputs_of
 from millpond.service.answers.leaf_scan import Files, LeafView
 from millpond.service.answers.stored_join import StoredJoin
-from millpond.service.ingest.floors import Moment, Promises
+from millpond.service.ingest.floors import ClockReading, FloorsInFlight
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
-from millpond.service.queries.join_use import joined_slices
+from millpond.service.queries.join_use import join_window_slices
 from millpond.service.queries.prepared import Prepared, stream_of
 from millpond.service.results import Answer
 from millpond.state.epoch_log import EpochLog
@@ -43,17 +43,17 @@ class Invoker:
         store: Path,
         log: EpochLog,
         sequencer: Sequencer,
-        promises: Promises,
+        promises: FloorsInFlight,
         relations: Relations,
         residual: Residual,
     ) -> None:
         self._log = log
         self._sequencer = sequencer
-        self._promises = promises
+        self._floors = promises
         self._relations = relations
         self._residual = residual
         self.files = Files(store)
-        self.kept = KeptAnswers()
+        self.answer_cache = AnswerCache()
         #: Told of files found corrupt or missing.
         self.on_damage: Callable[[MillpondError], None] = lambda error: None
 
@@ -72,15 +72,17 @@ class Invoker:
             raise
 
     def _answer(self, query: Prepared, at: int | None) -> Answer:
-        moment = self._promises.capture()
+        moment = self._floors.capture()
         with self._log.pin() as version:
             streams = [stream_of(version, leaf) for leaf in query.bound.streams]
             now = self._now(version, streams, moment)
             instant = now if at is None else at
             if query.kept and query.id is not None:
-                table, since = self._kept(query.id, version, query, streams, instant, at is None)
+                table, since = self._answer_from_cache(
+                    query.id, version, query, streams, instant, at is None
+                )
             else:
-                table, since = self._computed(version, query, streams, instant)
+                table, since = self._compute(version, query, streams, instant)
             heartbeats = [self._sequencer.heartbeat(version, s, moment) for s in streams]
             epoch = version.epoch
         return Answer(
@@ -93,7 +95,7 @@ class Invoker:
             epoch=epoch,
         )
 
-    def _computed(
+    def _compute(
         self, version: Version, query: Prepared, streams: Sequence[StreamDef], instant: int
     ) -> tuple[pa.Table, int]:
         """The rows, and the instant from which on all that matters is kept."""
@@ -101,12 +103,12 @@ class Invoker:
         since: int = BEGINNING
         views_of: list[list[LeafView]] = []
         for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
-            missing = self._missing(version, leaf, stream, instant)
+            missing = self._find_gap_end(version, leaf, stream, instant)
             views = self._views(version, query, number, stream, instant)
             if missing != BEGINNING and not _is_full(views, leaf, instant, missing):
                 since = max(since, missing)
             views_of.append(views)
-        joined = self._joined(version, query, streams, views_of, instant)
+        joined = self._read_stored_join(version, query, streams, views_of, instant)
         found = query.bound.join.leaves if joined is not None and query.bound.join else ()
         for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
             if number not in found:
@@ -125,7 +127,7 @@ class Invoker:
             )
         return self._finish(query, slices, joined), since
 
-    def _kept(
+    def _answer_from_cache(
         self,
         id: int,
         version: Version,
@@ -134,20 +136,20 @@ class Invoker:
         instant: int,
         current: bool,
     ) -> tuple[pa.Table, int]:
-        """As `_computed`, from what is kept if it is that; what is current is kept."""
-        kept, inputs = self.kept.of(id), inputs_of(version, query.bound, streams)
-        found = self.kept.find(kept, query, inputs, instant)
+        """As `_compute`, from what is kept if it is that; what is current is kept."""
+        kept, inputs = self.answer_cache.of(id), inputs_of(version, query.bound, streams)
+        found = self.answer_cache.find(kept, query, inputs, instant)
         if found is None:
             started = time.perf_counter()
-            found = self._computed(version, query, streams, instant)
+            found = self._compute(version, query, streams, instant)
             if current:
                 seconds = time.perf_counter() - started
-                self.kept.keep(kept, query, inputs, instant, found, seconds)
+                self.answer_cache.keep(kept, query, inputs, instant, found, seconds)
         return found
 
-    def present(self) -> int:
+    def current_instant(self) -> int:
         """The pond's present: what a relation update without AT is stamped with."""
-        moment = self._promises.capture()
+        moment = self._floors.capture()
         version = self._log.version
         # What is derived follows from the others, sooner or later: it has no present of its own.
         streams = [s for s in version.streams.values() if s.derived is None]
@@ -157,7 +159,7 @@ class Invoker:
         touched = any(version.clock(s.id).high is not None for s in streams)
         return moment.now if touched else BEGINNING
 
-    def _joined(
+    def _read_stored_join(
         self,
         version: Version,
         query: Prepared,
@@ -191,22 +193,22 @@ class Invoker:
         if bound.projection is not None:
             (table,) = slices.values()
             if table.num_rows > query.limits.rows:
-                raise too_many_rows(query.limits)
+                raise too_many_rows_error(query.limits)
             columns = [table[column] for column, _ in bound.projection]
             return pa.Table.from_arrays(columns, names=[name for _, name in bound.projection])
         if query.join is not None and joined is None:
-            joined = joined_slices(query.join, bound, slices)
+            joined = join_window_slices(query.join, bound, slices)
         if joined is None:
             answer = self._residual.evaluate(bound.residual_sql, slices, query.limits)
         elif query.projected is not None:
-            return query.projected.of(joined, query.limits)
+            return query.projected.project(joined, query.limits)
         else:
             assert bound.join is not None
             for number, leaf in enumerate(bound.join.leaves):
                 own = bound.streams[leaf]
                 slices[own.table] = joined.take(number, own.columns)
             answer = self._residual.evaluate(bound.joined_sql, slices, query.limits)
-        return plain(answer.rename_columns(list(bound.output.names)))
+        return narrow_integers(answer.rename_columns(list(bound.output.names)))
 
     def _views(
         self, version: Version, query: Prepared, number: int, stream: StreamDef, at: int
@@ -232,7 +234,7 @@ class Invoker:
         ]
 
     @staticmethod
-    def _now(version: Version, streams: Sequence[StreamDef], moment: Moment) -> int:
+    def _now(version: Version, streams: Sequence[StreamDef], moment: ClockReading) -> int:
         """NOW: the greatest timestamp committed on the application-time streams, or the clock.
 
         Before their first element nothing has happened yet: the beginning of time.
@@ -244,7 +246,7 @@ class Invoker:
         return max((h for h in highs if h is not None), default=BEGINNING)
 
     @staticmethod
-    def _missing(version: Version, leaf: StreamLeaf, stream: StreamDef, at: int) -> int:
+    def _find_gap_end(version: Version, leaf: StreamLeaf, stream: StreamDef, at: int) -> int:
         """The instant from which everything is kept, if the window reaches further back."""
         kept_from = version.clock(stream.id).kept_from
         if kept_from == BEGINNING or stream.rejects_of is not None:
@@ -288,7 +290,7 @@ def _is_full(views: Sequence[LeafView], leaf: StreamLeaf, at: int, kept_from: in
     return since is not None and since >= kept_from
 
 
-def plain(table: pa.Table) -> pa.Table:
+def narrow_integers(table: pa.Table) -> pa.Table:
     """Whole numbers DuckDB widened to 128 bits (sums) as 64 bits, where they fit."""
     for i, field in enumerate(table.schema):
         if field.type == pa.decimal128(38, 0):

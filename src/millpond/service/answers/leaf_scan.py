@@ -24,9 +24,9 @@ from millpond.engine.matching.query_stem import StemSnapshot
 from millpond.engine.matching.results_structure import MatchReader
 from millpond.engine.predicates.factors import Factors
 from millpond.engine.scalars.evaluator import ScalarEvaluator
-from millpond.engine.scalars.user_functions import failed, is_fault
+from millpond.engine.scalars.user_functions import function_failed_error, is_fault
 from millpond.errors import MillpondError
-from millpond.model.sampling import sampled
+from millpond.model.sampling import choose_sample
 from millpond.model.schema import Schema
 from millpond.runtime.batch_tasks import failed_slots
 from millpond.state.arrow_file import open_arrow
@@ -52,7 +52,7 @@ class OpenSegment:
         self.table = table
         self.ts: np.ndarray = table["__ts"].to_numpy()
         self.local_seq: np.ndarray = table["__seq"].to_numpy()
-        self._kept: OrderedDict[tuple[Any, ...], np.ndarray] = OrderedDict()
+        self._computed: OrderedDict[tuple[Any, ...], np.ndarray] = OrderedDict()
         self._runs: dict[str, Run] = {}
         self._lock = threading.Lock()
 
@@ -112,25 +112,25 @@ class OpenSegment:
             return places, found
         return np.flatnonzero(here) if places is None else places[here], found[here]
 
-    def arranged(self, key: str, arrange: Callable[[], Run]) -> Run:
+    def get_run(self, key: str, arrange: Callable[[], Run]) -> Run:
         """A run the store has not; kept as long as the segment is open."""
         found = self._runs.get(key)
         if found is None:
             found = self._runs[key] = arrange()
         return found
 
-    def kept(self, key: tuple[Any, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
+    def get_or_compute(self, key: tuple[Any, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
         """What was computed under that key, or is now; the last few are kept."""
         with self._lock:
-            found = self._kept.get(key)
+            found = self._computed.get(key)
             if found is not None:
-                self._kept.move_to_end(key)
+                self._computed.move_to_end(key)
                 return found
         computed = compute()
         with self._lock:
-            self._kept[key] = computed
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+            self._computed[key] = computed
+            while len(self._computed) > _KEPT:
+                self._computed.popitem(last=False)
         return computed
 
 
@@ -148,7 +148,7 @@ class Files:
 
     def segment(self, ref: SegmentRef) -> OpenSegment:
         """Raises STORE-602 when the file is corrupt or missing."""
-        opened = self._recent(self._segments, ref.path)
+        opened = self._get(self._segments, ref.path)
         if opened is None:
             opened = OpenSegment(ref, open_segment(self._store / ref.path, ref.checksum))
             self._remember(self._segments, ref.path, opened, _OPEN_SEGMENTS)
@@ -157,7 +157,7 @@ class Files:
     def matches(self, ref: MatchRef, slot: int) -> MatchReader | None:
         """None when the file is corrupt or missing, or the slot's predicate failed when it was
         made: matches can always be computed again."""
-        found = self._recent(self._matches, ref.path)
+        found = self._get(self._matches, ref.path)
         if found is None:
             try:
                 table = open_arrow(self._store / ref.path, ref.checksum)
@@ -171,14 +171,14 @@ class Files:
 
     def pairs(self, ref: PairsRef) -> PairsReader | None:
         """None when the file is corrupt or missing."""
-        return self._cached(ref.path, ref.checksum, PairsReader.of)
+        return self._open_cached(ref.path, ref.checksum, PairsReader.of)
 
     def run(self, ref: ArrangementRef) -> Run | None:
         """None when the file is corrupt or missing."""
-        return self._cached(ref.path, ref.checksum, Run.of_table)
+        return self._open_cached(ref.path, ref.checksum, Run.of_table)
 
-    def _cached(self, path: str, checksum: str, read: Callable[[pa.Table], Any]) -> Any:
-        found = self._recent(self._caches, path)
+    def _open_cached(self, path: str, checksum: str, read: Callable[[pa.Table], Any]) -> Any:
+        found = self._get(self._caches, path)
         if found is None:
             try:
                 found = read(open_arrow(self._store / path, checksum))
@@ -195,7 +195,7 @@ class Files:
                 self._matches.pop(path, None)
                 self._caches.pop(path, None)
 
-    def _recent(self, cache: OrderedDict[str, Any], key: str) -> Any:
+    def _get(self, cache: OrderedDict[str, Any], key: str) -> Any:
         with self._lock:
             found = cache.get(key)
             if found is not None:
@@ -259,9 +259,9 @@ class LeafView:
         """As `OpenSegment.locate`."""
         return self._segment.locate(arrivals)
 
-    def arranged(self, key: str, arrange: Callable[[], Run]) -> Run:
-        """As `OpenSegment.arranged`."""
-        return self._segment.arranged(key, arrange)
+    def get_run(self, key: str, arrange: Callable[[], Run]) -> Run:
+        """As `OpenSegment.get_run`."""
+        return self._segment.get_run(key, arrange)
 
     @property
     def ts(self) -> np.ndarray:
@@ -281,7 +281,7 @@ class LeafView:
             return rows
         candidates = np.arange(lo, hi, dtype=np.int64) if rows is None else rows
         seed, percent = self._sample
-        return candidates[sampled(seed, self.sequence(candidates), percent)]
+        return candidates[choose_sample(seed, self.sequence(candidates), percent)]
 
     def _matching(self, lo: int, hi: int) -> np.ndarray | None:
         if self._factors is None:
@@ -294,9 +294,9 @@ class LeafView:
                         return reader.rows(self._slot, lo, hi)
         stem = StemSnapshot.of([(0, self._factors)], self._schema)
         part = self._segment.table.slice(lo, hi - lo)
-        found = match(part, stem, ScalarEvaluator.shared())
+        found = match(part, stem, ScalarEvaluator.of_this_thread())
         if 0 in found.failed and is_fault(found.failed[0]):
-            raise failed(found.failed[0])
+            raise function_failed_error(found.failed[0])
         if 0 in found.failed:
             raise MillpondError(
                 "POND-404",
@@ -321,4 +321,4 @@ class LeafView:
         self, by: tuple[str, ...], count: int, compute: Callable[[], np.ndarray]
     ) -> np.ndarray:
         key = (self._factors.key if self._factors else None, self._sample, by, count)
-        return self._segment.kept(key, compute)
+        return self._segment.get_or_compute(key, compute)

@@ -14,7 +14,7 @@ from millpond.service.queries.prepared import Prepared
 from millpond.service.queries.registration import Registrar
 from millpond.service.queries.weights import weight_of
 from millpond.state.epoch_log import EpochLog
-from millpond.state.id_map import Digest, IdMap
+from millpond.state.id_map import IdMap, PageSummaries
 
 log = logging.getLogger("millpond.refresher")
 
@@ -24,7 +24,7 @@ _CHEAP_SECONDS = 0.001
 _MOST_CREDIT = 8
 
 
-def _computed_ahead(queries: Iterable[QueryDef]) -> list[QueryDef]:
+def _choose_queries_to_refresh(queries: Iterable[QueryDef]) -> list[QueryDef]:
     return [q for q in queries if q.active and q.options.get("materialize") in ("eager", "auto")]
 
 
@@ -38,30 +38,32 @@ class Refresher(Background):
         self._invoker = invoker
         self._queries: IdMap[QueryDef] | None = None
         self._wanted: list[QueryDef] = []
-        self._computed = Digest[QueryDef, list[QueryDef]](_computed_ahead)
+        self._by_page = PageSummaries[QueryDef, list[QueryDef]](_choose_queries_to_refresh)
         #: Told of a query whose answer could not be computed.
         self.on_failure: Callable[[QueryDef, MillpondError], None] = lambda query, error: None
 
     def work(self) -> None:
-        for query in self._due():
+        for query in self._list_queries():
             if self._stopping:
                 return
             self._refresh(query)
 
-    def _due(self) -> list[QueryDef]:
+    def _list_queries(self) -> list[QueryDef]:
         """The queries whose answers are kept, the weightiest first."""
         queries = self._log.version.queries
         if self._queries is not queries:
-            wanted = [query for own in self._computed.of(queries) for query in own]
+            wanted = [query for own in self._by_page.of(queries) for query in own]
             self._wanted = sorted(wanted, key=lambda q: (-weight_of(q), q.id))
-            self._invoker.kept.forget(self._invoker.kept.ids() - {q.id for q in wanted})
+            self._invoker.answer_cache.forget(
+                self._invoker.answer_cache.ids() - {q.id for q in wanted}
+            )
             self._queries = queries
         return self._wanted
 
     def _refresh(self, query: QueryDef) -> None:
         try:
-            prepared = self._registrar.prepared(query)
-            if prepared.bound.to_stream is None and self._may(query, prepared):
+            prepared = self._registrar.prepare(query)
+            if prepared.bound.to_stream is None and self._should_compute(query, prepared):
                 self._invoker.invoke(prepared)
         except MillpondError as error:
             self.on_failure(query, error)
@@ -69,7 +71,7 @@ class Refresher(Background):
             if not self._stopping:
                 log.warning('computing "%s" ahead failed: %s', query.name, error)
 
-    def _may(self, query: QueryDef, prepared: Prepared) -> bool:
+    def _should_compute(self, query: QueryDef, prepared: Prepared) -> bool:
         """Whether an answer is to be computed ahead: it would be of use, and is not there."""
         version = self._log.version
         streams = [version.find(leaf.stream) for leaf in prepared.bound.streams]
@@ -78,10 +80,10 @@ class Refresher(Background):
             return False
         if not is_timeless(prepared.bound) and not any(s.timestamp_by for s in known):
             return False  # by the clock: it would be old when it is there
-        kept = self._invoker.kept.of(query.id)
+        kept = self._invoker.answer_cache.of(query.id)
         with kept.lock:
             inputs = inputs_of(version, prepared.bound, known)
-            if kept.inputs is not None and kept.inputs.same(inputs):
+            if kept.inputs is not None and kept.inputs.is_same_as(inputs):
                 return False
             if query.options.get("materialize") == "auto":
                 if kept.seconds < _CHEAP_SECONDS or kept.credit < 1:
@@ -90,9 +92,9 @@ class Refresher(Background):
                 kept.credit -= 1
             return True
 
-    def invoked(self, query: QueryDef) -> None:
+    def count_invocation(self, query: QueryDef) -> None:
         """A client asked for the answer."""
         if query.options.get("materialize") == "auto":
-            kept = self._invoker.kept.of(query.id)
+            kept = self._invoker.answer_cache.of(query.id)
             with kept.lock:
                 kept.credit = min(kept.credit + 1, _MOST_CREDIT)

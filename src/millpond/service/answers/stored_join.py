@@ -28,7 +28,7 @@ from millpond.engine.joins.join import (
     Reach,
     SteMProbe,
     TooManyPairs,
-    in_order,
+    sort_tuples,
 )
 from millpond.engine.joins.keys import Mask, Numbers
 from millpond.engine.joins.pairs import PairsReader
@@ -52,7 +52,7 @@ _FEW_FRESH = 65_536
 
 
 @dataclass(eq=False)
-class _Leaf:
+class _LeafRows:
     """One stream of the join, as the query sees it. A place is a row, counted through its views."""
 
     views: list[LeafView]
@@ -134,7 +134,7 @@ class _Leaf:
 class StoredRows:
     """Joined rows as places in what a query sees of each stream."""
 
-    leaves: Sequence[_Leaf]
+    leaves: Sequence[_LeafRows]
     places: Sequence[Numbers]
 
     @property
@@ -204,7 +204,7 @@ class StoredJoin:
             covered = self._core.covered[number] if self._core.covered else 0
             own = [v for v in views[number] if low is None or v.max_ts >= low]
             own = sorted((v for v in own if v.min_ts <= high), key=lambda v: (v.min_ts, v.max_ts))
-            leaves.append(_Leaf(own, low, high, covered, schemas[number]))
+            leaves.append(_LeafRows(own, low, high, covered, schemas[number]))
         since = min(BEGINNING if leaf.low is None else leaf.low for leaf in leaves)
         if self._use >= self._core.upto or since < self._core.since_of(self._use):
             return None
@@ -212,7 +212,7 @@ class StoredJoin:
         if readers is None:
             return None
         size = sum(leaf.rows() for leaf in leaves)
-        fresh = [self._fresh(leaf) for leaf in leaves]
+        fresh = [self._find_fresh(leaf) for leaf in leaves]
         if sum(reader.count(since) for reader in readers) > max(_FEW, _PER_ELEMENT * size):
             return None
         if sum(len(rows) for own in fresh for rows in own) > max(_FEW_FRESH, size // 8):
@@ -220,14 +220,14 @@ class StoredJoin:
         found: list[list[Numbers]] = []
         if readers:
             stored = [reader.after(since) for reader in readers]
-            arrivals = [_together(own) for own in zip(*stored, strict=True)]
-            found.append(self._located(leaves, arrivals))
+            arrivals = [_concatenate(own) for own in zip(*stored, strict=True)]
+            found.append(self._locate(leaves, arrivals))
         if any(len(rows) for own in fresh for rows in own):
             try:
-                found += self._joined(leaves, fresh)
+                found += self._join_fresh(leaves, fresh)
             except (TooManyPairs, MillpondError):
                 return None
-        return StoredRows(leaves, _ordered(leaves, found))
+        return StoredRows(leaves, _sort_tuples(leaves, found))
 
     def _readers(self, since: int) -> list[PairsReader] | None:
         readers = []
@@ -239,7 +239,7 @@ class StoredJoin:
                 readers.append(reader)
         return readers
 
-    def _fresh(self, leaf: _Leaf) -> list[Numbers]:
+    def _find_fresh(self, leaf: _LeafRows) -> list[Numbers]:
         """The rows of each view that arrived after the core's position, in window and matching."""
         fresh = []
         for view in leaf.views:
@@ -252,7 +252,7 @@ class StoredJoin:
             fresh.append(rows)
         return fresh
 
-    def _located(self, leaves: Sequence[_Leaf], arrivals: list[Numbers]) -> list[Numbers]:
+    def _locate(self, leaves: Sequence[_LeafRows], arrivals: list[Numbers]) -> list[Numbers]:
         """The places of stored tuples, those the query does not want left out."""
         kept: Numbers | None = None
         located: list[Numbers] = []
@@ -268,7 +268,9 @@ class StoredJoin:
             located.append(places)
         return located
 
-    def _joined(self, leaves: Sequence[_Leaf], fresh: list[list[Numbers]]) -> list[list[Numbers]]:
+    def _join_fresh(
+        self, leaves: Sequence[_LeafRows], fresh: list[list[Numbers]]
+    ) -> list[list[Numbers]]:
         """The tuples with a constituent the core has not seen."""
         stems = [self._stem(leaf) for leaf in leaves]
         budget = Budget(4_000_000)
@@ -294,10 +296,10 @@ class StoredJoin:
             )
             eddy: Eddy[Composites] = Eddy(Fixed())
             for tuples in eddy.route(morsels, modules):
-                found.append(self._wanted(leaves, tuples))
+                found.append(self._filter_wanted(leaves, tuples))
         return found
 
-    def _stem(self, leaf: _Leaf) -> DataSteM:
+    def _stem(self, leaf: _LeafRows) -> DataSteM:
         parts, offset = [], 0
         for view in leaf.views:
             stored = _Runs(self._files, self._version, view)
@@ -306,7 +308,7 @@ class StoredJoin:
             offset += len(view.ts)
         return DataSteM(parts)
 
-    def _wanted(self, leaves: Sequence[_Leaf], tuples: Composites) -> list[Numbers]:
+    def _filter_wanted(self, leaves: Sequence[_LeafRows], tuples: Composites) -> list[Numbers]:
         """The places of the tuples all of whose constituents the query wants."""
         wanted = np.ones(len(tuples), np.bool_)
         for number, leaf in enumerate(leaves):
@@ -318,7 +320,7 @@ class StoredJoin:
         return [tuples.places[number][wanted] for number in range(len(leaves))]
 
 
-def _places(leaf: _Leaf, arrivals: Numbers) -> Numbers:
+def _places(leaf: _LeafRows, arrivals: Numbers) -> Numbers:
     """The places of elements; -1 for those that are not in the window, or do not match."""
     places: Numbers = np.full(len(arrivals), -1, np.int64)
     for start, view in zip(leaf.starts.tolist(), leaf.views, strict=False):
@@ -333,17 +335,17 @@ def _places(leaf: _Leaf, arrivals: Numbers) -> Numbers:
     return places
 
 
-def _together(parts: Sequence[Numbers]) -> Numbers:
+def _concatenate(parts: Sequence[Numbers]) -> Numbers:
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
-def _ordered(leaves: Sequence[_Leaf], found: list[list[Numbers]]) -> list[Numbers]:
+def _sort_tuples(leaves: Sequence[_LeafRows], found: list[list[Numbers]]) -> list[Numbers]:
     """All tuples, in the order of their constituents."""
-    places = [_together([f[i] for f in found]) for i in range(len(leaves))]
+    places = [_concatenate([f[i] for f in found]) for i in range(len(leaves))]
     if all(leaf.is_in_sequence for leaf in leaves):
-        ordered = in_order(dict(enumerate(places)), [int(leaf.starts[-1]) for leaf in leaves])
+        ordered = sort_tuples(dict(enumerate(places)), [int(leaf.starts[-1]) for leaf in leaves])
         return [ordered[i] for i in range(len(leaves))]
     ranks = [leaf.rank(own) for leaf, own in zip(leaves, places, strict=True)]
     order = np.lexsort(ranks[::-1])
@@ -366,4 +368,4 @@ class _Runs:
                 opened = [self._files.run(ref) for ref in runs.values()]
                 if None not in opened:
                     return [run for run in opened if run is not None]
-        return [self._view.arranged(key.text, lambda: part.arrange(key))]
+        return [self._view.get_run(key.text, lambda: part.arrange(key))]

@@ -29,7 +29,7 @@ _GROUP = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Due:
+class Runnable:
     """A derivation that is to be advanced up to an instant.
 
     Attributes:
@@ -42,7 +42,7 @@ class Due:
     derivation: Derivation
     clock: StreamClock
     upto: int
-    reached: int
+    complete_upto: int
 
 
 def sources(
@@ -81,12 +81,12 @@ class AdvanceJobs:
         self._life = uuid.uuid4().hex
 
     def of(
-        self, version: Version, due: list[Due], kept: ExitStack
-    ) -> list[tuple[list[Due], AdvanceJob]]:
+        self, version: Version, due: list[Runnable], kept: ExitStack
+    ) -> list[tuple[list[Runnable], AdvanceJob]]:
         """Groups and their jobs; until `kept` is closed, the files they name stay."""
-        return [(group, self._job(version, group, kept)) for group in _grouped(version, due)]
+        return [(group, self._job(version, group, kept)) for group in _group(version, due)]
 
-    def _job(self, version: Version, members: list[Due], kept: ExitStack) -> AdvanceJob:
+    def _job(self, version: Version, members: list[Runnable], kept: ExitStack) -> AdvanceJob:
         sinks = tuple(self._sink(version, item.derivation, kept) for item in members)
         first = members[0]
         position = max(item.clock.position for item in members)
@@ -131,28 +131,28 @@ class AdvanceJobs:
         if stream.is_change_log:
             return Sink(stream.id, derivation.plan, None)
         stem, upto, slots = self._stems.snapshot(version, stream.id)
-        kept.enter_context(self._stems.kept(stem))
+        kept.enter_context(self._stems.keep_files(stem))
         accounts = self._stems.accounts(stream.id)
         columns = stream.schema.to_arrow()
         routing = self._stems.routing
         return Sink(stream.id, derivation.plan, columns, stem, upto, slots, routing, accounts)
 
 
-def _grouped(version: Version, due: list[Due]) -> list[list[Due]]:
+def _group(version: Version, due: list[Runnable]) -> list[list[Runnable]]:
     """Derivations that one dataflow can advance: in one company, with a position in common.
 
     A derivation is at every instant from its clock's position on up to where it is known to have
     no changes.
     """
-    companies: defaultdict[tuple[object, ...], list[Due]] = defaultdict(list)
+    companies: defaultdict[tuple[object, ...], list[Runnable]] = defaultdict(list)
     for item in due:
-        known = _known(version, item)
-        companies[(item.derivation.company, item.upto, known)].append(item)
+        known = _find_last_deltas(version, item)
+        companies[(item.derivation.sharing_key, item.upto, known)].append(item)
     groups = []
     for members in companies.values():
         rest = sorted(members, key=lambda item: (item.clock.position, item.derivation.id))
         while rest:
-            least = min(item.reached for item in rest)
+            least = min(item.complete_upto for item in rest)
             groups.append([item for item in rest if item.clock.position <= least])
             rest = [item for item in rest if item.clock.position > least]
     return [
@@ -162,7 +162,7 @@ def _grouped(version: Version, due: list[Due]) -> list[list[Due]]:
     ]
 
 
-def _known(version: Version, item: Due) -> tuple[int, ...]:
+def _find_last_deltas(version: Version, item: Runnable) -> tuple[int, ...]:
     """Of each relation the last of its deltas that a derivation has read."""
     epoch = item.clock.relations_epoch
     return tuple(
@@ -171,7 +171,7 @@ def _known(version: Version, item: Due) -> tuple[int, ...]:
     )
 
 
-def _label(members: list[Due]) -> str:
+def _label(members: list[Runnable]) -> str:
     """The name under which a worker keeps the group's dataflow.
 
     It says in what company it is and not who is in it, so that a derivation that joins finds the

@@ -28,15 +28,15 @@ from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST
 from millpond.runtime import advance_task as tasks
-from millpond.runtime.advance_job import Advanced, AdvanceJob
-from millpond.runtime.batch_tasks import Built
+from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
+from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.leaf_scan import Files
-from millpond.service.changes.advance_jobs import AdvanceJobs, Due
+from millpond.service.changes.advance_jobs import AdvanceJobs, Runnable
 from millpond.service.changes.derivations import Derivations
-from millpond.service.changes.retry import Stoppages
-from millpond.service.changes.schedule import HEARTBEAT_SECONDS, Agenda, Look
-from millpond.service.ingest.floors import Promises
+from millpond.service.changes.retry import Retries
+from millpond.service.changes.schedule import HEARTBEAT_SECONDS, DerivationProgress, Schedule
+from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import match_ref, segment_ref
 from millpond.service.queries.query_stems import QueryStems
@@ -58,18 +58,18 @@ class Advancer:
         epochs: EpochLog,
         derivations: Derivations,
         relations: Relations,
-        promises: Promises,
+        promises: FloorsInFlight,
         stems: QueryStems,
         files: Files,
         runtime: Runtime,
     ) -> None:
         self._log = epochs
         self._derivations = derivations
-        self._promises = promises
+        self._floors = promises
         self._runtime = runtime
         self._jobs = AdvanceJobs(store, stems)
         self._wake = threading.Event()
-        self._moved = threading.Condition()
+        self._progress = threading.Condition()
         self._asked = 0
         self._done = 0
         #: Derivations of which somebody wants everything that is final, by when that was asked.
@@ -80,9 +80,11 @@ class Advancer:
         self._failure: Exception | None = None
         self._moved_at = 0.0
         #: Derived streams that cannot be advanced, and why.
-        self.stoppages = Stoppages()
-        self._agenda = Agenda(files, derivations, relations, self.stoppages, self._blame)
-        self.on_commit: Callable[[Version, Sequence[Built]], None] = lambda version, built: None
+        self.retries = Retries()
+        self._schedule = Schedule(files, derivations, relations, self.retries, self._record_failure)
+        self.on_commit: Callable[[Version, Sequence[BuiltSegment]], None] = lambda version, built: (
+            None
+        )
         self.on_failure: Callable[[StreamDef, MillpondError], None] = lambda stream, error: None
         self._listeners: set[Callable[[], None]] = set()
         self._round = threading.RLock()
@@ -96,7 +98,7 @@ class Advancer:
 
     def wake(self) -> None:
         """Something was committed or registered; look soon."""
-        with self._moved:
+        with self._progress:
             self._asked += 1
         self._wake.set()
 
@@ -105,30 +107,30 @@ class Advancer:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout=30)
-        self._tell()
+        self._notify()
 
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
         """Have `heard` called, from any thread, whenever changes were committed; gives its end."""
         self._listeners.add(heard)
         return lambda: self._listeners.discard(heard)
 
-    def _tell(self) -> None:
-        with self._moved:
-            self._moved.notify_all()
+    def _notify(self) -> None:
+        with self._progress:
+            self._progress.notify_all()
         for heard in list(self._listeners):
             heard()
 
     def _loop(self) -> None:
         while not self.stopping:
-            called = self._wake.wait(self._patience())
+            called = self._wake.wait(self._wait_seconds())
             self._wake.clear()
-            with self._moved:
+            with self._progress:
                 asked, wanted = self._asked, frozenset(self._wanted)
             if self.stopping:
                 return
             try:
                 # One clock reading for all rounds: each would find a later one, and never end.
-                now = self._promises.capture().now
+                now = self._floors.capture().now
                 while not self.stopping and self.step(now, called, wanted):
                     pass
                 self._failure = None
@@ -136,16 +138,16 @@ class Advancer:
                 self._failure = error
                 if not self.stopping:
                     log.warning("advancing failed and will be tried again: %s", error)
-            with self._moved:
+            with self._progress:
                 self._done = max(self._done, asked)
                 self._wanted = {id: n for id, n in self._wanted.items() if n > asked}
-            self._tell()
+            self._notify()
 
-    def _patience(self) -> float | None:
+    def _wait_seconds(self) -> float | None:
         if self._failure is not None:
             return _RETRY_SECONDS
-        moment = self._promises.capture()
-        return self._agenda.patience(self._log.version, moment)
+        moment = self._floors.capture()
+        return self._schedule.wait_seconds(self._log.version, moment)
 
     # -- waiting -------------------------------------------------------------------------------
 
@@ -171,7 +173,7 @@ class Advancer:
         waiting = [s for s in streams if s.derived is not None]
         while waiting:
             stream = waiting.pop()
-            if stream.id in wanted or self._agenda.idles(version, stream):
+            if stream.id in wanted or self._schedule.is_idle(version, stream):
                 continue
             wanted[stream.id] = stream
             reads = self._derivations.of(version, stream).streams
@@ -179,15 +181,15 @@ class Advancer:
         if not wanted:
             return True
         deadline = None if timeout is None else clock_time.monotonic() + timeout
-        with self._moved:
+        with self._progress:
             self._asked += 1
             asked = self._asked
             if expired:
                 self._wanted.update(dict.fromkeys(wanted, asked))
         self._wake.set()
-        with self._moved:
+        with self._progress:
             left = None if deadline is None else max(0.0, deadline - clock_time.monotonic())
-            heard = self._moved.wait_for(lambda: self._done >= asked or self.stopping, left)
+            heard = self._progress.wait_for(lambda: self._done >= asked or self.stopping, left)
         failure = self._failure
         if failure is not None and not self.stopping:
             if isinstance(failure, MillpondError):
@@ -200,22 +202,22 @@ class Advancer:
 
     def wait(self, heard: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until `heard` is true, which is asked whenever changes were committed."""
-        with self._moved:
-            return self._moved.wait_for(lambda: heard() or self.stopping, timeout)
+        with self._progress:
+            return self._progress.wait_for(lambda: heard() or self.stopping, timeout)
 
     def retry(self, stream: StreamDef) -> None:
         """Try a derived stream that has stopped again, now."""
-        self.stoppages.retry(stream.id)
+        self.retries.retry(stream.id)
         self.wake()
 
-    def held_up_by(self, version: Version, stream: StreamDef) -> StreamDef | None:
+    def find_blocker(self, version: Version, stream: StreamDef) -> StreamDef | None:
         """A stopped stream a derivation waits for, however far below it; None if there is none."""
         waiting, seen = [stream], {stream.id}
         while waiting:
             current = waiting.pop()
             if current.derived is None:
                 continue
-            if current is not stream and self.stoppages.get(current.id) is not None:
+            if current is not stream and self.retries.get(current.id) is not None:
                 return current
             for id in self._derivations.of(version, current).streams - seen:
                 if (below := version.streams.get(id)) is not None:
@@ -223,20 +225,20 @@ class Advancer:
                     seen.add(id)
         return None
 
-    def reached(self, version: Version, stream: StreamDef) -> int:
+    def complete_upto(self, version: Version, stream: StreamDef) -> int:
         """The last instant up to which all of a derivation's changes are known to be there."""
-        return self._agenda.reached(version, stream)
+        return self._schedule.complete_upto(version, stream)
 
     def lag(self) -> dict[int, float]:
         """By derivation, how many seconds of what is final it does not have yet."""
-        moment, version = self._promises.capture(), self._log.version
+        moment, version = self._floors.capture(), self._log.version
         behind: dict[int, float] = {}
-        for stream in self._derivations.all(version):
-            derivation = self._agenda.planned(version, stream)
+        for stream in self._derivations.list_streams(version):
+            derivation = self._schedule.find_plan(version, stream)
             if derivation is None:
                 continue
             target = self._derivations.target(version, moment, derivation)
-            reached = self._agenda.reached(version, stream)
+            reached = self._schedule.complete_upto(version, stream)
             # Before the first element and after the last there is no distance to speak of.
             known = reached > BEGINNING and target < LAST
             behind[stream.id] = max(0.0, (target - reached) / 1e6) if known else 0.0
@@ -256,27 +258,27 @@ class Advancer:
             wanted: Ids of the derivations of which everything that is final is wanted.
         """
         with self._round:
-            moment = self._promises.capture()
+            moment = self._floors.capture()
             if now is not None:
                 moment = replace(moment, now=now)
             with self._log.pin() as version:
-                looks: list[Look] = []
-                for stream in self._derivations.all(version):
+                looks: list[DerivationProgress] = []
+                for stream in self._derivations.list_streams(version):
                     if self.stopping:
                         return False
-                    look = self._agenda.look(version, moment, stream, stream.id in wanted)
+                    look = self._schedule.inspect(version, moment, stream, stream.id in wanted)
                     if look is not None:
                         looks.append(look)
-                due, moved = self._agenda.sorted(version, looks)
+                due, moved = self._schedule.divide(version, looks)
                 sparing = clock_time.monotonic() - self._moved_at < HEARTBEAT_SECONDS
                 busy = bool(moved) and (called or not sparing)
                 if busy:
-                    self._move(moved)
+                    self._publish_heartbeats(moved)
                 if due:
                     busy |= self._advance(version, due)
                 return busy
 
-    def _move(self, moved: dict[int, int]) -> None:
+    def _publish_heartbeats(self, moved: dict[int, int]) -> None:
         """Derivations nothing is new for, and whose heartbeats are to be known: they go on."""
 
         def change(now: Version) -> EpochChange:
@@ -290,7 +292,7 @@ class Advancer:
         self._log.commit(change)
         self._moved_at = clock_time.monotonic()
 
-    def _advance(self, version: Version, due: list[Due]) -> bool:
+    def _advance(self, version: Version, due: list[Runnable]) -> bool:
         with ExitStack() as kept:
             groups = self._jobs.of(version, due, kept)
             done = self._runtime.run(tasks.advance, [job for _, job in groups])
@@ -299,19 +301,21 @@ class Advancer:
         for members, _, result in results:
             for item in members:
                 if item.derivation.id in result.failures:
-                    self._blame(item.derivation.stream, result.failures[item.derivation.id])
+                    self._record_failure(
+                        item.derivation.stream, result.failures[item.derivation.id]
+                    )
                 elif result.unwritten is None:
-                    self.stoppages.clear(item.derivation.id)
+                    self.retries.clear(item.derivation.id)
             if result.unwritten is not None:
                 raise result.unwritten
         return True
 
-    def _blame(self, stream: StreamDef, error: MillpondError) -> None:
+    def _record_failure(self, stream: StreamDef, error: MillpondError) -> None:
         if stream.derived is not None and stream.derived.query_id is None:
-            self.stoppages.note(stream.id, error)
+            self.retries.note(stream.id, error)
         self.on_failure(stream, error)
 
-    def _commit(self, gained: list[tuple[list[Due], AdvanceJob, Advanced]]) -> None:
+    def _commit(self, gained: list[tuple[list[Runnable], AdvanceJob, AdvanceResult]]) -> None:
         if not gained:
             return
         built = [b for _, _, result in gained for b in result.built]
@@ -351,4 +355,4 @@ class Advancer:
                 piece.discard()
             raise
         self.on_commit(after, built)
-        self._tell()
+        self._notify()

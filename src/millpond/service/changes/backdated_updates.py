@@ -20,7 +20,7 @@ def check_instant(
     Raises:
         MillpondError: POND-413.
     """
-    for derived in derivations.all(version):
+    for derived in derivations.list_streams(version):
         try:
             derivation = derivations.of(version, derived)
         except MillpondError:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
-from millpond.service.answers.invocation import plain
+from millpond.service.answers.invocation import narrow_integers
 from millpond.service.results import Changes
 from millpond.state.epoch_log import EpochLog
 from millpond.state.segment_file import global_seq, open_segment
@@ -36,7 +36,7 @@ class ChangeReader:
         self._store = store
         self._log = log
         #: Up to which instant all changes of a stream are there, at a version.
-        self.reached: Callable[[Version, StreamDef], int] = lambda version, stream: BEGINNING
+        self.complete_upto: Callable[[Version, StreamDef], int] = lambda version, stream: BEGINNING
         #: The columns of a stream's changes, for as long as there are none to tell them.
         self.columns_of: Callable[[Version, StreamDef], pa.Schema] = lambda version, stream: (
             stream.schema.to_arrow()
@@ -78,7 +78,7 @@ class ChangeReader:
         if after is None:
             after = oldest
         if after < oldest or after > newest:
-            raise _not_kept(name, after, oldest, newest)
+            raise _not_kept_error(name, after, oldest, newest)
         upto = newest if limit is None else min(newest, after + limit)
         parts = []
         for first, segment, table in segments:
@@ -87,13 +87,13 @@ class ChangeReader:
                 parts.append(table.slice(lo, hi - lo))
         columns = [n for n in stream.schema.names if not n.startswith("__")]
         if parts:
-            found = plain(pa.concat_tables(parts).combine_chunks())
+            found = narrow_integers(pa.concat_tables(parts).combine_chunks())
         elif segments:
-            found = plain(segments[0][2].slice(0, 0))
+            found = narrow_integers(segments[0][2].slice(0, 0))
         else:
             stamp = pa.field("__ts", pa.int64())
-            found = plain(self.columns_of(version, stream).append(stamp).empty_table())
-        position = self.reached(version, stream)
+            found = narrow_integers(self.columns_of(version, stream).append(stamp).empty_table())
+        position = self.complete_upto(version, stream)
         if upto < newest:
             # There is more, perhaps of the same instant: complete is what lies before.
             last = found["__ts"][-1] if found.num_rows else self._stamp(segments, upto)
@@ -129,7 +129,7 @@ def parse_cursor(text: str | int | None, name: str) -> int | None:
     )
 
 
-def _not_kept(name: str, after: int, oldest: int, newest: int) -> MillpondError:
+def _not_kept_error(name: str, after: int, oldest: int, newest: int) -> MillpondError:
     if after > newest:
         return MillpondError(
             "POND-412",

@@ -24,7 +24,7 @@ from millpond.planner.resolve.names import did_you_mean
 from millpond.service.changes.derived_streams import derived_stream_query, derived_stream_schema
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamStatistics
-from millpond.service.ingest.floors import Moment
+from millpond.service.ingest.floors import ClockReading
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.queries.options import option
@@ -35,7 +35,7 @@ from millpond.state.epoch_log import EpochLog
 from millpond.state.version import StreamClock, Version, change_log_name
 
 #: Ids of streams, ids of relations, and an eager expiration interval.
-Company = tuple[frozenset[int], frozenset[int], int]
+SharingKey = tuple[frozenset[int], frozenset[int], int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class Derivation:
     eager_expiration: int = 0
 
     @property
-    def company(self) -> Company:
+    def sharing_key(self) -> SharingKey:
         """What those have in common that are advanced together, and share operators.
 
         Of other intervals each is advanced for its own: a dataflow is at one instant, so what it
@@ -73,7 +73,7 @@ class Derivation:
         return self.stream.id
 
     @property
-    def must_tell(self) -> bool:
+    def must_record_position(self) -> bool:
         """Whether its position is to be durable also where it has no changes.
 
         Others wait for the heartbeat of a derived stream. What a relation is told of instants that
@@ -104,12 +104,12 @@ class Derivations:
         self._registrar = registrar
         self._sequencer = sequencer
         self._relations = relations
-        self._present = present
+        self._current_instant = present
         self._statistics = statistics
         self._settings = settings or ChangeSettings()
         #: By company, the keys of the nodes of all plans that are known, and in how many they are.
-        self._running: defaultdict[Company, Counter[str]] = defaultdict(Counter)
-        self._known: dict[int, Derivation] = {}
+        self._running: defaultdict[SharingKey, Counter[str]] = defaultdict(Counter)
+        self._planned_derivations: dict[int, Derivation] = {}
         self._lock = threading.RLock()
 
     @property
@@ -121,7 +121,7 @@ class Derivations:
     def settings(self, settings: ChangeSettings) -> None:
         with self._lock:
             self._settings = settings
-            self._known.clear()
+            self._planned_derivations.clear()
             self._running.clear()
 
     # -- what there is -------------------------------------------------------------------------
@@ -132,40 +132,42 @@ class Derivations:
         Raises:
             MillpondError: its query cannot be bound or planned.
         """
-        known = self._known.get(stream.id)
+        known = self._planned_derivations.get(stream.id)
         # ALTER puts the definition anew: its query may be computed otherwise from now on.
         if known is not None and known.stream is stream:
             return known
         # Two that plan it at once would each take the other's plan for one that runs already.
         with self._lock:
-            known = self._known.get(stream.id)
+            known = self._planned_derivations.get(stream.id)
             if known is None or known.stream is not stream:
                 # What it ran so far it runs no more, and is not to be had for nothing.
                 self._forget(stream.id)
-                known = self._known[stream.id] = self._made(version, stream)
-                self._running[known.company].update(node.key for node in known.plan.nodes())
+                known = self._planned_derivations[stream.id] = self._make(version, stream)
+                self._running[known.sharing_key].update(node.key for node in known.plan.nodes())
             return known
 
     def _forget(self, stream_id: int) -> None:
-        derivation = self._known.pop(stream_id, None)
+        derivation = self._planned_derivations.pop(stream_id, None)
         if derivation is None:
             return
-        running = self._running[derivation.company]
+        running = self._running[derivation.sharing_key]
         for node in derivation.plan.nodes():
             running[node.key] -= 1
             if not running[node.key]:
                 del running[node.key]
 
-    def _made(self, version: Version, stream: StreamDef) -> Derivation:
+    def _make(self, version: Version, stream: StreamDef) -> Derivation:
         assert stream.derived is not None
         bound = self._registrar.bind(stream.derived.text)
         if not stream.is_change_log:
             bound = derived_stream_query(bound)
         query = version.query_of(stream)
-        company = self.company(version, bound, query)
+        company = self.sharing_key_of(version, bound, query)
         return Derivation(stream, bound, self._plan(bound, query), *company)
 
-    def company(self, version: Version, bound: BoundQuery, query: QueryDef | None) -> Company:
+    def sharing_key_of(
+        self, version: Version, bound: BoundQuery, query: QueryDef | None
+    ) -> SharingKey:
         """In what company a query, or a derived stream, is advanced."""
         streams = frozenset(stream_of(version, leaf).id for leaf in bound.streams)
         relations = frozenset(
@@ -181,9 +183,9 @@ class Derivations:
         return self._settings if query is None else self._settings.with_options(query.options)
 
     def _plan(self, bound: BoundQuery, query: QueryDef | None) -> Plan:
-        return self.planned(self._log.version, bound, query)
+        return self.plan_query(self._log.version, bound, query)
 
-    def planned(self, version: Version, bound: BoundQuery, query: QueryDef | None) -> Plan:
+    def plan_query(self, version: Version, bound: BoundQuery, query: QueryDef | None) -> Plan:
         """The plan a query's changes would be computed by.
 
         Raises:
@@ -192,7 +194,7 @@ class Derivations:
         options = query.options if query is not None else {}
         settings = self.settings_of(query)
         seed = options.get("seed")
-        running = self._running[self.company(version, bound, query)].keys()
+        running = self._running[self.sharing_key_of(version, bound, query)].keys()
 
         def by(strategy: str) -> Plan:
             return plan_changes(
@@ -213,18 +215,18 @@ class Derivations:
                 raise
             return by("aware")
 
-    def all(self, version: Version) -> list[StreamDef]:
+    def list_streams(self, version: Version) -> list[StreamDef]:
         """The streams that are derived."""
-        if self._known.keys() - version.streams.keys():
+        if self._planned_derivations.keys() - version.streams.keys():
             with self._lock:
-                for gone in self._known.keys() - version.streams.keys():
+                for gone in self._planned_derivations.keys() - version.streams.keys():
                     self._forget(gone)
         return [s for s in version.streams.values() if s.derived is not None]
 
     def needed_since(self, version: Version, stream: StreamDef) -> int:
         """The timestamp from which derivations still need a stream; END if none does."""
         needed: int = END
-        for derived in self.all(version):
+        for derived in self.list_streams(version):
             derivation = self.of(version, derived)
             if stream.id not in derivation.streams:
                 continue
@@ -233,12 +235,12 @@ class Derivations:
             needed = min(needed, BEGINNING if reach is None else reach)
         return needed
 
-    def epoch_needed(self, relation_id: int) -> int:
+    def oldest_epoch_needed_of(self, relation_id: int) -> int:
         """The epoch as of which some derivation still has to read a relation."""
         version = self._log.version
         epochs = [
             version.clock(derived.id).relations_epoch
-            for derived in self.all(version)
+            for derived in self.list_streams(version)
             if relation_id in self.of(version, derived).relations
         ]
         return min(epochs, default=version.epoch)
@@ -249,7 +251,7 @@ class Derivations:
         found = version.find(name)
         if isinstance(found, StreamDef) and found.derived is not None:
             return found
-        derived = [s.name for s in self.all(version) if not s.is_change_log]
+        derived = [s.name for s in self.list_streams(version) if not s.is_change_log]
         if found is None:
             raise MillpondError(
                 "CQL-201",
@@ -265,16 +267,16 @@ class Derivations:
 
     # -- how far ---------------------------------------------------------------------------------
 
-    def target(self, version: Version, moment: Moment, derivation: Derivation) -> int:
+    def target(self, version: Version, moment: ClockReading, derivation: Derivation) -> int:
         """The last instant that is final for a derivation (SEMANTICS, section 1)."""
-        upto = self.final(version, moment, derivation.bound)
+        upto = self.final_instant(version, moment, derivation.bound)
         position = version.clock(derivation.id).position
         nothing_else_comes = upto == LAST or not derivation.streams
         if nothing_else_comes and upto <= position and self.is_corrected(version, derivation):
             return position + 1  # no heartbeat is to be waited for: what is dated back comes now
         return upto
 
-    def final(self, version: Version, moment: Moment, bound: BoundQuery) -> int:
+    def final_instant(self, version: Version, moment: ClockReading, bound: BoundQuery) -> int:
         """The last instant that is final for a query: before the least heartbeat.
 
         A query over relations alone has no heartbeat to wait for: what they have been told counts.
@@ -283,13 +285,13 @@ class Derivations:
             streams = [stream_of(version, leaf) for leaf in bound.streams]
             least = min(self._sequencer.heartbeat(version, s, moment) for s in streams)
             return LAST if least >= END else least - 1
-        told: int = self._present()
+        told: int = self._current_instant()
         if told == BEGINNING:
             told -= 1
         for leaf in bound.relations:
             relation = version.find(leaf.relation)
             if isinstance(relation, RelationDef):
-                told = max(told, self._relations.held(version, relation).latest)
+                told = max(told, self._relations.read_rows(version, relation).latest)
         return told
 
     def is_corrected(self, version: Version, derivation: Derivation) -> bool:
@@ -329,7 +331,7 @@ class Derivations:
                 change_log_name(query.id),
                 bound.output,
                 retain_rows=int(option(current, "keep_changes")),
-                derived=Derived(query.text, query.id, _on_system_time(version, bound)),
+                derived=Derived(query.text, query.id, _is_on_system_time(version, bound)),
             )
             self._commit(log, bound, plan, after, version)
             return log
@@ -347,7 +349,7 @@ class Derivations:
                 name,
                 derived_stream_schema(bound),
                 text=statement,
-                derived=Derived(text, None, _on_system_time(version, bound)),
+                derived=Derived(text, None, _is_on_system_time(version, bound)),
             )
             self._commit(stream, bound, self._plan(bound, None), BEGINNING - 1, version)
             return stream
@@ -360,7 +362,7 @@ class Derivations:
         after: int,
         version: Version,
     ) -> None:
-        after = self._possible(version, bound, plan, after)
+        after = self._find_start(version, bound, plan, after)
         clock = StreamClock(
             heartbeat=after + 1,
             relations_epoch=version.epoch,
@@ -369,7 +371,7 @@ class Derivations:
         self._log.commit(EpochChange(kind="derive", add=[stream], clocks={stream.id: clock}))
 
     @staticmethod
-    def _possible(version: Version, bound: BoundQuery, plan: Plan, after: int) -> int:
+    def _find_start(version: Version, bound: BoundQuery, plan: Plan, after: int) -> int:
         """The first instant from `after` on at which everything that matters is still kept."""
         for leaf in bound.streams:
             stream = stream_of(version, leaf)
@@ -383,5 +385,5 @@ class Derivations:
         return after
 
 
-def _on_system_time(version: Version, bound: BoundQuery) -> bool:
+def _is_on_system_time(version: Version, bound: BoundQuery) -> bool:
     return all(stream_of(version, leaf).on_system_time for leaf in bound.streams)

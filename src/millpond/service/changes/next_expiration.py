@@ -17,7 +17,7 @@ from millpond.service.answers.leaf_scan import Files
 from millpond.state.version import DATA, REJECTS, Version
 
 
-def next_moment(files: Files, version: Version, bound: BoundQuery, position: int) -> int:
+def next_expiration(files: Files, version: Version, bound: BoundQuery, position: int) -> int:
     """The first instant after a position at which a window may change by itself; END if none does.
 
     The elements are taken as they are, before any predicate: an instant may turn out to be none,

@@ -19,48 +19,48 @@ MOST_SECONDS = 900.0
 
 
 @dataclass(frozen=True)
-class _Stoppage:
+class _Failure:
     error: MillpondError
     wait: float
     again_at: float
 
 
-class Stoppages:
+class Retries:
     """By stream why it has stopped; its methods are safe to call from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._stopped: dict[int, _Stoppage] = {}
+        self._failures: dict[int, _Failure] = {}
 
     def note(self, stream_id: int, error: MillpondError) -> None:
         """A stream has failed, for the first time or again."""
-        known = self._stopped.get(stream_id)
+        known = self._failures.get(stream_id)
         wait = FIRST_SECONDS if known is None else min(2 * known.wait, MOST_SECONDS)
-        self._stopped[stream_id] = _Stoppage(error, wait, self._clock() + wait)
+        self._failures[stream_id] = _Failure(error, wait, self._clock() + wait)
 
     def clear(self, stream_id: int) -> None:
         """A stream goes on, or is no more."""
-        self._stopped.pop(stream_id, None)
+        self._failures.pop(stream_id, None)
 
     def retry(self, stream_id: int) -> None:
         """Have a stream tried at once; its reason stays until it goes on."""
-        known = self._stopped.get(stream_id)
+        known = self._failures.get(stream_id)
         if known is not None:
-            self._stopped[stream_id] = _Stoppage(known.error, FIRST_SECONDS / 2, self._clock())
+            self._failures[stream_id] = _Failure(known.error, FIRST_SECONDS / 2, self._clock())
 
     def get(self, stream_id: int) -> MillpondError | None:
         """Why a stream has stopped; None if it has not."""
-        known = self._stopped.get(stream_id)
+        known = self._failures.get(stream_id)
         return None if known is None else known.error
 
-    def rests(self, stream_id: int) -> bool:
+    def is_backing_off(self, stream_id: int) -> bool:
         """Whether a stream has stopped and is not to be tried yet."""
-        known = self._stopped.get(stream_id)
+        known = self._failures.get(stream_id)
         return known is not None and self._clock() < known.again_at
 
-    def patience(self, there: Container[int]) -> float | None:
+    def seconds_until_retry(self, there: Container[int]) -> float | None:
         """Seconds until one of those still there is to be tried again; None if none has stopped."""
-        for gone in [id for id in list(self._stopped) if id not in there]:
+        for gone in [id for id in list(self._failures) if id not in there]:
             self.clear(gone)
-        due = [known.again_at for known in list(self._stopped.values())]
+        due = [known.again_at for known in list(self._failures.values())]
         return max(0.0, min(due) - self._clock()) if due else None

@@ -16,11 +16,11 @@ from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END
 from millpond.service.answers.leaf_scan import Files
-from millpond.service.changes.advance_jobs import Due, sources, step_end
+from millpond.service.changes.advance_jobs import Runnable, sources, step_end
 from millpond.service.changes.derivations import Derivation, Derivations
-from millpond.service.changes.next_expiration import next_moment
-from millpond.service.changes.retry import Stoppages
-from millpond.service.ingest.floors import Moment
+from millpond.service.changes.next_expiration import next_expiration
+from millpond.service.changes.retry import Retries
+from millpond.service.ingest.floors import ClockReading
 from millpond.service.ingest.relations import Relations
 from millpond.state.version import StreamClock, StreamState, Version
 
@@ -32,7 +32,7 @@ _LONGEST_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
-class Look:
+class DerivationProgress:
     """What was found out about a derivation that is not as far as it can be.
 
     Attributes:
@@ -50,7 +50,7 @@ class Look:
     quiet: int
 
 
-class Agenda:
+class Schedule:
     """Looks at derivations, for the thread that advances them.
 
     `idles`, `planned` and `reached` may be called from any thread.
@@ -68,62 +68,62 @@ class Agenda:
         files: Files,
         derivations: Derivations,
         relations: Relations,
-        stoppages: Stoppages,
+        stoppages: Retries,
         blame: Callable[[StreamDef, MillpondError], None],
     ) -> None:
         self._files = files
         self._derivations = derivations
         self._relations = relations
-        self._stoppages = stoppages
-        self._blame = blame
+        self._retries = stoppages
+        self._report_failure = blame
         #: Per derivation how far it is known that there is nothing new.
-        self._reached: dict[int, int] = {}
+        self._complete_upto: dict[int, int] = {}
         #: Per derivation the state of its inputs for which its next moment was found, and that.
-        self._moments: dict[int, tuple[int, list[StreamState | None], int]] = {}
+        self._next_expirations: dict[int, tuple[int, list[StreamState | None], int]] = {}
 
-    def idles(self, version: Version, stream: StreamDef) -> bool:
+    def is_idle(self, version: Version, stream: StreamDef) -> bool:
         """Whether a derivation is not to be advanced: its query is inactive or suspended."""
         assert stream.derived is not None
         if stream.derived.query_id is None:
-            return self._stoppages.rests(stream.id)
+            return self._retries.is_backing_off(stream.id)
         query = version.query_of(stream)
         return query is None or not query.active
 
-    def planned(self, version: Version, stream: StreamDef) -> Derivation | None:
+    def find_plan(self, version: Version, stream: StreamDef) -> Derivation | None:
         """A derivation that is to be advanced; None if it is not, or cannot be."""
-        if self.idles(version, stream):
+        if self.is_idle(version, stream):
             return None
         try:
             return self._derivations.of(version, stream)
         except MillpondError as error:
-            self._blame(stream, error)
+            self._report_failure(stream, error)
             return None
 
-    def reached(self, version: Version, stream: StreamDef) -> int:
+    def complete_upto(self, version: Version, stream: StreamDef) -> int:
         """The last instant up to which all of a derivation's changes are known to be there."""
         position = version.clock(stream.id).position
-        return max(position, self._reached.get(stream.id, position))
+        return max(position, self._complete_upto.get(stream.id, position))
 
-    def look(
-        self, version: Version, moment: Moment, stream: StreamDef, wanted: bool
-    ) -> Look | None:
+    def inspect(
+        self, version: Version, moment: ClockReading, stream: StreamDef, wanted: bool
+    ) -> DerivationProgress | None:
         """Find out what is to be done for a derivation, if anything is."""
-        derivation = self.planned(version, stream)
+        derivation = self.find_plan(version, stream)
         if derivation is None:
             return None
         clock = version.clock(stream.id)
         upto = self._derivations.target(version, moment, derivation)
         if upto <= clock.position:
-            self._stoppages.clear(stream.id)
+            self._retries.clear(stream.id)
             return None
-        soonest = self._next_moment(version, derivation)
+        soonest = self._next_expiration(version, derivation)
         patience = 0 if wanted else derivation.eager_expiration
         is_due = (
             soonest + patience <= upto
             or self._derivations.is_corrected(version, derivation)
             or self._brings_anything(version, derivation, clock, upto)
         )
-        return Look(derivation, clock, upto, is_due, min(upto, soonest - 1))
+        return DerivationProgress(derivation, clock, upto, is_due, min(upto, soonest - 1))
 
     def _brings_anything(
         self, version: Version, derivation: Derivation, clock: StreamClock, upto: int
@@ -132,7 +132,7 @@ class Agenda:
         if clock.position < BEGINNING:
             return True
         for relation_id in derivation.relations:
-            held = self._relations.held(version, version.relations[relation_id])
+            held = self._relations.read_rows(version, version.relations[relation_id])
             if held.changes_within(clock.position, upto):
                 return True
         return any(
@@ -141,7 +141,9 @@ class Agenda:
             for segment in segments
         )
 
-    def sorted(self, version: Version, looks: Sequence[Look]) -> tuple[list[Due], dict[int, int]]:
+    def divide(
+        self, version: Version, looks: Sequence[DerivationProgress]
+    ) -> tuple[list[Runnable], dict[int, int]]:
         """What is to be advanced, and what has nothing new and is only to go on.
 
         Those that share a dataflow are advanced all, or none of them.
@@ -150,46 +152,48 @@ class Agenda:
             The derivations to be advanced; and for each whose heartbeat is to be moved, by its id,
             the last instant it has all changes of.
         """
-        due: list[Due] = []
+        due: list[Runnable] = []
         moved: dict[int, int] = {}
-        companies: defaultdict[object, list[Look]] = defaultdict(list)
+        companies: defaultdict[object, list[DerivationProgress]] = defaultdict(list)
         for look in looks:
-            companies[(look.derivation.company, look.upto)].append(look)
+            companies[(look.derivation.sharing_key, look.upto)].append(look)
         for members in companies.values():
             if any(look.is_due for look in members):
-                due += [self._due(version, look) for look in members]
+                due += [self._make_runnable(version, look) for look in members]
                 continue
             is_quiet = all(look.quiet == look.upto for look in members)
             for look in members:
                 id = look.derivation.id
-                if look.derivation.must_tell:
+                if look.derivation.must_record_position:
                     moved.update({id: look.upto} if is_quiet else {})
                 else:
-                    self._reached[id] = max(look.quiet, self._reached.get(id, look.quiet))
+                    self._complete_upto[id] = max(
+                        look.quiet, self._complete_upto.get(id, look.quiet)
+                    )
                 if is_quiet:
-                    self._stoppages.clear(id)
+                    self._retries.clear(id)
         return due, moved
 
-    def _due(self, version: Version, look: Look) -> Due:
+    def _make_runnable(self, version: Version, look: DerivationProgress) -> Runnable:
         derivation, clock = look.derivation, look.clock
         upto = step_end(version, derivation, clock, look.upto)
-        return Due(derivation, clock, upto, self.reached(version, derivation.stream))
+        return Runnable(derivation, clock, upto, self.complete_upto(version, derivation.stream))
 
     # -- time --------------------------------------------------------------------------------------
 
-    def patience(self, version: Version, moment: Moment) -> float | None:
+    def wait_seconds(self, version: Version, moment: ClockReading) -> float | None:
         """Seconds in which nothing can become due if nothing is committed; None for ever."""
-        patience = self._stoppages.patience(version.streams)
+        patience = self._retries.seconds_until_retry(version.streams)
         if patience is not None:
             patience = max(_TICK_SECONDS, patience)
-        for stream in self._derivations.all(version):
-            derivation = self.planned(version, stream)
+        for stream in self._derivations.list_streams(version):
+            derivation = self.find_plan(version, stream)
             if derivation is None or not self._is_on_the_clock(version, derivation):
                 continue
-            due = self._next_moment(version, derivation) + derivation.eager_expiration
+            due = self._next_expiration(version, derivation) + derivation.eager_expiration
             ahead = due - self._derivations.target(version, moment, derivation)
             wait = max(_TICK_SECONDS, ahead / 1e6)
-            if derivation.must_tell:
+            if derivation.must_record_position:
                 wait = min(wait, HEARTBEAT_SECONDS)
             patience = wait if patience is None else min(patience, wait)
         return None if patience is None else min(patience, _LONGEST_SECONDS)
@@ -203,14 +207,14 @@ class Agenda:
             if (s := version.streams.get(i)) is not None
         )
 
-    def _next_moment(self, version: Version, derivation: Derivation) -> int:
+    def _next_expiration(self, version: Version, derivation: Derivation) -> int:
         """The first instant after a derivation's position at which it may change by itself."""
         if not derivation.moves_by_itself:
             return END
         position = version.clock(derivation.id).position
         states = [version.states.get(i) for i in sorted(derivation.streams)]
-        known = self._moments.get(derivation.id)
+        known = self._next_expirations.get(derivation.id)
         if known is None or known[0] != position or any(map(is_not, known[1], states)):
-            found = next_moment(self._files, version, derivation.bound, position)
-            known = self._moments[derivation.id] = (position, states, found)
+            found = next_expiration(self._files, version, derivation.bound, position)
+            known = self._next_expirations[derivation.id] = (position, states, found)
         return known[2]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from millpond.cql.parse.durations import duration_text, parse_duration
-from millpond.service.queries.options import DEFAULTS, accepted
+from millpond.service.queries.options import DEFAULTS, parse_option
 
 #: The settings, which are options of a query too.
 NAMES = ("strategy", "eager_expiration", "lazy_expiration")
@@ -50,7 +50,7 @@ class ChangeSettings:
             found["lazy_expiration"] = None if said == "auto" else parse_duration(said)
         return replace(self, **found)
 
-    def shown(self) -> dict[str, str]:
+    def format(self) -> dict[str, str]:
         """The settings as they are written."""
         lazy = self.lazy_expiration
         return {
@@ -69,5 +69,5 @@ def with_settings(settings: ChangeSettings, given: Mapping[str, Any]) -> ChangeS
     >>> with_settings(ChangeSettings(), {"lazy_expiration": "1 hour"}).shown()["lazy_expiration"]
     '1 HOUR'
     """
-    checked = {name: accepted("setting", name, value) for name, value in given.items()}
+    checked = {name: parse_option("setting", name, value) for name, value in given.items()}
     return settings.with_options(checked)

@@ -18,7 +18,7 @@ from millpond.catalog.objects import StreamDef
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.errors import MillpondError
 from millpond.planner.bind.bound_query import BoundQuery
-from millpond.planner.optimize.statistics import Observed, StreamSample
+from millpond.planner.optimize.statistics import ObservedStatistics, StreamSample
 from millpond.service.answers.leaf_scan import Files
 from millpond.service.queries.prepared import stream_of
 from millpond.state.version import Version
@@ -32,7 +32,7 @@ _GROWN = 4
 
 
 @dataclass(frozen=True)
-class _Look:
+class _StreamSummary:
     """What was seen of a stream.
 
     Attributes:
@@ -49,10 +49,10 @@ class StreamStatistics:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._looks: dict[int, _Look] = {}
+        self._summaries: dict[int, _StreamSummary] = {}
         self._lock = threading.Lock()
 
-    def of(self, version: Version, bound: BoundQuery, running: Set[str]) -> Observed:
+    def of(self, version: Version, bound: BoundQuery, running: Set[str]) -> ObservedStatistics:
         """What is known of the streams a query reads.
 
         Args:
@@ -60,22 +60,22 @@ class StreamStatistics:
             bound: The query.
             running: Keys of the nodes that run already.
         """
-        looks: dict[str, _Look] = {}
+        looks: dict[str, _StreamSummary] = {}
         for leaf in bound.streams:
             stream = stream_of(version, leaf)
-            look = self._look(version, stream)
+            look = self._summarize(version, stream)
             if look is not None:
                 looks[leaf.stream] = look
-        steps = max((look.steps for look in looks.values()), default=Observed.steps)
+        steps = max((look.steps for look in looks.values()), default=ObservedStatistics.steps)
         samples = {name: look.sample for name, look in looks.items()}
         # A user's function is not called to find out how long a plan would take.
         scalars = None if bound.functions else DuckDBScalars()
-        return Observed(samples, scalars, steps, running)
+        return ObservedStatistics(samples, scalars, steps, running)
 
-    def _look(self, version: Version, stream: StreamDef) -> _Look | None:
+    def _summarize(self, version: Version, stream: StreamDef) -> _StreamSummary | None:
         segments = [] if stream.rejects_of else list(version.segments(stream.id))
         rows = sum(s.rows for s in segments)
-        known = self._looks.get(stream.id)
+        known = self._summaries.get(stream.id)
         if rows < _LEAST or (known is not None and rows < _GROWN * known.sample.total):
             return known
         period = (max(s.max_ts for s in segments) - min(s.min_ts for s in segments)) / 1e6
@@ -89,7 +89,7 @@ class StreamStatistics:
         places = np.linspace(0, table.num_rows - 1, count).astype(np.int64)
         columns = [n for n in table.column_names if not n.startswith("__")]
         sample = StreamSample(rows / period, table.select(columns).take(places), rows)
-        look = _Look(sample, max(version.epoch, 1) / period)
+        look = _StreamSummary(sample, max(version.epoch, 1) / period)
         with self._lock:
-            self._looks[stream.id] = look
+            self._summaries[stream.id] = look
         return look

@@ -23,7 +23,7 @@ from millpond.state.epoch_log import EpochLog
 _FETCH_SECONDS = 60.0
 
 
-class Following:
+class Subscriptions:
     """Gives out the changes of queries and the elements of derived streams."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Following:
                 self._advancer.wait(functools.partial(self.has_more, followed.id, page.cursor))
             page = self.fetch(followed, page.cursor, PAGE, wait=False)
 
-    def go_on(self, stream: StreamDef) -> None:
+    def resume(self, stream: StreamDef) -> None:
         """Try a derived stream again that has stopped; does nothing to one that has not.
 
         Raises:
@@ -108,7 +108,7 @@ class Following:
         return (
             not isinstance(log, StreamDef)
             or version.clock(log.id).next_seq > cursor
-            or self._advancer.stoppages.get(log.id) is not None
+            or self._advancer.retries.get(log.id) is not None
             or (isinstance(current, QueryDef) and not current.active)
         )
 
@@ -118,7 +118,7 @@ class Following:
         log = version.change_log(query.id)
         if log is None:
             return None
-        upto = format_instant(self._advancer.reached(version, log))
+        upto = format_instant(self._advancer.complete_upto(version, log))
         return {"newest": version.clock(log.id).next_seq, "up_to": upto}
 
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
@@ -136,7 +136,7 @@ class Following:
         version = self._log.version
         current = version.definition(followed.id)
         if isinstance(current, QueryDef):
-            self._registrar.check_answered(current)
+            self._registrar.check_answerable(current)
             found = version.change_log(current.id)
             if found is None:
                 found = self._derivations.follow(current)
@@ -152,7 +152,7 @@ class Following:
                 detail="FETCH reads the changes of a query, or the elements of a derived stream.",
                 hint=f"CREATE QUERY q AS ISTREAM(SELECT * FROM {followed.name}), and FETCH q.",
             )
-        trouble = self._advancer.stoppages.get(current.id)
+        trouble = self._advancer.retries.get(current.id)
         if trouble is not None:
             raise MillpondError(
                 "POND-406",

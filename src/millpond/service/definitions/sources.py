@@ -12,7 +12,7 @@ from typing import Any
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql import parse_statement
-from millpond.cql.print.duckdb_words import quoted
+from millpond.cql.print.duckdb_words import quote_name
 from millpond.cql.tree import statements
 from millpond.errors import MillpondError
 from millpond.model import time
@@ -22,7 +22,7 @@ from millpond.runtime.protocol import Runtime
 from millpond.service.changes.advancer import Advancer
 from millpond.service.definitions.change_fed_relations import changes_name
 from millpond.service.definitions.declarations import stream_definition
-from millpond.service.ingest.floors import Moment
+from millpond.service.ingest.floors import ClockReading
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.queries.registration import Registrar
@@ -61,7 +61,7 @@ class Sources:
         self._advancer = advancer
         self._registrar = registrar
         self._relations = relations
-        self._present = present
+        self._current_instant = present
         self._bounded = bounded
         self.on_change: Callable[[], None] = lambda: None
         self.on_read: Callable[[StreamDef, int], None] = lambda stream, rows: None
@@ -108,7 +108,7 @@ class Sources:
             self._log.commit(EpochChange(kind="create", add=[definition]))
             return 0
         try:
-            return self._relations.create(definition, file, self._present())
+            return self._relations.create(definition, file, self._current_instant())
         finally:
             file.path.unlink(missing_ok=True)
 
@@ -146,10 +146,10 @@ class Sources:
                 )
             definition = found
         else:
-            columns = ", ".join(f"{quoted(f.name)} {f.type}" for f in schema.fields)
-            by = f" TIMESTAMP BY {quoted(timestamp)}" if timestamp else ""
+            columns = ", ".join(f"{quote_name(f.name)} {f.type}" for f in schema.fields)
+            by = f" TIMESTAMP BY {quote_name(timestamp)}" if timestamp else ""
             late = f" DELAY INTERVAL {round(delay * 1e6)} MICROSECONDS" if delay else ""
-            text = f"CREATE STREAM {quoted(name)} ({columns}){by}{late} USING dataframe"
+            text = f"CREATE STREAM {quote_name(name)} ({columns}){by}{late} USING dataframe"
             parsed = parse_statement(text)
             assert isinstance(parsed, statements.CreateStream)
             definition = stream_definition(parsed, self._log.next_id(), self._log.version)
@@ -168,7 +168,7 @@ class Sources:
         try:
             self._runtime.open_source(stream)
         except MillpondError as error:
-            self._sequencer.stopped(stream.id, error)
+            self._sequencer.report_stopped(stream.id, error)
 
     def read_to_end(self) -> None:
         """Read every bounded source that has not ended to its end."""
@@ -182,7 +182,7 @@ class Sources:
             rows = self._log.version.clock(stream.id).next_seq
             self.on_read(stream, rows)
 
-    def pushed(self, name: str) -> StreamDef:
+    def find_pushed_stream(self, name: str) -> StreamDef:
         """The stream of a name that rows are pushed to.
 
         Raises:
@@ -202,9 +202,9 @@ class Sources:
 
     def trouble(self, stream: StreamDef) -> Exception | None:
         """Why a stream stands still, if it does."""
-        return self._sequencer.troubles.get(stream.id) or self._advancer.stoppages.get(stream.id)
+        return self._sequencer.troubles.get(stream.id) or self._advancer.retries.get(stream.id)
 
-    def row(self, version: Version, stream: StreamDef, moment: Moment) -> tuple[object, ...]:
+    def row(self, version: Version, stream: StreamDef, moment: ClockReading) -> tuple[object, ...]:
         """A line of SHOW STREAMS; `moment` was captured before the version was."""
         clock = version.clock(stream.id)
         reached = self._sequencer.heartbeat(version, stream, moment)
@@ -218,7 +218,7 @@ class Sources:
             self._state(version, stream),
         )
 
-    def describe(self, version: Version, stream: StreamDef, moment: Moment) -> dict[str, Any]:
+    def describe(self, version: Version, stream: StreamDef, moment: ClockReading) -> dict[str, Any]:
         """A stream as probes see it; `moment` was captured before the version was."""
         clock = version.clock(stream.id)
         trouble = self.trouble(stream)
@@ -239,7 +239,7 @@ class Sources:
     def _state(self, version: Version, stream: StreamDef) -> str:
         if self.trouble(stream) is not None:
             return "stopped"
-        held_up_by = self._advancer.held_up_by(version, stream)
+        held_up_by = self._advancer.find_blocker(version, stream)
         if held_up_by is not None:
             return f"waits for {held_up_by.name}"
         return "ended" if version.clock(stream.id).ended else "running"

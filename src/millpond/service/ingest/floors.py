@@ -20,7 +20,7 @@ from millpond.model.time import END
 
 
 @dataclass(frozen=True)
-class Moment:
+class ClockReading:
     """A clock reading and, per stream, the least floor in flight at it."""
 
     now: int
@@ -31,7 +31,7 @@ class Moment:
         return min(reached, self.floors.get(stream_id, END))
 
 
-class Promises:
+class FloorsInFlight:
     """The floors in flight; safe to use from any thread."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -55,14 +55,14 @@ class Promises:
         with self._lock:
             self._floors.pop(token, None)
 
-    def capture(self) -> Moment:
+    def capture(self) -> ClockReading:
         """The clock and the least floors in flight, together."""
         with self._lock:
             least: dict[int, int] = {}
             for floors in self._floors.values():
                 for stream_id, floor in floors.items():
                     least[stream_id] = min(floor, least.get(stream_id, END))
-            return Moment(self._now(), least)
+            return ClockReading(self._now(), least)
 
     def _now(self) -> int:
         """The clock, which for streams never goes back: what readers were told stays true."""

@@ -18,12 +18,12 @@ import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
 from millpond.engine.admission import heartbeat
-from millpond.engine.admission.admit import Admission, Admitted, admit
-from millpond.engine.admission.heartbeat import Progress
+from millpond.engine.admission.admit import Admission, AdmittedRows, admit
+from millpond.engine.admission.heartbeat import StreamProgress
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, format_instant
 from millpond.runtime.batch_tasks import pack
-from millpond.service.ingest.floors import Promises
+from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.results import IngestReceipt
 from millpond.state.epoch_log import EpochLog
 from millpond.state.inbox import Inbox, InboxRow
@@ -34,15 +34,15 @@ _SHOWN_REJECTS = 100
 class Intake:
     """Accepts pushed rows; safe to call from any thread."""
 
-    def __init__(self, inbox: Inbox, log: EpochLog, promises: Promises) -> None:
+    def __init__(self, inbox: Inbox, log: EpochLog, promises: FloorsInFlight) -> None:
         self._inbox = inbox
         self._log = log
-        self._promises = promises
+        self._floors = promises
         self._locks: dict[int, threading.RLock] = defaultdict(threading.RLock)
         self._lock = threading.Lock()
         self._accepted = threading.Condition()
-        self._progress: dict[int, Progress] = {}
-        self._after: dict[int, tuple[int, Progress]] = {}
+        self._progress: dict[int, StreamProgress] = {}
+        self._after: dict[int, tuple[int, StreamProgress]] = {}
         self._tokens: dict[int, int] = {}
         for row in inbox.pending():
             self._adopt(row)
@@ -54,13 +54,13 @@ class Intake:
         is not forgotten: the floor held for them stays.
         """
         clock = self._log.version.clock(row.stream_id)
-        committed = Progress(clock.high, clock.heartbeat, clock.arrived_at, clock.ended)
+        committed = StreamProgress(clock.high, clock.heartbeat, clock.arrived_at, clock.ended)
         overtaken = committed.arrived_at is not None and committed.arrived_at >= row.arrived_at
         floor = BEGINNING if overtaken else committed.heartbeat
-        token, _, _ = self._promises.hold(lambda now: {row.stream_id: floor})
-        own = Progress(row.high, row.heartbeat, row.arrived_at)
+        token, _, _ = self._floors.hold(lambda now: {row.stream_id: floor})
+        own = StreamProgress(row.high, row.heartbeat, row.arrived_at)
         before = self._progress.get(row.stream_id, committed)
-        self._progress[row.stream_id] = heartbeat.further(before, own)
+        self._progress[row.stream_id] = heartbeat.merge_progress(before, own)
         if row.number not in self._inbox.lost:
             with self._lock:
                 self._tokens[row.number], self._after[row.number] = token, (row.stream_id, own)
@@ -92,10 +92,12 @@ class Intake:
             fingerprint = _fingerprint(rows) if key is not None else None
             if key is not None and (before := self._inbox.receipt(stream.id, key, fingerprint)):
                 return IngestReceipt(**before.receipt, duplicate=True), before.number
-            progress = self._current(stream)
-            token, now, floors = self._promises.hold(
+            progress = self._current_progress(stream)
+            token, now, floors = self._floors.hold(
                 lambda now: {
-                    stream.id: heartbeat.current(progress, stream, _arrival(progress, now))
+                    stream.id: heartbeat.current_heartbeat(
+                        progress, stream, _arrival(progress, now)
+                    )
                 }
             )
             try:
@@ -116,35 +118,39 @@ class Intake:
                     fingerprint,
                     receipt,
                 ).number
-                self._settle(stream.id, number, token, after)
+                self._note_accepted(stream.id, number, token, after)
             except BaseException:
-                self._promises.release(token)
+                self._floors.release(token)
                 raise
         return IngestReceipt(**receipt), number
 
-    def promise(self, stream: StreamDef, at: int) -> int:
+    def heartbeat_to(self, stream: StreamDef, at: int) -> int:
         """`HEARTBEAT stream AT at` on a pushed stream, in order with its rows."""
         with self._stream_lock(stream.id):
-            before = self._current(stream)
+            before = self._current_progress(stream)
             check_heartbeat(stream, before, at)
             empty = stream.schema.to_arrow().empty_table()
             nothing = admit(empty, Admission(stream.schema, None, at, at))
-            token, now, _ = self._promises.hold(
-                lambda now: {stream.id: heartbeat.current(before, stream, _arrival(before, now))}
+            token, now, _ = self._floors.hold(
+                lambda now: {
+                    stream.id: heartbeat.current_heartbeat(before, stream, _arrival(before, now))
+                }
             )
             try:
                 arrival = _arrival(before, now)
-                after = heartbeat.promised(before, stream, at, arrival)
+                after = heartbeat.after_heartbeat(before, stream, at, arrival)
                 number = self._inbox.accept(
                     stream.id, pack(nothing), after.high, after.heartbeat, arrival
                 ).number
-                self._settle(stream.id, number, token, after)
+                self._note_accepted(stream.id, number, token, after)
             except BaseException:
-                self._promises.release(token)
+                self._floors.release(token)
                 raise
             return number
 
-    def _settle(self, stream_id: int, number: int, token: int, after: Progress) -> None:
+    def _note_accepted(
+        self, stream_id: int, number: int, token: int, after: StreamProgress
+    ) -> None:
         with self._lock:
             self._progress[stream_id] = after
             self._tokens[number], self._after[number] = token, (stream_id, after)
@@ -155,16 +161,16 @@ class Intake:
         with self._lock:
             return self._locks[stream_id]
 
-    def _current(self, stream: StreamDef) -> Progress:
+    def _current_progress(self, stream: StreamDef) -> StreamProgress:
         progress = self._progress.get(stream.id)
         if progress is None:
             clock = self._log.version.clock(stream.id)
-            progress = Progress(clock.high, clock.heartbeat, clock.arrived_at, clock.ended)
+            progress = StreamProgress(clock.high, clock.heartbeat, clock.arrived_at, clock.ended)
         return progress
 
     # -- for the pipeline ----------------------------------------------------------------------
 
-    def acknowledged(self) -> dict[int, int]:
+    def count_waiting_rows(self) -> dict[int, int]:
         """The pushes that wait for their epoch, and how many rows each has.
 
         A push's file is visible a moment before the push has returned, so one that is not known
@@ -183,65 +189,67 @@ class Intake:
         with self._lock:
             return number in self._after
 
-    def waiting_streams(self) -> set[int]:
+    def list_waiting_streams(self) -> set[int]:
         """The streams with rows that wait for their epoch."""
         with self._lock:
             return {stream_id for stream_id, _ in self._after.values()}
 
-    def waiting(self) -> list[int]:
+    def list_waiting(self) -> list[int]:
         """The numbers that still wait for their epoch, ascending."""
         with self._lock:
             return sorted(self._after)
 
-    def waiting_for(self, numbers: Sequence[int]) -> bool:
+    def are_waiting(self, numbers: Sequence[int]) -> bool:
         """Whether all of these still wait for their epoch, each named once."""
         with self._lock:
             return len(set(numbers)) == len(numbers) and all(n in self._after for n in numbers)
 
-    def progress_after(self, numbers: Sequence[int]) -> dict[int, Progress]:
+    def progress_after(self, numbers: Sequence[int]) -> dict[int, StreamProgress]:
         """How far each stream has come once these numbers are an epoch.
 
         Should a later number have overtaken an earlier one, the stream does not go back when the
         earlier one comes; until then its floor keeps readers from relying on the later one's.
         """
-        after: dict[int, Progress] = {}
+        after: dict[int, StreamProgress] = {}
         with self._lock:
             for number in numbers:
                 if number in self._after:
                     stream_id, progress = self._after[number]
-                    after[stream_id] = heartbeat.further(after.get(stream_id, progress), progress)
+                    after[stream_id] = heartbeat.merge_progress(
+                        after.get(stream_id, progress), progress
+                    )
         return after
 
-    def done(self, numbers: Sequence[int]) -> None:
+    def mark_committed(self, numbers: Sequence[int]) -> None:
         """These numbers are an epoch; whoever waits for them may go on."""
         with self._lock:
             for number in numbers:
                 self._after.pop(number, None)
                 token = self._tokens.pop(number, None)
                 if token is not None:
-                    self._promises.release(token)
+                    self._floors.release(token)
         with self._accepted:
             self._accepted.notify_all()
 
     def wait(self, upto: int, timeout: float | None = None) -> bool:
         """Wait until every number ≤ `upto` is an epoch; False when the time ran out."""
         with self._accepted:
-            return self._accepted.wait_for(lambda: self._all_done(upto), timeout)
+            return self._accepted.wait_for(lambda: self._is_done_upto(upto), timeout)
 
-    def _all_done(self, upto: int) -> bool:
+    def _is_done_upto(self, upto: int) -> bool:
         with self._lock:
             return not self._after or min(self._after) > upto
 
-    def last(self) -> int:
+    def last_number(self) -> int:
         """The greatest number given so far."""
         return self._inbox.last_number()
 
 
-def _arrival(progress: Progress, now: int) -> int:
+def _arrival(progress: StreamProgress, now: int) -> int:
     return max(now, progress.arrived_at or now)
 
 
-def check_heartbeat(stream: StreamDef, progress: Progress, at: int) -> None:
+def check_heartbeat(stream: StreamDef, progress: StreamProgress, at: int) -> None:
     """Raise POND-409 unless a HEARTBEAT statement may set H to `at`."""
     if stream.derived is not None:
         raise MillpondError(
@@ -269,13 +277,13 @@ def check_heartbeat(stream: StreamDef, progress: Progress, at: int) -> None:
 def _fingerprint(rows: pa.Table) -> str:
     """A digest of the rows with their columns' names and types, and dictionaries."""
     rows = rows.replace_schema_metadata().combine_chunks()
-    sink = _Digest()
+    sink = _HashingFile()
     with pa.ipc.new_stream(pa.PythonFile(sink, "w"), rows.schema) as writer:
         writer.write_table(rows)
     return sink.hexdigest()
 
 
-class _Digest(io.RawIOBase):
+class _HashingFile(io.RawIOBase):
     """A file that keeps nothing of what is written but its digest."""
 
     def __init__(self) -> None:
@@ -293,7 +301,7 @@ class _Digest(io.RawIOBase):
         return self._hash.hexdigest()
 
 
-def _receipt(admitted: Admitted) -> dict[str, Any]:
+def _receipt(admitted: AdmittedRows) -> dict[str, Any]:
     """An `IngestReceipt`'s fields, as the inbox keeps them for a repetition."""
     shown = admitted.reject_rows[:_SHOWN_REJECTS]
     reasons = admitted.rejects["reason"].slice(0, len(shown)).to_pylist()

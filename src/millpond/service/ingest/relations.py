@@ -17,23 +17,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.catalog.objects import RelationDef
-from millpond.cql.print.duckdb_words import quoted
+from millpond.cql.print.duckdb_words import quote_name
 from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
-from millpond.model.casts import value_cast
+from millpond.model.casts import cast_value
 from millpond.model.time import BEGINNING, END, format_instant
-from millpond.service.ingest.sequencer import relative
+from millpond.service.ingest.sequencer import relative_path
 from millpond.state.arrow_file import FileMeta, open_arrow
 from millpond.state.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
-from millpond.state.relation_log import ends, fold, held_at, rows_added, write_delta
+from millpond.state.relation_log import ends, fold, number_added, select_at, write_delta
 from millpond.state.version import RelationDelta, Version
 
 _DELTAS = 64
 
 
 @dataclass(frozen=True)
-class Held:
+class VersionedRows:
     """A relation's rows with `__rid`, `__from`, `__to`, and the instants at which it changes.
 
     `next_rid` is above every `__rid` its deltas speak of. A row that ended as it began is in no
@@ -88,15 +88,15 @@ class Relations:
         self._store = store
         self._log = log
         self._residual = residual
-        self._cache: dict[int, tuple[tuple[RelationDelta, ...], Held]] = {}
+        self._cache: dict[int, tuple[tuple[RelationDelta, ...], VersionedRows]] = {}
         self._lock = threading.RLock()
         #: The epoch as of which somebody still has to read a relation, by its id. Deltas up to it
         #: may become one; those after it may not, for then it could not be told what they said.
-        self.epoch_needed: Callable[[int], int] = lambda relation_id: log.version.epoch
+        self.oldest_epoch_needed_of: Callable[[int], int] = lambda relation_id: log.version.epoch
         #: Raises POND-413 where a non-retroactive relation must not be updated at an instant.
         self.check_instant: Callable[[Version, RelationDef, int], None] = lambda *update: None
 
-    def held(self, version: Version, relation: RelationDef) -> Held:
+    def read_rows(self, version: Version, relation: RelationDef) -> VersionedRows:
         """All rows, past and present, as of a version."""
         deltas = version.relation_deltas(relation.id)
         with self._lock:
@@ -107,7 +107,7 @@ class Relations:
         table = fold(opened, relation.schema.to_arrow()).combine_chunks()
         greatest = [pc.max(lines["__rid"]).as_py() for lines in opened if lines.num_rows]
         next_rid = max(greatest, default=-1) + 1
-        held = Held(table, table["__from"].to_numpy(), table["__to"].to_numpy(), next_rid)
+        held = VersionedRows(table, table["__from"].to_numpy(), table["__to"].to_numpy(), next_rid)
         with self._lock:
             self._cache[relation.id] = (deltas, held)
         return held
@@ -116,7 +116,7 @@ class Relations:
         self, version: Version, relation: RelationDef, instant: int, columns: tuple[str, ...]
     ) -> pa.Table:
         """R(τ) as of a version."""
-        return self.held(version, relation).at(instant, columns)
+        return self.read_rows(version, relation).at(instant, columns)
 
     def versions(
         self,
@@ -126,7 +126,7 @@ class Relations:
         interval: tuple[str, ...],
     ) -> pa.Table:
         """All rows a relation ever held, as of a version (`Held.versions`)."""
-        return self.held(version, relation).versions(columns, interval)
+        return self.read_rows(version, relation).versions(columns, interval)
 
     def insert(self, relation: RelationDef, rows: pa.Table, at: int) -> int:
         """Add rows holding from `at` on; the number of rows.
@@ -135,7 +135,7 @@ class Relations:
             MillpondError: POND-408 when a primary key is NULL or taken; POND-413, as `delete`.
         """
 
-        def change(held: Held) -> tuple[pa.Table, pa.Table]:
+        def change(held: VersionedRows) -> tuple[pa.Table, pa.Table]:
             added = _rows(relation, rows, held.next_rid, at)
             return added, ends((), at)
 
@@ -150,8 +150,8 @@ class Relations:
                 have been delivered with what it held.
         """
 
-        def change(held: Held) -> tuple[pa.Table, pa.Table]:
-            chosen = self._chosen(relation, held, where, at)
+        def change(held: VersionedRows) -> tuple[pa.Table, pa.Table]:
+            chosen = self._select(relation, held, where, at)
             return held.table.slice(0, 0), ends(chosen["__rid"].to_pylist(), at)
 
         return self._change("delete", relation, at, change)
@@ -168,16 +168,16 @@ class Relations:
             MillpondError: POND-408 when a primary key is NULL or taken; POND-413, as `delete`.
         """
 
-        def change(held: Held) -> tuple[pa.Table, pa.Table]:
-            chosen = self._chosen(relation, held, where, at)
+        def change(held: VersionedRows) -> tuple[pa.Table, pa.Table]:
+            chosen = self._select(relation, held, where, at)
             lower = {name.lower(): sql for name, sql in assignments.items()}
             items = [
-                f"{value_cast(lower[f.name.lower()], f.type)} AS {quoted(f.name)}"
+                f"{cast_value(lower[f.name.lower()], f.type)} AS {quote_name(f.name)}"
                 if f.name.lower() in lower
-                else quoted(f.name)
+                else quote_name(f.name)
                 for f in relation.schema.fields
             ]
-            fresh = self._computed(relation, items, chosen)
+            fresh = self._compute(relation, items, chosen)
             added = _rows(relation, fresh, held.next_rid, at)
             # A row that was going to end later still does, under its new values.
             column = added.schema.get_field_index("__to")
@@ -196,15 +196,15 @@ class Relations:
         """
         empty = _rows(relation, relation.schema.to_arrow().empty_table(), 0, at)
         added = _rows(relation, open_arrow(file.path, file.checksum), 0, at)
-        held = Held(empty, empty["__from"].to_numpy(), empty["__to"].to_numpy())
+        held = VersionedRows(empty, empty["__from"].to_numpy(), empty["__to"].to_numpy())
         self._check_keys(relation, held, added, ends((), at))
         delta = self._delta(relation, write_delta(self._store, added))
         self._log.commit(EpochChange(kind="create", add=[relation], add_deltas=[delta]))
         return added.num_rows
 
-    def _computed(self, relation: RelationDef, items: list[str], rows: pa.Table) -> pa.Table:
+    def _compute(self, relation: RelationDef, items: list[str], rows: pa.Table) -> pa.Table:
         """One expression a column, over rows; what fails is computed alone, to say which it is."""
-        slices, behind = {relation.name: rows}, f" FROM {quoted(relation.name)}"
+        slices, behind = {relation.name: rows}, f" FROM {quote_name(relation.name)}"
         try:
             return self._residual.evaluate(f"SELECT {', '.join(items)}{behind}", slices)
         except MillpondError:
@@ -215,11 +215,13 @@ class Relations:
                     raise Uncomputable(field.name, error) from error
             raise
 
-    def _chosen(self, relation: RelationDef, held: Held, where: str | None, at: int) -> pa.Table:
-        alive = held_at(held.table, at)
+    def _select(
+        self, relation: RelationDef, held: VersionedRows, where: str | None, at: int
+    ) -> pa.Table:
+        alive = select_at(held.table, at)
         if where is None:
             return alive
-        sql = f"SELECT * FROM {quoted(relation.name)} WHERE {where}"
+        sql = f"SELECT * FROM {quote_name(relation.name)} WHERE {where}"
         try:
             return self._residual.evaluate(sql, {relation.name: alive})
         except MillpondError as error:
@@ -230,32 +232,32 @@ class Relations:
         kind: str,
         relation: RelationDef,
         at: int,
-        change: Callable[[Held], tuple[pa.Table, pa.Table]],
+        change: Callable[[VersionedRows], tuple[pa.Table, pa.Table]],
     ) -> int:
         with self._lock:
             version = self._log.version
             if relation.non_retroactive:
                 self.check_instant(version, relation, at)
             deltas = version.relation_deltas(relation.id)
-            held = self.held(version, relation)
+            held = self.read_rows(version, relation)
             added, ended = change(held)
             if not added.num_rows and not ended.num_rows:
                 return 0
             self._check_keys(relation, held, added, ended)
             delta = self._delta(relation, write_delta(self._store, added, ended))
-            folded, dropped = self._folded(relation, deltas)
+            folded, dropped = self._fold(relation, deltas)
             self._log.commit(
                 EpochChange(kind=kind, add_deltas=[*folded, delta], drop_deltas=dropped)
             )
             return max(added.num_rows, ended.num_rows)
 
-    def _folded(
+    def _fold(
         self, relation: RelationDef, deltas: tuple[RelationDelta, ...]
     ) -> tuple[list[RelationDelta], tuple[RelationDelta, ...]]:
         """One delta that says what many did, and those, once there are many."""
         if len(deltas) < _DELTAS:
             return [], ()
-        needed = self.epoch_needed(relation.id)
+        needed = self.oldest_epoch_needed_of(relation.id)
         old = tuple(d for d in deltas if d.epoch <= needed)
         if len(old) < _DELTAS // 2:
             return [], ()
@@ -265,17 +267,17 @@ class Relations:
 
     @staticmethod
     def _delta(relation: RelationDef, file: FileMeta) -> RelationDelta:
-        path = relative(file.path)
+        path = relative_path(file.path)
         return RelationDelta(relation.id, 0, path, file.checksum, file.rows, file.bytes)
 
     def _check_keys(
-        self, relation: RelationDef, held: Held, added: pa.Table, ended: pa.Table
+        self, relation: RelationDef, held: VersionedRows, added: pa.Table, ended: pa.Table
     ) -> None:
         """No two rows of one key may hold at the same instant."""
         if not relation.primary_key or not added.num_rows:
             return
-        after = _after(held.table, added, ended)
-        keys = [quoted(k) for k in relation.primary_key]
+        after = _apply_change(held.table, added, ended)
+        keys = [quote_name(k) for k in relation.primary_key]
         nulls = " OR ".join(f"{k} IS NULL" for k in keys)
         found = self._residual.evaluate(
             f"SELECT {', '.join(keys)} FROM added WHERE {nulls} LIMIT 1", {"added": added}
@@ -310,10 +312,10 @@ def _rows(relation: RelationDef, rows: pa.Table, rid: int, start: int) -> pa.Tab
     """New rows in the relation's columns, numbered from `rid` on, which hold from `start` on."""
     target = relation.schema.to_arrow()
     columns = [rows.column(i).cast(f.type) for i, f in enumerate(target)]
-    return rows_added(pa.Table.from_arrays(columns, schema=target), rid, start)
+    return number_added(pa.Table.from_arrays(columns, schema=target), rid, start)
 
 
-def _after(kept: pa.Table, added: pa.Table, ended: pa.Table) -> pa.Table:
+def _apply_change(kept: pa.Table, added: pa.Table, ended: pa.Table) -> pa.Table:
     """All rows once a change has been made."""
     ends = kept["__to"].to_numpy().copy()
     if ended.num_rows:

@@ -37,7 +37,7 @@ def from_rows(rows: Any) -> pa.Table:
         try:
             return pa.table(rows)
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise _unreadable("a table", str(error)) from error
+            raise _unreadable_rows_error("a table", str(error)) from error
     given = list(rows) if isinstance(rows, Iterable) and not isinstance(rows, str | dict) else None
     if given is None or not all(isinstance(row, dict) for row in given):
         raise MillpondError(
@@ -73,15 +73,15 @@ def _column(values: list[Any], corrupt: list[str | None]) -> pa.Array:
             pass
     texts: list[str | None] = []
     for place, value in enumerate(values):
-        text = _text(value)
-        if text is not None and not _encodable(text):
+        text = _to_text(value)
+        if text is not None and not _is_encodable(text):
             corrupt[place] = ascii(value)
             text = None
         texts.append(text)
     return pa.array(texts, pa.string())
 
 
-def _encodable(text: str) -> bool:
+def _is_encodable(text: str) -> bool:
     """Whether a text has no half of a surrogate pair, which Python's may."""
     try:
         text.encode()
@@ -100,30 +100,30 @@ def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
     """
     match format:
         case "ndjson":
-            return _ndjson(data, schema)
+            return _read_ndjson(data, schema)
         case "csv":
-            return _csv(data)
+            return _read_csv(data)
         case "arrow":
             try:
                 table = pa.ipc.open_stream(data).read_all()
                 # Offsets beyond the buffers would be followed: these are bytes from outside.
                 table.validate(full=True)
             except (pa.ArrowException, OSError, ValueError) as error:
-                raise _unreadable("an Arrow IPC stream", str(error)) from error
+                raise _unreadable_rows_error("an Arrow IPC stream", str(error)) from error
             return table
-    raise unknown_format(format)
+    raise unknown_format_error(format)
 
 
-def unknown_format(format: str) -> MillpondError:
+def unknown_format_error(format: str) -> MillpondError:
     """The error of a format rows are not written in."""
-    return _unreadable(f'the format "{format}"', "Formats are ndjson, csv and arrow.")
+    return _unreadable_rows_error(f'the format "{format}"', "Formats are ndjson, csv and arrow.")
 
 
-def _ndjson(data: bytes, schema: Schema) -> pa.Table:
+def _read_ndjson(data: bytes, schema: Schema) -> pa.Table:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _unreadable("UTF-8 text", str(error)) from error
+        raise _unreadable_rows_error("UTF-8 text", str(error)) from error
     names = {f.name.lower(): f.name for f in schema.fields}
     # A float has fewer digits than a DECIMAL may have.
     exact = {f.name.lower() for f in schema.fields if f.type.startswith("DECIMAL")}
@@ -138,14 +138,15 @@ def _ndjson(data: bytes, schema: Schema) -> pa.Table:
         except (ValueError, RecursionError):  # not JSON, or a number of thousands of digits
             row = None
         good = isinstance(row, dict) and (
-            "\\u" not in line or _encodable(json.dumps(row, ensure_ascii=False, default=_plain))
+            "\\u" not in line
+            or _is_encodable(json.dumps(row, ensure_ascii=False, default=_to_json_value))
         )
         given = {k.lower(): v for k, v in row.items()} if good else {}
         for lower, name in names.items():
             value = given.get(lower)
             if isinstance(value, Decimal) and lower not in exact:
                 value = float(value)
-            columns[name].append(_text(value))
+            columns[name].append(_to_text(value))
         corrupt.append(None if good else line)
     table = pa.table({n: pa.array(v, pa.string()) for n, v in columns.items()})
     if any(line is not None for line in corrupt):
@@ -153,7 +154,7 @@ def _ndjson(data: bytes, schema: Schema) -> pa.Table:
     return table
 
 
-def _csv(data: bytes) -> pa.Table:
+def _read_csv(data: bytes) -> pa.Table:
     bad: dict[int, str] = {}
 
     def invalid(row: pyarrow.csv.InvalidRow) -> str:
@@ -165,7 +166,7 @@ def _csv(data: bytes) -> pa.Table:
         # The first line says the names; a byte order mark and blanks around them are none of them.
         header = next(csv.reader(io.StringIO(text, newline="")), [])
         if data.count(b'"') % 2:
-            _see_quotes_closed(text)
+            _check_quotes(text)
         table = pyarrow.csv.read_csv(
             io.BytesIO(data),
             read_options=pyarrow.csv.ReadOptions(use_threads=False),
@@ -191,10 +192,10 @@ def _csv(data: bytes) -> pa.Table:
         order[np.delete(np.arange(together.num_rows), places)] = np.arange(table.num_rows)
         return together.take(pa.array(order))
     except (pa.ArrowException, ValueError, csv.Error) as error:
-        raise _unreadable("CSV with a header", str(error)) from error
+        raise _unreadable_rows_error("CSV with a header", str(error)) from error
 
 
-def _see_quotes_closed(text: str) -> None:
+def _check_quotes(text: str) -> None:
     """Raises where the last value would be everything behind a quote: Arrow's reader takes it so.
 
     Raises:
@@ -210,7 +211,7 @@ def _see_quotes_closed(text: str) -> None:
             raise ValueError(f"In line {start} a quote is opened and never closed") from None
 
 
-def _text(value: Any) -> str | None:
+def _to_text(value: Any) -> str | None:
     """A value as the text a cast reads; nested values as JSON."""
     match value:
         case None | str():
@@ -223,18 +224,18 @@ def _text(value: Any) -> str | None:
             return str(Decimal(value))  # str(int) refuses thousands of digits
         case dict() | list() | tuple():
             try:
-                return json.dumps(value, default=_plain)
+                return json.dumps(value, default=_to_json_value)
             except (TypeError, ValueError, RecursionError):
                 return str(value)
     return str(value)
 
 
-def _plain(value: Any) -> float | str:
+def _to_json_value(value: Any) -> float | str:
     """A value JSON has no form for, where it stands within another."""
     return float(value) if isinstance(value, Decimal) else str(value)
 
 
-def _unreadable(what: str, detail: str) -> MillpondError:
+def _unreadable_rows_error(what: str, detail: str) -> MillpondError:
     return MillpondError(
         "DATA-501",
         f"the rows cannot be read as {what}",

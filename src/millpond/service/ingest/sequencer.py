@@ -20,12 +20,12 @@ import numpy as np
 
 from millpond.catalog.objects import StreamDef
 from millpond.engine.admission import heartbeat
-from millpond.engine.admission.heartbeat import Progress
+from millpond.engine.admission.heartbeat import StreamProgress
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END
-from millpond.runtime.batch_tasks import BatchPlan, Built, StreamPlan
+from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, StreamPlan
 from millpond.runtime.protocol import INBOX
-from millpond.service.ingest.floors import Moment, Promises
+from millpond.service.ingest.floors import ClockReading, FloorsInFlight
 from millpond.service.ingest.intake import Intake
 from millpond.service.queries.query_stems import QueryStems
 from millpond.state.arrow_file import FileMeta
@@ -34,12 +34,12 @@ from millpond.state.epoch_log import EpochLog
 from millpond.state.version import DATA, MatchRef, SegmentRef, StreamClock, Version
 
 
-def progress_of(clock: StreamClock) -> Progress:
+def progress_of(clock: StreamClock) -> StreamProgress:
     """The part of a stream's clock its heartbeat follows from."""
-    return Progress(clock.high, clock.heartbeat, clock.arrived_at, clock.ended)
+    return StreamProgress(clock.high, clock.heartbeat, clock.arrived_at, clock.ended)
 
 
-def with_progress(clock: StreamClock, progress: Progress) -> StreamClock:
+def with_progress(clock: StreamClock, progress: StreamProgress) -> StreamClock:
     """A stream's clock after it came further."""
     return replace(
         clock,
@@ -58,32 +58,34 @@ class Sequencer:
         log: EpochLog,
         intake: Intake,
         stems: QueryStems,
-        promises: Promises,
+        promises: FloorsInFlight,
         store: str,
     ) -> None:
         self._log = log
         self._intake = intake
         self._stems = stems
-        self._promises = promises
+        self._floors = promises
         self._store = store
         self._source_locks: dict[str, threading.RLock] = defaultdict(threading.RLock)
         self._lock = threading.Lock()
         self.troubles: dict[int, Exception] = {}
-        self.on_commit: Callable[[Version, Sequence[Built]], None] = lambda version, built: None
+        self.on_commit: Callable[[Version, Sequence[BuiltSegment]], None] = lambda version, built: (
+            None
+        )
 
     # -- Pipeline ------------------------------------------------------------------------------
 
-    def committed(self, source: str, batch_id: int) -> bool:
-        return self._log.committed(source, batch_id)
+    def is_committed(self, source: str, batch_id: int) -> bool:
+        return self._log.is_committed(source, batch_id)
 
     def plan(self, source: str, stream_ids: Sequence[int] | None) -> BatchPlan:
         with self.stream_lock(source):
             version = self._log.version
             if source == INBOX:  # pushed rows were judged, and are held, from their acceptance on
-                pushed = [i for i in self._intake.waiting_streams() if i in version.streams]
+                pushed = [i for i in self._intake.list_waiting_streams() if i in version.streams]
                 return BatchPlan(self._store, {i: self._plan_of(version, i, 0, 0) for i in pushed})
             streams = [version.streams[i] for i in stream_ids or () if i in version.streams]
-            token, now, floors = self._promises.hold(
+            token, now, floors = self._floors.hold(
                 lambda now: {s.id: self._floor(version, s, now) for s in streams}
             )
             plans = {
@@ -98,7 +100,7 @@ class Sequencer:
 
     def _floor(self, version: Version, stream: StreamDef, now: int) -> int:
         progress = progress_of(version.clock(stream.id))
-        return heartbeat.current(progress, stream, self._arrival(version, stream, now))
+        return heartbeat.current_heartbeat(progress, stream, self._arrival(version, stream, now))
 
     def _plan_of(self, version: Version, stream_id: int, floor: int, arrival: int) -> StreamPlan:
         stream = version.streams[stream_id]
@@ -122,12 +124,12 @@ class Sequencer:
         source: str,
         batch_id: int,
         plan: BatchPlan,
-        built: Sequence[Built],
+        built: Sequence[BuiltSegment],
         inbox_done: Sequence[int] = (),
     ) -> None:
         with self.stream_lock(source):
             try:
-                if not self._intake.waiting_for(inbox_done):
+                if not self._intake.are_waiting(inbox_done):
                     raise StaleChange("some of these pushes are part of an epoch already")
                 version = self._log.commit(
                     lambda before: self._change(before, source, batch_id, plan, built, inbox_done)
@@ -137,21 +139,21 @@ class Sequencer:
                 for item in built:
                     item.discard()
                 raise
-            self._intake.done(inbox_done)
+            self._intake.mark_committed(inbox_done)
         self.release(plan)
         self.on_commit(version, built)
 
     def release(self, plan: BatchPlan) -> None:
         if plan.token is not None:
-            self._promises.release(plan.token)
+            self._floors.release(plan.token)
 
     def waiting_pushes(self) -> dict[int, int]:
-        return self._intake.acknowledged()
+        return self._intake.count_waiting_rows()
 
-    def stopped(self, stream_id: int, reason: Exception) -> None:
+    def report_stopped(self, stream_id: int, reason: Exception) -> None:
         self.troubles[stream_id] = reason
 
-    def resumed(self, stream_id: int) -> None:
+    def report_resumed(self, stream_id: int) -> None:
         self.troubles.pop(stream_id, None)
 
     # -- for the rest of the service -----------------------------------------------------------
@@ -161,23 +163,25 @@ class Sequencer:
         with self._lock:
             return self._source_locks[source]
 
-    def heartbeat(self, version: Version, stream: StreamDef, moment: Moment) -> int:
+    def heartbeat(self, version: Version, stream: StreamDef, moment: ClockReading) -> int:
         """H as readers of `version` may rely on it; `moment` was captured before it was pinned."""
         if stream.rejects_of is not None:
             # Rejects are on system time; what is in flight for the stream may bring more.
             return BEGINNING if stream.id in moment.floors else moment.now
-        reached = heartbeat.current(progress_of(version.clock(stream.id)), stream, moment.now)
+        reached = heartbeat.current_heartbeat(
+            progress_of(version.clock(stream.id)), stream, moment.now
+        )
         return moment.cap(stream.id, reached)
 
-    def promise(self, stream: StreamDef, at: int) -> None:
+    def heartbeat_to(self, stream: StreamDef, at: int) -> None:
         """`HEARTBEAT … AT at` on a stream with a source; its lock is held by the caller."""
 
-        now = self._promises.capture().now
+        now = self._floors.capture().now
 
         def change(version: Version) -> EpochChange:
             clock = version.clock(stream.id)
             arrival = max(now, clock.arrived_at or now)
-            promised = heartbeat.promised(progress_of(clock), stream, at, arrival)
+            promised = heartbeat.after_heartbeat(progress_of(clock), stream, at, arrival)
             after = with_progress(clock, promised)
             return EpochChange(kind="heartbeat", clocks={stream.id: after})
 
@@ -201,13 +205,13 @@ class Sequencer:
         source: str,
         batch_id: int,
         plan: BatchPlan,
-        built: Sequence[Built],
+        built: Sequence[BuiltSegment],
         inbox_done: Sequence[int],
     ) -> EpochChange:
         clocks: dict[int, StreamClock] = {}
         segments: list[SegmentRef] = []
         matches: list[MatchRef] = []
-        by_stream: dict[int, list[Built]] = defaultdict(list)
+        by_stream: dict[int, list[BuiltSegment]] = defaultdict(list)
         for item in built:
             by_stream[item.stream_id].append(item)
         for stream_id, items in by_stream.items():
@@ -225,7 +229,7 @@ class Sequencer:
         if source == INBOX:
             for stream_id, progress in self._intake.progress_after(inbox_done).items():
                 clock = clocks.get(stream_id, version.clock(stream_id))
-                reached = heartbeat.further(progress_of(clock), progress)
+                reached = heartbeat.merge_progress(progress_of(clock), progress)
                 clocks[stream_id] = with_progress(clock, reached)
         else:
             for stream_id, stream_plan in plan.streams.items():
@@ -258,7 +262,9 @@ def source_key(stream: StreamDef) -> str:
     return f"stream:{stream.id}"
 
 
-def number_runs(built: Sequence[Built], base: int) -> tuple[int, list[tuple[tuple[int, int], ...]]]:
+def number_runs(
+    built: Sequence[BuiltSegment], base: int
+) -> tuple[int, list[tuple[tuple[int, int], ...]]]:
     """Give every run of every segment its place in the stream's arrival sequence.
 
     Runs are laid in the order of (split key, offset). Returns the next free number and, per
@@ -278,13 +284,13 @@ def number_runs(built: Sequence[Built], base: int) -> tuple[int, list[tuple[tupl
     return int(bases[-1]), [tuple(sorted(r)) for r in runs]
 
 
-def relative(path: Path) -> str:
+def relative_path(path: Path) -> str:
     """A file of the store as the epoch log names it: its directory and its name."""
     return f"{path.parent.name}/{path.name}"
 
 
 def segment_ref(
-    built: Built, runs: tuple[tuple[int, int], ...], level: int = 0, epoch: int = 0
+    built: BuiltSegment, runs: tuple[tuple[int, int], ...], level: int = 0, epoch: int = 0
 ) -> SegmentRef:
     """A written segment as the epoch log will hold it."""
     file = built.file
@@ -294,7 +300,7 @@ def segment_ref(
         kind=built.kind,
         epoch=epoch,
         level=level,
-        path=relative(file.path),
+        path=relative_path(file.path),
         rows=file.rows,
         min_ts=built.min_ts,
         max_ts=built.max_ts,
@@ -306,4 +312,4 @@ def segment_ref(
 
 def match_ref(segment_id: int, low: int, upto: int, file: FileMeta) -> MatchRef:
     """Written matches as the epoch log will hold them."""
-    return MatchRef(0, segment_id, low, upto, relative(file.path), file.checksum, file.bytes)
+    return MatchRef(0, segment_id, low, upto, relative_path(file.path), file.checksum, file.bytes)

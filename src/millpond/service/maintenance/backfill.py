@@ -72,7 +72,7 @@ class Backfill:
             covered = covered_upto(version, segment.id)
             if covered <= greatest:
                 lacking[covered].append(segment)
-            elif parts := to_fold(version.matches(segment.id)):
+            elif parts := choose_matches_to_fold(version.matches(segment.id)):
                 scattered.append(parts)
         for low, some in lacking.items():
             self._match(version, stream_id, low, some)
@@ -150,7 +150,7 @@ def shares(segments: list[SegmentRef], count: int) -> list[list[SegmentRef]]:
     return dealt
 
 
-def to_fold(matches: tuple[MatchRef, ...]) -> tuple[MatchRef, ...]:
+def choose_matches_to_fold(matches: tuple[MatchRef, ...]) -> tuple[MatchRef, ...]:
     """The newest matches of a segment that are to be one file; none while there are few.
 
     A file is rewritten when those after it have grown to half its size, so a match is written

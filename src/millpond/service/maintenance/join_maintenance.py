@@ -19,9 +19,9 @@ from millpond.engine.joins.plan import ArrangementKey, JoinPlan
 from millpond.model.time import BEGINNING
 from millpond.runtime import join_tasks
 from millpond.runtime.join_segments import BuiltRun
-from millpond.runtime.join_tasks import Probed, ProbeJob
+from millpond.runtime.join_tasks import ProbeJob, ProbeResult
 from millpond.runtime.pair_files import BuiltPairs, FoldPairsJob, fold_pairs
-from millpond.service.ingest.sequencer import relative
+from millpond.service.ingest.sequencer import relative_path
 from millpond.service.maintenance.join_rounds import (
     JoinSettings,
     Round,
@@ -84,26 +84,29 @@ class JoinMaintenance:
             found = self._plans[core.id] = JoinPlan.unpack(core.plan)
         return found
 
-    def round(self) -> bool:
+    def run_round(self) -> bool:
         """Bring every core a round further, in one job; False when there was nothing to do."""
         with self._log.pin() as version:
-            cores = self._kept(version)
+            cores = self._choose_cores(version)
             due = [(core, found) for core in cores if (found := round_of(version, core))]
             jobs = [self._jobs(version, core, found) for core, found in due]
             touched = {s for core, _ in due for id in core.stream_ids for s in version.segments(id)}
             every = [job for own in jobs for job in own]
-            probed: list[Probed] = self._run(join_tasks.probe, every, touched) if every else []
+            probed: list[ProbeResult] = self._run(join_tasks.probe, every, touched) if every else []
             if len(probed) != len(every):
                 return True
             at_work = {core.id for core, _ in due}
             idle = [core for core in version.joins.cores.values() if core.id not in at_work]
-            busy = [self._expire(version, core) or self._fold(version, core) for core in idle]
+            busy = [
+                self._drop_unneeded_pairs(version, core) or self._fold(version, core)
+                for core in idle
+            ]
         rest = iter(probed)
         for (core, found), own in zip(due, jobs, strict=True):
             self._finish(core, found, [next(rest) for _ in own])
         return bool(due) or any(busy)
 
-    def _kept(self, version: Version) -> list[JoinCore]:
+    def _choose_cores(self, version: Version) -> list[JoinCore]:
         """The cores that are kept up to date: of too many, those that most queries use."""
         cores = [
             core
@@ -118,7 +121,7 @@ class JoinMaintenance:
             cores.sort(key=lambda core: (-len(version.joins.users(core.id)), core.id))
         return cores[: self.settings.max_cores]
 
-    def _finish(self, core: JoinCore, due: Round, probed: list[Probed]) -> None:
+    def _finish(self, core: JoinCore, due: Round, probed: list[ProbeResult]) -> None:
         """Commit what the jobs of a core found, or do what their trouble asks for."""
         if any(item.failed for item in probed):
             self._give_up(core.id, probed)
@@ -138,7 +141,7 @@ class JoinMaintenance:
         """(stream, key) of every SteM a core may probe."""
         return list(self.plan(core).stems())
 
-    def _give_up(self, core_id: int, probed: Sequence[Probed]) -> None:
+    def _give_up(self, core_id: int, probed: Sequence[ProbeResult]) -> None:
         self._discard_all(probed)
         self.failed[core_id] = next(item.failed for item in probed if item.failed)
         log.info("a join is left to invocation: %s", self.failed[core_id])
@@ -147,7 +150,7 @@ class JoinMaintenance:
         learnt = self.ledgers.get(core.id, Ledger()).accounts
         return jobs_of(version, core, due, self.plan(core), self.settings, learnt, str(self._store))
 
-    def _learn(self, core_id: int, probed: Iterable[Probed]) -> None:
+    def _learn(self, core_id: int, probed: Iterable[ProbeResult]) -> None:
         ledger = self.ledgers.setdefault(core_id, Ledger())
         for item in probed:
             for name, account in item.accounts.items():
@@ -164,7 +167,7 @@ class JoinMaintenance:
                     f"{self.settings.max_pairs:,} are allowed: narrow its windows or its factors.",
                 )
 
-    def _commit(self, core: JoinCore, due: Round, probed: Sequence[Probed]) -> None:
+    def _commit(self, core: JoinCore, due: Round, probed: Sequence[ProbeResult]) -> None:
         pairs = [_pairs_ref(core, due, found) for item in probed for found in item.pairs]
         runs = {
             (run.segment_id, run.key, run.shard): _run_ref(run)
@@ -203,10 +206,10 @@ class JoinMaintenance:
         self._discard(r.file for item in probed for r in item.runs if not self._refers(r))
 
     def _refers(self, run: BuiltRun) -> bool:
-        name = relative(run.file.path)
+        name = relative_path(run.file.path)
         return any(r.path == name for r in self._log.version.joins.runs(run.segment_id))
 
-    def _discard_all(self, probed: Iterable[Probed]) -> None:
+    def _discard_all(self, probed: Iterable[ProbeResult]) -> None:
         for item in probed:
             self._discard(file.file for file in item.pairs)
             self._discard(run.file for run in item.runs)
@@ -218,7 +221,7 @@ class JoinMaintenance:
 
     # -- forgetting ----------------------------------------------------------------------------
 
-    def _expire(self, version: Version, core: JoinCore) -> bool:
+    def _drop_unneeded_pairs(self, version: Version, core: JoinCore) -> bool:
         """Drop files all of whose tuples have a constituent that left every window."""
         uses = [version.joins.uses[id] for id in version.joins.users(core.id).values()]
         needed = min((needed_from(version, core, use) for use in uses), default=BEGINNING)
@@ -259,7 +262,7 @@ class JoinMaintenance:
             first,
             id=0,
             level=first.level + 1,
-            path=relative(folded.file.path),
+            path=relative_path(folded.file.path),
             pairs=folded.file.rows,
             min_oldest=min(file.min_oldest for file in chosen),
             max_oldest=max(file.max_oldest for file in chosen),
@@ -317,7 +320,7 @@ def _pairs_ref(core: JoinCore, due: Round, found: BuiltPairs) -> PairsRef:
         due.low,
         due.upto,
         0,
-        relative(found.file.path),
+        relative_path(found.file.path),
         found.file.rows,
         found.min_oldest,
         found.max_oldest,
@@ -332,7 +335,7 @@ def _run_ref(run: BuiltRun) -> ArrangementRef:
         run.key,
         run.shard,
         run.shards,
-        relative(run.file.path),
+        relative_path(run.file.path),
         run.file.rows,
         run.file.checksum,
         run.file.bytes,

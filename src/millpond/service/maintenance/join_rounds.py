@@ -125,7 +125,7 @@ def jobs_of(
     uses = tuple((use.number, _slots(version, use)) for use in due.uses)
     leaves = tuple(
         tuple(_part(version, core, s, due) for s in segments)
-        for segments in _near(version, core, due)
+        for segments in _find_segments_near(version, core, due)
     )
     return [
         ProbeJob(
@@ -147,7 +147,7 @@ def jobs_of(
     ]
 
 
-def _near(version: Version, core: JoinCore, due: Round) -> list[list[SegmentRef]]:
+def _find_segments_near(version: Version, core: JoinCore, due: Round) -> list[list[SegmentRef]]:
     """For each stream the segments that can have a part in what is looked for."""
     every = [version.segments(id) for id in core.stream_ids]
     if not any(due.old):

@@ -34,7 +34,7 @@ from millpond.state.arrow_file import forget, open_arrow
 from millpond.state.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.inbox import Inbox
-from millpond.state.retention import expiry
+from millpond.state.retention import plan_eviction
 from millpond.state.segment_tree import plan_merges
 from millpond.state.version import DATA, REJECTS, MatchRef, SegmentRef, StreamState, Version
 
@@ -70,7 +70,7 @@ class Maintenance(Background):
         self._needs = WindowNeeds(registrar)
         self._weights = StreamWeights()
         #: Per stream and kind of work, the state in which there was nothing to do.
-        self._settled: defaultdict[int, dict[str, StreamState]] = defaultdict(dict)
+        self._up_to_date: defaultdict[int, dict[str, StreamState]] = defaultdict(dict)
         #: Segments found corrupt or missing: answers that need them say so, and the rest goes on.
         self._unreadable: set[int] = set()
         #: Matches found torn or missing, to be made again.
@@ -87,13 +87,13 @@ class Maintenance(Background):
         #: Told of files found corrupt or missing.
         self.on_damage: Callable[[MillpondError], None] = lambda error: None
 
-    def torn(self, matches: MatchRef) -> None:
+    def rebuild_matches(self, matches: MatchRef) -> None:
         """Stored matches are of no use: make them again. Until then answers do without them."""
         with self._idle:
             self._torn.add(matches)
         self.wake()
 
-    def patience(self) -> float | None:
+    def wait_seconds(self) -> float | None:
         # What failed is tried again after a while even if nothing else happens.
         return _RETRY_SECONDS if self._failed else None
 
@@ -109,24 +109,24 @@ class Maintenance(Background):
         """Do one round; False when there was nothing to do."""
         version = self._log.version
         busy = self._forget_torn()
-        streams = self._weights.ordered(version)
+        streams = self._weights.order_streams(version)
         for stream_id in streams:
-            busy |= self._guarded(self.backfill, stream_id)
+            busy |= self._run_guarded(self.backfill, stream_id)
         # Before merging, while what is new lies apart from what is old.
-        busy |= self._guarded(lambda _: self.joins.round(), 0)
-        self._guarded(lambda _: self.joins.tidy(), 0)
-        for work in (self._expire, self._merge):
+        busy |= self._run_guarded(lambda _: self.joins.run_round(), 0)
+        self._run_guarded(lambda _: self.joins.tidy(), 0)
+        for work in (self._drop_unneeded, self._merge):
             for stream_id in streams:
-                busy |= self._guarded(work, stream_id)
+                busy |= self._run_guarded(work, stream_id)
         self.on_collect(self._log.collect())
         lost = self._inbox.lost
         waiting = [row.number for row in self._inbox.pending() if row.number not in lost]
         self._inbox.collect((waiting[0] if waiting else self._inbox.last_number() + 1) - 1)
-        for gone in self._settled.keys() - version.streams.keys():
-            del self._settled[gone]
+        for gone in self._up_to_date.keys() - version.streams.keys():
+            del self._up_to_date[gone]
         return busy
 
-    def _guarded(self, work: Callable[[int], bool], stream_id: int) -> bool:
+    def _run_guarded(self, work: Callable[[int], bool], stream_id: int) -> bool:
         """One stream's trouble (a corrupt segment, a full disk) is not another's."""
         if self._stopping:
             return False
@@ -141,17 +141,17 @@ class Maintenance(Background):
         if not self._stopping:
             log.warning("maintenance failed and will be tried again: %s", error)
 
-    def _is_settled(self, work: str, stream_id: int, version: Version) -> bool:
+    def _is_up_to_date(self, work: str, stream_id: int, version: Version) -> bool:
         """Whether nothing was to be done for a stream that is as it was then."""
-        state = self._settled[stream_id].get(work)
+        state = self._up_to_date[stream_id].get(work)
         return state is not None and state is version.states.get(stream_id)
 
-    def _settle(self, work: str, stream_id: int, version: Version) -> None:
+    def _mark_up_to_date(self, work: str, stream_id: int, version: Version) -> None:
         state = version.states.get(stream_id)
         if state is not None:
-            self._settled[stream_id][work] = state
+            self._up_to_date[stream_id][work] = state
 
-    def _readable(self, segments: Iterable[SegmentRef]) -> list[SegmentRef]:
+    def _filter_readable(self, segments: Iterable[SegmentRef]) -> list[SegmentRef]:
         return [s for s in segments if s.id not in self._unreadable]
 
     def _run(
@@ -196,7 +196,7 @@ class Maintenance(Background):
                 leaving.update((m.id, m) for m in own if m.low >= ref.low)
                 segment = version.segment(ref.segment_id)
                 if segment is not None:
-                    self._settled.pop(segment.stream_id, None)
+                    self._up_to_date.pop(segment.stream_id, None)
         if leaving:
             log.warning("matches are made again: %s", ", ".join(m.path for m in leaving.values()))
             try:
@@ -212,12 +212,12 @@ class Maintenance(Background):
     def backfill(self, stream_id: int) -> bool:
         """Match kept segments against the slots they lack."""
         with self._log.pin() as version:
-            if self._is_settled("backfill", stream_id, version):
+            if self._is_up_to_date("backfill", stream_id, version):
                 return False
-            segments = self._readable(version.segments(stream_id))
+            segments = self._filter_readable(version.segments(stream_id))
             busy = self._backfill.step(version, stream_id, segments)
             if not busy:
-                self._settle("backfill", stream_id, version)
+                self._mark_up_to_date("backfill", stream_id, version)
             return busy
 
     def _suspend(self, query_id: int, reason: str) -> None:
@@ -240,16 +240,16 @@ class Maintenance(Background):
 
     def _merge(self, stream_id: int) -> bool:
         with self._log.pin() as version:
-            if self._is_settled("merge", stream_id, version):
+            if self._is_up_to_date("merge", stream_id, version):
                 return False
             busy = [self._merge_kind(version, stream_id, kind) for kind in (DATA, REJECTS)]
             if not any(busy):
-                self._settle("merge", stream_id, version)
+                self._mark_up_to_date("merge", stream_id, version)
             return any(busy)
 
     def _merge_kind(self, version: Version, stream_id: int, kind: str) -> bool:
         plans = plan_merges(
-            self._readable(version.segments(stream_id, kind)),
+            self._filter_readable(version.segments(stream_id, kind)),
             max_rows=min(_MERGED_ROWS, batch_tasks.segment_rows(version.slot_count(stream_id))),
             max_bytes=batch_tasks.SEGMENT_BYTES,
         )
@@ -270,14 +270,14 @@ class Maintenance(Background):
             )
             for plan in plans
         ]
-        with self._stems.kept(stem):
+        with self._stems.keep_files(stem):
             merged = self._run(maintenance_tasks.merge, jobs, [s for plan in plans for s in plan])
         for plan, item in zip(plans if merged else (), merged, strict=True):
             self._replace(plan, item)
             self.suspend_failed(stream_id, item.built.failed)
         return True
 
-    def _replace(self, plan: tuple[SegmentRef, ...], item: maintenance_tasks.Merged) -> None:
+    def _replace(self, plan: tuple[SegmentRef, ...], item: maintenance_tasks.MergeResult) -> None:
         built = item.built
         runs = ((0, item.base),)
         segment = segment_ref(built, runs, level=item.level, epoch=max(s.epoch for s in plan))
@@ -293,7 +293,7 @@ class Maintenance(Background):
         except StaleChange:  # the stream was dropped meanwhile
             built.discard()
 
-    def _expire(self, stream_id: int) -> bool:
+    def _drop_unneeded(self, stream_id: int) -> bool:
         version = self._log.version
         stream = version.streams.get(stream_id)
         if stream is None or (stream.retain is None and stream.retain_rows is None):
@@ -303,11 +303,11 @@ class Maintenance(Background):
             return False
         promised = END if stream.retain is None else clock.high - stream.retain
         segments = version.segments(stream_id)
-        if not expiry(segments, clock.kept_from, promised, stream.retain_rows).segment_ids:
+        if not plan_eviction(segments, clock.kept_from, promised, stream.retain_rows).segment_ids:
             return False
         needed = min(promised, self._needs.since(version, stream, clock.high))
         needed = min(needed, self.needed_since(version, stream))
-        due = expiry(segments, clock.kept_from, needed, stream.retain_rows)
+        due = plan_eviction(segments, clock.kept_from, needed, stream.retain_rows)
         if not due.segment_ids:
             return False
 

@@ -41,17 +41,17 @@ def of_query(kind: str, query: QueryDef, changes: ChangeSettings) -> dict[str, A
         query: The query.
         changes: What holds for its changes, by its options or the engine's settings.
     """
-    shown = changes.shown()
+    shown = changes.format()
     return {name: shown.get(name) or option(query, name) for name in _OF_QUERY[kind]}
 
 
 def of_engine(kind: str, joins: JoinSettings, changes: ChangeSettings) -> dict[str, Any]:
     """The engine's settings that are those of an entity."""
-    every = {**asdict(joins), **changes.shown()}
+    every = {**asdict(joins), **changes.format()}
     return {name: every[name] for name in _OF_ENGINE[kind]}
 
 
-def check_known(id: str, has: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def check_setting_names(id: str, has: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Raise CQL-214 for a setting an entity does not have."""
     for name in given:
         if name not in has:
@@ -62,7 +62,7 @@ def check_known(id: str, has: Mapping[str, Any], given: Mapping[str, Any]) -> No
                 if has
                 else "Nothing of it can be set: its figures are measured, and what else it is "
                 "follows from declarations.",
-                hint=_known(),
+                hint=_describe_settings(),
             )
 
 
@@ -94,7 +94,7 @@ def with_settings(settings: JoinSettings, given: Mapping[str, Any]) -> JoinSetti
     return replace(settings, **given)
 
 
-def _known() -> str:
+def _describe_settings() -> str:
     every = {**_OF_ENGINE, **_OF_QUERY}
     named = (f"{', '.join(names)} of {kind}:…" for kind, names in every.items())
     return f"There are {'; '.join(named)}."

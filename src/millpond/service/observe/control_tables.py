@@ -15,7 +15,7 @@ from millpond.model.time import format_instant
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.changes import settings as change_settings
 from millpond.service.observe.control_settings import (
-    check_known,
+    check_setting_names,
     of_engine,
     of_query,
     with_settings,
@@ -23,7 +23,7 @@ from millpond.service.observe.control_settings import (
 from millpond.state.version import DATA, REJECTS, Version
 
 if TYPE_CHECKING:
-    from millpond.service.components import Works
+    from millpond.service.components import Components
 
 #: What an entity works for that works for all.
 _ALL = "streams and queries"
@@ -54,12 +54,12 @@ class Entity:
 class Entities:
     """The entities of a pond, as of now."""
 
-    def __init__(self, works: Works) -> None:
-        self._works = works
+    def __init__(self, works: Components) -> None:
+        self._components = works
 
     def every(self) -> list[Entity]:
         """All of them: queues, then operators, then synopses, each by name."""
-        version = self._works.log.version
+        version = self._components.log.version
         found = [
             *self._queues(),
             *self._engine(version),
@@ -94,25 +94,27 @@ class Entities:
             MillpondError: CQL-201 for the id, CQL-214 for a setting or its value.
         """
         entity = self.one(id)
-        check_known(id, entity.settings, settings)
+        check_setting_names(id, entity.settings, settings)
         if not settings:
             return entity
-        works, kind = self._works, id.partition(":")[0]
+        works, kind = self._components, id.partition(":")[0]
         if entity.of != _ALL:
             altered = works.registrar.alter(works.registrar.find(entity.of), settings)
             now = of_query(kind, altered, works.derivations.settings_of(altered))
             return replace(entity, settings=now)
         if kind == "changes":
-            works.compute(change_settings.with_settings(works.derivations.settings, settings))
+            works.set_change_settings(
+                change_settings.with_settings(works.derivations.settings, settings)
+            )
         else:
-            works.route(with_settings(works.joins.settings, settings))
+            works.set_join_settings(with_settings(works.joins.settings, settings))
         now = of_engine(kind, works.joins.settings, works.derivations.settings)
         return replace(entity, settings=now)
 
     def _engine(self, version: Version) -> Iterator[Entity]:
         """What works for all streams and queries together."""
-        settings, joins = self._works.joins.settings, version.joins
-        changes = self._works.derivations.settings
+        settings, joins = self._components.joins.settings, version.joins
+        changes = self._components.derivations.settings
         yield Entity("eddies:all", "operator", _ALL, {}, of_engine("eddies", settings, changes))
         figures = {
             "joins": len(joins.cores),
@@ -126,34 +128,34 @@ class Entities:
         )
 
     def _queues(self) -> Iterator[Entity]:
-        waiting = len(self._works.intake.waiting())
+        waiting = len(self._components.intake.list_waiting())
         yield Entity("queue:inbox", "queue", "pushed streams", {"waiting pushes": waiting})
 
     def _filters(self, version: Version) -> Iterator[Entity]:
         """Grouped filters, and what evaluates the other factors."""
         for stream in version.named_streams():
-            for name, (survive, ns) in self._works.stems.filters(stream.id).items():
+            for name, (survive, ns) in self._components.stems.filters(stream.id).items():
                 figures = {"survive": round(survive, 4), "ns per element": round(ns, 1)}
                 id = f"filter:{stream.name}.{name}" if name else f"others:{stream.name}"
                 yield Entity(id, "operator", stream.name, figures)
 
     def _functions(self) -> Iterator[Entity]:
-        for function in self._works.user_functions.describe():
+        for function in self._components.function_registry.describe():
             figures = {key: function[key] for key in ("calls", "rows", "seconds", "cost")}
             yield Entity(f"function:{function['name']}", "operator", "queries", figures)
 
     def _derivations(self, version: Version) -> Iterator[Entity]:
-        lag = self._works.advancer.lag()
+        lag = self._components.advancer.lag()
         for stream in version.streams.values():
             if stream.derived is None:
                 continue
             query, name = version.query_of(stream), version.name_of(stream)
             figures = {
                 "elements": version.clock(stream.id).next_seq,
-                "upto": format_instant(self._works.advancer.reached(version, stream)),
+                "upto": format_instant(self._components.advancer.complete_upto(version, stream)),
                 "lag seconds": lag.get(stream.id, 0.0),
             }
-            changes = self._works.derivations.settings_of(query)
+            changes = self._components.derivations.settings_of(query)
             settings = of_query("derivation", query, changes) if query is not None else {}
             yield Entity(f"derivation:{name}", "operator", name, figures, settings)
 
@@ -196,11 +198,11 @@ class Entities:
             yield Entity(f"relation:{relation.name}", "synopsis", relation.name, figures)
 
     def _answers(self, version: Version) -> Iterator[Entity]:
-        kept = self._works.invoker.kept
+        kept = self._components.invoker.answer_cache
         for id in sorted(kept.ids()):
             query = version.queries.get(id)
             if query is not None:
                 figures = kept.of(id).figures()
-                changes = self._works.derivations.settings_of(query)
+                changes = self._components.derivations.settings_of(query)
                 settings = of_query("answer", query, changes)
                 yield Entity(f"answer:{query.name}", "synopsis", query.name, figures, settings)

@@ -12,19 +12,24 @@ from millpond.cql.parse.durations import duration_text
 from millpond.engine.matching.results_structure import OTHERS
 from millpond.engine.predicates.factors import factorize
 from millpond.errors import MillpondError
-from millpond.model.function_names import as_written
+from millpond.model.function_names import restore_names
 from millpond.model.time import format_instant
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
-from millpond.planner.dataflow.plan import Plan, explained_together, purgings, readers
+from millpond.planner.dataflow.plan import (
+    Plan,
+    explain_together,
+    find_purge_intervals,
+    find_readers,
+)
 from millpond.planner.explain.explain import explain
-from millpond.service.changes.derivations import Company
+from millpond.service.changes.derivations import SharingKey
 from millpond.service.maintenance.backfill import covered_upto
 from millpond.service.observe.explain_joins import JoinFacts, account_text
-from millpond.service.results import counted
+from millpond.service.results import count_text
 from millpond.state.version import LeafRef, Version
 
 if TYPE_CHECKING:
-    from millpond.service.components import Works
+    from millpond.service.components import Components
 
 #: The levels that show what is computed, and not only what is asked.
 _COMPUTED = ("rewritten", "shared", "runtime")
@@ -32,17 +37,17 @@ _COMPUTED = ("rewritten", "shared", "runtime")
 _MOST_OTHERS = 20
 
 
-class Explanations:
+class Explainer:
     """Explains the queries of a pond."""
 
-    def __init__(self, works: Works) -> None:
-        self._works = works
+    def __init__(self, works: Components) -> None:
+        self._components = works
 
     def of_text(self, text: str, level: str) -> str:
         """The plan a query would have."""
-        bound = self._works.registrar.bind(text)
+        bound = self._components.registrar.bind(text)
         if bound.to_stream is None or level not in _COMPUTED:
-            return explain(bound, level, self._served_by)
+            return explain(bound, level, self._describe_matcher)
         return self._changes(bound, level)
 
     def of(self, found: Definition | None, level: str) -> str | None:
@@ -50,57 +55,57 @@ class Explanations:
         if isinstance(found, QueryDef):
             return self._of_query(found, level)
         if isinstance(found, StreamDef) and found.derived is not None:
-            bound = self._works.registrar.bind(found.derived.text)
+            bound = self._components.registrar.bind(found.derived.text)
             if level not in _COMPUTED:
                 return explain(bound, level)
-            derivation = self._works.derivations.of(self._works.log.version, found)
-            return self._planned(derivation.plan, level, found.name, derivation.company)
+            derivation = self._components.derivations.of(self._components.log.version, found)
+            return self._explain_plan(derivation.plan, level, found.name, derivation.sharing_key)
         if isinstance(found, RelationDef) and found.view is not None:
             return self.of_text(found.view, level)
         return None
 
     def _of_query(self, definition: QueryDef, level: str) -> str:
-        works = self._works
+        works = self._components
         version = works.log.version
         bound = works.registrar.bind(definition.text)
         facts: dict[str, Any] = {"query": definition.name}
         if bound.functions and level == "runtime":
-            facts["functions"] = works.user_functions.costs(bound.functions)
+            facts["functions"] = works.function_registry.costs(bound.functions)
         if level not in _COMPUTED:
-            return explain(bound, level, self._served_by)
-        changes = self._delivered(version, definition)
+            return explain(bound, level, self._describe_matcher)
+        changes = self._describe_delivered(version, definition)
         if changes is not None:
             facts["changes"] = changes
         if bound.to_stream is not None:
             lines = [f"{name}: {value}" for name, value in facts.items()]
             return "\n".join([*lines, self._changes(bound, level, definition)])
-        if level == "runtime" and definition.id in works.invoker.kept.ids():
-            facts["kept answer"] = works.invoker.kept.of(definition.id).figures()
+        if level == "runtime" and definition.id in works.invoker.answer_cache.ids():
+            facts["kept answer"] = works.invoker.answer_cache.of(definition.id).figures()
         join = JoinFacts(works.joins).of_query(version, definition.id, bound)
         if join is not None and level != "rewritten":
             facts["join"] = join
         facts["leaves"] = self._leaves(version, definition, bound, level)
-        text = explain(bound, level, self._served_by, **facts)
+        text = explain(bound, level, self._describe_matcher, **facts)
         return text if changes is None else f"{text}\n{self._changes(bound, level, definition)}"
 
-    def _served_by(self, leaf: StreamLeaf, factor: exp.Expr) -> str:
+    def _describe_matcher(self, leaf: StreamLeaf, factor: exp.Expr) -> str:
         """What matches a factor of a leaf's predicate as elements arrive."""
-        stream = self._works.log.version.find(leaf.stream)
+        stream = self._components.log.version.find(leaf.stream)
         assert isinstance(stream, StreamDef)
         return factorize(cast(exp.Expression, factor), stream.schema).served_by
 
     def _changes(self, bound: BoundQuery, level: str, query: QueryDef | None = None) -> str:
         """What computes a query's changes as its streams' heartbeats go on."""
-        version, derivations = self._works.log.version, self._works.derivations
+        version, derivations = self._components.log.version, self._components.derivations
         log = version.change_log(query.id) if query is not None else None
         if log is None:
-            plan = derivations.planned(version, bound, query)
+            plan = derivations.plan_query(version, bound, query)
         else:
             plan = derivations.of(version, log).plan
-        company = derivations.company(version, bound, query)
-        return self._planned(plan, level, "" if query is None else query.name, company)
+        company = derivations.sharing_key_of(version, bound, query)
+        return self._explain_plan(plan, level, "" if query is None else query.name, company)
 
-    def _planned(self, plan: Plan, level: str, name: str, company: Company) -> str:
+    def _explain_plan(self, plan: Plan, level: str, name: str, company: SharingKey) -> str:
         """A plan's operators; at run time with what is expected of each and who shares it."""
         head = plan.to_stream or "changes"
         *_, patience = company
@@ -110,41 +115,41 @@ class Explanations:
             lines.append(f"  answered anew at every change: {plan.fallback}")
         others = self._plans(company) if name and level in ("shared", "runtime") else {}
         plans = others if name in others else {name: plan, **others}
-        shared = readers(plans) if others else {}
-        purging = purgings((p, (p.lazy_expiration,)) for p in plans.values())
+        shared = find_readers(plans) if others else {}
+        purging = find_purge_intervals((p, (p.lazy_expiration,)) for p in plans.values())
         if level == "runtime":
             cost = f"≈ {plan.cost * 1e6:,.3g} µs/s more than runs without it"
             lines.append(f"  {cost}; {plan.basis}" if plan.basis else f"  {cost}")
-            explained = plan.estimated_among(shared, purging)
+            explained = plan.explain_estimates_among(shared, purging)
         else:
-            explained = plan.explained_among(shared, purging)
+            explained = plan.explain_among(shared, purging)
         return "\n".join([*lines, *(f"  {line}" for line in explained.split("\n"))])
 
-    def _plans(self, company: Company) -> dict[str, Plan]:
+    def _plans(self, company: SharingKey) -> dict[str, Plan]:
         """The plans of a company that compute changes now, by their queries' and streams' names."""
-        return self._companies().get(company, {})
+        return self._plans_by_sharing_key().get(company, {})
 
-    def _companies(self) -> dict[Company, dict[str, Plan]]:
+    def _plans_by_sharing_key(self) -> dict[SharingKey, dict[str, Plan]]:
         """All plans that compute changes now: only those in one company share anything."""
-        version = self._works.log.version
-        companies: dict[Company, dict[str, Plan]] = {}
-        for stream in self._works.derivations.all(version):
+        version = self._components.log.version
+        companies: dict[SharingKey, dict[str, Plan]] = {}
+        for stream in self._components.derivations.list_streams(version):
             with suppress(MillpondError):
-                derivation = self._works.derivations.of(version, stream)
-                plans = companies.setdefault(derivation.company, {})
+                derivation = self._components.derivations.of(version, stream)
+                plans = companies.setdefault(derivation.sharing_key, {})
                 plans[version.name_of(stream)] = derivation.plan
         return companies
 
-    def _delivered(self, version: Version, definition: QueryDef) -> str | None:
+    def _describe_delivered(self, version: Version, definition: QueryDef) -> str | None:
         log = version.change_log(definition.id)
         if log is None:
             return None
-        upto = format_instant(self._works.advancer.reached(version, log))
+        upto = format_instant(self._components.advancer.complete_upto(version, log))
         return f"{version.clock(log.id).next_seq} up to {upto}"
 
     def of_all(self) -> str:
         """What all queries share: per stream its modules and what they have to do."""
-        version = self._works.log.version
+        version = self._components.log.version
         lines = []
         for stream in version.named_streams():
             clock = version.clock(stream.id)
@@ -156,35 +161,37 @@ class Explanations:
             }
             lines.append(f"stream {stream.name}")
             lines.append(
-                f"  {counted(clock.next_seq, 'element')}, {self._rate(stream.id)}, "
-                f"{counted(len(held), 'segment')}"
+                f"  {count_text(clock.next_seq, 'element')}, {self._rate(stream.id)}, "
+                f"{count_text(len(held), 'segment')}"
             )
             slots = version.slot_count(stream.id)
-            queries = counted(len(users), "query", "queries")
-            lines.append(f"  query stem: {counted(slots, 'predicate')} of {queries}")
+            queries = count_text(len(users), "query", "queries")
+            lines.append(f"  query stem: {count_text(slots, 'predicate')} of {queries}")
             for name, passed in self._modules(stream.id).items():
                 lines.append(f"    {name}: {passed}")
-            ledger = self._works.stems.ledger(stream.id)
+            ledger = self._components.stems.ledger(stream.id)
             if ledger is not None and ledger.routed:
                 visited = f"{ledger.visited_per_tuple:.2f} modules visited per element"
-                lines.append(f"    eddy: {self._works.stems.routing}, {visited}")
-        lines += JoinFacts(self._works.joins).of_all(version)
-        for entity in self._works.entities.every():
+                lines.append(f"    eddy: {self._components.stems.routing}, {visited}")
+        lines += JoinFacts(self._components.joins).of_all(version)
+        for entity in self._components.entities.every():
             if entity.id.startswith(("derivation:", "function:", "answer:", "relation:")):
-                figures = ", ".join(f"{key} {_plain(v)}" for key, v in entity.figures.items())
+                figures = ", ".join(
+                    f"{key} {_format_value(v)}" for key, v in entity.figures.items()
+                )
                 lines.append(f"{entity.id.replace(':', ' ', 1)}: {figures}")
-        lines += map(explained_together, self._companies().values())
+        lines += map(explain_together, self._plans_by_sharing_key().values())
         return "\n".join(lines)
 
     def _rate(self, stream_id: int) -> str:
-        return f"{self._works.meters.rate(stream_id):,.3g} elements/s"
+        return f"{self._components.meters.rate(stream_id):,.3g} elements/s"
 
     def _modules(self, stream_id: int) -> dict[str, str]:
         """The modules of a stream in the order elements visit them, with what they measured."""
-        measured = self._works.stems.filters(stream_id)
-        ledger = self._works.stems.ledger(stream_id)
+        measured = self._components.stems.filters(stream_id)
+        ledger = self._components.stems.ledger(stream_id)
         accounts = ledger.accounts if ledger is not None else {}
-        order = [*(self._works.stems.order(stream_id) or ()), OTHERS]
+        order = [*(self._components.stems.order(stream_id) or ()), OTHERS]
         modules = {
             f"grouped filter on {name}" if name else "other factors": (
                 f"{measured[name][0]:.1%} survive, {measured[name][1]:.3g} ns an element"
@@ -195,18 +202,18 @@ class Explanations:
         }
         others = [(a.tickets, name) for name, a in accounts.items() if name not in measured]
         for _, name in sorted(others, reverse=True)[:_MOST_OTHERS]:
-            modules[f"other factor {as_written(name)}"] = account_text(accounts[name])
+            modules[f"other factor {restore_names(name)}"] = account_text(accounts[name])
         return modules
 
-    def _measured(self, version: Version, ref: LeafRef) -> dict[str, Any]:
+    def _measure_leaf(self, version: Version, ref: LeafRef) -> dict[str, Any]:
         """What is known of a leaf by watching it."""
         return {
             "rate": self._rate(ref.stream_id),
-            "matches": self._matched(version, ref),
+            "matches": self._count_matches(version, ref),
             "modules": self._modules(ref.stream_id),
         }
 
-    def _matched(self, version: Version, ref: LeafRef) -> int | None:
+    def _count_matches(self, version: Version, ref: LeafRef) -> int | None:
         """How many of the kept elements match a leaf's predicate, where that is stored."""
         if ref.slot is None:
             return None
@@ -214,7 +221,7 @@ class Explanations:
         for segment in version.segments(ref.stream_id):
             for matches in version.matches(segment.id):
                 if matches.low <= ref.slot < matches.upto:
-                    reader = self._works.invoker.files.matches(matches, ref.slot)
+                    reader = self._components.invoker.files.matches(matches, ref.slot)
                     if reader is not None:
                         total += len(reader.rows(ref.slot, 0, segment.rows))
                         break
@@ -223,7 +230,7 @@ class Explanations:
     def _leaves(
         self, version: Version, definition: QueryDef, bound: BoundQuery, level: str
     ) -> list[dict[str, Any]]:
-        stems = self._works.stems
+        stems = self._components.stems
         leaves = []
         for leaf, ref in zip(bound.streams, version.leaves(definition.id), strict=True):
             segments = version.segments(ref.stream_id)
@@ -239,11 +246,11 @@ class Explanations:
                     else 0,
                     "segments": len(segments),
                     "matched segments": matched,
-                    **(self._measured(version, ref) if level == "runtime" else {}),
+                    **(self._measure_leaf(version, ref) if level == "runtime" else {}),
                 }
             )
         return leaves
 
 
-def _plain(value: object) -> str:
+def _format_value(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

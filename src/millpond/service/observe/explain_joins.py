@@ -10,7 +10,7 @@ from millpond.engine.eddy.routing import Account
 from millpond.engine.joins.plan import Operand
 from millpond.engine.joins.projection import projection_of
 from millpond.planner.bind.bound_query import BoundQuery
-from millpond.service.results import counted
+from millpond.service.results import count_text
 from millpond.state.version import Version
 
 if TYPE_CHECKING:
@@ -70,12 +70,12 @@ class JoinFacts:
         for core in version.joins.cores.values():
             plan = self._joins.plan(core)
             pairs = sum(file.pairs for file in version.joins.pairs(core.id))
-            users = counted(len(version.joins.users(core.id)), "query", "queries")
-            yield f"join of {', '.join(plan.streams)}: {users}, {counted(pairs, 'pair')} stored"
+            users = count_text(len(version.joins.users(core.id)), "query", "queries")
+            yield f"join of {', '.join(plan.streams)}: {users}, {count_text(pairs, 'pair')} stored"
             for link in plan.links:
                 left, right = link.left, link.right
-                yield f"  {_shown(left)} of {plan.streams[left.leaf]} {link.op} " + (
-                    f"{_shown(right)} of {plan.streams[right.leaf]}"
+                yield f"  {_format(left)} of {plan.streams[left.leaf]} {link.op} " + (
+                    f"{_format(right)} of {plan.streams[right.leaf]}"
                 )
             ledger = self._joins.ledgers.get(core.id)
             for name, text in (eddy_facts(ledger).get("eddy") or {}).items():
@@ -84,7 +84,7 @@ class JoinFacts:
                 name = plan.streams[leaf], key.text
                 stems[name] = stems.get(name, 0) + 1
         for (stream, by), joins in stems.items():
-            yield f"SteM on {stream} by {by}: {counted(joins, 'join')}"
+            yield f"SteM on {stream} by {by}: {count_text(joins, 'join')}"
 
     def _sharers(self, version: Version, stream_id: int, key: str) -> int:
         return sum(
@@ -94,7 +94,7 @@ class JoinFacts:
         )
 
 
-def _shown(operand: Operand) -> str:
+def _format(operand: Operand) -> str:
     return f"{operand.value.sql}{f' {operand.shift:+}' if operand.shift else ''}"
 
 
@@ -102,7 +102,7 @@ def account_text(account: Account) -> str:
     """What EXPLAIN SHARED says of a module a morsel at a time is routed to."""
     waits = f", failed early and waits for {account.deterred} visits" if account.deterred else ""
     return (
-        f"{account.passed:.1%} come back, {counted(account.predicates, 'predicate')}, "
+        f"{account.passed:.1%} come back, {count_text(account.predicates, 'predicate')}, "
         f"{account.cost:,.0f} ns a tuple, {account.tickets:,.3g} tickets{waits}"
     )
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from millpond.model.function_names import as_written
-from millpond.runtime.batch_tasks import Built
+from millpond.model.function_names import restore_names
+from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.state.version import DATA, Version
 
 if TYPE_CHECKING:
-    from millpond.service.components import Works
+    from millpond.service.components import Components
 
 #: Microseconds a rate is taken over.
 _RATED = 60_000_000
@@ -24,8 +24,8 @@ _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 
 class Metrics:
     """A pond's metrics, in a registry of their own."""
 
-    def __init__(self, works: Works) -> None:
-        self._works = works
+    def __init__(self, works: Components) -> None:
+        self._components = works
         self.registry = CollectorRegistry()
         self._elements = Counter(
             "millpond_elements", "Elements committed", ["stream"], registry=self.registry
@@ -58,10 +58,10 @@ class Metrics:
         self._arrived: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)
         self.registry.register(self)
 
-    def committed(self, version: Version, built: Sequence[Built]) -> None:
+    def count_commit(self, version: Version, built: Sequence[BuiltSegment]) -> None:
         """A batch became an epoch."""
         self._epochs.inc()
-        now = self._works.clock()
+        now = self._components.clock()
         for stream_id in {item.stream_id for item in built}:
             arrived_at = version.clock(stream_id).arrived_at
             if arrived_at is not None:
@@ -78,7 +78,7 @@ class Metrics:
                 counter.labels(stream.name).inc(item.file.rows)
                 self._matches.labels(stream.name).inc(item.matched)
 
-    def advanced(self, version: Version, built: Sequence[Built]) -> None:
+    def count_advance(self, version: Version, built: Sequence[BuiltSegment]) -> None:
         """Derivations were advanced."""
         for item in built:
             stream = version.streams.get(item.stream_id)
@@ -90,19 +90,19 @@ class Metrics:
 
     def rate(self, stream_id: int) -> float:
         """Elements a second over the last minute."""
-        now = self._works.clock()
+        now = self._components.clock()
         held = self._arrived[stream_id]
         _trim(held, now)
-        period = min(_RATED, max(now - self._works.started_at, 1_000_000))
+        period = min(_RATED, max(now - self._components.started_at, 1_000_000))
         return sum(rows for _, rows in list(held)) * 1e6 / period
 
-    def invoked(self, seconds: float) -> None:
+    def count_invocation(self, seconds: float) -> None:
         """A standing query was answered."""
         self._invocations.observe(seconds)
 
     def collect(self) -> Iterator[Metric]:
         """The gauges, as of now (called by the registry)."""
-        version = self._works.log.version
+        version = self._components.log.version
         yield GaugeMetricFamily("millpond_epoch", "The last epoch", version.epoch)
         yield GaugeMetricFamily("millpond_queries", "Standing queries", len(version.queries))
         segments = GaugeMetricFamily("millpond_segments", "Kept segments", labels=["stream"])
@@ -115,14 +115,14 @@ class Metrics:
         yield from self._joins(version)
         yield segments
         yield slots
-        behind = self._works.advancer.lag()
+        behind = self._components.advancer.lag()
         yield GaugeMetricFamily("millpond_derivations", "Followed queries and streams", len(behind))
         yield GaugeMetricFamily(
             "millpond_derivation_lag_seconds",
             "How far the last of them is behind what is final",
             max(behind.values(), default=0.0),
         )
-        waiting = len(self._works.intake.waiting())
+        waiting = len(self._components.intake.list_waiting())
         yield GaugeMetricFamily("millpond_inbox_waiting", "Pushes not committed yet", waiting)
 
     def _modules(self, version: Version) -> Iterator[Metric]:
@@ -139,11 +139,14 @@ class Metrics:
         )
         for stream in version.named_streams():
             rate.add_metric([stream.name], self.rate(stream.id))
-            for name, (share, ns) in self._works.stems.filters(stream.id).items():
+            for name, (share, ns) in self._components.stems.filters(stream.id).items():
                 survive.add_metric([stream.name, name or "other factors"], share)
                 cost.add_metric([stream.name, name or "other factors"], ns / 1e9)
         yield from (rate, survive, cost)
-        kept = [self._works.invoker.kept.of(id) for id in self._works.invoker.kept.ids()]
+        kept = [
+            self._components.invoker.answer_cache.of(id)
+            for id in self._components.invoker.answer_cache.ids()
+        ]
         served = "Answers served from what is kept"
         yield GaugeMetricFamily(
             "millpond_kept_answers", "Answers kept", sum(k.table is not None for k in kept)
@@ -154,7 +157,7 @@ class Metrics:
 
     def _joins(self, version: Version) -> Iterator[Metric]:
         """Shared joins, their SteMs, and how far tuples have to go."""
-        joins, kept = version.joins, self._works.joins
+        joins, kept = version.joins, self._components.joins
         yield GaugeMetricFamily("millpond_joins", "Joins queries share", len(joins.cores))
         runs = sum(len(own) for own in joins.runs_of.values())
         yield GaugeMetricFamily("millpond_stem_runs", "Sorted runs of SteMs", runs)
@@ -170,12 +173,12 @@ class Metrics:
             "millpond_tickets", "A module's tickets", labels=["stream", "module"]
         )
         for stream in version.named_streams():
-            ledger = self._works.stems.ledger(stream.id)
+            ledger = self._components.stems.ledger(stream.id)
             if ledger is None or not ledger.routed:
                 continue
             visited.add_metric([stream.name], ledger.visited_per_tuple)
             # Two functions of one name (one was defined anew) are one module to look at.
-            shown = {as_written(name): account for name, account in ledger.accounts.items()}
+            shown = {restore_names(name): account for name, account in ledger.accounts.items()}
             for name, account in list(shown.items())[:100]:
                 tickets.add_metric([stream.name, name], account.tickets)
         yield visited
@@ -188,7 +191,7 @@ class Metrics:
             ("rows", "Rows user-defined functions were given"),
             ("seconds", "Seconds spent in user-defined functions"),
         )
-        described = self._works.user_functions.describe()
+        described = self._components.function_registry.describe()
         for figure, text in figures:
             family = CounterMetricFamily(f"millpond_function_{figure}", text, labels=["function"])
             for function in described:

@@ -14,7 +14,7 @@ Bind = Callable[[str], BoundQuery]
 
 def users_of(version: Version, definition: StreamDef | RelationDef, bind: Bind) -> list[str]:
     """The names of the standing queries and derived objects over a stream or relation."""
-    deriving = _deriving_from(version, definition, bind)
+    deriving = _find_derived_from(version, definition, bind)
     if isinstance(definition, StreamDef):
         read = [
             query
@@ -22,11 +22,11 @@ def users_of(version: Version, definition: StreamDef | RelationDef, bind: Bind) 
             if any(x.stream_id == definition.id for x in version.leaves(query.id))
         ]
     else:
-        read = list(_reading(version, definition, deriving, bind))
+        read = list(_find_queries_over(version, definition, deriving, bind))
     return [*(query.name for query in read), *deriving]
 
 
-def _reading(
+def _find_queries_over(
     version: Version, relation: RelationDef, deriving: Sequence[str], bind: Bind
 ) -> Iterator[QueryDef]:
     """The standing queries over a relation, or over what derives from it.
@@ -46,7 +46,9 @@ def _reading(
                 yield query
 
 
-def _deriving_from(version: Version, definition: StreamDef | RelationDef, bind: Bind) -> list[str]:
+def _find_derived_from(
+    version: Version, definition: StreamDef | RelationDef, bind: Bind
+) -> list[str]:
     """The names of the derived streams and relations that read a stream or relation."""
     texts = [(s.name, s.derived.text) for s in version.named_streams() if s.derived]
     texts += [(r.name, r.view) for r in version.relations.values() if r.view]

@@ -27,10 +27,10 @@ from millpond.errors import MillpondError
 from millpond.model.function_names import name_inside
 from millpond.model.schema import ALIASES, ARROW_TYPES, canonical_type
 from millpond.planner.bind.templates import Binder
-from millpond.planner.resolve.allowed_functions import function_names
+from millpond.planner.resolve.allowed_functions import read_function_names
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.queries.registration import CurrentNames, Registrar
-from millpond.service.results import counted
+from millpond.service.results import count_text
 from millpond.state.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import Version
@@ -41,7 +41,7 @@ CALL_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class User:
+class FunctionUser:
     """What calls a function: a standing query, or a derived stream or relation."""
 
     name: str
@@ -50,7 +50,7 @@ class User:
     active: bool = True
 
 
-class UserFunctions:
+class FunctionRegistry:
     """Defines and drops functions; safe to use from any thread."""
 
     def __init__(
@@ -85,7 +85,9 @@ class UserFunctions:
         types = tuple(_type(name, t) for t in arguments)
         result = _type(name, returns)
         if cost is not None and not 0 <= cost < math.inf:
-            raise _refused(name, f"its cost cannot be {cost!r}", "Give a number ≥ 0, or none.")
+            raise _refused_error(
+                name, f"its cost cannot be {cost!r}", "Give a number ≥ 0, or none."
+            )
         seconds = self._seconds if max_seconds is None else max_seconds
         _check_seconds(seconds)
         code = _code(name, function)
@@ -127,19 +129,21 @@ class UserFunctions:
                 )
             users = self.users(definition)
             if users:
-                raise _in_use(definition, users, "DROP them first.")
+                raise _in_use_error(definition, users, "DROP them first.")
             self._log.commit(EpochChange(kind="function", drop_functions=[definition]))
 
-    def users(self, definition: FunctionDef) -> list[User]:
+    def users(self, definition: FunctionDef) -> list[FunctionUser]:
         """What calls a function: standing queries, active or not, and what is derived."""
         version = self._log.version
-        every = [User(q.name, "query", q.text, q.active) for q in version.queries.values()]
+        every = [FunctionUser(q.name, "query", q.text, q.active) for q in version.queries.values()]
         every += [
-            User(s.name, "stream", s.derived.text)
+            FunctionUser(s.name, "stream", s.derived.text)
             for s in version.named_streams()
             if s.derived is not None
         ]
-        every += [User(r.name, "relation", r.view) for r in version.relations.values() if r.view]
+        every += [
+            FunctionUser(r.name, "relation", r.view) for r in version.relations.values() if r.view
+        ]
         # Most of them do not even speak of it, and need not be bound; views may speak for them.
         spoken = [u for u in every if definition.name in u.text.lower()]
         views = {u.name.lower() for u in spoken if u.kind == "relation"}
@@ -170,7 +174,7 @@ class UserFunctions:
                 "max_seconds": definition.max_seconds,
                 **vars(self.usage(definition)),
             }
-            for definition in ordered(self._log.version)
+            for definition in sort_by_name(self._log.version)
         ]
 
     def costs(self, names: Sequence[str]) -> dict[str, str]:
@@ -186,8 +190,10 @@ class UserFunctions:
         """A function may be mended while the queries that use it do not run."""
         users = self.users(found)
         if active := [user for user in users if user.active]:
-            raise _in_use(found, active, "DROP or deactivate them first, or use another name.")
-        anew = Binder(_With(self._log, definition))
+            raise _in_use_error(
+                found, active, "DROP or deactivate them first, or use another name."
+            )
+        anew = Binder(_NamesWith(self._log, definition))
         for user in users:
             try:
                 anew.bind(user.text)
@@ -200,7 +206,7 @@ class UserFunctions:
                 ) from error
 
 
-class _With(CurrentNames):
+class _NamesWith(CurrentNames):
     """The catalog as it would be with a function defined anew."""
 
     def __init__(self, log: EpochLog, definition: FunctionDef) -> None:
@@ -215,19 +221,19 @@ def _cost(usage: Usage) -> str:
     if not usage.rows:
         return "not called yet"
     each = usage.seconds / usage.rows * 1e6
-    calls, rows = counted(usage.calls, "call"), counted(usage.rows, "row")
+    calls, rows = count_text(usage.calls, "call"), count_text(usage.rows, "row")
     return f"{calls}, {rows}, {usage.seconds:.3g} s, {each:.3g} µs a row"
 
 
-def ordered(version: Version) -> list[FunctionDef]:
+def sort_by_name(version: Version) -> list[FunctionDef]:
     """The functions by name."""
     return [version.functions[name] for name in sorted(version.functions)]
 
 
 def _check_name(name: str) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise _refused(name, "its name is not a plain word", "Use letters, digits and _.")
-    names = function_names()
+        raise _refused_error(name, "its name is not a plain word", "Use letters, digits and _.")
+    names = read_function_names()
     if name.lower() in names.known | names.aggregates:
         raise MillpondError(
             "CQL-208",
@@ -238,9 +244,9 @@ def _check_name(name: str) -> None:
 
 def _check_arity(name: str, function: Any, arguments: Sequence[str]) -> None:
     if not callable(function):
-        raise _refused(name, "it is not callable", "Pass a function of Arrow arrays.")
+        raise _refused_error(name, "it is not callable", "Pass a function of Arrow arrays.")
     if isinstance(arguments, str) or not arguments:
-        raise _refused(
+        raise _refused_error(
             name,
             "its arguments are not a list of at least one type",
             'Write arguments=["DOUBLE"]; what depends on nothing is a constant.',
@@ -250,7 +256,7 @@ def _check_arity(name: str, function: Any, arguments: Sequence[str]) -> None:
     except ValueError:
         return  # a function in C may not say
     except TypeError as error:
-        raise _refused(
+        raise _refused_error(
             name,
             f"it does not take {len(arguments)} arguments: {error}",
             "Declare a type for each of its parameters.",
@@ -284,7 +290,7 @@ def _code(name: str, function: Callable[..., Any]) -> bytes:
         with _by_value(function):
             return bytes(cloudpickle.dumps(function))
     except Exception as error:
-        raise _refused(
+        raise _refused_error(
             name,
             f"its code cannot be kept: {type(error).__name__}: {str(error).splitlines()[0]}",
             "A function that refers to open files, locks or connections cannot be sent to workers; "
@@ -318,14 +324,14 @@ def _is_installed(module: types.ModuleType) -> bool:
     return any(Path(file).is_relative_to(place) for place in places)
 
 
-def _in_use(definition: FunctionDef, users: list[User], hint: str) -> MillpondError:
+def _in_use_error(definition: FunctionDef, users: list[FunctionUser], hint: str) -> MillpondError:
     names = [user.name for user in users]
     shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
     call = "calls" if len(users) == 1 else "call"
     kinds = {user.kind for user in users}
-    who = counted(len(users), "standing query", "standing queries")
+    who = count_text(len(users), "standing query", "standing queries")
     if kinds != {"query"}:
-        who = counted(len(users), "query or derived name", "queries and derived names")
+        who = count_text(len(users), "query or derived name", "queries and derived names")
     return MillpondError(
         "POND-401",
         f'function "{definition.name}" is in use',
@@ -334,7 +340,7 @@ def _in_use(definition: FunctionDef, users: list[User], hint: str) -> MillpondEr
     )
 
 
-def _refused(name: Any, why: str, hint: str) -> MillpondError:
+def _refused_error(name: Any, why: str, hint: str) -> MillpondError:
     return MillpondError(
         "CQL-221",
         f'function "{name}" cannot be defined',

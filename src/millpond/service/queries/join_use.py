@@ -81,17 +81,17 @@ class SlicedRows:
     def take(
         self, leaf: int, columns: Sequence[str], start: int = 0, stop: int | None = None
     ) -> pa.Table:
-        table = self._whole(leaf).select(list(columns))
+        table = self._combine(leaf).select(list(columns))
         return table.take(pa.array(self.places[leaf][start:stop]))
 
-    def _whole(self, leaf: int) -> pa.Table:
+    def _combine(self, leaf: int) -> pa.Table:
         """The slice in one piece, so that taking need not look for the piece a row is in."""
         if leaf not in self._combined:
             self._combined[leaf] = self.slices[leaf].combine_chunks()
         return self._combined[leaf]
 
 
-def joined_slices(
+def join_window_slices(
     plan: JoinPlan, bound: BoundQuery, slices: dict[str, pa.Table]
 ) -> SlicedRows | None:
     """The rows of the windows' slices that join.

@@ -73,11 +73,11 @@ def check_options(options: Mapping[str, Any], statement: str | None = None) -> d
                 text=statement,
                 span=_place(key, statement),
             )
-        checked[name] = accepted("query option", name, value, statement, _place(key, statement))
+        checked[name] = parse_option("query option", name, value, statement, _place(key, statement))
     return checked
 
 
-def accepted(
+def parse_option(
     kind: str, name: str, value: Any, text: str | None = None, span: Span | None = None
 ) -> Any:
     """The value of an option, or of the setting that is its default, as it is kept.
@@ -86,19 +86,19 @@ def accepted(
         MillpondError: CQL-214, it cannot have that value.
     """
     try:
-        return checked_value(name, value)
+        return parse_value(name, value)
     except ValueError as reason:
         raise MillpondError(
             "CQL-214",
             f'the {kind} "{name}" cannot be {value!r}',
-            detail=taken(name, reason),
+            detail=describe_values(name, reason),
             hint="Give one of these values.",
             text=text,
             span=span,
         ) from None
 
 
-def checked_value(name: str, value: Any) -> Any:
+def parse_value(name: str, value: Any) -> Any:
     """A value of an option as it is kept: words in lower case, lengths of time in their own unit.
 
     Raises:
@@ -120,7 +120,7 @@ def checked_value(name: str, value: Any) -> Any:
     return value.lower() if name in _WORDS else value
 
 
-def refuse_settled(query: QueryDef, given: Mapping[str, Any], statement: str | None) -> None:
+def refuse_unchangeable(query: QueryDef, given: Mapping[str, Any], statement: str | None) -> None:
     """Raises CQL-214 for what cannot change any more once a query's changes are made."""
     for name in ("changes", "seed"):
         if name in given and given[name] != query.options.get(name, DEFAULTS.get(name)):
@@ -172,7 +172,7 @@ def _fits(name: str, value: Any) -> bool:
             return finite and value > 0
 
 
-def taken(name: str, reason: ValueError) -> str:
+def describe_values(name: str, reason: ValueError) -> str:
     """What an option takes, and what was wrong with a value it does not, for an error's detail."""
     return f"It takes {OPTIONS[name]}.{f' {reason}.' if str(reason) else ''}"
 

@@ -97,7 +97,7 @@ def prepare_once(version: Version, bound: BoundQuery) -> Prepared:
         MillpondError: CQL-216, it is stream-valued.
     """
     if bound.to_stream is not None:
-        raise stream_valued(bound, "CREATE QUERY name AS it, and FETCH name")
+        raise stream_valued_error(bound, "CREATE QUERY name AS it, and FETCH name")
     factors: list[Factors | None] = []
     slots: list[int | None] = []
     for leaf in bound.streams:
@@ -139,7 +139,7 @@ def seed_of(bound: BoundQuery) -> int:
     return default_seed(bound) if sampled else 0
 
 
-def stream_valued(bound: BoundQuery, instead: str) -> MillpondError:
+def stream_valued_error(bound: BoundQuery, instead: str) -> MillpondError:
     """The error of asking a stream for what it holds at an instant."""
     assert bound.to_stream is not None
     return MillpondError(

@@ -23,7 +23,7 @@ from millpond.engine.eddy.routing import Account
 from millpond.engine.matching.query_stem import QuerySteM, StemSnapshot
 from millpond.engine.matching.results_structure import OTHERS
 from millpond.engine.predicates.factors import Factors
-from millpond.runtime.batch_tasks import Built
+from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.state.store import new_path
 from millpond.state.version import SlotRef, Version
 
@@ -82,7 +82,7 @@ class QueryStems:
             for stream_id, slot in slots:
                 self._users[stream_id][slot] += 1
 
-    def unused_without(self, slots: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    def find_unused_without(self, slots: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Which of these nobody uses any more once each loses one user."""
         leaving = Counter(slots)
         with self._lock:
@@ -150,7 +150,7 @@ class QueryStems:
             path.unlink(missing_ok=True)
 
     @contextmanager
-    def kept(self, stem: str | None) -> Iterator[None]:
+    def keep_files(self, stem: str | None) -> Iterator[None]:
         """Keep a snapshot's files until the block ends, however many newer ones are written."""
         with self._lock:
             if stem is not None:
@@ -196,7 +196,7 @@ class QueryStems:
             known = [a for a in held.costs if a != OTHERS and a in accounts]
             return tuple(sorted(known, key=lambda a: accounts[a].tickets, reverse=True))
 
-    def observe(self, stream_id: int, built: Built) -> None:
+    def observe(self, stream_id: int, built: BuiltSegment) -> None:
         """Fold in what a task's eddy learnt.
 
         It started with what was known, and let that fade, so what it knows takes the place of it.

@@ -31,10 +31,10 @@ from millpond.planner.bind.templates import Binder
 from millpond.planner.dataflow.plan import plan_changes
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.queries.dependencies import users_of
-from millpond.service.queries.options import check_options, option, refuse_settled
+from millpond.service.queries.options import check_options, option, refuse_unchangeable
 from millpond.service.queries.prepared import Prepared, prepare_again, prepare_once
 from millpond.service.queries.query_stems import QueryStems
-from millpond.service.queries.registration_batch import Additions
+from millpond.service.queries.registration_batch import RegistrationBatch
 from millpond.state.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 
@@ -104,7 +104,7 @@ class Registrar:
         self.names = CurrentNames(log)
         self._binder = Binder(self.names)
         #: What was invoked lately, ready to be invoked again; idle queries cost no memory here.
-        self._prepared: OrderedDict[int, Prepared] = OrderedDict()
+        self._prepared_queries: OrderedDict[int, Prepared] = OrderedDict()
         self.on_change: Callable[[], None] = lambda: None
         #: Looks at the clock and the heartbeats; tells the last instant final for a query then.
         self.finality: Callable[[], Callable[[BoundQuery], int]] = lambda: (
@@ -120,12 +120,12 @@ class Registrar:
             MillpondError: anything binding finds; CQL-208 for a taken name; CQL-214 for an option.
                 With several requests, `detail` says which one it was.
         """
-        with self.lock, _collector_paused(len(requests)):
-            added = Additions(self._log.next_id, self._clock())
+        with self.lock, _pause_collector(len(requests)):
+            added = RegistrationBatch(self._log.next_id, self._clock())
             final = self.finality()
             for number, request in enumerate(requests):
                 try:
-                    self._one(added, request, final)
+                    self._register_one(added, request, final)
                 except MillpondError as error:
                     if len(requests) > 1:
                         place = f"Query {number} of {len(requests)} (counting from 0)."
@@ -137,7 +137,7 @@ class Registrar:
                     add=added.definitions,
                     add_slots=added.slots,
                     add_leaves=added.leaves,
-                    joins=added.joins(),
+                    joins=added.change_joins(),
                 )
             )
             self._stems.use(
@@ -149,13 +149,15 @@ class Registrar:
         self.on_change()
         return added.definitions
 
-    def _one(self, added: Additions, request: Request, final: Callable[[BoundQuery], int]) -> None:
+    def _register_one(
+        self, added: RegistrationBatch, request: Request, final: Callable[[BoundQuery], int]
+    ) -> None:
         options = check_options(request.options or {}, request.statement)
         bound = self.bind(request.text)
         self._check_strategy(bound, options)
         version = self._log.version
         if not request.name:
-            id, name = added.numbered(version)
+            id, name = added.assign_id(version)
         else:
             id, name = added.next_id(), request.name
         if added.is_taken(version, name):
@@ -178,18 +180,18 @@ class Registrar:
             MillpondError: CQL-201 when it was dropped meanwhile.
         """
         with self.lock:
-            self._current(definition)
+            self._current_definition(definition)
             used = self._slots_of(definition.id)
             changes = self._log.version.change_log(definition.id)
             self._log.commit(
                 EpochChange(
                     kind="unregister",
                     drop=[definition.id, *([changes.id] if changes else [])],
-                    drop_slots=self._stems.unused_without(used),
+                    drop_slots=self._stems.find_unused_without(used),
                 )
             )
             self._stems.disuse(used)
-            self._prepared.pop(definition.id, None)
+            self._prepared_queries.pop(definition.id, None)
 
     def alter(
         self, definition: QueryDef, options: Mapping[str, Any], statement: str | None = None
@@ -203,11 +205,11 @@ class Registrar:
         """
         checked = check_options(options, statement)
         with self.lock:
-            current = self._current(definition)
+            current = self._current_definition(definition)
             if "strategy" in checked:
                 self._check_strategy(self.bind(current.text), checked)
             if self._log.version.change_log(current.id) is not None:
-                refuse_settled(current, checked, statement)
+                refuse_unchangeable(current, checked, statement)
             suspended = None if checked.get("active") else current.suspended
             altered = replace(current, options={**current.options, **checked}, suspended=suspended)
             self._replace(altered)
@@ -229,7 +231,7 @@ class Registrar:
     def _replace(self, altered: QueryDef) -> None:
         version = self._log.version
         bound = self.bind(altered.text)
-        added = Additions(self._log.next_id, self._clock())
+        added = RegistrationBatch(self._log.next_id, self._clock())
         prepared = added.place(version, altered, bound)
         before = self._slots_of(altered.id)
         after = [(x.stream_id, x.slot) for x in added.leaves if x.slot is not None]
@@ -242,9 +244,9 @@ class Registrar:
                     kind="alter",
                     replace=[altered, *([replace(changes, retain_rows=kept)] if changes else [])],
                     add_slots=added.slots,
-                    drop_slots=self._stems.unused_without(before),
+                    drop_slots=self._stems.find_unused_without(before),
                     add_leaves=added.leaves,
-                    joins=added.joins(drop_uses=[altered.id]),
+                    joins=added.change_joins(drop_uses=[altered.id]),
                 )
             )
         except BaseException:
@@ -253,11 +255,11 @@ class Registrar:
         self._stems.disuse(before)
         self._keep_prepared(altered.id, prepared)
 
-    def _current(self, definition: QueryDef) -> QueryDef:
+    def _current_definition(self, definition: QueryDef) -> QueryDef:
         """The query as it is now, the lock being held."""
         found: QueryDef | None = self._log.version.queries.get(definition.id)
         if found is None:
-            raise _gone(definition)
+            raise _gone_error(definition)
         return found
 
     def _slots_of(self, query_id: int) -> list[tuple[int, int]]:
@@ -266,18 +268,18 @@ class Registrar:
 
     # -- prepared queries ----------------------------------------------------------------------
 
-    def prepared(self, definition: QueryDef) -> Prepared:
+    def prepare(self, definition: QueryDef) -> Prepared:
         """A standing query ready to be invoked; bound again at first use after a restart.
 
         Raises:
             MillpondError: POND-402 when the query is inactive or suspended.
         """
-        self.check_answered(definition)
-        found = self._prepared.get(definition.id)
+        self.check_answerable(definition)
+        found = self._prepared_queries.get(definition.id)
         return found if found is not None else self._prepare(definition)
 
     @staticmethod
-    def check_answered(definition: QueryDef) -> None:
+    def check_answerable(definition: QueryDef) -> None:
         """Raise POND-402 when a query is inactive or suspended."""
         if definition.suspended is not None:
             raise MillpondError(
@@ -296,20 +298,20 @@ class Registrar:
 
     def _keep_prepared(self, id: int, prepared: Prepared) -> None:
         """Keep it, the lock being held; the oldest go first."""
-        self._prepared.pop(id, None)
-        self._prepared[id] = prepared
-        while len(self._prepared) > _MOST_PREPARED:
-            self._prepared.popitem(last=False)
+        self._prepared_queries.pop(id, None)
+        self._prepared_queries[id] = prepared
+        while len(self._prepared_queries) > _MOST_PREPARED:
+            self._prepared_queries.popitem(last=False)
 
     def _prepare(self, definition: QueryDef) -> Prepared:
         """Bind a query that was not used since the start; with the lock, lest it changes."""
         with self.lock:
-            definition = self._current(definition)
+            definition = self._current_definition(definition)
             found = prepare_again(self._log.version, definition, self.bind(definition.text))
             self._keep_prepared(definition.id, found)
             return found
 
-    def once(self, text: str) -> Prepared:
+    def prepare_once(self, text: str) -> Prepared:
         """A query asked once. Raises CQL-216 for a stream-valued one."""
         return prepare_once(self._log.version, self.bind(text))
 
@@ -349,7 +351,7 @@ class Registrar:
 
 
 @contextmanager
-def _collector_paused(requests: int) -> Iterator[None]:
+def _pause_collector(requests: int) -> Iterator[None]:
     """Keep Python's cycle collector away from a large registration.
 
     Thousands of trees that stay are made at once, and the collector would walk all of them again
@@ -384,7 +386,7 @@ class CurrentNames:
         return sorted(self._log.version.functions)
 
 
-def _gone(definition: QueryDef) -> MillpondError:
+def _gone_error(definition: QueryDef) -> MillpondError:
     return MillpondError(
         "CQL-201", f'no query "{definition.name}" any more', hint="It was unregistered."
     )

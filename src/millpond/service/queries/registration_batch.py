@@ -19,7 +19,7 @@ from millpond.state.join_state import JoinChange, JoinCore, JoinUse
 from millpond.state.version import LeafRef, SlotRef, Version
 
 
-class Additions:
+class RegistrationBatch:
     """Queries that are registered, or altered, in one epoch.
 
     Attributes:
@@ -46,7 +46,7 @@ class Additions:
         self._uses: list[JoinUse] = []
         self._core_of: dict[str, int] = {}
 
-    def numbered(self, version: Version) -> tuple[int, str]:
+    def assign_id(self, version: Version) -> tuple[int, str]:
         """An id, and a name made of it that nobody has."""
         while True:
             id = self.next_id()
@@ -87,7 +87,7 @@ class Additions:
             self._join(version, definition.id, bound, join, streams)
         return prepare(definition, bound, factors, slots, join)
 
-    def joins(self, drop_uses: Sequence[int] = ()) -> JoinChange:
+    def change_joins(self, drop_uses: Sequence[int] = ()) -> JoinChange:
         """What becomes of the shared joins; `drop_uses` are queries that stop using theirs."""
         return JoinChange(cores=self._cores, uses=self._uses, drop_uses=drop_uses)
 
@@ -115,7 +115,7 @@ class Additions:
         self._uses.append(use)
         if fresh:
             ids = tuple(streams[leaf].id for leaf in use.leaves)
-            self._cores.append(JoinCore(0, plan.key, plan.packed(), ids))
+            self._cores.append(JoinCore(0, plan.key, plan.pack(), ids))
             self._core_of[plan.key] = core_id
 
     def _slot(self, version: Version, stream_id: int, factors: Factors) -> int:
@@ -129,5 +129,5 @@ class Additions:
             fresh = self._next_slot.get(stream_id, version.next_slot(stream_id))
             self._next_slot[stream_id] = fresh + 1
             self._fresh[stream_id, key] = fresh
-            self.slots.append(SlotRef(stream_id, fresh, key, factors.packed()))
+            self.slots.append(SlotRef(stream_id, fresh, key, factors.pack()))
         return fresh

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from millpond.catalog.objects import QueryDef
-from millpond.state.id_map import Digest, IdMap
+from millpond.state.id_map import IdMap, PageSummaries
 from millpond.state.version import Version
 
 
@@ -26,9 +26,9 @@ class StreamWeights:
         self._queries: IdMap[QueryDef] | None = None
         self._of_stream: dict[int, float] = {}
         self._version = Version()
-        self._sums = Digest[QueryDef, dict[int, float]](self._sum)
+        self._sums = PageSummaries[QueryDef, dict[int, float]](self._sum)
 
-    def ordered(self, version: Version) -> list[int]:
+    def order_streams(self, version: Version) -> list[int]:
         """The streams, those of the weightiest queries first."""
         if self._queries is not version.queries:
             self._version = version

@@ -50,7 +50,7 @@ class WindowNeeds:
     def _look(self, version: Version) -> None:
         known, self._of_query = self._of_query, {}
         self._of_stream = {}
-        for query in version.queries.ordered():
+        for query in version.queries.sort_values():
             own = known.get(query.id)
             if own is None:
                 own = self._reaches(query)

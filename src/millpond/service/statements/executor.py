@@ -19,9 +19,13 @@ from millpond.service.definitions.declarations import (
 )
 from millpond.service.queries.options import check_stream_options
 from millpond.service.queries.registration import Request
-from millpond.service.results import StatementResult, counted, done
-from millpond.service.statements.insert_and_heartbeat import RowStatements, table_named, unknown
-from millpond.service.statements.show import shown, tabulated
+from millpond.service.results import StatementResult, count_text, report
+from millpond.service.statements.insert_and_heartbeat import (
+    RowStatements,
+    find_table,
+    unknown_name_error,
+)
+from millpond.service.statements.show import show, tabulate
 
 if TYPE_CHECKING:
     from millpond.service.pond import Pond
@@ -37,12 +41,12 @@ class Executor:
     def execute(self, statement: Statement) -> StatementResult:
         """Execute one statement; errors carry its text, and a place in it."""
         try:
-            return self._executed(statement)
+            return self._dispatch(statement)
         except MillpondError as error:
             whereabouts = statement.name_span or Span(0, len(statement.text))
             raise error.at(statement.text, whereabouts) from error
 
-    def _executed(self, statement: Statement) -> StatementResult:
+    def _dispatch(self, statement: Statement) -> StatementResult:
         match statement:
             case statements.CreateStream():
                 return self._create_stream(statement)
@@ -52,21 +56,21 @@ class Executor:
                 return self._create_query(statement)
             case statements.Invoke():
                 definition = self._query(statement.name, statement)
-                self._pond.before_answer(definition.text)
+                self._pond.await_inputs(definition.text)
                 answer = self._pond.invoke(definition, statement.at)
                 return StatementResult("invoke", definition.name, answer=answer)
             case statements.Ask():
                 text = statement.query_text
-                self._pond.before_answer(text)
+                self._pond.await_inputs(text)
                 return StatementResult("ask", answer=self._pond.ask_text(text))
             case statements.Alter(kind="stream"):
                 handle = self._pond.derived(statement.name)
                 handle.alter(**check_stream_options(statement.options, statement.text))
-                return done("alter stream", handle.name, "goes on")
+                return report("alter stream", handle.name, "goes on")
             case statements.Alter():
                 definition = self._query(statement.name, statement)
                 self._pond.registrar.alter(definition, statement.options, statement.text)
-                return done("alter query", definition.name, "altered")
+                return report("alter query", definition.name, "altered")
             case statements.Drop():
                 return self._drop(statement)
             case statements.Insert():
@@ -78,7 +82,7 @@ class Executor:
             case statements.Explain():
                 return self._explain(statement)
             case statements.Show():
-                return StatementResult("show", table=shown(self._pond, statement))
+                return StatementResult("show", table=show(self._pond, statement))
             case statements.Describe():
                 return self._describe(statement)
             case statements.Fetch():
@@ -94,7 +98,7 @@ class Executor:
         with pond.definitions:
             definition = stream_definition(statement, pond.log.next_id(), pond.log.version)
             pond.sources.create_stream(definition)
-        return done("create stream", definition.name, "created")
+        return report("create stream", definition.name, "created")
 
     def _create_relation(self, statement: statements.CreateRelation) -> StatementResult:
         pond = self._pond
@@ -105,10 +109,10 @@ class Executor:
                 pond.sources.create_fed(
                     *change_source(statement, definition, pond.log.next_id(), by)
                 )
-                return done("create relation", definition.name, "created")
+                return report("create relation", definition.name, "created")
             rows = pond.sources.create_relation(definition)
-        loaded = f", {counted(rows, 'row')} read" if definition.source else ""
-        return done("create relation", definition.name, f"created{loaded}")
+        loaded = f", {count_text(rows, 'row')} read" if definition.source else ""
+        return report("create relation", definition.name, f"created{loaded}")
 
     def _create_derived(self, statement: statements.CreateDerived) -> StatementResult:
         pond = self._pond
@@ -123,15 +127,15 @@ class Executor:
                 bound = derived_stream_query(bound)
                 pond.derivations.create(statement.name, bound, text, statement.text)
         pond.advancer.wake()
-        return done(f"create {statement.kind}", statement.name, "created")
+        return report(f"create {statement.kind}", statement.name, "created")
 
     def _fetch(self, statement: statements.Fetch) -> StatementResult:
         pond = self._pond
-        pond.before_answer()
+        pond.await_inputs()
         found = pond.log.version.find(statement.name)
         if not isinstance(found, StreamDef):
             found = self._query(statement.name, statement)
-        changes = pond.following.fetch(found, statement.after, statement.limit)
+        changes = pond.subscriptions.fetch(found, statement.after, statement.limit)
         return StatementResult("fetch", found.name, changes=changes)
 
     def _create_query(self, statement: statements.CreateQuery) -> StatementResult:
@@ -140,7 +144,7 @@ class Executor:
             text, statement.name, statement.options, statement.text, statement.name_span
         )
         (definition,) = self._pond.registrar.register([request])
-        return done("create query", definition.name, "registered")
+        return report("create query", definition.name, "registered")
 
     def _drop(self, statement: statements.Drop) -> StatementResult:
         pond = self._pond
@@ -151,7 +155,7 @@ class Executor:
                 if isinstance(pond.log.version.find(statement.name), StreamDef | RelationDef):
                     raise _other_kind(statement)
                 pond.registrar.unregister(self._query(statement.name, statement))
-                return done("drop query", statement.name, "dropped")
+                return report("drop query", statement.name, "dropped")
             if kind == "summary":
                 raise statement.error(
                     "CQL-201",
@@ -162,14 +166,14 @@ class Executor:
             wanted = StreamDef if kind == "stream" else RelationDef
             found = pond.log.version.find(statement.name)
             if found is None:
-                raise unknown(pond.log.version, statement.name, statement)
+                raise unknown_name_error(pond.log.version, statement.name, statement)
             if not isinstance(found, wanted) or (
                 isinstance(found, StreamDef) and found.rejects_of is not None
             ):
                 raise _other_kind(statement)
             self._refuse_in_use(found, statement)
             pond.sources.drop(found)
-        return done(f"drop {kind}", statement.name, "dropped")
+        return report(f"drop {kind}", statement.name, "dropped")
 
     def _refuse_in_use(self, found: StreamDef | RelationDef, statement: statements.Drop) -> None:
         pond = self._pond
@@ -183,7 +187,7 @@ class Executor:
         raise statement.error(
             "POND-401",
             f'{statement.kind} "{found.name}" is in use',
-            detail=f"{counted(len(users), 'definition')} "
+            detail=f"{count_text(len(users), 'definition')} "
             f"{'reads' if len(users) == 1 else 'read'} it: {named}.",
             hint="DROP them first.",
         )
@@ -191,7 +195,7 @@ class Executor:
     # -- looking -------------------------------------------------------------------------------
 
     def _explain(self, statement: statements.Explain) -> StatementResult:
-        plans, level = self._pond.explanations, statement.level
+        plans, level = self._pond.explainer, statement.level
         if statement.name is None:
             return StatementResult("explain", text=plans.of_text(statement.query_text, level))
         found = self._pond.log.version.find(statement.name)
@@ -205,8 +209,8 @@ class Executor:
         if isinstance(found, QueryDef):
             schema = self._pond.registrar.bind(found.text).output
         else:
-            schema = table_named(self._pond.log.version, statement.name, statement).schema
-        table = tabulated(["column", "type"], [(f.name, f.type) for f in schema.fields])
+            schema = find_table(self._pond.log.version, statement.name, statement).schema
+        table = tabulate(["column", "type"], [(f.name, f.type) for f in schema.fields])
         return StatementResult("describe", statement.name, table=table)
 
     # -- names ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from millpond.model.time import format_instant
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.ingest.intake import check_heartbeat
 from millpond.service.ingest.sequencer import progress_of, source_key
-from millpond.service.results import StatementResult, counted, done
+from millpond.service.results import StatementResult, count_text, report
 from millpond.service.statements.insert_values import values_of
 from millpond.service.statements.update_and_delete import RowChange
 from millpond.state.version import Version
@@ -30,7 +30,7 @@ class RowStatements:
         self._pond = pond
 
     def insert(self, statement: statements.Insert) -> StatementResult:
-        found = table_named(self._pond.log.version, statement.name, statement)
+        found = find_table(self._pond.log.version, statement.name, statement)
         if isinstance(found, StreamDef) and found.rejects_of is not None:
             raise statement.error(
                 "CQL-216",
@@ -44,11 +44,11 @@ class RowStatements:
         if isinstance(found, StreamDef):
             _refuse_at(statement)
             receipt, number = self._pond.intake.push(found, rows)
-            self._pond.stated(number)
-            return done("insert", found.name, str(receipt))
+            self._pond.note_pushed(number)
+            return report("insert", found.name, str(receipt))
         at = self._instant(statement.at)
         count = self._pond.relations_state.insert(found, rows, at)
-        return done("insert", found.name, f"{counted(count, 'row')} inserted")
+        return report("insert", found.name, f"{count_text(count, 'row')} inserted")
 
     def _values(self, statement: statements.Insert, target: StreamDef | RelationDef) -> pa.Table:
         """The rows of VALUES in the target's columns; missing columns are NULL."""
@@ -80,7 +80,7 @@ class RowStatements:
 
     def change(self, statement: statements.Update | statements.Delete) -> StatementResult:
         word = "update" if isinstance(statement, statements.Update) else "delete"
-        found = table_named(self._pond.log.version, statement.name, statement)
+        found = find_table(self._pond.log.version, statement.name, statement)
         if isinstance(found, StreamDef):
             raise statement.error(
                 "CQL-216",
@@ -90,12 +90,12 @@ class RowStatements:
             )
         self._refuse_view(found, statement, f"{word.upper()} of")
         change = RowChange(self._pond, found, statement)
-        count = change.made_at(self._instant(statement.at))
-        return done(word, found.name, f"{counted(count, 'row')} {word}d")
+        count = change.apply_at(self._instant(statement.at))
+        return report(word, found.name, f"{count_text(count, 'row')} {word}d")
 
     def heartbeat(self, statement: statements.Heartbeat) -> StatementResult:
         pond = self._pond
-        found = table_named(self._pond.log.version, statement.name, statement)
+        found = find_table(self._pond.log.version, statement.name, statement)
         if not isinstance(found, StreamDef) or found.rejects_of is not None:
             raise statement.error(
                 "CQL-216",
@@ -104,14 +104,14 @@ class RowStatements:
                 hint="Name a stream.",
             )
         if found.source is None:
-            pond.stated(pond.intake.promise(found, statement.at))
+            pond.note_pushed(pond.intake.heartbeat_to(found, statement.at))
         else:
             with pond.sequencer.stream_lock(source_key(found)):
                 clock = pond.log.version.clock(found.id)
                 check_heartbeat(found, progress_of(clock), statement.at)
-                pond.sequencer.promise(found, statement.at)
+                pond.sequencer.heartbeat_to(found, statement.at)
         at = format_instant(statement.at)
-        return done("heartbeat", found.name, f"no element before {at} will come")
+        return report("heartbeat", found.name, f"no element before {at} will come")
 
     def _refuse_view(self, relation: RelationDef, statement: Statement, what: str) -> None:
         if relation.view is None:
@@ -129,18 +129,18 @@ class RowStatements:
         )
 
     def _instant(self, at: int | None) -> int:
-        return self._pond.present() if at is None else at
+        return self._pond.current_instant() if at is None else at
 
 
-def table_named(version: Version, name: str, statement: Statement) -> StreamDef | RelationDef:
+def find_table(version: Version, name: str, statement: Statement) -> StreamDef | RelationDef:
     """The stream or relation a statement names. Raises CQL-201."""
     found = version.find(name)
     if isinstance(found, StreamDef | RelationDef):
         return found
-    raise unknown(version, name, statement)
+    raise unknown_name_error(version, name, statement)
 
 
-def unknown(version: Version, name: str, statement: Statement) -> MillpondError:
+def unknown_name_error(version: Version, name: str, statement: Statement) -> MillpondError:
     """The error of naming a stream or relation there is not."""
     names = [n for n in version.names() if not isinstance(version.find(n), QueryDef)]
     return statement.error(

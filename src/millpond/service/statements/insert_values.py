@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql import to_duckdb
-from millpond.cql.print.duckdb_words import quoted
+from millpond.cql.print.duckdb_words import quote_name
 from millpond.cql.tree import statements
 from millpond.cql.tree.places import span_of
 from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
-from millpond.model.casts import value_cast
+from millpond.model.casts import cast_value
 
 
 def values_of(
@@ -31,21 +31,21 @@ def values_of(
     """
     fields = [field for name in columns if (field := target.schema.find(name)) is not None]
     rows = [
-        [value_cast(to_duckdb(v), field.type) for v, field in zip(row, fields, strict=True)]
+        [cast_value(to_duckdb(v), field.type) for v, field in zip(row, fields, strict=True)]
         for row in statement.rows
     ]
     given = {name.lower(): f"v{i}" for i, name in enumerate(columns)}
     items = []
     for field in target.schema.fields:
         source = given.get(field.name.lower(), f"CAST(NULL AS {field.type})")
-        items.append(f"{source} AS {quoted(field.name)}")
+        items.append(f"{source} AS {quote_name(field.name)}")
     names = ", ".join(f"v{i}" for i in range(len(columns)))
     try:
         table = residual.evaluate(
-            f"SELECT {', '.join(items)} FROM (VALUES {_listed(rows)}) t({names})", {}
+            f"SELECT {', '.join(items)} FROM (VALUES {_list_columns(rows)}) t({names})", {}
         )
     except MillpondError as error:
-        row, column, reason = _culprit(rows, residual, error)
+        row, column, reason = _find_culprit(rows, residual, error)
         raise MillpondError(
             "CQL-205",
             f'a value does not fit column "{fields[column].name}" of "{target.name}"',
@@ -57,28 +57,28 @@ def values_of(
     return table.cast(target.schema.to_arrow())
 
 
-def _listed(rows: Sequence[Sequence[str]]) -> str:
+def _list_columns(rows: Sequence[Sequence[str]]) -> str:
     return ", ".join(f"({', '.join(row)})" for row in rows)
 
 
-def _culprit(
+def _find_culprit(
     rows: Sequence[Sequence[str]], residual: Residual, error: MillpondError
 ) -> tuple[int, int, MillpondError]:
     """The first value that cannot be computed, by halves: its row, its column, and why."""
     low, high = 0, len(rows)
     while high - low > 1:
         middle = (low + high) // 2
-        if _refused(f"FROM (VALUES {_listed(rows[low:middle])}) t", residual):
+        if _find_error(f"FROM (VALUES {_list_columns(rows[low:middle])}) t", residual):
             high = middle
         else:
             low = middle
     for column, value in enumerate(rows[low]):
-        if reason := _refused(f"SELECT {value}", residual):
+        if reason := _find_error(f"SELECT {value}", residual):
             return low, column, reason
     return low, 0, error
 
 
-def _refused(sql: str, residual: Residual) -> MillpondError | None:
+def _find_error(sql: str, residual: Residual) -> MillpondError | None:
     try:
         residual.evaluate(sql, {})
     except MillpondError as error:

@@ -15,40 +15,40 @@ if TYPE_CHECKING:
     from millpond.service.pond import Pond
 
 
-def shown(pond: Pond, statement: Show) -> pa.Table:
+def show(pond: Pond, statement: Show) -> pa.Table:
     """The table SHOW gives. Raises CQL-301 for what there is not."""
-    moment = pond.promises.capture()
+    moment = pond.floors.capture()
     version = pond.log.version
     match statement.what:
         case "streams":
-            return tabulated(
+            return tabulate(
                 ["name", "time", "rows", "rejected", "heartbeat", "source", "state"],
                 [pond.sources.row(version, s, moment) for s in version.named_streams()],
             )
         case "relations":
             relations = [
-                (r.name, ", ".join(r.primary_key), _fed_by(pond, r))
+                (r.name, ", ".join(r.primary_key), _describe_source(pond, r))
                 for r in version.relations.values()
             ]
-            return tabulated(["name", "primary key", "source"], relations)
+            return tabulate(["name", "primary key", "source"], relations)
         case "entities":
             entities = [
-                (e.id, e.kind, e.of, _listed(e.figures), _listed(e.settings))
+                (e.id, e.kind, e.of, _list_names(e.figures), _list_names(e.settings))
                 for e in pond.entities.every()
             ]
-            return tabulated(["id", "kind", "of", "figures", "settings"], entities)
+            return tabulate(["id", "kind", "of", "figures", "settings"], entities)
         case "functions":
             functions = [
                 (f["name"], ", ".join(f["arguments"]), f["returns"], f["calls"], f["rows"])
                 for f in pond.functions()
             ]
-            return tabulated(["name", "arguments", "returns", "calls", "rows"], functions)
+            return tabulate(["name", "arguments", "returns", "calls", "rows"], functions)
         case "queries":
             queries = [
                 (q.name, _state(q), q.options.get("materialize", "lazy"), q.text)
                 for q in version.queries.values()
             ]
-            return tabulated(["name", "state", "materialize", "query"], queries)
+            return tabulate(["name", "state", "materialize", "query"], queries)
     raise MillpondError(
         "CQL-301",
         f"SHOW {statement.what.upper()} is not available yet",
@@ -59,7 +59,7 @@ def shown(pond: Pond, statement: Show) -> pa.Table:
     )
 
 
-def _fed_by(pond: Pond, relation: RelationDef) -> str:
+def _describe_source(pond: Pond, relation: RelationDef) -> str:
     """Where a relation's rows come from, as SHOW says it."""
     if (records := pond.sources.records_of(relation)) is not None:
         return f"changes of {records.name}"
@@ -68,7 +68,7 @@ def _fed_by(pond: Pond, relation: RelationDef) -> str:
     return relation.source.format if relation.source else "statements"
 
 
-def _listed(values: Mapping[str, Any]) -> str:
+def _list_names(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
@@ -78,7 +78,7 @@ def _state(query: QueryDef) -> str:
     return "active" if query.active else "inactive"
 
 
-def tabulated(names: Sequence[str], rows: Sequence[Sequence[object]]) -> pa.Table:
+def tabulate(names: Sequence[str], rows: Sequence[Sequence[object]]) -> pa.Table:
     """Rows as a table; a column of no rows is text."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
     return pa.table(

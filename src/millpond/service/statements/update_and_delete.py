@@ -8,10 +8,10 @@ from sqlglot import exp
 
 from millpond.catalog.objects import RelationDef
 from millpond.cql import print_query, span_of, to_duckdb
-from millpond.cql.print.duckdb_words import quoted
+from millpond.cql.print.duckdb_words import quote_name
 from millpond.cql.tree import statements
 from millpond.errors import MillpondError, Span
-from millpond.model.casts import value_cast
+from millpond.model.casts import cast_value
 from millpond.model.schema import Field
 from millpond.planner.resolve.names import did_you_mean
 from millpond.planner.resolve.user_functions import name_functions
@@ -34,7 +34,7 @@ class RowChange:
         self._relation = relation
         self._statement = statement
 
-    def made_at(self, at: int) -> int:
+    def apply_at(self, at: int) -> int:
         """Make the change at an instant; the number of rows it is about.
 
         Raises:
@@ -83,7 +83,7 @@ class RowChange:
     def _check_constant(self, field: Field, value: exp.Expression, sql: str) -> None:
         """A constant is wrong or right whatever rows there are."""
         try:
-            self._pond.residual.evaluate(f"SELECT {value_cast(sql, field.type)}", {})
+            self._pond.residual.evaluate(f"SELECT {cast_value(sql, field.type)}", {})
         except MillpondError as error:
             raise MillpondError(
                 "CQL-205",
@@ -101,7 +101,7 @@ class RowChange:
         """
         if value is None:
             return
-        name = quoted(self._relation.name)
+        name = quote_name(self._relation.name)
         text = print_query(value)
         before = f"SELECT * FROM {name} WHERE " if boolean else "SELECT "
         behind = "" if boolean else f" FROM {name}"
@@ -123,7 +123,7 @@ class RowChange:
         start = self._statement.text.find(printed, whole.start)
         if error.span is None or start != whole.start or error.span.start < len(before):
             return whole
-        return error.span.shifted(start - len(before))
+        return error.span.shift(start - len(before))
 
     def _check_row_wise(self, probe: str) -> None:
         try:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millpond.engine.admission.admit import CORRUPT, Admission, Admitted, admit
+from millpond.engine.admission.admit import CORRUPT, Admission, AdmittedRows, admit
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING
@@ -24,13 +24,13 @@ SCHEMA = Schema((Field("ts", "TIMESTAMP"), Field("v", "INTEGER"), Field("s", "VA
 
 def judged(
     rows: dict[str, Any] | pa.Table, floor: int = BEGINNING, schema: Schema = SCHEMA
-) -> Admitted:
+) -> AdmittedRows:
     by = "ts" if schema.find("ts") else None
     table = rows if isinstance(rows, pa.Table) else pa.table(rows)
     return admit(table, Admission(schema, by, floor, 77 * SECOND))
 
 
-def one(type_: str, values: pa.Array) -> Admitted:
+def one(type_: str, values: pa.Array) -> AdmittedRows:
     """A column of a declared type, on system time."""
     return judged({"x": values}, schema=Schema((Field("x", type_),)))
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.engine.dataflow.net_changes import net_changes
-from millpond.operators.protocol.delta import Delta, positional
+from millpond.operators.protocol.delta import Delta, positional_schema
 
 VALUES = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2),
@@ -49,11 +49,11 @@ def test_net_changes(to_stream, data):
     )
     changes.sort(key=lambda change: change[0])
     columns = [pa.array([c[2][i] for c in changes], t) for i, t in enumerate(types)]
-    rows = pa.RecordBatch.from_arrays(columns, schema=positional(types))
+    rows = pa.RecordBatch.from_arrays(columns, schema=positional_schema(types))
     at = np.array([c[0] for c in changes], np.int64)
     delta = Delta.of(rows, at, None, np.array([c[1] for c in changes], np.int64))
     stamps = [pa.field("__at", pa.int64()), pa.field("__sign", pa.int8())]
-    schema = pa.schema([*stamps, *positional(types)])
+    schema = pa.schema([*stamps, *positional_schema(types)])
     table = net_changes(delta, schema, to_stream)
     found = [
         (at, sign, tuple(map(plain, values)))
@@ -75,7 +75,7 @@ def test_net_changes(to_stream, data):
 def test_a_crowded_instant_is_in_order():
     rng = np.random.default_rng(3)
     values = rng.integers(0, 500, 2_000)
-    rows = pa.RecordBatch.from_arrays([pa.array(values)], schema=positional([pa.int64()]))
+    rows = pa.RecordBatch.from_arrays([pa.array(values)], schema=positional_schema([pa.int64()]))
     delta = Delta.of(rows, np.zeros(2_000, np.int64))
     schema = pa.schema(
         [pa.field("__at", pa.int64()), pa.field("__sign", pa.int8()), pa.field("v", pa.int64())]
@@ -86,7 +86,7 @@ def test_a_crowded_instant_is_in_order():
 def test_decimals_keep_their_values():
     type_ = pa.decimal128(38, 0)
     column = pa.array([Decimal(5), None, Decimal(-5), Decimal(2) ** 70], type_)
-    rows = pa.RecordBatch.from_arrays([column], schema=positional([type_]))
+    rows = pa.RecordBatch.from_arrays([column], schema=positional_schema([type_]))
     schema = pa.schema(
         [pa.field("__at", pa.int64()), pa.field("__sign", pa.int8()), pa.field("v", type_)]
     )

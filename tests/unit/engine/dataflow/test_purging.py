@@ -8,7 +8,7 @@ from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.model.time import to_datetime
 from millpond.operators.protocol.purging import Purging
 from millpond.planner.dataflow.plan import Plan
-from millpond.testing.changes_play import BEFORE, feeds, planned
+from millpond.testing.changes_play import BEFORE, feeds, plan_query
 from millpond.testing.oracle_pond import OraclePond
 
 SECOND = 1_000_000
@@ -38,7 +38,7 @@ def most(pond: OraclePond, flow: Dataflow, of: Plan, since: int, upto: int) -> i
 
 def plan(pond: OraclePond, text: str, lazy: int | None, strategy: str = "aware") -> Plan:
     seconds = None if lazy is None else lazy * SECOND
-    return planned(pond.world, text, lazy_expiration=seconds, strategy=strategy)
+    return plan_query(pond.world, text, lazy_expiration=seconds, strategy=strategy)
 
 
 @pytest.mark.parametrize(
@@ -87,10 +87,10 @@ def test_when_it_is_time() -> None:
     purging = Purging()
     assert [purging.is_due(at) for at in (1, 5, 9)] == [False] * 3
     assert purging.by_share
-    purging.as_told([None, 10, 4])
+    purging.set_intervals([None, 10, 4])
     due = [at for at in (3, 3, 4, 7, 8, 9, 20, 21) if purging.is_due(at)]
     assert due == [3, 4, 8, 20]
     assert purging.by_share
-    purging.as_told([0])
+    purging.set_intervals([0])
     assert [purging.is_due(at) for at in (20, 21, 22)] == [True] * 3
     assert not purging.by_share

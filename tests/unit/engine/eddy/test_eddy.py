@@ -63,7 +63,7 @@ def test_tickets_find_the_selective_module_and_the_worst_policy_avoids_it() -> N
         modules = [_Above("wide", 5), _Above("wider", 1), _Above("narrow", 95)]
         ledger = Ledger()
         # Time is not what is compared here.
-        ledger.visited = lambda n, came, left, ns, own=ledger: Ledger.visited(  # type: ignore
+        ledger.count_visit = lambda n, came, left, ns, own=ledger: Ledger.count_visit(  # type: ignore
             own, n, came, left, came * 100.0
         )
         eddy: Eddy[_Numbers] = Eddy(policy(name, 3), ledger)
@@ -79,7 +79,7 @@ def test_routing_follows_change() -> None:
     for selective in ("a", "b"):
         for _ in range(60):
             for name in router.route({"a": 1, "b": 1}):
-                router.visited(name, 100, 10 if name == selective else 90, 1_000.0)
+                router.count_visit(name, 100, 10 if name == selective else 90, 1_000.0)
         assert router.policy.name == "ticket"
         best = max(router.ledger.accounts, key=lambda n: router.ledger.accounts[n].tickets)
         assert best == selective
@@ -97,19 +97,19 @@ def test_a_module_that_failed_in_vain_is_visited_last_for_a_while() -> None:
     waits = []
     accounts = router.ledger.accounts
     for name in ("cast", "plain"):
-        router.visited(name, 100, 10 if name == "cast" else 90, 1_000.0)
+        router.count_visit(name, 100, 10 if name == "cast" else 90, 1_000.0)
     for _ in range(3):
         assert accounts["cast"].tickets > accounts["plain"].tickets
-        router.failed("cast", 100, 1_000.0)
+        router.count_failure("cast", 100, 1_000.0)
         visits = 0
         while accounts["cast"].deterred:
             assert router.route({"cast": 1, "plain": 1}) == ("plain", "cast")
             for name in ("plain", "cast"):
-                router.visited(name, 100, 10 if name == "cast" else 90, 1_000.0)
+                router.count_visit(name, 100, 10 if name == "cast" else 90, 1_000.0)
             visits += 1
         waits.append(visits)
     assert waits == [8, 16, 32]
-    router.visited("cast", 100, 10, 1_000.0)
+    router.count_visit("cast", 100, 10, 1_000.0)
     assert accounts["cast"].failures == 0
 
 
@@ -117,18 +117,18 @@ def test_all_that_are_deterred_are_visited_as_set_up() -> None:
     router = Router(policy("ticket", 1))
     for _ in range(200):
         for name in ("a", "b"):
-            router.failed(name, 10, 1_000.0)
+            router.count_failure(name, 10, 1_000.0)
         assert router.route({"a": 1, "b": 1}) == ("a", "b")
 
 
 def test_what_is_expected_of_a_module_gives_way_to_what_it_does() -> None:
     ledger = Ledger()
-    ledger.expects("dear", 50_000.0)
-    ledger.expects("cheap", 500.0)
+    ledger.set_expected_cost("dear", 50_000.0)
+    ledger.set_expected_cost("cheap", 500.0)
     router = Router(policy("ticket", 1), ledger)
     assert router.route({"dear": 1, "cheap": 1}) == ("cheap", "dear")
-    router.visited("dear", 1_000, 0, 1_000.0)
-    ledger.expects("dear", 50_000.0)
+    router.count_visit("dear", 1_000, 0, 1_000.0)
+    ledger.set_expected_cost("dear", 50_000.0)
     assert router.route({"cheap": 1, "dear": 1}) == ("dear", "cheap")
 
 

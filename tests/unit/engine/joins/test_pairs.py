@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.engine.joins.arrangement import build
-from millpond.engine.joins.keys import mixed
+from millpond.engine.joins.keys import mix_numbers
 from millpond.engine.joins.pairs import PairsReader, to_table
 from millpond.engine.joins.probe import expand, probe
-from millpond.engine.joins.stretched_pairs import StretchedPairs, numbered, stretched_table
+from millpond.engine.joins.stretched_pairs import StretchedPairs, lay_stretched, number_arrivals
 
 _STAMPS = st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=40)
 
@@ -51,8 +51,8 @@ def test_stretches_are_written_as_their_pairs_would_be(
 ) -> None:
     theirs = sorted(theirs, key=lambda row: row[1])
     own, other = (np.array(rows, np.int64) for rows in (ours, theirs))
-    batch = build(mixed(own[:, 0]), own[:, 1])
-    run = build(mixed(other[:, 0]), other[:, 1])
+    batch = build(mix_numbers(own[:, 0]), own[:, 1])
+    run = build(mix_numbers(other[:, 0]), other[:, 1])
     found = probe(batch, batch.order - 9, batch.order + 9, run)
     left, right = expand(batch, found, run)
     arrivals = 100 + np.arange(len(ours))
@@ -60,9 +60,9 @@ def test_stretches_are_written_as_their_pairs_would_be(
     if not found.pairs:
         return
     group = StretchedPairs.of(
-        found, arrivals[batch.place], own[:, 1][batch.place], run, numbered(numbers)
+        found, arrivals[batch.place], own[:, 1][batch.place], run, number_arrivals(numbers)
     )
-    table, low, high = stretched_table([group], probing)
+    table, low, high = lay_stretched([group], probing)
     oldest = np.minimum(own[left, 1], other[right, 1])
     assert (low, high) == (oldest.min(), oldest.max())
     sides = [arrivals[left], numbers[right]]

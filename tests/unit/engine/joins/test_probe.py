@@ -12,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.engine.joins.arrangement import Run, build, shard_range, sort_by
-from millpond.engine.joins.keys import Axis, agree, axis_of, coded, combined, mixed
+from millpond.engine.joins.keys import (
+    Axis,
+    agree,
+    axis_of,
+    code_column,
+    combine_columns,
+    mix_numbers,
+)
 from millpond.engine.joins.probe import expand, probe
 from millpond.model.schema import arrow_type
 
@@ -55,7 +62,7 @@ def test_equal_numbers_are_what_duckdb_calls_equal(
     for type_ in (left, right):
         values = data.draw(st.lists(st.one_of(st.none(), _VALUES[type_]), max_size=6))
         tables.append(pa.table({"v": pa.array(values, arrow_type(type_))}))
-    sides = [coded(t["v"], axis) for t in tables]
+    sides = [code_column(t["v"], axis) for t in tables]
     for name, table in zip("lr", tables, strict=True):
         places = pa.array(range(len(table)), pa.int64())
         duck.register(name, table.append_column("i", places))
@@ -64,7 +71,7 @@ def test_equal_numbers_are_what_duckdb_calls_equal(
         for op in ("=", "<")
     )
     found_equal, found_less = set(), set()
-    keys = [combined([side])[0] for side in sides]
+    keys = [combine_columns([side])[0] for side in sides]
     for i in range(len(tables[0])):
         for j in range(len(tables[1])):
             nulls = [s.nulls is not None and s.nulls[k] for s, k in zip(sides, (i, j), strict=True)]
@@ -91,8 +98,8 @@ def test_values_that_differ_do_not_agree() -> None:
 
 
 def _run(rows: list[tuple[int | None, int]], shard: tuple[int, int] = (0, 1)) -> Run:
-    side = coded(pa.array([k for k, _ in rows], pa.int64()), Axis.INTEGER)
-    keys, nulls = combined([side])
+    side = code_column(pa.array([k for k, _ in rows], pa.int64()), Axis.INTEGER)
+    keys, nulls = combine_columns([side])
     return build(keys, np.array([t for _, t in rows], np.int64), nulls, shard)
 
 
@@ -152,7 +159,7 @@ def test_a_run_is_read_back_from_its_table() -> None:
 
 
 def test_shards_are_ranges_of_keys() -> None:
-    keys = mixed(np.arange(1000))
+    keys = mix_numbers(np.arange(1000))
     spans = [shard_range(n, 7) for n in range(7)]
     assert spans[0][0] == 0
     assert spans[-1][1] == 2**64 - 1

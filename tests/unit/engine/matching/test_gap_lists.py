@@ -14,8 +14,8 @@ from millpond.engine.matching.results_structure import (
     GAPS,
     LIST,
     Matches,
+    choose_encoding,
     encode,
-    smallest,
 )
 from millpond.model.bit_matrix import bits_of_rows, words_for
 
@@ -73,7 +73,7 @@ def test_no_encoding_is_smaller_than_the_smallest(rows: int, share: float) -> No
         GAPS: int(most_bytes(count, rows)),
         DENSE: 8 * words_for(rows),
     }
-    chosen = int(smallest(count, rows))
+    chosen = int(choose_encoding(count, rows))
     if count == rows:
         assert chosen == ALL
     else:

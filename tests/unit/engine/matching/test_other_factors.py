@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 from millpond.catalog.objects import FunctionDef
 from millpond.engine.eddy.eddy import Router
 from millpond.engine.eddy.routing import POLICIES, policy
-from millpond.engine.matching.other_factors import OtherFactors, satisfying
+from millpond.engine.matching.other_factors import OtherFactors, find_satisfying
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.engine.scalars.user_functions import functions
-from millpond.model.function_names import as_written, name_inside
+from millpond.model.function_names import name_inside, restore_names
 
 SCALAR = ScalarEvaluator()
 _NUMBERS = count()
@@ -113,11 +113,11 @@ def test_every_policy_decides_as_row_by_row(
 
 def test_rows_on_which_each_fails_but_the_other_takes_them_away() -> None:
     table = pa.table({"s": ["x", "1", "12"], "t": ["9", "y", "3"]})
-    found = satisfying(SCALAR, table, FACTORS[:2])
+    found = find_satisfying(SCALAR, table, FACTORS[:2])
     assert isinstance(found, np.ndarray)
     assert found.tolist() == [2]
     table = pa.table({"s": ["x", "1", "12"], "t": ["3", "y", "3"]})
-    failed = satisfying(SCALAR, table, FACTORS[:2])
+    failed = find_satisfying(SCALAR, table, FACTORS[:2])
     assert isinstance(failed, duckdb.Error)
     assert "Could not convert string 'x'" in str(failed)
 
@@ -172,7 +172,7 @@ def test_declared_costs_decide_until_there_are_measured_ones() -> None:
         (*written, '"s" + 0 > 1', "\"s\" LIKE '%1'"),
         dict.fromkeys(written, 1) | {'"s" + 0 > 1': 1, "\"s\" LIKE '%1'": 1},
     )
-    shown = [as_written(e)[:4] for e in route]
+    shown = [restore_names(e)[:4] for e in route]
     assert shown == ['"s" ', '"s" ', 'a("s', 'b("s', 'c("s']
 
 

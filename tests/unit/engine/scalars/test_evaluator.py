@@ -65,11 +65,11 @@ def test_the_outside_cannot_be_reached(tmp_path: Path) -> None:
 
 def test_each_thread_has_its_own() -> None:
     seen: list[ScalarEvaluator] = []
-    thread = threading.Thread(target=lambda: seen.append(ScalarEvaluator.shared()))
+    thread = threading.Thread(target=lambda: seen.append(ScalarEvaluator.of_this_thread()))
     thread.start()
     thread.join()
-    assert ScalarEvaluator.shared() is ScalarEvaluator.shared()
-    assert seen[0] is not ScalarEvaluator.shared()
+    assert ScalarEvaluator.of_this_thread() is ScalarEvaluator.of_this_thread()
+    assert seen[0] is not ScalarEvaluator.of_this_thread()
 
 
 def test_an_evaluator_travels_to_workers() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.engine.dataflow.scalars import DuckDBScalars
-from millpond.engine.scalars.plain_comparisons import compared
+from millpond.engine.scalars.plain_comparisons import evaluate_comparison
 
 COLUMNS = [
     (pa.int8(), st.integers(-128, 127)),
@@ -45,8 +45,8 @@ def test_they_are_what_duckdb_says(data: st.DataObject) -> None:
     terms = data.draw(st.lists(term | equal, min_size=1, max_size=3))
     sql = " AND ".join(f"({t}\n)" for t in terms)
     sql = data.draw(st.sampled_from([sql, f"CAST(({sql}) AS BOOLEAN)"]))
-    found = compared(sql, rows)
-    (wanted,) = DuckDBScalars()._asked(rows, [sql])
+    found = evaluate_comparison(sql, rows)
+    (wanted,) = DuckDBScalars()._ask(rows, [sql])
     if found is not None:
         assert found.to_pylist() == wanted.to_pylist()
     elif all(
@@ -74,4 +74,4 @@ def test_they_are_what_duckdb_says(data: st.DataObject) -> None:
 )
 def test_anything_else_is_left_to_duckdb(sql: str) -> None:
     arrays = [pa.array([1], t) for t, _ in COLUMNS]
-    assert compared(sql, pa.RecordBatch.from_arrays(arrays, names=list("abcd"))) is None
+    assert evaluate_comparison(sql, pa.RecordBatch.from_arrays(arrays, names=list("abcd"))) is None

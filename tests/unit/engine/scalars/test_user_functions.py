@@ -40,11 +40,11 @@ def test_a_worker_finds_a_function_in_its_folder(tmp_path: Path) -> None:
     known = definition("found", pickled(lambda x: x))
     save(known, tmp_path / "functions")
     functions.look_in(tmp_path / "functions")
-    functions.taken()
+    functions.take_usage()
     (result,) = ScalarEvaluator().evaluate(TABLE, [f'{known.inside}("v") > 4990'])
     assert not isinstance(result, duckdb.Error)
     assert truth(result).sum() == 9
-    usage = functions.taken()[known.inside]
+    usage = functions.take_usage()[known.inside]
     assert (usage.calls, usage.rows) == (3, 5000), "DuckDB's vectors of 2,048 rows"
     assert known.inside not in functions.usage()
 

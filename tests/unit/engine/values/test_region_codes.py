@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.engine.values.region_codes import Column, coder_for
+from millpond.engine.values.region_codes import CodableColumn, coder_for
 from millpond.engine.values.value_sets import INT64_MAX, INT64_MIN, Cut, Domain, float_key
 
 NULL = 99_999
@@ -20,7 +20,7 @@ NULL = 99_999
 
 def codes_of(column: pa.Array | pa.ChunkedArray, domain: Domain, cuts: list[Cut]) -> list[int]:
     codes = np.empty(len(column), np.int32)
-    Column(column, domain).code(coder_for(domain, cuts), NULL, codes)
+    CodableColumn(column, domain).code(coder_for(domain, cuts), NULL, codes)
     return codes.tolist()
 
 

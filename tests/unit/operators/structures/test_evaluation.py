@@ -9,7 +9,7 @@ import pytest
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.errors import MillpondError
 from millpond.operators.protocol.delta import Delta
-from millpond.operators.structures.evaluation import evaluated, netted
+from millpond.operators.structures.evaluation import evaluate_expressions, net_weights
 
 CAST = ["CAST(c0 AS INTEGER)"]
 
@@ -22,7 +22,7 @@ def delta(*rows: tuple[str, int, int, int]) -> Delta:
 
 def test_a_row_that_is_cancelled_cannot_fail() -> None:
     rows = delta(("two", 1, 9, 1), ("2", 1, 9, 1), ("two", 1, 9, -1), ("3", 2, 9, 1))
-    left, (values,) = evaluated(rows, CAST, DuckDBScalars())
+    left, (values,) = evaluate_expressions(rows, CAST, DuckDBScalars())
     assert values.to_pylist() == [2, 3]
     assert (left.at.tolist(), left.weight.tolist()) == ([1, 2], [1, 1])
 
@@ -31,9 +31,9 @@ def test_a_row_that_is_cancelled_cannot_fail() -> None:
 def test_a_row_that_holds_for_a_while_fails(interval: tuple[int, int]) -> None:
     rows = delta(("two", 1, 9, 1), ("two", *interval, -1), ("3", 2, 9, 1))
     with pytest.raises(MillpondError, match="POND-404"):
-        evaluated(rows, CAST, DuckDBScalars())
+        evaluate_expressions(rows, CAST, DuckDBScalars())
 
 
 def test_weights_are_added_up() -> None:
-    left = netted(delta(("a", 1, 9, 2), ("b", 1, 9, 1), ("a", 1, 9, -1), ("b", 1, 9, -1)))
+    left = net_weights(delta(("a", 1, 9, 2), ("b", 1, 9, 1), ("a", 1, 9, -1), ("b", 1, 9, -1)))
     assert (left.rows.column(0).to_pylist(), left.weight.tolist()) == (["a"], [1])

@@ -6,7 +6,7 @@ import pytest
 
 from millpond.algebra.world import World
 from millpond.operators.group_by import GroupBy, Grouping
-from millpond.testing.changes_play import check_changes, planned, run
+from millpond.testing.changes_play import check_changes, plan_query, run
 from millpond.testing.oracle_pond import OraclePond
 
 SECOND = 1_000_000
@@ -101,7 +101,7 @@ def test_queries_over_the_same_groups_share_them(world: World) -> None:
         f"SELECT symbol, AVG(size) {base} HAVING COUNT(*) > 2",
         f"SELECT symbol, COUNT(size), SUM(size) {base} HAVING SUM(size) > 4",
     ]
-    plans = [planned(world, text) for text in texts]
+    plans = [plan_query(world, text) for text in texts]
     assert len({n.key for p in plans for n in p.nodes() if isinstance(n, Grouping)}) == 1
     assert len({n.key for p in plans for n in p.nodes() if isinstance(n, GroupBy)}) == 3
     alone = [run(world, [plan], CUTS)[0][plan.key] for plan in plans]

@@ -9,8 +9,8 @@ import pytest
 from millpond.algebra.world import World
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.operators.protocol.delta import Delta
-from millpond.operators.recompute_groups import ReevaluateGroups
-from millpond.testing.changes_play import check_changes, planned
+from millpond.operators.recompute_groups import RecomputeGroups
+from millpond.testing.changes_play import check_changes, plan_query
 
 SECOND = 1_000_000
 CUTS = [0, 3 * SECOND, 3 * SECOND + 1, 9 * SECOND, 40 * SECOND]
@@ -48,18 +48,18 @@ ANEW = [
 def test_what_is_by_group_is_right_and_answered_by_group(world: World, text: str) -> None:
     plan = check_changes(world, text, CUTS, pickled=True)
     assert plan.fallback is None, plan.fallback
-    assert any(isinstance(node, ReevaluateGroups) for node in plan.nodes())
+    assert any(isinstance(node, RecomputeGroups) for node in plan.nodes())
 
 
 @pytest.mark.parametrize(("text", "reason"), ANEW)
 def test_the_rest_is_answered_anew_whole(world: World, text: str, reason: str) -> None:
-    plan = planned(world, text)
+    plan = plan_query(world, text)
     assert reason in (plan.fallback or "").lower()
 
 
 def test_only_the_groups_that_change_are_answered(world: World) -> None:
     """A row of one key has no other key's rows looked at."""
-    (node,) = (n for n in planned(world, BY_GROUP[0]).nodes() if isinstance(n, ReevaluateGroups))
+    (node,) = (n for n in plan_query(world, BY_GROUP[0]).nodes() if isinstance(n, RecomputeGroups))
     asked: list[int] = []
 
     class Scalars(DuckDBScalars):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millpond.algebra.world import World
-from millpond.testing.changes_play import check_changes, planned
+from millpond.testing.changes_play import check_changes, plan_query
 
 SECOND = 1_000_000
 CUTS = [0, 3 * SECOND, 3 * SECOND + 1, 9 * SECOND, 40 * SECOND]
@@ -54,6 +54,6 @@ def test_subqueries_in_expressions_are_incremental_and_right(world: World, text:
 
 @pytest.mark.parametrize(("text", "reason"), ANEW)
 def test_what_is_answered_anew_says_why(world: World, text: str, reason: str) -> None:
-    plan = planned(world, text)
+    plan = plan_query(world, text)
     assert plan.fallback is not None
     assert reason in plan.fallback

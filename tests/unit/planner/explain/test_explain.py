@@ -11,7 +11,7 @@ from millpond.errors import MillpondError
 from millpond.model.patterns import Pattern
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.explain.explain import LEVELS, explain
-from millpond.planner.explain.logical_plan import logical_plan
+from millpond.planner.explain.logical_plan import plan_logically
 
 Binding = Callable[[str], BoundQuery]
 
@@ -142,4 +142,4 @@ PATTERNS = [
 
 @pytest.mark.parametrize(("text", "pattern"), PATTERNS)
 def test_patterns(binding: Binding, text: str, pattern: Pattern) -> None:
-    assert logical_plan(binding(text)).pattern is pattern
+    assert plan_logically(binding(text)).pattern is pattern

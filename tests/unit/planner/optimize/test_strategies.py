@@ -10,17 +10,17 @@ import pytest
 from millpond.cql.print.dialect import parse_query
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.errors import MillpondError
-from millpond.operators.protocol.cost_model import Column
+from millpond.operators.protocol.cost_model import ColumnEstimate
 from millpond.planner.bind.bind import bind
 from millpond.planner.dataflow.plan import Plan, plan_changes
-from millpond.planner.optimize.statistics import Guesses, Observed, StreamSample
+from millpond.planner.optimize.statistics import GuessedStatistics, ObservedStatistics, StreamSample
 
 
 def planned(names, text: str, **options) -> Plan:  # type: ignore[no-untyped-def]
     return plan_changes(bind(parse_query(text), text, names), names, **options)
 
 
-class Rare(Guesses):
+class Rare(GuessedStatistics):
     """Knows how often two rows agree in a column, and how many come in a second."""
 
     def __init__(self, repeat: float = 1e-7, rate: float = 1_000.0) -> None:
@@ -29,8 +29,8 @@ class Rare(Guesses):
     def rate(self, stream: str) -> float:
         return self._rate
 
-    def column(self, stream: str, column: str) -> Column:
-        return Column(1 / self._repeat, self._repeat)
+    def column(self, stream: str, column: str) -> ColumnEstimate:
+        return ColumnEstimate(1 / self._repeat, self._repeat)
 
 
 JOIN = (
@@ -120,7 +120,7 @@ def test_more_partitions_where_more_rows_wait(names) -> None:  # type: ignore[no
 
 def test_the_chosen_plan_is_expected_to_cost_no_more_than_any_other(names) -> None:  # type: ignore[no-untyped-def]
     for text in (JOIN, NEGATION, PAIRS):
-        for known in (Guesses(), Rare(), Rare(1e-2), Rare(1e-6)):
+        for known in (GuessedStatistics(), Rare(), Rare(1e-2), Rare(1e-6)):
             aware = planned(names, text, known=known).cost
             assert aware <= planned(names, text, known=known, rules=()).cost * (1 + 1e-9)
             assert aware <= planned(names, text, known=known, partitions=50).cost * (1 + 1e-9)
@@ -140,16 +140,21 @@ def test_samples_show_rates_values_and_what_passes() -> None:
     rows = pa.table(
         {"carrier": ["AA"] * 900 + [f"c{i}" for i in range(100)], "delay": [1.5] * 1000}
     )
-    known = Observed({"flights": StreamSample(20.0, rows, 50_000)}, DuckDBScalars(), steps=2.0)
-    assert (known.rate("flights"), known.rate("weather")) == (20.0, Guesses().rate("weather"))
+    known = ObservedStatistics(
+        {"flights": StreamSample(20.0, rows, 50_000)}, DuckDBScalars(), steps=2.0
+    )
+    assert (known.rate("flights"), known.rate("weather")) == (
+        20.0,
+        GuessedStatistics().rate("weather"),
+    )
     carrier = known.column("flights", "carrier")
     assert carrier.repeat == pytest.approx(0.81, abs=0.01)
     assert 101 <= carrier.distinct <= 50_000
     assert known.column("flights", "delay").distinct == 1
     types = pa.schema([("c0", pa.string())])
-    share = known.passing("flights", ("carrier",), types, ("c0 = 'AA'",))
+    share = known.estimate_selectivity("flights", ("carrier",), types, ("c0 = 'AA'",))
     assert share == pytest.approx(0.9, abs=0.01)
-    assert 0 < known.passing("flights", ("carrier",), types, ("c0 = 'ZZ'",)) < 0.01
+    assert 0 < known.estimate_selectivity("flights", ("carrier",), types, ("c0 = 'ZZ'",)) < 0.01
 
 
 def test_equal_queries_have_equal_plans_whatever_they_call_things(names) -> None:  # type: ignore[no-untyped-def]

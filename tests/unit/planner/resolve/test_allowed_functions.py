@@ -9,7 +9,7 @@ import pytest
 
 from millpond.errors import MillpondError
 from millpond.planner.bind.bound_query import BoundQuery
-from millpond.planner.resolve.allowed_functions import function_names
+from millpond.planner.resolve.allowed_functions import read_function_names
 
 Binding = Callable[[str], BoundQuery]
 
@@ -95,7 +95,7 @@ def test_what_the_library_calls_volatile_is_never_allowed() -> None:
             "WHERE function_type = 'scalar' AND stability <> 'CONSISTENT'"
         ).fetchall()
     assert len(rows) > 10
-    assert not {name for (name,) in rows} & function_names().allowed
+    assert not {name for (name,) in rows} & read_function_names().allowed
 
 
 def test_truth_values(binding: Binding) -> None:

@@ -11,7 +11,7 @@ import pytest
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
 from millpond.service.answers import answer_cache, refresher
-from millpond.service.answers.answer_cache import Kept
+from millpond.service.answers.answer_cache import CachedAnswer
 from millpond.service.pond import Pond
 from millpond.testing.manual_clock import ManualClock
 
@@ -23,13 +23,13 @@ class Computed:
 
     def __init__(self, pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
         self.times = 0
-        compute = pond.invoker._computed
+        compute = pond.invoker._compute
 
         def counted(*arguments: Any) -> Any:
             self.times += 1
             return compute(*arguments)
 
-        monkeypatch.setattr(pond.invoker, "_computed", counted)
+        monkeypatch.setattr(pond.invoker, "_compute", counted)
 
 
 @pytest.fixture
@@ -42,14 +42,14 @@ def s(pond: Pond) -> Pond:
     return pond
 
 
-def kept(pond: Pond, query: Any) -> Kept:
-    return pond.invoker.kept.of(query.id)
+def kept(pond: Pond, query: Any) -> CachedAnswer:
+    return pond.invoker.answer_cache.of(query.id)
 
 
 def test_it_is_there_before_it_is_asked_for(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
     query = s.register("SELECT v FROM s [RANGE 3 SECONDS]", materialize="eager")
     s.ingest("s", rows(1, 2, 3, 4))
-    s.settle()
+    s.wait_until_matched()
     computed = Computed(s, monkeypatch)
     for _ in range(3):
         answer = query.invoke()
@@ -73,12 +73,12 @@ def test_it_is_never_older_than_its_epoch(s: Pond) -> None:
 def test_what_it_does_not_read_does_not_matter(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
     query = s.register("SELECT v FROM s", materialize="eager")
     s.ingest("s", rows(1, 2))
-    s.settle()
+    s.wait_until_matched()
     computed = Computed(s, monkeypatch)
     s.ingest("other", rows(5))
     s.register("SELECT v FROM s WHERE v > 1")
     s.execute("INSERT INTO r VALUES (1)")
-    s.settle()
+    s.wait_until_matched()
     before = s.log.version.epoch
     answer = query.invoke()
     assert (values(answer), answer.epoch) == ([0, 1], before)
@@ -88,17 +88,17 @@ def test_what_it_does_not_read_does_not_matter(s: Pond, monkeypatch: pytest.Monk
 def test_final_is_said_as_of_now(s: Pond) -> None:
     query = s.register("SELECT v FROM s", materialize="eager")
     s.ingest("s", rows(1))
-    s.settle()
+    s.wait_until_matched()
     assert not query.invoke().final
     s.execute(f"HEARTBEAT s AT TIMESTAMP '{to_datetime(2 * SECOND)}'")
-    s.settle()
+    s.wait_until_matched()
     assert query.invoke().final
 
 
 def test_relations_change_it(s: Pond) -> None:
     query = s.register("SELECT s.v FROM s, r WHERE s.v = r.v", materialize="eager")
     s.ingest("s", rows(1, 2))
-    s.settle()
+    s.wait_until_matched()
     assert values(query.invoke()) == []
     s.execute("INSERT INTO r VALUES (1) AT TIMESTAMP '1970-01-01 00:00:01'")
     assert values(query.invoke()) == [1]
@@ -109,11 +109,11 @@ def test_relations_change_it(s: Pond) -> None:
 def test_what_is_forgotten_leaves_it(s: Pond) -> None:
     query = s.register("SELECT v FROM s [ROWS 10]", materialize="eager")
     s.ingest("s", rows(1))
-    s.settle()
+    s.wait_until_matched()
     assert query.invoke().complete
     s.query(query.id).alter(materialize="lazy")
     s.ingest("s", rows(200))
-    s.settle()
+    s.wait_until_matched()
     expected = query.invoke()
     s.query(query.id).alter(materialize="eager")
     again = query.invoke()
@@ -129,7 +129,7 @@ def test_on_the_clock(
     """Time alone changes windows of time; others stay as they are, and are as of now."""
     query = s.register(f"SELECT v FROM clocked {window}", materialize="eager")
     s.ingest("clocked", [{"v": 1}])
-    s.settle()
+    s.wait_until_matched()
     assert values(query.invoke()) == [1]
     computed = Computed(s, monkeypatch)
     clock.set(clock() + 60 * SECOND)
@@ -141,7 +141,7 @@ def test_on_the_clock(
 def test_altered_it_is_computed_by_the_new_options(s: Pond) -> None:
     query = s.register("SELECT v FROM s", materialize="eager")
     s.ingest("s", rows(1, 2, 3))
-    s.settle()
+    s.wait_until_matched()
     query.alter(max_rows=2)
     with pytest.raises(MillpondError, match="POND-405"):
         query.invoke()
@@ -153,18 +153,18 @@ def test_altered_it_is_computed_by_the_new_options(s: Pond) -> None:
 def test_what_is_gone_is_forgotten(s: Pond) -> None:
     query = s.register("SELECT v FROM s", materialize="eager")
     s.ingest("s", rows(1))
-    s.settle()
-    assert s.invoker.kept.ids() == {query.id}
+    s.wait_until_matched()
+    assert s.invoker.answer_cache.ids() == {query.id}
     query.unregister()
-    s.settle()
-    assert s.invoker.kept.ids() == set()
+    s.wait_until_matched()
+    assert s.invoker.answer_cache.ids() == set()
 
 
 def test_a_large_answer_is_not_kept(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer_cache, "_MOST_BYTES", 8)
     query = s.register("SELECT v FROM s", materialize="eager")
     s.ingest("s", rows(1, 2, 3))
-    s.settle()
+    s.wait_until_matched()
     assert kept(s, query).table is None
     assert values(query.invoke()) == [0, 1, 2]
 
@@ -178,7 +178,7 @@ def test_a_function_that_fails_ahead_suspends_the_query(s: Pond) -> None:
     s.function("spoilt_ahead", spoilt, arguments=["DOUBLE"], returns="DOUBLE")
     query = s.register("SELECT spoilt_ahead(v) AS v FROM s", materialize="eager")
     s.ingest("s", rows(1, 2, 3))
-    s.settle()
+    s.wait_until_matched()
     assert "too large" in query.describe()["suspended"]
 
 
@@ -201,7 +201,7 @@ def test_auto_computes_ahead_what_is_asked_for(
         """How many answers an epoch costs."""
         before = computed.times
         s.ingest("s", rows(at))
-        s.settle()
+        s.wait_until_matched()
         return computed.times - before
 
     assert epoch(1) == 0, "nobody asked yet"
@@ -218,7 +218,7 @@ def test_auto_computes_cheap_answers_when_asked(s: Pond, monkeypatch: pytest.Mon
     query = s.register("SELECT v FROM s", materialize="auto")
     for at in (1, 2, 3):
         s.ingest("s", rows(at))
-        s.settle()
+        s.wait_until_matched()
         assert len(query.invoke()) == at
     assert kept(s, query).computed == 3
 
@@ -230,7 +230,7 @@ def test_the_weightiest_are_computed_first(s: Pond, monkeypatch: pytest.MonkeyPa
     for name, weight in (("light", 0.5), ("usual", None), ("heavy", 7)):
         options = {} if weight is None else {"weight": weight}
         s.register("SELECT v FROM s", name, materialize="eager", **options)
-    s.settle()
+    s.wait_until_matched()
     order: list[str] = []
     invoke: Callable[..., Any] = s.invoker.invoke
 
@@ -240,7 +240,7 @@ def test_the_weightiest_are_computed_first(s: Pond, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(s.invoker, "invoke", noted)
     s.ingest("s", rows(1))
-    s.settle()
+    s.wait_until_matched()
     assert order == ["heavy", "usual", "light"]
 
 
@@ -251,7 +251,7 @@ def test_the_streams_of_the_weightiest_queries_are_looked_after_first(
     s.register("SELECT v FROM s WHERE v > 2")
     s.register("SELECT v FROM other WHERE v > 1", weight=5)
     s.register("SELECT v FROM clocked WHERE v > 1", weight=9, active=False)
-    s.settle()
+    s.wait_until_matched()
     names: list[str] = []
     version = s.log.version
     monkeypatch.setattr(

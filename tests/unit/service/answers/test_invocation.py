@@ -114,7 +114,7 @@ def forgotten(pond: Pond) -> Pond:
     pond.execute("CREATE STREAM s (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts RETAIN 1 ROWS")
     for first in range(0, 50, 10):
         pond.ingest("s", rows(*range(first, first + 10)))
-    pond.settle()
+    pond.wait_until_matched()
     assert pond.log.version.clock(pond.streams()[0].id).kept_from == 39 * SECOND + 1
     return pond
 
@@ -137,7 +137,7 @@ def forgotten(pond: Pond) -> Pond:
 def test_an_answer_says_whether_everything_is_kept(
     forgotten: Pond, window: str, at: int, complete: bool
 ) -> None:
-    answer = forgotten.registrar.once(f"SELECT v FROM s {window}")
+    answer = forgotten.registrar.prepare_once(f"SELECT v FROM s {window}")
     found = forgotten.invoker.invoke(answer, at * SECOND)
     assert found.complete == complete
     assert found.complete_since == (None if complete else 39 * SECOND + 1)
@@ -151,7 +151,7 @@ def test_a_full_window_may_still_lack_what_was_forgotten(pond: Pond) -> None:
     )
     pond.ingest("s", rows(10, 95, 100))
     pond.ingest("s", rows(50, 60))
-    pond.settle()
+    pond.wait_until_matched()
     assert len(pond.ask("SELECT v FROM s")) == 3
     assert pond.ask("SELECT v FROM s [ROWS 2]").complete
     assert not pond.ask("SELECT v FROM s [ROWS 3]").complete
@@ -211,7 +211,7 @@ def test_how_elements_lie_in_segments_does_not_show(both: Pond, open_pond: OpenP
     both.execute("CREATE STREAM cut (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts DELAY INTERVAL 1 DAY")
     for row in given:
         both.ingest("cut", [row])
-    both.settle()
+    both.wait_until_matched()
     for query in (
         "SELECT v FROM {} [ROWS 3]",
         "SELECT v FROM {} [ROWS 3 WHERE v < 6]",
@@ -237,7 +237,7 @@ def test_kept_partitions_are_few_and_right(both: Pond) -> None:
             *range(10)
         ]
     (opened,) = both.invoker.files._segments.values()
-    assert len(opened._kept) <= 64
+    assert len(opened._computed) <= 64
 
 
 # -- what an answer holds -----------------------------------------------------------------------

@@ -58,7 +58,7 @@ def test_what_needs_no_duckdb(
     pond: Pond, monkeypatch: pytest.MonkeyPatch, text: str, mode: str
 ) -> None:
     query = pond.register(text, materialize=mode)
-    pond.settle()
+    pond.wait_until_matched()
     asked: list[str] = []
     evaluate = Residual.evaluate
 
@@ -86,24 +86,27 @@ class _Rows:
 
 def test_what_was_found_by_hashes_is_compared() -> None:
     projection = JoinProjection(((1, "v"),), ("v",), (((0, "k"), (1, "k")),))
-    assert projection.of(_Rows(), Limits()).to_pydict() == {"v": [1]}
-    assert projection.of(_Rows(), Limits(rows=1)).num_rows == 1
+    assert projection.project(_Rows(), Limits()).to_pydict() == {"v": [1]}
+    assert projection.project(_Rows(), Limits(rows=1)).num_rows == 1
 
 
 @pytest.mark.parametrize("equal", [(), (((0, "v"), (1, "v")),)])
 def test_an_answer_has_its_limit(equal: tuple) -> None:
     projection = JoinProjection(((0, "v"), (1, "k")), ("x", "y"), equal)
-    assert projection.of(_Rows(), Limits(rows=3)).column_names == ["x", "y"]
+    assert projection.project(_Rows(), Limits(rows=3)).column_names == ["x", "y"]
     with pytest.raises(MillpondError, match="POND-405"):
-        projection.of(_Rows(), Limits(rows=2))
+        projection.project(_Rows(), Limits(rows=2))
     with pytest.raises(MillpondError, match="larger than 0 MiB"):
-        projection.of(_Rows(), Limits(memory=10))
+        projection.project(_Rows(), Limits(memory=10))
 
 
 def test_an_answer_is_taken_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join_projection, "_FIRST", 2)
     projection = JoinProjection(((0, "v"), (1, "k")), ("x", "y"), ())
-    assert projection.of(_Rows(), Limits()).to_pydict() == {"x": [1, 2, 3], "y": ["a", "c", None]}
+    assert projection.project(_Rows(), Limits()).to_pydict() == {
+        "x": [1, 2, 3],
+        "y": ["a", "c", None],
+    }
 
 
 def test_wide_rows_are_never_taken_all_at_once() -> None:
@@ -123,11 +126,11 @@ def test_wide_rows_are_never_taken_all_at_once() -> None:
 
     wide = Wide()
     with pytest.raises(MillpondError, match="POND-405"):
-        JoinProjection(((0, "s"),), ("s",), ()).of(wide, Limits(memory=300 << 20))
+        JoinProjection(((0, "s"),), ("s",), ()).project(wide, Limits(memory=300 << 20))
     assert wide.most <= 256
 
 
 def test_without_pairs_there_are_columns() -> None:
     projection = JoinProjection(((0, "v"),), ("x",), ())
-    nothing = projection.of(_Rows(0), Limits())
+    nothing = projection.project(_Rows(0), Limits())
     assert nothing.column_names == ["x"]

@@ -166,7 +166,7 @@ def test_a_stopped_stream_is_tried_again_by_itself(
     pond: Pond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = [0.0]
-    monkeypatch.setattr(pond.advancer.stoppages, "_clock", lambda: seconds[0])
+    monkeypatch.setattr(pond.advancer.retries, "_clock", lambda: seconds[0])
     pond.execute(RATES)
     push(pond, (1, "b", 1), (2, "a", 1))
     put_right(pond)
@@ -276,7 +276,7 @@ def test_what_a_derivation_needs_outlives_retain(tmp_path: Path, clock: ManualCl
         handle.alter(active=False)
         push(pond, (30, "a", 30))
         push(pond, (60, "a", 60))
-        pond.settle()
+        pond.wait_until_matched()
         handle.alter(active=True)
         assert [c.row[0] for c in handle.fetch(after=1)] == [2, 30]
 
@@ -286,7 +286,7 @@ def test_a_change_log_keeps_what_it_is_told_to(pond: Pond) -> None:
     assert len(handle.fetch()) == 0
     for t in range(1, 12):
         push(pond, (t, "a", t))
-        pond.settle()
+        pond.wait_until_matched()
     kept = handle.fetch()
     oldest = kept.rows()[0][0] - 1
     assert [row[0] for row in kept.rows()] == list(range(oldest + 1, 11))
@@ -302,7 +302,7 @@ def test_how_much_a_change_log_keeps_may_be_altered(pond: Pond) -> None:
     handle.alter(keep_changes=2)
     for t in range(1, 12):
         push(pond, (t, "a", t))
-        pond.settle()
+        pond.wait_until_matched()
     assert 2 <= len(handle.fetch()) < 10
 
 
@@ -311,7 +311,7 @@ def test_changes_start_where_everything_is_kept(tmp_path: Path, clock: ManualClo
         pond.execute(f"{SCHEMA.rstrip(';')} RETAIN INTERVAL 10 SECONDS;")
         for t in range(1, 60, 4):
             push(pond, (t, "a", t))
-            pond.settle()
+            pond.wait_until_matched()
         kept_from = pond.log.version.clock(1).kept_from
         assert kept_from > 0
         handle = pond.register("SELECT v FROM s [RANGE 4 SECONDS]", "q", changes="from beginning")
@@ -364,12 +364,12 @@ def test_expirations_come_when_they_are_due(pond: Pond, clock: ManualClock) -> N
     ],
 )
 def test_the_next_moment(pond: Pond, window: str, moments: list[float]) -> None:
-    from millpond.service.changes.next_expiration import next_moment
+    from millpond.service.changes.next_expiration import next_expiration
 
     push(pond, (1, "a", 1), (3, "a", 3))
     bound = pond.registrar.bind(f"SELECT v FROM s {window}")
     position, found = 3 * SECOND, []
-    while (at := next_moment(pond.invoker.files, pond.log.version, bound, position)) < END:
+    while (at := next_expiration(pond.invoker.files, pond.log.version, bound, position)) < END:
         found.append(at / SECOND)
         position = at
     assert found == moments
@@ -379,7 +379,7 @@ def test_tasks_are_the_same_wherever_they_run(pond: Pond, monkeypatch: pytest.Mo
     """A worker without a dataflow, or with one that others have left behind, gives the same."""
     from millpond.runtime import advance_task, dataflow_cache
 
-    shelves = [dataflow_cache._KeptDataflows() for _ in range(2)]
+    shelves = [dataflow_cache._DataflowCache() for _ in range(2)]
     turns = {"now": 0}
     run = pond.runtime.run
 

@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 
 from millpond.catalog.objects import StreamDef
-from millpond.engine.admission.heartbeat import Progress, after_arrivals, current, further, promised
+from millpond.engine.admission.heartbeat import (
+    StreamProgress,
+    after_arrivals,
+    after_heartbeat,
+    current_heartbeat,
+    merge_progress,
+)
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING, END
-from millpond.service.ingest.floors import Promises
+from millpond.service.ingest.floors import FloorsInFlight
 from millpond.testing.manual_clock import ManualClock
 
 SCHEMA = Schema((Field("ts", "TIMESTAMP"),))
@@ -22,7 +28,7 @@ def stream(by: str | None = "ts", delay: int = 0, idle: int | None = None) -> St
 
 
 def test_a_reader_is_capped_by_the_least_floor_in_flight() -> None:
-    promises = Promises(ManualClock(100))
+    promises = FloorsInFlight(ManualClock(100))
     first, _, _ = promises.hold(lambda now: {1: 40, 2: 90})
     second, now, floors = promises.hold(lambda now: {1: now})
     assert (now, floors) == (100, {1: 100})
@@ -39,7 +45,7 @@ def test_a_reader_is_capped_by_the_least_floor_in_flight() -> None:
 
 
 def test_a_floor_that_cannot_be_judged_is_not_held() -> None:
-    promises = Promises(ManualClock(100))
+    promises = FloorsInFlight(ManualClock(100))
 
     def fail(now: int) -> dict[int, int]:
         raise ZeroDivisionError
@@ -52,7 +58,7 @@ def test_a_floor_that_cannot_be_judged_is_not_held() -> None:
 def test_the_clock_of_streams_never_goes_back() -> None:
     """A clock that is set back must not put elements before what readers were told is final."""
     shown = iter([100, 90, 95, 120, 110])
-    promises = Promises(lambda: next(shown))
+    promises = FloorsInFlight(lambda: next(shown))
     assert promises.capture().now == 100
     assert promises.hold(lambda now: {1: now})[1] == 100
     assert [promises.capture().now for _ in range(3)] == [100, 120, 120]
@@ -63,51 +69,58 @@ def test_the_clock_of_streams_never_goes_back() -> None:
 
 def test_application_time_follows_the_greatest_timestamp() -> None:
     s = stream(delay=5)
-    one = after_arrivals(Progress(), s, 100, arrival=1)
-    assert one == Progress(100, 95, 1)
-    assert after_arrivals(one, s, 97, arrival=2) == Progress(100, 95, 2)
-    assert after_arrivals(one, s, None, arrival=3) == Progress(100, 95, 3)
-    assert current(one, s, 10**9) == 95
+    one = after_arrivals(StreamProgress(), s, 100, arrival=1)
+    assert one == StreamProgress(100, 95, 1)
+    assert after_arrivals(one, s, 97, arrival=2) == StreamProgress(100, 95, 2)
+    assert after_arrivals(one, s, None, arrival=3) == StreamProgress(100, 95, 3)
+    assert current_heartbeat(one, s, 10**9) == 95
 
 
 def test_system_time_follows_the_clock() -> None:
     s = stream(by=None)
-    assert current(Progress(), s, 7) == 7
-    assert after_arrivals(Progress(), s, 7, arrival=7).heartbeat == 7
-    assert current(Progress(heartbeat=9), s, 7) == 9
+    assert current_heartbeat(StreamProgress(), s, 7) == 7
+    assert after_arrivals(StreamProgress(), s, 7, arrival=7).heartbeat == 7
+    assert current_heartbeat(StreamProgress(heartbeat=9), s, 7) == 9
 
 
 def test_an_ended_stream_has_nothing_to_come() -> None:
-    assert current(Progress(ended=True), stream(), 0) == END
+    assert current_heartbeat(StreamProgress(ended=True), stream(), 0) == END
 
 
 def test_an_idle_stream_follows_the_clock_as_far_behind_as_it_was() -> None:
     s = stream(idle=30)
-    heard = Progress(95, 95, arrived_at=100)
-    assert [current(heard, s, clock) for clock in (100, 129, 130, 200)] == [95, 95, 125, 195]
+    heard = StreamProgress(95, 95, arrived_at=100)
+    assert [current_heartbeat(heard, s, clock) for clock in (100, 129, 130, 200)] == [
+        95,
+        95,
+        125,
+        195,
+    ]
     late = after_arrivals(heard, s, 150, arrival=200)
     assert late.heartbeat == 195, "what it followed the clock to is not taken back"
-    assert current(Progress(), s, 10**9) == BEGINNING, "what was never heard of is not idle"
+    assert current_heartbeat(StreamProgress(), s, 10**9) == BEGINNING, (
+        "what was never heard of is not idle"
+    )
 
 
 @pytest.mark.parametrize("at", [0, 95, 194, 195, 196, 210])
 def test_a_promise_of_an_idle_stream_goes_as_far_as_it_says(at: int) -> None:
     s = stream(idle=30)
-    after = promised(Progress(95, 95, arrived_at=100), s, at, 200)
+    after = after_heartbeat(StreamProgress(95, 95, arrived_at=100), s, at, 200)
     reached = max(195, at)
-    assert [current(after, s, clock) for clock in (200, 229)] == [reached, reached]
-    assert current(after, s, 230) == max(reached, 230 - (200 - reached))
+    assert [current_heartbeat(after, s, clock) for clock in (200, 229)] == [reached, reached]
+    assert current_heartbeat(after, s, 230) == max(reached, 230 - (200 - reached))
 
 
 def test_a_promise_before_any_element() -> None:
     s = stream(idle=30)
-    after = promised(Progress(), s, 50, 1_000)
-    assert after == Progress(None, 50, 1_000)
-    assert current(after, s, 1_029) == 50
+    after = after_heartbeat(StreamProgress(), s, 50, 1_000)
+    assert after == StreamProgress(None, 50, 1_000)
+    assert current_heartbeat(after, s, 1_029) == 50
 
 
 def test_progress_does_not_go_back_whichever_comes_first() -> None:
-    early, late = Progress(10, 5, 1), Progress(30, 25, 3)
-    assert further(early, late) == further(late, early) == late
-    assert further(Progress(), early) == early
-    assert further(Progress(40, 2, None), late) == Progress(40, 25, 3)
+    early, late = StreamProgress(10, 5, 1), StreamProgress(30, 25, 3)
+    assert merge_progress(early, late) == merge_progress(late, early) == late
+    assert merge_progress(StreamProgress(), early) == early
+    assert merge_progress(StreamProgress(40, 2, None), late) == StreamProgress(40, 25, 3)

@@ -14,7 +14,7 @@ from millpond.model.time import BEGINNING, format_instant, to_datetime
 from millpond.runtime.batch_tasks import Chunk, build
 from millpond.runtime.protocol import INBOX
 from millpond.service.pond import Pond
-from millpond.state.push_file import read_pushed, visible_path
+from millpond.state.push_file import read_push, visible_path
 from millpond.testing.manual_clock import ManualClock
 
 from ..conftest import SECOND, OpenPond, rows, values
@@ -39,14 +39,14 @@ def commit(pond: Pond, numbers: Sequence[int]) -> None:
     plan = pond.sequencer.plan(INBOX, None)
     chunks = []
     for number in numbers:
-        pushed = read_pushed(visible_path(folder, number))
+        pushed = read_push(visible_path(folder, number))
         chunks.append(Chunk(pushed.stream_id, (number,), pushed.table, pushed.arrived_at))
     pond.sequencer.commit(INBOX, 0, plan, list(build(chunks, plan)), list(numbers))
 
 
 def heartbeat(pond: Pond) -> int:
     """H in seconds, as a reader may rely on it."""
-    moment = pond.promises.capture()
+    moment = pond.floors.capture()
     reached = pond.sequencer.heartbeat(pond.log.version, pond.streams()[0], moment)
     return reached if reached == BEGINNING else reached // SECOND
 
@@ -87,7 +87,7 @@ def test_many_rejects_are_counted_and_some_are_shown(s: Pond) -> None:
 def test_arrival_times_do_not_go_back(pond: Pond, clock: ManualClock) -> None:
     pond.execute("CREATE STREAM s (v INTEGER)")
     shown = [1_000, 2_000, 1_500, 2_500]
-    pond.promises._clock = lambda: shown.pop(0) * SECOND if len(shown) > 1 else shown[0] * SECOND
+    pond.floors._clock = lambda: shown.pop(0) * SECOND if len(shown) > 1 else shown[0] * SECOND
     for v in range(3):
         pond.ingest("s", [{"v": v}])
     stamps = [
@@ -222,7 +222,7 @@ def test_pushes_wait_through_a_restart(s: Pond, open_pond: OpenPond) -> None:
     assert len(again.ask("SELECT * FROM s")) == 1
     assert len(again.ask("SELECT * FROM s$rejects")) == 1
     assert heartbeat(again) == 10
-    assert again.intake.waiting() == []
+    assert again.intake.list_waiting() == []
 
 
 def test_rows_of_a_stream_dropped_meanwhile_hold_nothing_up(s: Pond) -> None:
@@ -232,7 +232,7 @@ def test_rows_of_a_stream_dropped_meanwhile_hold_nothing_up(s: Pond) -> None:
     s.ingest("t", rows(2))
     s.execute("DROP STREAM s")
     commit(s, [1, 2])
-    assert s.intake.waiting() == []
+    assert s.intake.list_waiting() == []
     assert values(s.ask("SELECT v FROM t")) == [0]
 
 
@@ -245,7 +245,7 @@ def test_a_push_whose_thread_was_interrupted_is_taken_over(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(s.intake, "_settle", interrupted)
+        patch.setattr(s.intake, "_note_accepted", interrupted)
         with pytest.raises(KeyboardInterrupt):
             s.ingest("s", rows(10))
     pushing = threading.Thread(target=lambda: s.ingest("s", rows(20)), daemon=True)
@@ -277,7 +277,7 @@ def test_a_lost_push_holds_up_no_other(s: Pond, open_pond: OpenPond, torn: bool)
     assert len(again.ask("SELECT v FROM s")) == 2
     assert not again.ask("SELECT v FROM s").final
     assert again.ask("SELECT v FROM t").as_of == 30 * SECOND
-    again.settle()
+    again.wait_until_matched()
     again.close()
     file.write_bytes(data)  # restored from a copy
     restored = open_pond()
@@ -300,7 +300,7 @@ def test_a_push_that_cannot_be_written_is_not_accepted(
         ):
             with pytest.raises(MillpondError, match="STORE-603"):
                 push()
-    assert s.promises.capture().floors == {}
+    assert s.floors.capture().floors == {}
     assert s.ingest("s", rows(5)).accepted == 1
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.errors import MillpondError
-from millpond.runtime.batch_tasks import Built, Run
+from millpond.runtime.batch_tasks import BuiltSegment, SplitRun
 from millpond.runtime.protocol import INBOX
 from millpond.service.ingest.sequencer import number_runs, source_key
 from millpond.service.pond import Pond
@@ -21,8 +21,8 @@ from millpond.state.segment_file import global_seq
 from ..conftest import rows
 
 
-def segment(count: int, *runs: Run) -> Built:
-    return Built(1, "data", FileMeta(Path("x"), count, 0, ""), 0, 0, runs)
+def segment(count: int, *runs: SplitRun) -> BuiltSegment:
+    return BuiltSegment(1, "data", FileMeta(Path("x"), count, 0, ""), 0, 0, runs)
 
 
 def test_no_segments_take_no_numbers() -> None:
@@ -30,9 +30,9 @@ def test_no_segments_take_no_numbers() -> None:
 
 
 def test_runs_are_laid_by_key_and_offset() -> None:
-    late = segment(5, Run(0, ("b", 0), 0), Run(2, ("c", 0), 0))
-    early = segment(4, Run(0, ("a", 9), 3), Run(1, ("a", 10), 0))
-    first = segment(3, Run(0, ("a", 9), 0))
+    late = segment(5, SplitRun(0, ("b", 0), 0), SplitRun(2, ("c", 0), 0))
+    early = segment(4, SplitRun(0, ("a", 9), 3), SplitRun(1, ("a", 10), 0))
+    first = segment(3, SplitRun(0, ("a", 9), 0))
     following, runs = number_runs([late, early, first], 100)
     assert following == 112
     assert runs == [((0, 107), (2, 109)), ((0, 103), (1, 104)), ((0, 100),)]
@@ -58,7 +58,7 @@ def test_numbers_do_not_depend_on_which_task_built_what(
     for share in dealt:
         runs, start, place = [], 0, []
         for key, offset, count in share:
-            runs.append(Run(start, (key,), offset))
+            runs.append(SplitRun(start, (key,), offset))
             start += count
             place += [(key, offset + i) for i in range(count)]
         if start:
@@ -115,13 +115,13 @@ def test_a_batch_of_a_source_is_in_one_epoch(pond: Pond, tmp_path: Path) -> None
     )
     stream = pond.streams()[0]
     source = source_key(stream)
-    assert pond.sequencer.committed(source, 0)
+    assert pond.sequencer.is_committed(source, 0)
     plan = pond.sequencer.plan(source, [stream.id])
     with pytest.raises(StaleChange):
         pond.sequencer.commit(source, 0, plan, [])
     pond.sequencer.release(plan)
     pond.sequencer.release(plan)
-    assert pond.promises.capture().floors == {}
+    assert pond.floors.capture().floors == {}
 
 
 def test_a_plan_is_of_the_streams_there_are(pond: Pond) -> None:

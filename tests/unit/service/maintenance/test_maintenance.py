@@ -13,7 +13,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, to_datetime
 from millpond.runtime import maintenance_tasks
 from millpond.service.maintenance import maintenance
-from millpond.service.maintenance.backfill import covered_upto, shares, to_fold
+from millpond.service.maintenance.backfill import choose_matches_to_fold, covered_upto, shares
 from millpond.service.pond import Pond
 from millpond.service.queries.window_needs import WindowNeeds
 from millpond.state.version import DATA, REJECTS, MatchRef, SegmentRef
@@ -77,7 +77,7 @@ def test_kept_segments_are_matched_against_new_queries(s: Pond) -> None:
 def test_answers_are_read_from_stored_matches(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
     query = s.register("SELECT v FROM s WHERE v > 2")
     feed(s, 0, 5)
-    s.settle()
+    s.wait_until_matched()
 
     def never(*_: object) -> None:
         raise AssertionError("matched again")
@@ -89,7 +89,7 @@ def test_answers_are_read_from_stored_matches(s: Pond, monkeypatch: pytest.Monke
 def test_lost_matches_are_computed_again(s: Pond, open_pond: OpenPond) -> None:
     s.register("SELECT v FROM s WHERE v > 2", "q")
     feed(s, 0, 5)
-    s.settle()
+    s.wait_until_matched()
     directory = s._store.directory
     s.close()
     for number, file in enumerate((directory / "matches").iterdir()):
@@ -105,9 +105,9 @@ def test_torn_matches_are_made_again(
 ) -> None:
     query = s.register("SELECT v FROM s WHERE v > 2", "q")
     feed(s, 0, 5)
-    s.settle()
+    s.wait_until_matched()
     s.register("SELECT v FROM s WHERE v > 3", "later")
-    s.settle()
+    s.wait_until_matched()
     segment = segments(s)[0]
     before = s.log.version.matches(segment.id)
     assert len(before) == 2
@@ -124,7 +124,7 @@ def test_torn_matches_are_made_again(
         maintenance.forget(torn)
         s.invoker.files.forget([before[0].path])
         assert values(query.invoke()) == [3, 4]
-    s.settle()
+    s.wait_until_matched()
     after = s.log.version.matches(segment.id)
     assert not {m.path for m in before} & {m.path for m in after}
     assert covered_upto(s.log.version, segment.id) == 2
@@ -143,7 +143,7 @@ def test_a_segment_does_not_gather_files_for_ever(s: Pond) -> None:
     kept, expected = [], []
     for number in range(60):
         query = s.register(f"SELECT v FROM s WHERE v IN ({number % 5}, {number + 100})")
-        s.settle()
+        s.wait_until_matched()
         if number % 3:
             query.unregister()
         else:
@@ -165,7 +165,7 @@ def test_matches_are_rewritten_as_often_as_they_double() -> None:
     written = 0
     for number in range(2_000):
         stored = (*stored, ref(number, 100))
-        while parts := to_fold(stored):
+        while parts := choose_matches_to_fold(stored):
             together = sum(p.bytes for p in parts)
             written += together
             stored = (*stored[: -len(parts)], ref(parts[0].low, together))
@@ -175,11 +175,11 @@ def test_matches_are_rewritten_as_often_as_they_double() -> None:
 
 
 def test_few_matches_are_left_alone_and_a_large_file_is_not_rewritten_for_small_ones() -> None:
-    assert to_fold(tuple(ref(n, 100) for n in range(15))) == ()
+    assert choose_matches_to_fold(tuple(ref(n, 100) for n in range(15))) == ()
     mixed = (ref(0, 10**9), *(ref(n, 100) for n in range(1, 16)))
-    assert to_fold(mixed) == mixed[1:]
+    assert choose_matches_to_fold(mixed) == mixed[1:]
     steep = tuple(ref(n, 10 ** (16 - n)) for n in range(16))
-    assert len(to_fold(steep)) >= 4
+    assert len(choose_matches_to_fold(steep)) >= 4
 
 
 # -- merging ------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_merging_changes_no_answer(s: Pond, at: int | None) -> None:
 def test_rejects_are_merged_too(s: Pond, open_pond: OpenPond) -> None:
     for number in range(20):
         s.ingest("s", [{"ts": "never", "v": number}])
-    s.settle()
+    s.wait_until_matched()
     assert len(segments(s, REJECTS)) < 10
     assert len(files(s, "rejects")) == len(segments(s, REJECTS))
     shown = open_pond().ask("SELECT raw FROM s$rejects [ROWS 3]")
@@ -223,7 +223,7 @@ def test_removed_files_are_let_go(s: Pond) -> None:
     for at in range(20):
         feed(s, at, at + 1)
         assert len(query.invoke()) == at + 1
-    s.settle()
+    s.wait_until_matched()
     open_files = s.invoker.files
     assert set(open_files._segments) <= s.log.version.paths().keys()
     assert set(open_files._matches) <= s.log.version.paths().keys()
@@ -236,7 +236,7 @@ def test_registering_while_segments_are_merged(s: Pond, monkeypatch: pytest.Monk
     late: list[Any] = []
     merge = maintenance_tasks.merge
 
-    def merge_meanwhile(job: maintenance_tasks.MergeJob) -> maintenance_tasks.Merged:
+    def merge_meanwhile(job: maintenance_tasks.MergeJob) -> maintenance_tasks.MergeResult:
         result = merge(job)
         late.append(s.register("SELECT v FROM s WHERE v < 2"))
         first.unregister()
@@ -256,7 +256,7 @@ def test_dropping_a_stream_while_its_segments_are_merged(
     feed(s, 0, 9)
     merge = maintenance_tasks.merge
 
-    def merge_meanwhile(job: maintenance_tasks.MergeJob) -> maintenance_tasks.Merged:
+    def merge_meanwhile(job: maintenance_tasks.MergeJob) -> maintenance_tasks.MergeResult:
         result = merge(job)
         s.execute("DROP STREAM s")
         return result
@@ -336,7 +336,7 @@ def forgetful(pond: Pond, retain: str, query: str) -> Any:
     for first in range(0, 70, 10):
         elements = [{"ts": to_datetime(at * SECOND), "v": at} for at in range(first, first + 10)]
         pond.ingest("r", elements)
-    pond.settle()
+    pond.wait_until_matched()
     return handle
 
 
@@ -370,7 +370,7 @@ def test_an_inactive_query_keeps_what_it_needs(pond: Pond) -> None:
     pond.execute("CREATE STREAM r (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts RETAIN 1 ROWS")
     query = pond.register("SELECT v FROM r [RANGE 60 SECONDS] WHERE v >= 0", active=False)
     feed(pond, 0, 20, "r")
-    pond.settle()
+    pond.wait_until_matched()
     query.alter(active=True)
     assert query.invoke().complete
     assert len(query.invoke()) == 20
@@ -444,7 +444,7 @@ def test_one_stream_s_failure_is_not_another_s(
     failing = stream_id(s)
     merge = maintenance_tasks.merge
 
-    def fail(job: maintenance_tasks.MergeJob) -> maintenance_tasks.Merged:
+    def fail(job: maintenance_tasks.MergeJob) -> maintenance_tasks.MergeResult:
         if job.stream_id == failing:
             raise MillpondError("STORE-603", "the disk is full")
         return merge(job)
@@ -466,7 +466,7 @@ def test_what_failed_is_tried_again_unasked(s: Pond, monkeypatch: pytest.MonkeyP
     failures = iter([MillpondError("STORE-603", "the disk is full")] * 3)
     merge = maintenance_tasks.merge
 
-    def fail(job: maintenance_tasks.MergeJob) -> maintenance_tasks.Merged:
+    def fail(job: maintenance_tasks.MergeJob) -> maintenance_tasks.MergeResult:
         for failure in failures:
             raise failure
         return merge(job)
@@ -508,7 +508,7 @@ def test_a_predicate_that_fails_suspends_its_queries_alone(t: Pond) -> None:
 def test_a_new_query_that_fails_on_kept_elements_is_suspended(t: Pond) -> None:
     texts(t, "5", "x")
     bad = t.register(BAD)
-    t.settle()
+    t.wait_until_matched()
     with pytest.raises(MillpondError, match="POND-402"):
         bad.invoke()
 
@@ -554,7 +554,7 @@ def test_a_snapshot_in_use_outlives_newer_ones(s: Pond) -> None:
     s.register("SELECT v FROM s WHERE v > 2")
     stem, _, _ = s.stems.snapshot(s.log.version, stream_id(s))
     assert stem is not None
-    with s.stems.kept(stem):
+    with s.stems.keep_files(stem):
         for number in range(20):
             s.register(f"SELECT v FROM s WHERE v > {number + 3}")
             s.stems.snapshot(s.log.version, stream_id(s))

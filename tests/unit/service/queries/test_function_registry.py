@@ -78,7 +78,7 @@ def test_answers_are_those_of_the_oracle(pond: Pond, query: str, first: str) -> 
     for either in ponds:
         for k in ("a", "bc", None):
             either.ingest("s", rows(1, 2, 3, 4, k=k))
-    pond.settle()
+    pond.wait_until_matched()
     handle = pond.query("q") if first == "queries" else pond.register(query)
     expected = sorted(oracle.ask(query).rows(), key=repr)
     assert expected
@@ -163,7 +163,7 @@ def test_what_is_derived_uses_them_too(pond: Pond) -> None:
     )
     query = pond.register("SELECT max(w) AS m FROM r")
     pond.ingest("s", rows(1, 2, 3, 4))
-    pond.settle()
+    pond.wait_until_matched()
     assert values(pond.ask("SELECT w FROM d")) == [4]
     assert query.invoke().rows() == [(6,)]
     for name in ("f", "g"):
@@ -178,7 +178,7 @@ def test_changes_are_computed_with_them(pond: Pond) -> None:
     pond.function("f", twice, arguments=["DOUBLE"], returns="DOUBLE")
     pond.register("SELECT f(v) AS w FROM s [RANGE 2 SECONDS] WHERE f(v) > 1", "q")
     pond.ingest("s", rows(1, 2, 3, 9))
-    pond.settle()
+    pond.wait_until_matched()
     (fetched,) = pond.execute("FETCH q")
     assert [(sign, w) for _, _, sign, w in fetched.changes.rows()] == [
         ("+", 2),
@@ -315,7 +315,7 @@ def test_a_failing_predicate_suspends_its_queries_alone(pond: Pond, kind: str) -
     guarded = pond.register("SELECT v FROM s WHERE v < 7 AND f(v) > 1")
     other = pond.register("SELECT v FROM s WHERE v > 1")
     pond.ingest("s", [{"ts": "2024-01-01", "v": v} for v in (2, 6, 7)])
-    pond.settle()
+    pond.wait_until_matched()
     assert values(other.invoke()) == [2, 6, 7]
     assert failing.describe()["suspended"].endswith(REASONS[kind][1:])
     assert error_of(failing.invoke).code == "POND-402"
@@ -343,12 +343,12 @@ def test_mended_and_activated_it_answers_again(pond: Pond) -> None:
     define_spoilt(pond, "raises")
     query = pond.register("SELECT v FROM s WHERE f(v) > 1", "q")
     pond.ingest("s", [{"ts": "2024-01-01", "v": v} for v in (2, 7)])
-    pond.settle()
+    pond.wait_until_matched()
     assert not query.definition.active
     pond.function("f", twice, arguments=["DOUBLE"], returns="DOUBLE")
     pond.execute("ALTER QUERY q SET (active = true)")
     assert values(query.invoke()) == [2, 7]
-    pond.settle()
+    pond.wait_until_matched()
     assert values(query.invoke()) == [2, 7]
     assert query.describe()["suspended"] is None
 
@@ -357,9 +357,9 @@ def test_activated_without_repair_it_is_suspended_again(pond: Pond) -> None:
     define_spoilt(pond, "raises")
     query = pond.register("SELECT v FROM s WHERE f(v) > 1")
     pond.ingest("s", [{"ts": "2024-01-01", "v": 7}])
-    pond.settle()
+    pond.wait_until_matched()
     query.alter(active=True)
-    pond.settle()
+    pond.wait_until_matched()
     assert not query.definition.active
 
 
@@ -379,7 +379,7 @@ def test_only_what_survives_the_other_factors_is_given_to_it(pond: Pond) -> None
         pond.register("SELECT v FROM s WHERE probed(v) > 1 AND v >= 90 AND k LIKE '%x%'")
     pond.register("SELECT k FROM s WHERE probed(v) > 1 AND v >= 95")
     pond.ingest("s", [{"ts": "2024-01-01", "v": v, "k": "xy"[v % 2]} for v in range(100)])
-    pond.settle()
+    pond.wait_until_matched()
     (figures,) = pond.functions()
     # One call for the distinct expression, over the rows left to any of the predicates.
     assert (figures["calls"], figures["rows"]) == (1, 8)
@@ -406,7 +406,7 @@ def test_a_call_sees_no_rows_of_other_calls(pond: Pond) -> None:
     pond.register("SELECT v FROM s WHERE v >= 90 AND seen(v + 1) > 1")
     pond.register("SELECT v FROM s WHERE length(k) + v > 7")
     pond.ingest("s", [{"ts": "2024-01-01", "v": v, "k": "x"} for v in range(100)])
-    pond.settle()
+    pond.wait_until_matched()
     (figures,) = pond.functions()
     assert (figures["calls"], figures["rows"]) == (2, 15)
 
@@ -432,7 +432,7 @@ def test_no_policy_shows_where_predicates_can_fail(pond: Pond, routing: str) -> 
         return pc.utf8_length(k).cast("float64")
 
     oracle = OraclePond()
-    pond.route(JoinSettings(routing=routing))
+    pond.set_join_settings(JoinSettings(routing=routing))
     oracle.execute(STREAM)
     ponds: list[Any] = [pond, oracle]
     for either in ponds:
@@ -447,7 +447,7 @@ def test_no_policy_shows_where_predicates_can_fail(pond: Pond, routing: str) -> 
         ]
         for either in ponds:
             either.ingest("s", batch)
-    pond.settle()
+    pond.wait_until_matched()
     for text, query in zip(ROUTED[:-1], queries, strict=False):
         expected = sorted(oracle.ask(text).rows())
         assert expected
@@ -461,7 +461,7 @@ def test_what_is_routed_is_shown(pond: Pond) -> None:
     pond.function("shown", twice, arguments=["DOUBLE"], returns="DOUBLE")
     query = pond.register("SELECT v FROM s WHERE shown(v) > 1 AND CAST(k AS INTEGER) < 5")
     pond.ingest("s", [{"ts": "2024-01-01", "v": v, "k": str(v)} for v in range(100)])
-    pond.settle()
+    pond.wait_until_matched()
     plan = query.plan("runtime")
     assert "other factor shown(v) > 1: " in plan.replace('"', "")
     assert "5.9% come back, 1 predicate, " in plan

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from millpond.errors import MillpondError
-from millpond.service.handles import instant
+from millpond.service.handles import to_instant
 from millpond.service.pond import Pond
 
 from ..conftest import SECOND, OpenPond, rows, values
@@ -143,7 +143,7 @@ def test_an_instant_that_is_none() -> None:
     values: list[Any] = ["soon", 1.5, object(), datetime(1, 1, 1, tzinfo=timezone.max)]
     for at in values:
         with pytest.raises(MillpondError, match="CQL-103"):
-            instant(at)
+            to_instant(at)
 
 
 def test_instants_at_the_ends_of_time(s: Pond) -> None:
@@ -158,7 +158,7 @@ def test_instants_at_the_ends_of_time(s: Pond) -> None:
 
 
 def test_a_day_is_its_midnight() -> None:
-    assert instant(date(1970, 1, 2)) == instant("1970-01-02") == 86_400 * SECOND
+    assert to_instant(date(1970, 1, 2)) == to_instant("1970-01-02") == 86_400 * SECOND
 
 
 def test_a_handle_of_a_dropped_query_says_so(s: Pond) -> None:
@@ -192,14 +192,14 @@ def test_an_inactive_query_is_not_matched_and_comes_back_up_to_date(s: Pond) -> 
     s.ingest("s", [{"ts": "1970-01-01 00:00:21", "v": 70}])
     query.alter(active=True)
     assert values(query.invoke()) == [4, 5, 6, 7, 8, 9, 70]
-    s.settle()
+    s.wait_until_matched()
     assert values(query.invoke()) == [4, 5, 6, 7, 8, 9, 70]
 
 
 @pytest.mark.parametrize("mode", ["none", "lazy", "auto"])
 def test_how_it_is_materialized_does_not_show(s: Pond, mode: str) -> None:
     query = s.register("SELECT v FROM s WHERE v > 3")
-    s.settle()
+    s.wait_until_matched()
     query.alter(materialize=mode)
     s.ingest("s", [{"ts": "1970-01-01 00:00:20", "v": 70}])
     assert values(query.invoke()) == [4, 5, 6, 7, 8, 9, 70]
@@ -250,22 +250,22 @@ def test_a_failed_commit_leaves_the_slots_as_they_were(
 
 def test_a_query_asked_once_has_the_slot_of_an_equal_predicate(s: Pond) -> None:
     query = s.register("SELECT v FROM s WHERE v > 3")
-    (slot,) = s.registrar.prepared(query.definition).slots
+    (slot,) = s.registrar.prepare(query.definition).slots
     assert slot is not None
-    assert s.registrar.once("SELECT v + 1 AS w FROM s WHERE v > 3").slots == (slot,)
-    assert s.registrar.once("SELECT v FROM s WHERE v > 4").slots == (None,)
+    assert s.registrar.prepare_once("SELECT v + 1 AS w FROM s WHERE v > 3").slots == (slot,)
+    assert s.registrar.prepare_once("SELECT v FROM s WHERE v > 4").slots == (None,)
 
 
 def test_an_answer_prepared_before_its_slot_was_dropped_is_whole(s: Pond) -> None:
     """Merged segments are matched against live slots only; a dropped one is not among them."""
     s.register("SELECT v FROM s WHERE v < 3")
     query = s.register("SELECT v FROM s WHERE v > 3")
-    prepared = s.registrar.prepared(query.definition)
-    asked = s.registrar.once("SELECT v FROM s WHERE v > 3")
+    prepared = s.registrar.prepare(query.definition)
+    asked = s.registrar.prepare_once("SELECT v FROM s WHERE v > 3")
     query.unregister()
     for second in range(10, 20):
         s.ingest("s", [{"ts": f"1970-01-01 00:00:{second}", "v": second}])
-    s.settle()
+    s.wait_until_matched()
     assert len(s.log.version.segments(s.streams()[0].id)) < 11, "merged"
     for each in (prepared, asked):
         assert values(s.invoker.invoke(each)) == list(range(4, 20))
@@ -274,8 +274,8 @@ def test_an_answer_prepared_before_its_slot_was_dropped_is_whole(s: Pond) -> Non
 def test_what_is_asked_of_a_stream_dropped_meanwhile_is_an_error(s: Pond) -> None:
     s.execute("CREATE RELATION r (v INTEGER)")
     prepared = [
-        s.registrar.once("SELECT v FROM s WHERE v > 3"),
-        s.registrar.once("SELECT v FROM r"),
+        s.registrar.prepare_once("SELECT v FROM s WHERE v > 3"),
+        s.registrar.prepare_once("SELECT v FROM r"),
     ]
     s.execute("DROP STREAM s; DROP RELATION r")
     for each in prepared:

@@ -53,7 +53,7 @@ class Account:
             return 0.0
         return max(self.predicates * (1.0 - self.passed), 1e-3) * 1000.0 / self.cost
 
-    def plus(self, came: float, left: float, ns: float, fade: float) -> Account:
+    def after_visit(self, came: float, left: float, ns: float, fade: float) -> Account:
         """The account after a visit; what was before counts for `fade` of itself."""
         return replace(
             self,
@@ -64,12 +64,12 @@ class Account:
             deterred=max(self.deterred - 1, 0),
         )
 
-    def failing(self, came: float, ns: float, fade: float) -> Account:
+    def after_failure(self, came: float, ns: float, fade: float) -> Account:
         """The account after a visit in vain: it cost time and took no tuple away.
 
         It is not tried early for a number of visits, twice as many after each failure in a row.
         """
-        charged = self.plus(came, came, ns, fade)
+        charged = self.after_visit(came, came, ns, fade)
         failures = self.failures + 1
         return replace(charged, failures=failures, deterred=_DETERRED << min(failures, _DOUBLINGS))
 

@@ -13,10 +13,16 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.operators.aggregation.additive_measures import Counted, DoubleSum, WholeSum
-from millpond.operators.aggregation.aggregate import Aggregate, Call, Numbers, Trace, steady
+from millpond.operators.aggregation.aggregate import (
+    Aggregate,
+    AggregateCall,
+    NumberTrace,
+    Trace,
+    normalize_doubles,
+)
 from millpond.operators.aggregation.measures import Batch
 from millpond.synopses.order_keys import is_whole
-from millpond.synopses.running_totals import nearest_doubles
+from millpond.synopses.running_totals import round_to_doubles
 
 
 @dataclass(frozen=True)
@@ -34,14 +40,14 @@ class Average(Aggregate):
         if self.scale is None:
             sums = batch.trace(DoubleSum(self.argument))
         else:
-            sums = nearest_doubles(batch.trace(WholeSum(self.argument)))
+            sums = round_to_doubles(batch.trace(WholeSum(self.argument)))
             if self.scale:
                 sums = sums / 10.0**self.scale
         valid = counts > 0
-        return Numbers(steady(sums / np.maximum(counts, 1), valid), valid, self.type)
+        return NumberTrace(normalize_doubles(sums / np.maximum(counts, 1), valid), valid, self.type)
 
 
-def recognize(call: Call) -> Aggregate | None:
+def recognize(call: AggregateCall) -> Aggregate | None:
     """The aggregate of a call, if it is one of these."""
     if call.name not in ("avg", "mean") or call.of is None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millpond.operators.aggregation.additive_measures import Counted
-from millpond.operators.aggregation.aggregate import Aggregate, Call, Numbers, Trace
+from millpond.operators.aggregation.aggregate import Aggregate, AggregateCall, NumberTrace, Trace
 from millpond.operators.aggregation.measures import Batch
 
 
@@ -14,12 +14,12 @@ class Count(Aggregate):
     """How many rows, or values that are not NULL."""
 
     def trace(self, batch: Batch) -> Trace:
-        return Numbers(batch.trace(Counted(self.argument)), None, self.type)
+        return NumberTrace(batch.trace(Counted(self.argument)), None, self.type)
 
     def of_nothing(self) -> int:
         return 0
 
 
-def recognize(call: Call) -> Aggregate | None:
+def recognize(call: AggregateCall) -> Aggregate | None:
     """The aggregate of a call, if it is one of these."""
     return Count(call.argument, call.gives) if call.name == "count" else None

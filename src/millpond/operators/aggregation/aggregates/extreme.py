@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from millpond.operators.aggregation.aggregate import Aggregate, Call, Entry, Trace
+from millpond.operators.aggregation.aggregate import Aggregate, AggregateCall, EntryTrace, Trace
 from millpond.operators.aggregation.measures import Batch
 from millpond.operators.aggregation.ordered_measures import Picked
 from millpond.synopses.multiset_walks import GREATEST, LEAST
@@ -21,10 +21,10 @@ class Extreme(Aggregate):
         # Copies do not matter, and both ends are kept at once: MIN and MAX are one measure.
         argument = replace(self.argument, distinct=False)
         picks = batch.trace(Picked(argument, (LEAST, GREATEST)))
-        return Entry(picks, int(self.greatest), self.type)
+        return EntryTrace(picks, int(self.greatest), self.type)
 
 
-def recognize(call: Call) -> Aggregate | None:
+def recognize(call: AggregateCall) -> Aggregate | None:
     """The aggregate of a call, if it is one of these."""
     if call.name not in ("min", "max") or call.of is None or not can_be_ordered(call.of):
         return None

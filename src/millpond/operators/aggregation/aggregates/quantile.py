@@ -18,18 +18,18 @@ import pyarrow as pa
 
 from millpond.operators.aggregation.aggregate import (
     Aggregate,
-    Call,
-    Entry,
-    Numbers,
+    AggregateCall,
+    EntryTrace,
+    NumberTrace,
     Trace,
-    TwoWords,
-    steady,
+    TwoWordTrace,
+    normalize_doubles,
 )
 from millpond.operators.aggregation.measures import Batch
 from millpond.operators.aggregation.ordered_measures import Picked
 from millpond.synopses.multiset_walks import ABOVE, BELOW, DISCRETE
-from millpond.synopses.order_keys import can_be_ordered, doubles, is_whole, whole_numbers
-from millpond.synopses.wide_integers import fused
+from millpond.synopses.order_keys import can_be_ordered, is_whole, to_doubles, to_whole_numbers
+from millpond.synopses.wide_integers import fuse_multiply_add
 
 Doubles = npt.NDArray[np.float64]
 
@@ -45,7 +45,7 @@ class DiscreteQuantile(Aggregate):
 
     def trace(self, batch: Batch) -> Trace:
         argument = replace(self.argument, distinct=False)
-        return Entry(batch.trace(Picked(argument, (DISCRETE,), self.share)), 0, self.type)
+        return EntryTrace(batch.trace(Picked(argument, (DISCRETE,), self.share)), 0, self.type)
 
 
 @dataclass(frozen=True)
@@ -69,21 +69,21 @@ class ContinuousQuantile(Aggregate):
         place = np.maximum(picks.counts - 1, 0) * self.share
         part = place - np.floor(place)
         if pa.types.is_decimal128(self.type):
-            low, high = whole_numbers(below), whole_numbers(above)
+            low, high = to_whole_numbers(below), to_whole_numbers(above)
             between = self._sum(low.astype(np.float64), (high - low).astype(np.float64), part)
             # Both ends of the step are exact: a rounded one could leave the range.
             words = np.where(part == 0, low, between.astype(np.int64))
-            return TwoWords(np.stack([words, words >> 63], axis=1), valid, self.type)
+            return TwoWordTrace(np.stack([words, words >> 63], axis=1), valid, self.type)
         if pa.types.is_timestamp(self.type):
             unit = _DAY if pa.types.is_date32(below.type) else 1
-            low, high = whole_numbers(below) * unit, whole_numbers(above) * unit
+            low, high = to_whole_numbers(below) * unit, to_whole_numbers(above) * unit
             mixed = self._mix(low.astype(np.float64), high.astype(np.float64), part)
             away = np.copysign(np.floor(np.abs(mixed) + 0.5), mixed)
             instants = np.where(part == 0, low, away.astype(np.int64))
-            return Numbers(np.where(valid, instants, 0), valid, self.type)
+            return NumberTrace(np.where(valid, instants, 0), valid, self.type)
         is_single = pa.types.is_float32(self.type)
         with np.errstate(invalid="ignore"):
-            least, most = doubles(below), doubles(above)
+            least, most = to_doubles(below), to_doubles(above)
             if is_single:
                 mixed = self._sum(least, most - least, part)
             else:
@@ -91,7 +91,7 @@ class ContinuousQuantile(Aggregate):
             mixed = np.where(part == 0, least, mixed)
         if is_single:
             mixed = mixed.astype(np.float32).astype(np.float64)
-        return Numbers(steady(mixed, valid), valid, self.type)
+        return NumberTrace(normalize_doubles(mixed, valid), valid, self.type)
 
     def _mix(self, low: Doubles, high: Doubles, part: Doubles) -> Doubles:
         """low * (1 − part) + high * part."""
@@ -101,7 +101,7 @@ class ContinuousQuantile(Aggregate):
         """start + step * times."""
         if self.is_fused:
             out = np.empty(len(start))
-            fused(step, times, start, out)
+            fuse_multiply_add(step, times, start, out)
             return out
         return start + step * times
 
@@ -113,7 +113,7 @@ def duckdb_is_fused() -> bool:
     for k in range(1, 100):
         low, high = 1.0 / k, 10.0 / 7.0
         plain = low * (1.0 - share[0]) + high * share[0]
-        fused(np.array([low]), 1.0 - share, high * share, start)
+        fuse_multiply_add(np.array([low]), 1.0 - share, high * share, start)
         if plain != start[0]:
             break
     with duckdb.connect(":memory:") as connection:
@@ -125,7 +125,7 @@ def duckdb_is_fused() -> bool:
     return bool(row[0] == start[0])
 
 
-def recognize(call: Call) -> Aggregate | None:
+def recognize(call: AggregateCall) -> Aggregate | None:
     """The aggregate of a call, if it is one of these."""
     of, share = call.of, call.share
     if of is None or not can_be_ordered(of) or call.argument.distinct or call.descending:

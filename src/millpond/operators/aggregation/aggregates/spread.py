@@ -15,7 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.operators.aggregation.additive_measures import Counted, Spread
-from millpond.operators.aggregation.aggregate import Aggregate, Call, Numbers, Trace, steady
+from millpond.operators.aggregation.aggregate import (
+    Aggregate,
+    AggregateCall,
+    NumberTrace,
+    Trace,
+    normalize_doubles,
+)
 from millpond.operators.aggregation.measures import Batch
 from millpond.synopses.order_keys import is_whole
 
@@ -55,10 +61,10 @@ class Deviation(Aggregate):
                 values = np.sqrt(values)
         # Of one value, whatever it is, DuckDB looks at none of its distances.
         values[counts == 1] = 0.0
-        return Numbers(steady(values, valid), valid, self.type)
+        return NumberTrace(normalize_doubles(values, valid), valid, self.type)
 
 
-def recognize(call: Call) -> Aggregate | None:
+def recognize(call: AggregateCall) -> Aggregate | None:
     """The aggregate of a call, if it is one of these."""
     if call.name not in _NAMES or call.of is None or pa.types.is_boolean(call.of):
         return None

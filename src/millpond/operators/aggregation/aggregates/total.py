@@ -9,11 +9,11 @@ import pyarrow as pa
 from millpond.operators.aggregation.additive_measures import Counted, DoubleSum, WholeSum
 from millpond.operators.aggregation.aggregate import (
     Aggregate,
-    Call,
-    Numbers,
+    AggregateCall,
+    NumberTrace,
     Trace,
-    TwoWords,
-    steady,
+    TwoWordTrace,
+    normalize_doubles,
 )
 from millpond.operators.aggregation.measures import Batch
 from millpond.synopses.order_keys import is_whole
@@ -25,7 +25,7 @@ class WholeTotal(Aggregate):
 
     def trace(self, batch: Batch) -> Trace:
         valid = batch.trace(Counted(self.argument)) > 0
-        return TwoWords(batch.trace(WholeSum(self.argument)), valid, self.type)
+        return TwoWordTrace(batch.trace(WholeSum(self.argument)), valid, self.type)
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,12 @@ class DoubleTotal(Aggregate):
 
     def trace(self, batch: Batch) -> Trace:
         valid = batch.trace(Counted(self.argument)) > 0
-        return Numbers(steady(batch.trace(DoubleSum(self.argument)), valid), valid, self.type)
+        return NumberTrace(
+            normalize_doubles(batch.trace(DoubleSum(self.argument)), valid), valid, self.type
+        )
 
 
-def recognize(call: Call) -> Aggregate | None:
+def recognize(call: AggregateCall) -> Aggregate | None:
     """The aggregate of a call, if it is one of these."""
     if call.name in ("count_if", "countif") and call.of == pa.bool_():
         # As DuckDB has it: a sum, so a HUGEINT, and NULL where there is nothing to count.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from millpond.operators.aggregation.additive_measures import Counted, WholeSum
-from millpond.operators.aggregation.aggregate import Aggregate, Call, Numbers, Trace
+from millpond.operators.aggregation.aggregate import Aggregate, AggregateCall, NumberTrace, Trace
 from millpond.operators.aggregation.measures import Batch
 
 
@@ -22,10 +22,10 @@ class Truth(Aggregate):
         true = batch.trace(WholeSum(self.argument))[:, 0]
         values = true == counts if self.of_all else true > 0
         valid = counts > 0
-        return Numbers(values & valid, valid, self.type)
+        return NumberTrace(values & valid, valid, self.type)
 
 
-def recognize(call: Call) -> Aggregate | None:
+def recognize(call: AggregateCall) -> Aggregate | None:
     """The aggregate of a call, if it is one of these."""
     if call.name not in ("bool_and", "bool_or") or call.of != pa.bool_():
         return None

@@ -18,7 +18,7 @@ Rule = Callable[[Node], Node | None]
 RULES: tuple[Rule, ...] = (pull_up_negation, push_down_distinct)
 
 
-def rewritten(root: Node, rules: tuple[Rule, ...] = RULES) -> Node:
+def rewrite(root: Node, rules: tuple[Rule, ...] = RULES) -> Node:
     """A plan after all rules."""
     done: dict[str, Node] = {}
 

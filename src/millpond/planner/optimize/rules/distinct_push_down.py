@@ -9,7 +9,7 @@ and query 4 of its section 6).
 
 from __future__ import annotations
 
-from millpond.operators.distinct_delta_star import DeltaStar
+from millpond.operators.distinct_delta_star import DistinctDeltaStar
 from millpond.operators.join import Join
 from millpond.operators.project import Project
 from millpond.operators.protocol.node import Node
@@ -17,10 +17,10 @@ from millpond.operators.protocol.node import Node
 
 def push_down_distinct(node: Node) -> Node | None:
     """The rule."""
-    if not isinstance(node, DeltaStar) or not isinstance(node.input, Join):
+    if not isinstance(node, DistinctDeltaStar) or not isinstance(node.input, Join):
         return None
     join = node.input
-    if join.predicates or any(isinstance(i, DeltaStar) for i in join.inputs):
+    if join.predicates or any(isinstance(i, DistinctDeltaStar) for i in join.inputs):
         return None
     width = len(join.left.schema)
     left = sorted({p for p in join.keep if p < width} | set(join.left_keys))
@@ -28,8 +28,8 @@ def push_down_distinct(node: Node) -> Node | None:
     if not left or not right:
         return None
     below = Join(
-        DeltaStar(_columns(join.left, left)),
-        DeltaStar(_columns(join.right, right)),
+        DistinctDeltaStar(_columns(join.left, left)),
+        DistinctDeltaStar(_columns(join.right, right)),
         tuple(left.index(k) for k in join.left_keys),
         tuple(right.index(k) for k in join.right_keys),
         (),
@@ -45,7 +45,7 @@ def push_down_distinct(node: Node) -> Node | None:
     kept = set(below.keep)
     kept |= {other for one, other in equal.items() if one in kept}
     kept |= {one for one, other in equal.items() if other in kept}
-    return below if len(kept) == len(left) + len(right) else DeltaStar(below)
+    return below if len(kept) == len(left) + len(right) else DistinctDeltaStar(below)
 
 
 def _pairs(join: Join, left: list[int]) -> list[tuple[int, int]]:
@@ -56,6 +56,6 @@ def _pairs(join: Join, left: list[int]) -> list[tuple[int, int]]:
 def _columns(node: Node, places: list[int]) -> Node:
     if places == list(range(len(node.schema))):
         return node
-    narrower = node.choosing(tuple(places))
+    narrower = node.choose_columns(tuple(places))
     types = tuple(node.schema.field(p).type for p in places)
     return narrower if narrower is not None else Project(node, tuple(places), types)

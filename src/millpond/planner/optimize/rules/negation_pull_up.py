@@ -17,7 +17,7 @@ from sqlglot import exp, parse_one
 from millpond.model.patterns import Pattern
 from millpond.operators.join import Join
 from millpond.operators.protocol.node import Node
-from millpond.operators.semijoin import Matching
+from millpond.operators.semijoin import Semijoin
 
 
 def pull_up_negation(node: Node) -> Node | None:
@@ -25,19 +25,19 @@ def pull_up_negation(node: Node) -> Node | None:
     if not isinstance(node, Join) or node.pattern is not Pattern.STRICT:
         return None
     if _is_simple(node.left) and node.right.pattern is not Pattern.STRICT:
-        return _pulled(node, node.left, left=True)
+        return _pull_up(node, node.left, left=True)
     if _is_simple(node.right) and node.left.pattern is not Pattern.STRICT:
-        return _pulled(node, node.right, left=False)
+        return _pull_up(node, node.right, left=False)
     return None
 
 
 def _is_simple(node: Node) -> bool:
     """Whether a node is an antijoin of rows that are not STRICT."""
-    return isinstance(node, Matching) and node.anti and node.left.pattern is not Pattern.STRICT
+    return isinstance(node, Semijoin) and node.anti and node.left.pattern is not Pattern.STRICT
 
 
-def _pulled(join: Join, negation: Node, left: bool) -> Node:
-    assert isinstance(negation, Matching)
+def _pull_up(join: Join, negation: Node, left: bool) -> Node:
+    assert isinstance(negation, Semijoin)
     own, keep = negation.left, negation.keep
     width = len(join.left.schema)
 
@@ -55,7 +55,7 @@ def _pulled(join: Join, negation: Node, left: bool) -> Node:
     offset = 0 if left else width
     every = replace(
         below,
-        predicates=tuple(_moved(p, in_pair) for p in join.predicates),
+        predicates=tuple(_move_columns(p, in_pair) for p in join.predicates),
         keep=tuple(range(pair)),
     )
 
@@ -67,12 +67,12 @@ def _pulled(join: Join, negation: Node, left: bool) -> Node:
         negation,
         left=every,
         left_keys=tuple(k + offset for k in negation.left_keys),
-        predicates=tuple(_moved(p, behind) for p in negation.predicates),
+        predicates=tuple(_move_columns(p, behind) for p in negation.predicates),
         keep=tuple(in_pair(p) for p in join.keep),
     )
 
 
-def _moved(predicate: str, place_of: Callable[[int], int]) -> str:
+def _move_columns(predicate: str, place_of: Callable[[int], int]) -> str:
     """A predicate with its columns elsewhere."""
     tree = exp.Paren(this=parse_one(predicate, dialect="duckdb"))
     for column in list(tree.find_all(exp.Column)):
