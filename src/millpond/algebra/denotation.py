@@ -123,7 +123,7 @@ def denote(
                     schema = add_instants(schema, begin, end)
             else:
                 elements, schema = _stream(world, name)
-                window, before = _window(table, schema)
+                window, before = _read_window(table, schema)
                 if kept_since is not None:
                     elements = [e for e in elements if e.at >= kept_since]
                 if before is not None:
@@ -155,7 +155,7 @@ def occurrences(world: World, query: exp.Expression) -> Iterator[Occurrence]:
             yield Occurrence(name, None, versions=tuple(world.relations[name].versions))
             continue
         elements, schema = _stream(world, name)
-        window, before = _window(table, schema)
+        window, before = _read_window(table, schema)
         satisfying = elements
         if before is not None:
             with session() as connection:
@@ -239,11 +239,11 @@ def heartbeat(world: World, name: str) -> Instant:
     return world.streams[name].heartbeat(world.clock)
 
 
-def _window(table: exp.Table, schema: Schema) -> tuple[Window, exp.Expression | None]:
+def _read_window(table: exp.Table, schema: Schema) -> tuple[Window, exp.Expression | None]:
     """An occurrence's window and the predicate before it."""
     bracket = table.args.get(WINDOW)
     if bracket is None:
-        return _period(table) or Unbounded(), None
+        return _find_period(table) or Unbounded(), None
     assert isinstance(bracket, StreamWindow)
     before = bracket.args.get("where")
     kind, size = bracket.args["kind"], bracket.args.get("size")
@@ -258,7 +258,7 @@ def _window(table: exp.Table, schema: Schema) -> tuple[Window, exp.Expression | 
     return Unbounded(), before
 
 
-def _period(table: exp.Table) -> Period | None:
+def _find_period(table: exp.Table) -> Period | None:
     """The BEGIN … END whose FROM clause an occurrence stands in, directly or in a table of it.
 
     A subquery anywhere else (WHERE, SELECT, ON) is a query of its own, with windows of its own.
@@ -274,12 +274,12 @@ def _period(table: exp.Table) -> Period | None:
                 return None
             period = outer.args.get(PERIOD)
             if isinstance(period, PeriodNode):
-                return Period(_bound(period.args["begin"]), _bound(period.args["end"]))
+                return Period(_read_bound(period.args["begin"]), _read_bound(period.args["end"]))
         inner = outer
     return None
 
 
-def _bound(node: PeriodBound) -> Bound:
+def _read_bound(node: PeriodBound) -> Bound:
     return Bound(instant=node.args.get("instant"), offset=node.args.get("offset"))
 
 

@@ -65,8 +65,8 @@ def instant_text(at: int | None) -> str | None:
         return None
     if not BEGINNING < at < LAST:
         return format_instant(at)
-    moment = to_datetime(at)
-    return moment.isoformat(timespec="microseconds") if moment else str(at)
+    reading = to_datetime(at)
+    return reading.isoformat(timespec="microseconds") if reading else str(at)
 
 
 def with_instant(facts: dict[str, Any], key: str) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def full_since(
     return min(part.first for part in parts) if enough else None
 
 
-class _Part:
+class _WindowPart:
     """The rows a window holds of one segment: some, or all from `lo` to before `hi`."""
 
     def __init__(self, segment: SegmentView, lo: int, hi: int, rows: np.ndarray | None) -> None:
@@ -125,20 +125,20 @@ class _Part:
             return self.segment.sequence(np.arange(self.lo + low, self.lo + high))
         return self.segment.sequence(self.rows[low:high])
 
-    def since(self, start: int) -> _Part:
+    def since(self, start: int) -> _WindowPart:
         """Its rows from the `start`-th on, of which there is one."""
         if start == 0:
             return self
         if self.rows is None:
-            return _Part(self.segment, self.lo + start, self.hi, None)
-        return _Part(self.segment, int(self.rows[start]), self.hi, self.rows[start:])
+            return _WindowPart(self.segment, self.lo + start, self.hi, None)
+        return _WindowPart(self.segment, int(self.rows[start]), self.hi, self.rows[start:])
 
     def take(self, columns: Sequence[str]) -> pa.Table:
         if self.rows is None:
             return self.segment.span(self.lo, self.hi, columns)
         return self.segment.take(self.rows, columns)
 
-    def between(self, low: int, high: int) -> _Part | None:
+    def between(self, low: int, high: int) -> _WindowPart | None:
         """Its rows with low ≤ ts ≤ high."""
         if low <= self.first and self.last <= high:
             return self
@@ -147,12 +147,12 @@ class _Part:
         if lo >= hi:
             return None
         if self.rows is None:
-            return _Part(self.segment, self.lo + lo, self.lo + hi, None)
+            return _WindowPart(self.segment, self.lo + lo, self.lo + hi, None)
         rows = self.rows[lo:hi]
-        return _Part(self.segment, int(rows[0]), int(rows[-1]) + 1, rows)
+        return _WindowPart(self.segment, int(rows[0]), int(rows[-1]) + 1, rows)
 
 
-def _in_order(parts: list[_Part], columns: Sequence[str]) -> list[pa.Table]:
+def _in_order(parts: list[_WindowPart], columns: Sequence[str]) -> list[pa.Table]:
     """The parts' rows in (timestamp, sequence) order.
 
     A segment's rows are in order already, and segments overlap little in time: only the rows
@@ -160,7 +160,7 @@ def _in_order(parts: list[_Part], columns: Sequence[str]) -> list[pa.Table]:
     """
     parts.sort(key=lambda part: (part.first, part.last))
     tables: list[pa.Table] = []
-    active: list[_Part] = []
+    active: list[_WindowPart] = []
     coming = 0
     for low, high in _stretches(parts):
         while coming < len(parts) and parts[coming].first <= high:
@@ -178,7 +178,7 @@ def _in_order(parts: list[_Part], columns: Sequence[str]) -> list[pa.Table]:
     return tables
 
 
-def _stretches(parts: list[_Part]) -> Iterator[tuple[int, int]]:
+def _stretches(parts: list[_WindowPart]) -> Iterator[tuple[int, int]]:
     """Ascending spans of time, both ends included, that hold rows of one part or must be merged."""
     if not parts:
         return
@@ -219,9 +219,11 @@ def _matching(segment: SegmentView, hi: int) -> np.ndarray:
     return np.arange(hi, dtype=np.int64) if rows is None else rows
 
 
-def _candidates(segments: Sequence[SegmentView], count: int, at: int, every: bool) -> list[_Part]:
+def _candidates(
+    segments: Sequence[SegmentView], count: int, at: int, every: bool
+) -> list[_WindowPart]:
     """What the last `count` elements up to `at` are among: of every one, or of those that match."""
-    parts: list[_Part] = []
+    parts: list[_WindowPart] = []
     found, since = 0, at
     # Latest segments first, so that older ones that can hold no successor are never opened.
     for segment in sorted(segments, key=lambda s: s.max_ts, reverse=True):
@@ -230,7 +232,7 @@ def _candidates(segments: Sequence[SegmentView], count: int, at: int, every: boo
         _, hi = _between(segment, None, at)
         if hi == 0:
             continue
-        part = _Part(segment, 0, hi, None) if every else _matching_part(segment, 0, hi)
+        part = _WindowPart(segment, 0, hi, None) if every else _matching_part(segment, 0, hi)
         if part is not None:
             part = part.since(max(0, part.size - count))
             parts.append(part)
@@ -239,15 +241,15 @@ def _candidates(segments: Sequence[SegmentView], count: int, at: int, every: boo
     return parts
 
 
-def _matching_part(segment: SegmentView, lo: int, hi: int) -> _Part | None:
+def _matching_part(segment: SegmentView, lo: int, hi: int) -> _WindowPart | None:
     """The rows in [lo, hi) that match; None if none does."""
     rows = segment.matching(lo, hi)
     if rows is None:
-        return _Part(segment, lo, hi, None)
-    return _Part(segment, int(rows[0]), int(rows[-1]) + 1, rows) if len(rows) else None
+        return _WindowPart(segment, lo, hi, None)
+    return _WindowPart(segment, int(rows[0]), int(rows[-1]) + 1, rows) if len(rows) else None
 
 
-def _latest(parts: list[_Part], count: int) -> list[_Part]:
+def _latest(parts: list[_WindowPart], count: int) -> list[_WindowPart]:
     """The last `count` rows of the parts in (timestamp, sequence) order.
 
     They are the end of each part, so only where it begins is looked for: by the timestamp that
@@ -358,5 +360,5 @@ def _gather(
     parts = []
     for number in np.unique(numbers):
         own = np.sort(rows[numbers == number])
-        parts.append(_Part(segments[int(number)], int(own[0]), int(own[-1]) + 1, own))
+        parts.append(_WindowPart(segments[int(number)], int(own[0]), int(own[-1]) + 1, own))
     return _in_order(parts, columns)

@@ -29,7 +29,7 @@ from millpond.service.changes.backdated_updates import check_instant
 from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.settings import ChangeSettings
-from millpond.service.changes.stream_statistics import StreamStatistics
+from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
 from millpond.service.definitions.sources import Sources
 from millpond.service.ingest.floors import FloorsInFlight
@@ -130,7 +130,7 @@ class Components:
             self.sequencer,
             self.relations_state,
             self.invoker.current_instant,
-            StreamStatistics(self.invoker.files),
+            StreamObserver(self.invoker.files),
             changes,
         )
         self.advancer = Advancer(
@@ -333,9 +333,9 @@ class Components:
             self._handle_damage(error)
 
     def _finality(self) -> Callable[[BoundQuery], int]:
-        moment = self.floors.capture()
+        reading = self.floors.capture()
         version = self.log.version
-        return lambda bound: self.derivations.final_instant(version, moment, bound)
+        return lambda bound: self.derivations.final_instant(version, reading, bound)
 
     def _handle_damage(self, error: MillpondError) -> None:
         self._damage.setdefault(error.primary.rpartition("/")[2], error)

@@ -62,9 +62,9 @@ class Followable(ABC):
         assert text is not None
         return text
 
-    def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Have `heard` called, from any thread, when there may be more; gives what ends that."""
-        return self._pond.subscriptions.listen(heard)
+        return self._pond.subscriptions.listen(listener)
 
 
 class Handle(Followable):

@@ -290,7 +290,7 @@ class Pond(Components):
 
     def status(self) -> dict[str, Any]:
         """What runs and how it is, for people and probes."""
-        moment = self.floors.capture()
+        reading = self.floors.capture()
         version = self.log.version
         return {
             "epoch": version.epoch,
@@ -298,9 +298,10 @@ class Pond(Components):
             "followed": len(version.streams) - len(version.named_streams()),
             "relations": len(version.relations),
             "streams": [
-                self.sources.describe(version, stream, moment) for stream in version.named_streams()
+                self.sources.describe(version, stream, reading)
+                for stream in version.named_streams()
             ],
-            "uptime_s": (moment.now - self.started_at) / 1e6,
+            "uptime_s": (reading.now - self.started_at) / 1e6,
             "problems": [p.to_json()["error"] for p in self.problems()] + self._list_stopped(),
             "runtime": self.runtime.describe(),
         }

@@ -198,7 +198,7 @@ class Inbox:
             )
         return AcceptedPush(number, True, json.loads(receipt))
 
-    def pending(self, stream_id: int | None = None) -> list[InboxRow]:
+    def list_pending(self, stream_id: int | None = None) -> list[InboxRow]:
         """The acknowledged pushes no epoch holds yet, in order; of one stream, or all."""
         chosen = "" if stream_id is None else " AND stream_id = ?"
         return [

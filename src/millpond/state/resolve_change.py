@@ -67,7 +67,7 @@ def resolve_change(
     epoch = version.epoch + 1
     add = tuple(_set_registered_epoch(definition, epoch) for definition in change.add)
     drop = tuple(_get_live(version, id) for id in change.drop)
-    names = _Names(version, add, change.replace, drop)
+    names = _FutureDefinitions(version, add, change.replace, drop)
     names.check()
 
     segments = {
@@ -138,7 +138,7 @@ def resolve_change(
     )
 
 
-class _Names:
+class _FutureDefinitions:
     """Which definitions there are once the change is made."""
 
     def __init__(
@@ -259,7 +259,9 @@ def _find_leaving_deltas(
     return leaving.values()
 
 
-def _resolve_slots(change: EpochChange, version: Version, names: _Names) -> Iterable[SlotRef]:
+def _resolve_slots(
+    change: EpochChange, version: Version, names: _FutureDefinitions
+) -> Iterable[SlotRef]:
     next_slot: dict[int, int] = {}
     for slot in change.add_slots:
         least = next_slot.get(slot.stream_id)
@@ -282,7 +284,9 @@ def _find_leaving_slots(
     return (slot for slot in leaving.values() if slot is not None)
 
 
-def _resolve_leaves(change: EpochChange, names: _Names) -> dict[int, tuple[LeafRef, ...]]:
+def _resolve_leaves(
+    change: EpochChange, names: _FutureDefinitions
+) -> dict[int, tuple[LeafRef, ...]]:
     leaves: dict[int, list[LeafRef]] = {}
     for leaf in change.add_leaves:
         if not names.has_query(leaf.query_id) or not names.has_stream(leaf.stream_id):

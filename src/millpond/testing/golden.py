@@ -42,7 +42,7 @@ from millpond.testing.golden_file import (
     Arrival,
     Expect,
     Failure,
-    Feed,
+    FeedRows,
     Golden,
     GoldenStep,
     MoveClock,
@@ -123,7 +123,7 @@ class _Performance:
                 self._fail(step)
             case RunStatement():
                 self._execute(step)
-            case Feed():
+            case FeedRows():
                 self._feed(step)
             case MoveClock(_, at):
                 self.clock.set(at)
@@ -149,7 +149,7 @@ class _Performance:
         return pond
 
     def _catch_up(self) -> None:
-        if self.variation.settled and isinstance(self.pond, Pond):
+        if self.variation.is_matched and isinstance(self.pond, Pond):
             self.pond.wait_until_matched()
         else:
             self.pond.catch_up()
@@ -228,11 +228,11 @@ class _Performance:
 
     # ── feeds ───────────────────────────────────────────────────────────────
 
-    def _feed(self, step: Feed) -> None:
+    def _feed(self, step: FeedRows) -> None:
         for batch in self.feeds.epochs(step):
             self._epoch(step, batch)
 
-    def _epoch(self, step: Feed, batch: list[Arrival]) -> None:
+    def _epoch(self, step: FeedRows, batch: list[Arrival]) -> None:
         if batch[0].clock is not None:
             self.clock.set(batch[0].clock)
         rows = [self._row(step, arrival) for arrival in batch]
@@ -254,7 +254,7 @@ class _Performance:
                 f"expected rejects: {wanted}",
             )
 
-    def _row(self, step: Feed, arrival: Arrival) -> dict[str, Any]:
+    def _row(self, step: FeedRows, arrival: Arrival) -> dict[str, Any]:
         named = self.feeds.columns(step)
         if len(named) != len(arrival.cells):
             raise self._disagreement(step, f"{arrival.cells} does not fit {named}")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from millpond.cql.tree.statements import CreateRelation, CreateStream
 from millpond.model.schema import canonical_type
 from millpond.testing import golden_table as cells
-from millpond.testing.golden_file import Arrival, Feed
+from millpond.testing.golden_file import Arrival, FeedRows
 from millpond.testing.golden_ways import Variation
 
 
@@ -44,7 +44,7 @@ class Feeds:
         self._stamps[key] = (statement.timestamp_by or "").lower()
         return columns
 
-    def columns(self, step: Feed) -> list[tuple[str, str]]:
+    def columns(self, step: FeedRows) -> list[tuple[str, str]]:
         """Names and types of the cells of a feed's rows."""
         named = self._columns[step.stream.lower()]
         if step.columns is None:
@@ -52,7 +52,7 @@ class Feeds:
         types = {name.lower(): kind for name, kind in named}
         return [(name, types.get(name.lower(), "VARCHAR")) for name in step.columns]
 
-    def epochs(self, step: Feed) -> Iterator[list[Arrival]]:
+    def epochs(self, step: FeedRows) -> Iterator[list[Arrival]]:
         """A feed's rows as they arrive, cut into epochs."""
         arrivals = list(step.arrivals)
         if self._variation.shuffled and not step.whole:

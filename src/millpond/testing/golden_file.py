@@ -93,7 +93,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Feed(GoldenStep):
+class FeedRows(GoldenStep):
     """Rows arriving on a stream; `whole` if they must be one epoch."""
 
     stream: str
@@ -220,7 +220,7 @@ def _steps(number: int, head: list[str], body: list[str]) -> Iterator[GoldenStep
     elif match := _FEED.fullmatch(first):
         columns = tuple(c.strip() for c in match[3].split(",")) if match[3] else None
         arrivals = tuple(_arrival(line) for line in body)
-        yield Feed(number, match[2], columns, arrivals, match[1] == "epoch")
+        yield FeedRows(number, match[2], columns, arrivals, match[1] == "epoch")
     elif first.startswith("expect "):
         yield from _expectations(number, first, body)
     else:

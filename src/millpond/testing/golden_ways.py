@@ -26,7 +26,7 @@ class Variation:
         options: Options every query is created with.
         reopen_every: The pond is closed and opened after every so many steps.
         routing: The eddies' policy, and into how many shards joins are divided.
-        settled: Whether everything is matched, joined and stored before it is asked for.
+        is_matched: Whether everything is matched, joined and stored before it is asked for.
         expiring: The eager and the lazy expiration interval of all changes.
     """
 
@@ -37,7 +37,7 @@ class Variation:
     options: tuple[tuple[str, str], ...] = ()
     reopen_every: int | None = None
     routing: tuple[str, int] = ("ticket", 2)
-    settled: bool = False
+    is_matched: bool = False
     expiring: tuple[str, str] = ("0 seconds", "auto")
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Variation:
         parts += [value for _, value in self.options]
         parts += [f"reopened each {self.reopen_every}"] * bool(self.reopen_every)
         parts += [f"{self.routing[0]} in {self.routing[1]}"] * (self.routing != ("ticket", 2))
-        parts += ["settled"] * self.settled
+        parts += ["matched"] * self.is_matched
         if self.expiring != ("0 seconds", "auto"):
             parts.append("expiring {}, {}".format(*self.expiring))
         return ", ".join(parts)
@@ -64,7 +64,7 @@ VARIATIONS: tuple[Variation, ...] = (
         decoys=12,
         options=(("materialize", "lazy"),),
         routing=("worst", 3),
-        settled=True,
+        is_matched=True,
         expiring=("2 seconds", "0 seconds"),
     ),
     Variation(
@@ -83,7 +83,7 @@ VARIATIONS: tuple[Variation, ...] = (
         options=(("materialize", "eager"),),
         reopen_every=5,
         routing=("random", 1),
-        settled=True,
+        is_matched=True,
         expiring=("1 millisecond", "5 seconds"),
     ),
     Variation(
@@ -171,7 +171,7 @@ def variations(every: bool = False) -> tuple[Variation, ...]:
             options=(("materialize", mode),),
             reopen_every=reopened,
             routing=(("random", 2), ("worst", 3))[reopened is None],
-            settled=company == 0,
+            is_matched=company == 0,
             expiring=(("0 seconds", "3 seconds"), ("10 seconds", "1 hour"))[company == 0],
         )
         for cut in (1, 7, None)

@@ -70,7 +70,7 @@ def live(directory: Path) -> None:
 def absorbed(store: Store, stream: int, batch_id: int) -> EpochChange:
     """The epoch of everything pending: a segment a push, with matches."""
     segments, matches = [], []
-    rows = store.inbox.pending(stream)
+    rows = store.inbox.list_pending(stream)
     for index, row in enumerate(rows):
         table = read_push(store.inbox.path(row.number)).table
         segments.append(segment(store, stream, table))

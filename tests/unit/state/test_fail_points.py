@@ -80,7 +80,7 @@ def check(directory: Path) -> None:
         assert files == version.paths().keys()
 
         absorbed = ABSORBED[version.epoch]
-        pending = {row.number: row for row in store.inbox.pending()}
+        pending = {row.number: row for row in store.inbox.list_pending()}
         must = {number for number in acknowledged if number > absorbed}
         assert must <= pending.keys() <= {*must, len(acknowledged) + 1}
         for number, row in pending.items():

@@ -264,7 +264,7 @@ class _Check:
         if not isinstance(node.this, exp.Query):
             raise self.fault(node, f"{_what(node)} takes a query in brackets")
 
-    def quantified(self, node: exp.Expr) -> None:
+    def quantification(self, node: exp.Expr) -> None:
         self.exists(node)
         if type(node.parent) not in COMPARISONS or node.arg_key != "expression":
             raise self.fault(
@@ -337,8 +337,8 @@ _RULES: dict[type[exp.Expr], Callable[[_Check, exp.Expr], None]] = {
     exp.Identifier: _Check.identifier,
     exp.Anonymous: _Check.call,
     exp.In: _Check.membership,
-    exp.Any: _Check.quantified,
-    exp.All: _Check.quantified,
+    exp.Any: _Check.quantification,
+    exp.All: _Check.quantification,
     exp.Exists: _Check.exists,
     exp.Is: _Check.is_,
     exp.Case: _Check.case,

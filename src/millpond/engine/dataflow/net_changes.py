@@ -61,11 +61,11 @@ def net_changes(delta: Delta, schema: pa.Schema, to_stream: str | None) -> pa.Ta
 
 def normalize(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Rows with one zero of both: what is equal looks equal."""
-    columns = [_one_zero(c) if pa.types.is_floating(c.type) else c for c in rows.columns]
+    columns = [_unify_zeros(c) if pa.types.is_floating(c.type) else c for c in rows.columns]
     return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
-def _one_zero(column: pa.Array) -> pa.Array:
+def _unify_zeros(column: pa.Array) -> pa.Array:
     values = column.fill_null(0).to_numpy(zero_copy_only=False)
     if not (np.signbit(values) & (values == 0)).any():
         return column

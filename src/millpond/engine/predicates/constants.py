@@ -25,7 +25,7 @@ from sqlglot import exp
 from millpond.engine.values.value_sets import Cut, float_key
 
 
-class Unfolded(Exception):
+class NotFoldable(Exception):
     """The constant, or its comparison with the column, is not one a grouped filter may decide."""
 
 
@@ -88,7 +88,7 @@ def read_constant(node: exp.Expression) -> Constant:
     if isinstance(node, exp.Literal):
         return literal_constant(str(node.this), bool(node.is_string), negative)
     if negative or not isinstance(node, (exp.Cast, exp.Add, exp.Sub)):
-        raise Unfolded
+        raise NotFoldable
     return _read_expression(node)
 
 
@@ -100,29 +100,29 @@ def literal_constant(text: str, is_string: bool, negative: bool = False) -> Cons
     """
     if is_string:
         if negative:
-            raise Unfolded
+            raise NotFoldable
         return Constant("string", text, text)
     sign = "-" if negative else ""
     if _INTEGER.fullmatch(text):
         value = int(sign + text)
         if abs(value) >= _HUGE:
-            raise Unfolded
+            raise NotFoldable
         return Constant("integer", value, sign + text)
     if match := _DECIMAL.fullmatch(text):
         digits = len(match[1].lstrip("0")) + len(match[2])
         if not match[1] + match[2] or digits > 38:
-            raise Unfolded
+            raise NotFoldable
         return Constant("decimal", Decimal(sign + text), sign + text)
     if _DOUBLE.fullmatch(text):
         return Constant("double", float(sign + text), sign + text)
-    raise Unfolded
+    raise NotFoldable
 
 
 def _read_expression(node: exp.Expression) -> Constant:
     """Casts and sums of literals: DuckDB computes them, but for the commonest."""
     if type(node) is exp.Cast and isinstance(node.this, exp.Literal) and node.this.is_string:
         if {k for k, v in node.args.items() if v} - {"this", "to"}:
-            raise Unfolded
+            raise NotFoldable
         kind = node.to.this if not node.to.expressions else None
         if kind in _TIMESTAMPS:
             return Constant("timestamp", _timestamp_of_text(str(node.this.this)))
@@ -131,9 +131,9 @@ def _read_expression(node: exp.Expression) -> Constant:
     for part in node.walk():
         if isinstance(part, exp.DataType):
             if part.this in _ZONED:
-                raise Unfolded
+                raise NotFoldable
         elif not isinstance(part, _FOLDABLE):
-            raise Unfolded
+            raise NotFoldable
     kind, value = _compute(node.sql(dialect="duckdb", comments=False))
     if kind == "TIMESTAMP":
         return Constant("timestamp", value)
@@ -145,7 +145,7 @@ def _read_expression(node: exp.Expression) -> Constant:
         return Constant("double", value)
     if kind == "BOOLEAN":
         return Constant("boolean", int(value))
-    raise Unfolded
+    raise NotFoldable
 
 
 _connections = threading.local()
@@ -170,9 +170,9 @@ def _compute(sql: str) -> tuple[str, Any]:
         kind = con.execute(f"SELECT typeof({sql})").fetchall()[0][0]
         value = con.execute("SELECT " + _VALUE_OF.get(kind, "{}").format(sql)).fetchall()[0][0]
     except (duckdb.Error, OverflowError, ValueError) as error:
-        raise Unfolded from error
+        raise NotFoldable from error
     if value is None:
-        raise Unfolded
+        raise NotFoldable
     return kind, value
 
 
@@ -203,7 +203,7 @@ def keys_on(type_name: str, constants: Sequence[Constant]) -> list[Cut | tuple[C
     elif type_name == "DATE" and kinds <= {"string", "date"}:
         place = _date
     else:
-        raise Unfolded
+        raise NotFoldable
     return [None if c.kind == "null" else place(c) for c in constants]
 
 
@@ -222,7 +222,7 @@ def _text(constant: Constant) -> Cut:
     try:
         return str(constant.value).encode()
     except UnicodeEncodeError as error:
-        raise Unfolded from error
+        raise NotFoldable from error
 
 
 def _quote(text: str) -> str:
@@ -252,7 +252,7 @@ def _on_integers(type_name: str, kinds: set[str], constants: Sequence[Constant])
         return lambda c: _rational(Decimal(c.value))
     if kinds <= {"integer", "decimal", "double"} and "double" in kinds:
         return lambda c: _double_among_integers(c, type_name)
-    raise Unfolded
+    raise NotFoldable
 
 
 @lru_cache(maxsize=4096)
@@ -278,7 +278,7 @@ def _double_among_integers(constant: Constant, type_name: str) -> Cut | tuple[Cu
     if value <= -limit:
         return -limit
     if type_name == "BIGINT" and abs(value) >= _EXACT:
-        raise Unfolded
+        raise NotFoldable
     return _rational(Decimal(value))
 
 
@@ -287,7 +287,7 @@ def _on_decimals(type_name: str, kinds: set[str], constants: Sequence[Constant])
     if not kinds <= {"integer", "decimal"} or not _decimal_fits(
         precision - scale, constants, scale
     ):
-        raise Unfolded
+        raise NotFoldable
     return lambda c: _rational(Decimal(c.value).scaleb(scale, _WIDE))
 
 
@@ -296,7 +296,7 @@ def _on_doubles(kinds: set[str]) -> Any:
         return lambda c: float_key(_double(c))
     if kinds == {"string"}:
         return lambda c: float_key(float(_compute(f"CAST({_quote(c.value)} AS DOUBLE)")[1]))
-    raise Unfolded
+    raise NotFoldable
 
 
 def _double(constant: Constant) -> float:
@@ -316,7 +316,7 @@ def _on_floats(kinds: set[str]) -> Any:
         return lambda c: float_key(float(_compute(f"CAST({c.text} AS FLOAT)")[1]))
     if kinds <= {"integer", "decimal", "double"}:
         return lambda c: float_key(_double(c))
-    raise Unfolded
+    raise NotFoldable
 
 
 _ISO_DATE = re.compile(r"([12]\d{3})-(\d\d)-(\d\d)")
@@ -329,7 +329,7 @@ def _timestamp_of_text(text: str) -> int:
         try:
             delta = datetime.fromisoformat(text) - _EPOCH
         except ValueError as error:
-            raise Unfolded from error
+            raise NotFoldable from error
         return (delta.days * 86400 + delta.seconds) * 1_000_000 + delta.microseconds
     return int(_compute(f"CAST({_quote(text)} AS TIMESTAMP)")[1])
 
@@ -341,7 +341,7 @@ def _timestamp(constant: Constant) -> Cut:
         micros = constant.value * 86_400_000_000
         # Beyond these DuckDB's cast of a date to a timestamp is an error or infinity.
         if abs(micros) >= 2**62:
-            raise Unfolded
+            raise NotFoldable
         return int(micros)
     return int(constant.value)
 
@@ -352,7 +352,7 @@ def _date_of_text(text: str) -> int:
         try:
             return date(int(match[1]), int(match[2]), int(match[3])).toordinal() - 719163
         except ValueError as error:
-            raise Unfolded from error
+            raise NotFoldable from error
     return int(_compute(f"CAST({_quote(text)} AS DATE)")[1])
 
 

@@ -18,7 +18,7 @@ from typing import cast
 
 from sqlglot import exp
 
-from millpond.engine.predicates.constants import Unfolded, keys_on, literal_constant
+from millpond.engine.predicates.constants import NotFoldable, keys_on, literal_constant
 from millpond.engine.predicates.factors import Factors, assemble
 from millpond.engine.predicates.normal_form import Clauses, clauses_of
 from millpond.engine.predicates.predicate_reader import FLIPPED, Reader, compare_column
@@ -104,7 +104,7 @@ def _read(conjunct: exp.Expression, reader: Reader) -> _Read:
     def at_once(literals: Mapping[int, str]) -> Clauses:
         try:
             return [{comparison.column.name: comparison.true(literals)}], []
-        except Unfolded:  # this constant is one for DuckDB
+        except NotFoldable:  # this constant is one for DuckDB
             return in_full(literals)
 
     return at_once

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from millpond.engine.predicates.constants import Unfolded, keys_on, read_constant
+from millpond.engine.predicates.constants import NotFoldable, keys_on, read_constant
 from millpond.engine.values.value_sets import (
     NOT_NULL,
     NOTHING,
@@ -105,7 +105,7 @@ class Reader:
             return ConstantNode(source, positive, true)
         try:
             attribute, true_set, false_set = self.atom(node)
-        except Unfolded:
+        except NotFoldable:
             return Opaque(source, positive)
         return Atom(source, positive, attribute, true_set if flipped else false_set)
 
@@ -114,7 +114,7 @@ class Reader:
         column = self.column(node)
         if column is not None:
             if column.type != "BOOLEAN":
-                raise Unfolded
+                raise NotFoldable
             return column.name, points(Domain.BOOL, [1]), points(Domain.BOOL, [0])
         # A modifier that is not known here (SYMMETRIC, a subquery) may change the meaning.
         modifiers = {k for k, v in node.args.items() if v} - _OPERANDS
@@ -122,7 +122,7 @@ class Reader:
             name, true, false = self.prefix(node)
             return (name, false, true) if modifiers else (name, true, false)
         if modifiers:
-            raise Unfolded
+            raise NotFoldable
         if type(node) is exp.Is:
             return self.is_test(node)
         if type(node) is exp.Between:
@@ -131,15 +131,15 @@ class Reader:
             return self.membership(node)
         if type(node) in FLIPPED:
             return self.comparison(node)
-        raise Unfolded
+        raise NotFoldable
 
     def operand(self, node: exp.Expression | None) -> tuple[Field, Domain]:
         column = self.column(node)
         if column is None:
-            raise Unfolded
+            raise NotFoldable
         domain = domain_of(column.type)
         if domain is None:
-            raise Unfolded
+            raise NotFoldable
         return column, domain
 
     def is_test(self, node: exp.Is) -> tuple[str, ValueSet, ValueSet]:
@@ -150,7 +150,7 @@ class Reader:
         elif isinstance(test, exp.Boolean) and domain is Domain.BOOL:
             true = points(domain, [int(bool(test.this))])
         else:
-            raise Unfolded
+            raise NotFoldable
         return column.name, true, true.complement()
 
     def between(self, node: exp.Between) -> tuple[str, ValueSet, ValueSet]:
@@ -165,7 +165,7 @@ class Reader:
         column, domain = self.operand(node.this)
         places = keys_on(column.type, [read_constant(e) for e in node.expressions])
         if not places:
-            raise Unfolded
+            raise NotFoldable
         true = points(domain, [p for p in places if isinstance(p, (int, bytes))])
         false = NOTHING if None in places else true.complement().intersection(NOT_NULL)
         return column.name, true, false
@@ -184,14 +184,14 @@ class Reader:
         column, domain = self.operand(node.this)
         pattern = node.expression
         if domain is not Domain.TEXT or not isinstance(pattern, exp.Literal):
-            raise Unfolded
+            raise NotFoldable
         match = _PREFIX.fullmatch(str(pattern.this)) if pattern.is_string else None
         if match is None:
-            raise Unfolded
+            raise NotFoldable
         try:
             start = match[1].encode()
         except UnicodeEncodeError as error:
-            raise Unfolded from error
+            raise NotFoldable from error
         if not match[2]:
             true = points(domain, [start])
         elif not start:

@@ -34,7 +34,7 @@ _SECONDS = 60.0
 class ScalarEvaluator:
     """A locked-down DuckDB connection that evaluates boolean expressions over Arrow tables.
 
-    Not for use by two threads at once; `ScalarEvaluator.of_this_thread()` gives each thread its own.
+    Not for use by two threads at once; `of_this_thread` gives each thread its own.
     """
 
     _threads = threading.local()

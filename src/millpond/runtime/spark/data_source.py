@@ -36,7 +36,7 @@ _CHANGES_A_TASK = 100_000
 
 
 @dataclass(frozen=True)
-class _Request:
+class _ReadRequest:
     """What the options of a DataFrame ask for.
 
     Attributes:
@@ -56,7 +56,7 @@ class _Request:
     after: str | None
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> _Request:
+    def of(cls, options: Mapping[str, str]) -> _ReadRequest:
         asked = cls(
             options.get("url", _URL),
             options.get("token"),
@@ -106,15 +106,15 @@ class MillpondSource(DataSource):
         return "millpond"
 
     def schema(self) -> StructType:
-        asked = _Request.of(self.options)
+        asked = _ReadRequest.of(self.options)
         table = asked.answer() if asked.changes is None else asked.page(asked.after, 0).table
         return from_arrow_schema(table.schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _AnswerReader(_Request.of(self.options))
+        return _AnswerReader(_ReadRequest.of(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        asked = _Request.of(self.options)
+        asked = _ReadRequest.of(self.options)
         if asked.changes is None:
             raise MillpondError(
                 "SERVE-703",
@@ -128,7 +128,7 @@ class MillpondSource(DataSource):
 class _AnswerReader(DataSourceReader):
     """Reads an answer, or the changes there are, in one task."""
 
-    def __init__(self, asked: _Request) -> None:
+    def __init__(self, asked: _ReadRequest) -> None:
         self._asked = asked
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -153,7 +153,7 @@ class _CursorRange(InputPartition):
 class _ChangesReader(DataSourceStreamReader):
     """Reads changes as they come; an offset is a cursor."""
 
-    def __init__(self, asked: _Request) -> None:
+    def __init__(self, asked: _ReadRequest) -> None:
         self._asked = asked
 
     def initialOffset(self) -> dict[str, int]:

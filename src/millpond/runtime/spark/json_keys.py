@@ -59,7 +59,7 @@ def _beginning(spark: SparkSession, path: str, options: dict[str, str]) -> str:
 def _first_rows(text: str, is_whole: bool) -> Iterator[dict[str, object]]:
     """The objects a text begins with: one a line, or inside one array or none."""
     text = text.removeprefix("\ufeff")
-    found: Iterable[object] = _whole(text) if is_whole else map(_value, text.split("\n"))
+    found: Iterable[object] = _read_whole(text) if is_whole else map(_value, text.split("\n"))
     return (row for row in islice(found, _ROWS) if isinstance(row, dict))
 
 
@@ -70,7 +70,7 @@ def _value(line: str) -> object:
         return None
 
 
-def _whole(text: str) -> Iterator[object]:
+def _read_whole(text: str) -> Iterator[object]:
     decoder, place = json.JSONDecoder(), 0
     while True:
         while text[place : place + 1] in (*" \t\r\n[,",):

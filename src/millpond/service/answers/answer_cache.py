@@ -26,7 +26,7 @@ from millpond.catalog.objects import StreamDef
 from millpond.model.time import format_instant
 from millpond.model.windows import Rows, Unbounded
 from millpond.planner.bind.bound_query import BoundQuery
-from millpond.service.queries.prepared import Prepared
+from millpond.service.queries.prepared import PreparedQuery
 from millpond.state.version import DATA, REJECTS, Version
 
 #: A larger answer is not kept.
@@ -34,13 +34,13 @@ _MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Inputs:
+class AnswerInputs:
     """What an answer was computed from: `parts` by identity, `clocks` by value."""
 
     parts: tuple[object, ...]
     clocks: tuple[tuple[int | None, int], ...]
 
-    def is_same_as(self, other: Inputs) -> bool:
+    def is_same_as(self, other: AnswerInputs) -> bool:
         return (
             self.clocks == other.clocks
             and len(self.parts) == len(other.parts)
@@ -48,7 +48,7 @@ class Inputs:
         )
 
 
-def inputs_of(version: Version, bound: BoundQuery, streams: Sequence[StreamDef]) -> Inputs:
+def inputs_of(version: Version, bound: BoundQuery, streams: Sequence[StreamDef]) -> AnswerInputs:
     """What a query reads of a version."""
     parts: list[object] = []
     clocks = []
@@ -61,15 +61,15 @@ def inputs_of(version: Version, bound: BoundQuery, streams: Sequence[StreamDef])
         parts.append(relation)
         if relation is not None:
             parts.append(version.relation_deltas(relation.id))
-    return Inputs(tuple(parts), tuple(clocks))
+    return AnswerInputs(tuple(parts), tuple(clocks))
 
 
 @dataclass
 class CachedAnswer:
     """A query's kept answer and what is known of how it is used."""
 
-    query: Prepared | None = None
-    inputs: Inputs | None = None
+    query: PreparedQuery | None = None
+    inputs: AnswerInputs | None = None
     instant: int = 0
     table: pa.Table | None = None
     since: int = 0
@@ -105,7 +105,7 @@ class AnswerCache:
             return self._answers.setdefault(query_id, CachedAnswer())
 
     def find(
-        self, kept: CachedAnswer, query: Prepared, inputs: Inputs, instant: int
+        self, kept: CachedAnswer, query: PreparedQuery, inputs: AnswerInputs, instant: int
     ) -> tuple[pa.Table, int] | None:
         """The rows, and the instant since which all is kept, if they are those of `inputs`."""
         bound = query.bound
@@ -126,8 +126,8 @@ class AnswerCache:
     def keep(
         self,
         kept: CachedAnswer,
-        query: Prepared,
-        inputs: Inputs,
+        query: PreparedQuery,
+        inputs: AnswerInputs,
         instant: int,
         found: tuple[pa.Table, int],
         seconds: float,

@@ -29,7 +29,7 @@ from millpond.service.ingest.floors import ClockReading, FloorsInFlight
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.queries.join_use import join_window_slices
-from millpond.service.queries.prepared import Prepared, stream_of
+from millpond.service.queries.prepared import PreparedQuery, stream_of
 from millpond.service.results import Answer
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import DATA, REJECTS, Version
@@ -43,13 +43,13 @@ class Invoker:
         store: Path,
         log: EpochLog,
         sequencer: Sequencer,
-        promises: FloorsInFlight,
+        floors: FloorsInFlight,
         relations: Relations,
         residual: Residual,
     ) -> None:
         self._log = log
         self._sequencer = sequencer
-        self._floors = promises
+        self._floors = floors
         self._relations = relations
         self._residual = residual
         self.files = Files(store)
@@ -57,7 +57,7 @@ class Invoker:
         #: Told of files found corrupt or missing.
         self.on_damage: Callable[[MillpondError], None] = lambda error: None
 
-    def invoke(self, query: Prepared, at: int | None = None) -> Answer:
+    def invoke(self, query: PreparedQuery, at: int | None = None) -> Answer:
         """R(τ) at `at`, or as of now (SEMANTICS, section 5).
 
         Raises:
@@ -71,11 +71,11 @@ class Invoker:
                 self.on_damage(error)
             raise
 
-    def _answer(self, query: Prepared, at: int | None) -> Answer:
-        moment = self._floors.capture()
+    def _answer(self, query: PreparedQuery, at: int | None) -> Answer:
+        reading = self._floors.capture()
         with self._log.pin() as version:
             streams = [stream_of(version, leaf) for leaf in query.bound.streams]
-            now = self._now(version, streams, moment)
+            now = self._now(version, streams, reading)
             instant = now if at is None else at
             if query.kept and query.id is not None:
                 table, since = self._answer_from_cache(
@@ -83,7 +83,7 @@ class Invoker:
                 )
             else:
                 table, since = self._compute(version, query, streams, instant)
-            heartbeats = [self._sequencer.heartbeat(version, s, moment) for s in streams]
+            heartbeats = [self._sequencer.heartbeat(version, s, reading) for s in streams]
             epoch = version.epoch
         return Answer(
             table,
@@ -96,7 +96,7 @@ class Invoker:
         )
 
     def _compute(
-        self, version: Version, query: Prepared, streams: Sequence[StreamDef], instant: int
+        self, version: Version, query: PreparedQuery, streams: Sequence[StreamDef], instant: int
     ) -> tuple[pa.Table, int]:
         """The rows, and the instant from which on all that matters is kept."""
         slices: dict[str, pa.Table] = {}
@@ -131,7 +131,7 @@ class Invoker:
         self,
         id: int,
         version: Version,
-        query: Prepared,
+        query: PreparedQuery,
         streams: Sequence[StreamDef],
         instant: int,
         current: bool,
@@ -149,7 +149,7 @@ class Invoker:
 
     def current_instant(self) -> int:
         """The pond's present: what a relation update without AT is stamped with."""
-        moment = self._floors.capture()
+        reading = self._floors.capture()
         version = self._log.version
         # What is derived follows from the others, sooner or later: it has no present of its own.
         streams = [s for s in version.streams.values() if s.derived is None]
@@ -157,12 +157,12 @@ class Invoker:
             highs = [version.clock(s.id).high for s in streams]
             return max((h for h in highs if h is not None), default=BEGINNING)
         touched = any(version.clock(s.id).high is not None for s in streams)
-        return moment.now if touched else BEGINNING
+        return reading.now if touched else BEGINNING
 
     def _read_stored_join(
         self,
         version: Version,
-        query: Prepared,
+        query: PreparedQuery,
         streams: Sequence[StreamDef],
         views: Sequence[list[LeafView]],
         at: int,
@@ -185,7 +185,7 @@ class Invoker:
 
     def _finish(
         self,
-        query: Prepared,
+        query: PreparedQuery,
         slices: dict[str, pa.Table],
         joined: JoinedRows | None = None,
     ) -> pa.Table:
@@ -211,7 +211,7 @@ class Invoker:
         return narrow_integers(answer.rename_columns(list(bound.output.names)))
 
     def _views(
-        self, version: Version, query: Prepared, number: int, stream: StreamDef, at: int
+        self, version: Version, query: PreparedQuery, number: int, stream: StreamDef, at: int
     ) -> list[LeafView]:
         """The kept segments of a leaf's stream, as the leaf sees them."""
         leaf = query.bound.streams[number]
@@ -234,14 +234,14 @@ class Invoker:
         ]
 
     @staticmethod
-    def _now(version: Version, streams: Sequence[StreamDef], moment: ClockReading) -> int:
+    def _now(version: Version, streams: Sequence[StreamDef], reading: ClockReading) -> int:
         """NOW: the greatest timestamp committed on the application-time streams, or the clock.
 
         Before their first element nothing has happened yet: the beginning of time.
         """
         on_application_time = [s for s in streams if not s.on_system_time]
         if not on_application_time:
-            return moment.now
+            return reading.now
         highs = [version.clock(s.id).high for s in on_application_time]
         return max((h for h in highs if h is not None), default=BEGINNING)
 

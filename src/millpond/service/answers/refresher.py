@@ -10,7 +10,7 @@ from millpond.errors import MillpondError
 from millpond.service.answers.answer_cache import inputs_of, is_timeless
 from millpond.service.answers.invocation import Invoker
 from millpond.service.background import Background
-from millpond.service.queries.prepared import Prepared
+from millpond.service.queries.prepared import PreparedQuery
 from millpond.service.queries.registration import Registrar
 from millpond.service.queries.weights import weight_of
 from millpond.state.epoch_log import EpochLog
@@ -71,7 +71,7 @@ class Refresher(Background):
             if not self._stopping:
                 log.warning('computing "%s" ahead failed: %s', query.name, error)
 
-    def _should_compute(self, query: QueryDef, prepared: Prepared) -> bool:
+    def _should_compute(self, query: QueryDef, prepared: PreparedQuery) -> bool:
         """Whether an answer is to be computed ahead: it would be of use, and is not there."""
         version = self._log.version
         streams = [version.find(leaf.stream) for leaf in prepared.bound.streams]

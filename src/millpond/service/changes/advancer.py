@@ -58,14 +58,14 @@ class Advancer:
         epochs: EpochLog,
         derivations: Derivations,
         relations: Relations,
-        promises: FloorsInFlight,
+        floors: FloorsInFlight,
         stems: QueryStems,
         files: Files,
         runtime: Runtime,
     ) -> None:
         self._log = epochs
         self._derivations = derivations
-        self._floors = promises
+        self._floors = floors
         self._runtime = runtime
         self._jobs = AdvanceJobs(store, stems)
         self._wake = threading.Event()
@@ -109,16 +109,16 @@ class Advancer:
             self._thread.join(timeout=30)
         self._notify()
 
-    def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Have `heard` called, from any thread, whenever changes were committed; gives its end."""
-        self._listeners.add(heard)
-        return lambda: self._listeners.discard(heard)
+        self._listeners.add(listener)
+        return lambda: self._listeners.discard(listener)
 
     def _notify(self) -> None:
         with self._progress:
             self._progress.notify_all()
-        for heard in list(self._listeners):
-            heard()
+        for listener in list(self._listeners):
+            listener()
 
     def _loop(self) -> None:
         while not self.stopping:
@@ -146,8 +146,8 @@ class Advancer:
     def _wait_seconds(self) -> float | None:
         if self._failure is not None:
             return _RETRY_SECONDS
-        moment = self._floors.capture()
-        return self._schedule.wait_seconds(self._log.version, moment)
+        reading = self._floors.capture()
+        return self._schedule.wait_seconds(self._log.version, reading)
 
     # -- waiting -------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class Advancer:
         self._wake.set()
         with self._progress:
             left = None if deadline is None else max(0.0, deadline - clock_time.monotonic())
-            heard = self._progress.wait_for(lambda: self._done >= asked or self.stopping, left)
+            is_over = self._progress.wait_for(lambda: self._done >= asked or self.stopping, left)
         failure = self._failure
         if failure is not None and not self.stopping:
             if isinstance(failure, MillpondError):
@@ -198,12 +198,12 @@ class Advancer:
             raise MillpondError(
                 "INTERNAL-901", "changes could not be made; it is tried again", detail=detail
             ) from failure
-        return heard
+        return is_over
 
-    def wait(self, heard: Callable[[], bool], timeout: float | None = None) -> bool:
+    def wait(self, is_over: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until `heard` is true, which is asked whenever changes were committed."""
         with self._progress:
-            return self._progress.wait_for(lambda: heard() or self.stopping, timeout)
+            return self._progress.wait_for(lambda: is_over() or self.stopping, timeout)
 
     def retry(self, stream: StreamDef) -> None:
         """Try a derived stream that has stopped again, now."""
@@ -231,13 +231,13 @@ class Advancer:
 
     def lag(self) -> dict[int, float]:
         """By derivation, how many seconds of what is final it does not have yet."""
-        moment, version = self._floors.capture(), self._log.version
+        reading, version = self._floors.capture(), self._log.version
         behind: dict[int, float] = {}
         for stream in self._derivations.list_streams(version):
-            derivation = self._schedule.find_plan(version, stream)
+            derivation = self._schedule.find_derivation(version, stream)
             if derivation is None:
                 continue
-            target = self._derivations.target(version, moment, derivation)
+            target = self._derivations.target(version, reading, derivation)
             reached = self._schedule.complete_upto(version, stream)
             # Before the first element and after the last there is no distance to speak of.
             known = reached > BEGINNING and target < LAST
@@ -258,15 +258,15 @@ class Advancer:
             wanted: Ids of the derivations of which everything that is final is wanted.
         """
         with self._round:
-            moment = self._floors.capture()
+            reading = self._floors.capture()
             if now is not None:
-                moment = replace(moment, now=now)
+                reading = replace(reading, now=now)
             with self._log.pin() as version:
                 looks: list[DerivationProgress] = []
                 for stream in self._derivations.list_streams(version):
                     if self.stopping:
                         return False
-                    look = self._schedule.inspect(version, moment, stream, stream.id in wanted)
+                    look = self._schedule.inspect(version, reading, stream, stream.id in wanted)
                     if look is not None:
                         looks.append(look)
                 due, moved = self._schedule.divide(version, looks)

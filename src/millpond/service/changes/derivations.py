@@ -23,7 +23,7 @@ from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.changes.derived_streams import derived_stream_query, derived_stream_schema
 from millpond.service.changes.settings import ChangeSettings
-from millpond.service.changes.stream_statistics import StreamStatistics
+from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.ingest.floors import ClockReading
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
@@ -97,7 +97,7 @@ class Derivations:
         sequencer: Sequencer,
         relations: Relations,
         present: Callable[[], int],
-        statistics: StreamStatistics,
+        statistics: StreamObserver,
         settings: ChangeSettings | None = None,
     ) -> None:
         self._log = log
@@ -162,8 +162,8 @@ class Derivations:
         if not stream.is_change_log:
             bound = derived_stream_query(bound)
         query = version.query_of(stream)
-        company = self.sharing_key_of(version, bound, query)
-        return Derivation(stream, bound, self._plan(bound, query), *company)
+        sharing_key = self.sharing_key_of(version, bound, query)
+        return Derivation(stream, bound, self._plan(bound, query), *sharing_key)
 
     def sharing_key_of(
         self, version: Version, bound: BoundQuery, query: QueryDef | None
@@ -267,23 +267,23 @@ class Derivations:
 
     # -- how far ---------------------------------------------------------------------------------
 
-    def target(self, version: Version, moment: ClockReading, derivation: Derivation) -> int:
+    def target(self, version: Version, reading: ClockReading, derivation: Derivation) -> int:
         """The last instant that is final for a derivation (SEMANTICS, section 1)."""
-        upto = self.final_instant(version, moment, derivation.bound)
+        upto = self.final_instant(version, reading, derivation.bound)
         position = version.clock(derivation.id).position
         nothing_else_comes = upto == LAST or not derivation.streams
         if nothing_else_comes and upto <= position and self.is_corrected(version, derivation):
             return position + 1  # no heartbeat is to be waited for: what is dated back comes now
         return upto
 
-    def final_instant(self, version: Version, moment: ClockReading, bound: BoundQuery) -> int:
+    def final_instant(self, version: Version, reading: ClockReading, bound: BoundQuery) -> int:
         """The last instant that is final for a query: before the least heartbeat.
 
         A query over relations alone has no heartbeat to wait for: what they have been told counts.
         """
         if bound.streams:
             streams = [stream_of(version, leaf) for leaf in bound.streams]
-            least = min(self._sequencer.heartbeat(version, s, moment) for s in streams)
+            least = min(self._sequencer.heartbeat(version, s, reading) for s in streams)
             return LAST if least >= END else least - 1
         told: int = self._current_instant()
         if told == BEGINNING:

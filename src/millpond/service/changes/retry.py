@@ -19,7 +19,7 @@ MOST_SECONDS = 900.0
 
 
 @dataclass(frozen=True)
-class _Failure:
+class _RetryState:
     error: MillpondError
     wait: float
     again_at: float
@@ -30,37 +30,37 @@ class Retries:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._failures: dict[int, _Failure] = {}
+        self._states: dict[int, _RetryState] = {}
 
     def note(self, stream_id: int, error: MillpondError) -> None:
         """A stream has failed, for the first time or again."""
-        known = self._failures.get(stream_id)
+        known = self._states.get(stream_id)
         wait = FIRST_SECONDS if known is None else min(2 * known.wait, MOST_SECONDS)
-        self._failures[stream_id] = _Failure(error, wait, self._clock() + wait)
+        self._states[stream_id] = _RetryState(error, wait, self._clock() + wait)
 
     def clear(self, stream_id: int) -> None:
         """A stream goes on, or is no more."""
-        self._failures.pop(stream_id, None)
+        self._states.pop(stream_id, None)
 
     def retry(self, stream_id: int) -> None:
         """Have a stream tried at once; its reason stays until it goes on."""
-        known = self._failures.get(stream_id)
+        known = self._states.get(stream_id)
         if known is not None:
-            self._failures[stream_id] = _Failure(known.error, FIRST_SECONDS / 2, self._clock())
+            self._states[stream_id] = _RetryState(known.error, FIRST_SECONDS / 2, self._clock())
 
     def get(self, stream_id: int) -> MillpondError | None:
         """Why a stream has stopped; None if it has not."""
-        known = self._failures.get(stream_id)
+        known = self._states.get(stream_id)
         return None if known is None else known.error
 
     def is_backing_off(self, stream_id: int) -> bool:
         """Whether a stream has stopped and is not to be tried yet."""
-        known = self._failures.get(stream_id)
+        known = self._states.get(stream_id)
         return known is not None and self._clock() < known.again_at
 
     def seconds_until_retry(self, there: Container[int]) -> float | None:
         """Seconds until one of those still there is to be tried again; None if none has stopped."""
-        for gone in [id for id in list(self._failures) if id not in there]:
+        for gone in [id for id in list(self._states) if id not in there]:
             self.clear(gone)
-        due = [known.again_at for known in list(self._failures.values())]
+        due = [known.again_at for known in list(self._states.values())]
         return max(0.0, min(due) - self._clock()) if due else None

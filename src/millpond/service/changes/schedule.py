@@ -68,13 +68,13 @@ class Schedule:
         files: Files,
         derivations: Derivations,
         relations: Relations,
-        stoppages: Retries,
+        retries: Retries,
         blame: Callable[[StreamDef, MillpondError], None],
     ) -> None:
         self._files = files
         self._derivations = derivations
         self._relations = relations
-        self._retries = stoppages
+        self._retries = retries
         self._report_failure = blame
         #: Per derivation how far it is known that there is nothing new.
         self._complete_upto: dict[int, int] = {}
@@ -89,7 +89,7 @@ class Schedule:
         query = version.query_of(stream)
         return query is None or not query.active
 
-    def find_plan(self, version: Version, stream: StreamDef) -> Derivation | None:
+    def find_derivation(self, version: Version, stream: StreamDef) -> Derivation | None:
         """A derivation that is to be advanced; None if it is not, or cannot be."""
         if self.is_idle(version, stream):
             return None
@@ -105,14 +105,14 @@ class Schedule:
         return max(position, self._complete_upto.get(stream.id, position))
 
     def inspect(
-        self, version: Version, moment: ClockReading, stream: StreamDef, wanted: bool
+        self, version: Version, reading: ClockReading, stream: StreamDef, wanted: bool
     ) -> DerivationProgress | None:
         """Find out what is to be done for a derivation, if anything is."""
-        derivation = self.find_plan(version, stream)
+        derivation = self.find_derivation(version, stream)
         if derivation is None:
             return None
         clock = version.clock(stream.id)
-        upto = self._derivations.target(version, moment, derivation)
+        upto = self._derivations.target(version, reading, derivation)
         if upto <= clock.position:
             self._retries.clear(stream.id)
             return None
@@ -181,17 +181,17 @@ class Schedule:
 
     # -- time --------------------------------------------------------------------------------------
 
-    def wait_seconds(self, version: Version, moment: ClockReading) -> float | None:
+    def wait_seconds(self, version: Version, reading: ClockReading) -> float | None:
         """Seconds in which nothing can become due if nothing is committed; None for ever."""
         patience = self._retries.seconds_until_retry(version.streams)
         if patience is not None:
             patience = max(_TICK_SECONDS, patience)
         for stream in self._derivations.list_streams(version):
-            derivation = self.find_plan(version, stream)
+            derivation = self.find_derivation(version, stream)
             if derivation is None or not self._is_on_the_clock(version, derivation):
                 continue
             due = self._next_expiration(version, derivation) + derivation.eager_expiration
-            ahead = due - self._derivations.target(version, moment, derivation)
+            ahead = due - self._derivations.target(version, reading, derivation)
             wait = max(_TICK_SECONDS, ahead / 1e6)
             if derivation.must_record_position:
                 wait = min(wait, HEARTBEAT_SECONDS)

@@ -44,7 +44,7 @@ class _StreamSummary:
     steps: float
 
 
-class StreamStatistics:
+class StreamObserver:
     """Looks at streams; safe to use from any thread."""
 
     def __init__(self, files: Files) -> None:

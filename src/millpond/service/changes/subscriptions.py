@@ -121,9 +121,9 @@ class Subscriptions:
         upto = format_instant(self._advancer.complete_upto(version, log))
         return {"newest": version.clock(log.id).next_seq, "up_to": upto}
 
-    def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Have `heard` called, from any thread, when there may be more; gives what ends that."""
-        return self._advancer.listen(heard)
+        return self._advancer.listen(listener)
 
     def log_of(self, followed: QueryDef | StreamDef) -> StreamDef:
         """The stream whose elements the changes are; made at the first call for a query.

@@ -204,10 +204,10 @@ class Sources:
         """Why a stream stands still, if it does."""
         return self._sequencer.troubles.get(stream.id) or self._advancer.retries.get(stream.id)
 
-    def row(self, version: Version, stream: StreamDef, moment: ClockReading) -> tuple[object, ...]:
+    def row(self, version: Version, stream: StreamDef, reading: ClockReading) -> tuple[object, ...]:
         """A line of SHOW STREAMS; `moment` was captured before the version was."""
         clock = version.clock(stream.id)
-        reached = self._sequencer.heartbeat(version, stream, moment)
+        reached = self._sequencer.heartbeat(version, stream, reading)
         return (
             stream.name,
             stream.timestamp_by or ("system" if stream.on_system_time else "derived"),
@@ -218,11 +218,13 @@ class Sources:
             self._state(version, stream),
         )
 
-    def describe(self, version: Version, stream: StreamDef, moment: ClockReading) -> dict[str, Any]:
+    def describe(
+        self, version: Version, stream: StreamDef, reading: ClockReading
+    ) -> dict[str, Any]:
         """A stream as probes see it; `moment` was captured before the version was."""
         clock = version.clock(stream.id)
         trouble = self.trouble(stream)
-        reached = self._sequencer.heartbeat(version, stream, moment)
+        reached = self._sequencer.heartbeat(version, stream, reading)
         segments = version.segments(stream.id)
         return {
             "name": stream.name,

@@ -34,17 +34,17 @@ _SHOWN_REJECTS = 100
 class Intake:
     """Accepts pushed rows; safe to call from any thread."""
 
-    def __init__(self, inbox: Inbox, log: EpochLog, promises: FloorsInFlight) -> None:
+    def __init__(self, inbox: Inbox, log: EpochLog, floors: FloorsInFlight) -> None:
         self._inbox = inbox
         self._log = log
-        self._floors = promises
+        self._floors = floors
         self._locks: dict[int, threading.RLock] = defaultdict(threading.RLock)
         self._lock = threading.Lock()
         self._accepted = threading.Condition()
         self._progress: dict[int, StreamProgress] = {}
         self._after: dict[int, tuple[int, StreamProgress]] = {}
         self._tokens: dict[int, int] = {}
-        for row in inbox.pending():
+        for row in inbox.list_pending():
             self._adopt(row)
 
     def _adopt(self, row: InboxRow) -> None:
@@ -177,7 +177,7 @@ class Intake:
         here yet is waited for, never passed over. One whose thread was interrupted in that moment
         never returns, and is taken over.
         """
-        rows = [row for row in self._inbox.pending() if row.number not in self._inbox.lost]
+        rows = [row for row in self._inbox.list_pending() if row.number not in self._inbox.lost]
         for row in rows:
             if not self._is_known(row.number):
                 with self._stream_lock(row.stream_id):  # held until a push has returned

@@ -58,13 +58,13 @@ class Sequencer:
         log: EpochLog,
         intake: Intake,
         stems: QueryStems,
-        promises: FloorsInFlight,
+        floors: FloorsInFlight,
         store: str,
     ) -> None:
         self._log = log
         self._intake = intake
         self._stems = stems
-        self._floors = promises
+        self._floors = floors
         self._store = store
         self._source_locks: dict[str, threading.RLock] = defaultdict(threading.RLock)
         self._lock = threading.Lock()
@@ -163,15 +163,15 @@ class Sequencer:
         with self._lock:
             return self._source_locks[source]
 
-    def heartbeat(self, version: Version, stream: StreamDef, moment: ClockReading) -> int:
+    def heartbeat(self, version: Version, stream: StreamDef, reading: ClockReading) -> int:
         """H as readers of `version` may rely on it; `moment` was captured before it was pinned."""
         if stream.rejects_of is not None:
             # Rejects are on system time; what is in flight for the stream may bring more.
-            return BEGINNING if stream.id in moment.floors else moment.now
+            return BEGINNING if stream.id in reading.floors else reading.now
         reached = heartbeat.current_heartbeat(
-            progress_of(version.clock(stream.id)), stream, moment.now
+            progress_of(version.clock(stream.id)), stream, reading.now
         )
-        return moment.cap(stream.id, reached)
+        return reading.cap(stream.id, reached)
 
     def heartbeat_to(self, stream: StreamDef, at: int) -> None:
         """`HEARTBEAT … AT at` on a stream with a source; its lock is held by the caller."""

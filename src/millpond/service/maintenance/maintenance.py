@@ -120,7 +120,7 @@ class Maintenance(Background):
                 busy |= self._run_guarded(work, stream_id)
         self.on_collect(self._log.collect())
         lost = self._inbox.lost
-        waiting = [row.number for row in self._inbox.pending() if row.number not in lost]
+        waiting = [row.number for row in self._inbox.list_pending() if row.number not in lost]
         self._inbox.collect((waiting[0] if waiting else self._inbox.last_number() + 1) - 1)
         for gone in self._up_to_date.keys() - version.streams.keys():
             del self._up_to_date[gone]

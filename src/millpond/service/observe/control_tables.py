@@ -54,8 +54,8 @@ class Entity:
 class Entities:
     """The entities of a pond, as of now."""
 
-    def __init__(self, works: Components) -> None:
-        self._components = works
+    def __init__(self, components: Components) -> None:
+        self._components = components
 
     def every(self) -> list[Entity]:
         """All of them: queues, then operators, then synopses, each by name."""
@@ -97,18 +97,18 @@ class Entities:
         check_setting_names(id, entity.settings, settings)
         if not settings:
             return entity
-        works, kind = self._components, id.partition(":")[0]
+        components, kind = self._components, id.partition(":")[0]
         if entity.of != _ALL:
-            altered = works.registrar.alter(works.registrar.find(entity.of), settings)
-            now = of_query(kind, altered, works.derivations.settings_of(altered))
+            altered = components.registrar.alter(components.registrar.find(entity.of), settings)
+            now = of_query(kind, altered, components.derivations.settings_of(altered))
             return replace(entity, settings=now)
         if kind == "changes":
-            works.set_change_settings(
-                change_settings.with_settings(works.derivations.settings, settings)
+            components.set_change_settings(
+                change_settings.with_settings(components.derivations.settings, settings)
             )
         else:
-            works.set_join_settings(with_settings(works.joins.settings, settings))
-        now = of_engine(kind, works.joins.settings, works.derivations.settings)
+            components.set_join_settings(with_settings(components.joins.settings, settings))
+        now = of_engine(kind, components.joins.settings, components.derivations.settings)
         return replace(entity, settings=now)
 
     def _engine(self, version: Version) -> Iterator[Entity]:

@@ -40,8 +40,8 @@ _MOST_OTHERS = 20
 class Explainer:
     """Explains the queries of a pond."""
 
-    def __init__(self, works: Components) -> None:
-        self._components = works
+    def __init__(self, components: Components) -> None:
+        self._components = components
 
     def of_text(self, text: str, level: str) -> str:
         """The plan a query would have."""
@@ -65,12 +65,12 @@ class Explainer:
         return None
 
     def _of_query(self, definition: QueryDef, level: str) -> str:
-        works = self._components
-        version = works.log.version
-        bound = works.registrar.bind(definition.text)
+        components = self._components
+        version = components.log.version
+        bound = components.registrar.bind(definition.text)
         facts: dict[str, Any] = {"query": definition.name}
         if bound.functions and level == "runtime":
-            facts["functions"] = works.function_registry.costs(bound.functions)
+            facts["functions"] = components.function_registry.costs(bound.functions)
         if level not in _COMPUTED:
             return explain(bound, level, self._describe_matcher)
         changes = self._describe_delivered(version, definition)
@@ -79,9 +79,9 @@ class Explainer:
         if bound.to_stream is not None:
             lines = [f"{name}: {value}" for name, value in facts.items()]
             return "\n".join([*lines, self._changes(bound, level, definition)])
-        if level == "runtime" and definition.id in works.invoker.answer_cache.ids():
-            facts["kept answer"] = works.invoker.answer_cache.of(definition.id).figures()
-        join = JoinFacts(works.joins).of_query(version, definition.id, bound)
+        if level == "runtime" and definition.id in components.invoker.answer_cache.ids():
+            facts["kept answer"] = components.invoker.answer_cache.of(definition.id).figures()
+        join = JoinFacts(components.joins).of_query(version, definition.id, bound)
         if join is not None and level != "rewritten":
             facts["join"] = join
         facts["leaves"] = self._leaves(version, definition, bound, level)
@@ -102,18 +102,18 @@ class Explainer:
             plan = derivations.plan_query(version, bound, query)
         else:
             plan = derivations.of(version, log).plan
-        company = derivations.sharing_key_of(version, bound, query)
-        return self._explain_plan(plan, level, "" if query is None else query.name, company)
+        sharing_key = derivations.sharing_key_of(version, bound, query)
+        return self._explain_plan(plan, level, "" if query is None else query.name, sharing_key)
 
-    def _explain_plan(self, plan: Plan, level: str, name: str, company: SharingKey) -> str:
+    def _explain_plan(self, plan: Plan, level: str, name: str, sharing_key: SharingKey) -> str:
         """A plan's operators; at run time with what is expected of each and who shares it."""
         head = plan.to_stream or "changes"
-        *_, patience = company
+        *_, patience = sharing_key
         waits = f"for expirations alone within {duration_text(patience)}, " if patience else ""
         lines = [f"{head} (incremental, at every heartbeat, {waits}strategy {plan.strategy})"]
         if plan.fallback:
             lines.append(f"  answered anew at every change: {plan.fallback}")
-        others = self._plans(company) if name and level in ("shared", "runtime") else {}
+        others = self._plans(sharing_key) if name and level in ("shared", "runtime") else {}
         plans = others if name in others else {name: plan, **others}
         shared = find_readers(plans) if others else {}
         purging = find_purge_intervals((p, (p.lazy_expiration,)) for p in plans.values())
@@ -125,9 +125,9 @@ class Explainer:
             explained = plan.explain_among(shared, purging)
         return "\n".join([*lines, *(f"  {line}" for line in explained.split("\n"))])
 
-    def _plans(self, company: SharingKey) -> dict[str, Plan]:
+    def _plans(self, sharing_key: SharingKey) -> dict[str, Plan]:
         """The plans of a company that compute changes now, by their queries' and streams' names."""
-        return self._plans_by_sharing_key().get(company, {})
+        return self._plans_by_sharing_key().get(sharing_key, {})
 
     def _plans_by_sharing_key(self) -> dict[SharingKey, dict[str, Plan]]:
         """All plans that compute changes now: only those in one company share anything."""

@@ -24,8 +24,8 @@ _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 
 class Metrics:
     """A pond's metrics, in a registry of their own."""
 
-    def __init__(self, works: Components) -> None:
-        self._components = works
+    def __init__(self, components: Components) -> None:
+        self._components = components
         self.registry = CollectorRegistry()
         self._elements = Counter(
             "millpond_elements", "Elements committed", ["stream"], registry=self.registry

@@ -28,7 +28,7 @@ from millpond.state.version import Version
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedQuery:
     """A bound query with what its leaves are matched on.
 
     Attributes:
@@ -65,7 +65,7 @@ def prepare(
     factors: Sequence[Factors | None],
     slots: Sequence[int | None],
     join: JoinPlan | None,
-) -> Prepared:
+) -> PreparedQuery:
     """A standing query, of which everything is known, with what its options say."""
     options = definition.options
     limits = Limits(
@@ -75,10 +75,10 @@ def prepare(
     seed = int(options["seed"]) if "seed" in options else seed_of(bound)
     name, id = definition.name, definition.id
     kept = options.get("materialize") in ("eager", "auto")
-    return Prepared(bound, tuple(factors), tuple(slots), seed, limits, name, join, id, kept)
+    return PreparedQuery(bound, tuple(factors), tuple(slots), seed, limits, name, join, id, kept)
 
 
-def prepare_again(version: Version, definition: QueryDef, bound: BoundQuery) -> Prepared:
+def prepare_again(version: Version, definition: QueryDef, bound: BoundQuery) -> PreparedQuery:
     """A standing query that was registered before the store was opened."""
     slots = [leaf.slot for leaf in version.leaves(definition.id)]
     factors: list[Factors | None] = []
@@ -90,7 +90,7 @@ def prepare_again(version: Version, definition: QueryDef, bound: BoundQuery) -> 
     return prepare(definition, bound, factors, slots, join)
 
 
-def prepare_once(version: Version, bound: BoundQuery) -> Prepared:
+def prepare_once(version: Version, bound: BoundQuery) -> PreparedQuery:
     """A query asked once: matches of a standing query with an equal predicate are used.
 
     Raises:
@@ -107,7 +107,7 @@ def prepare_once(version: Version, bound: BoundQuery) -> Prepared:
         factors.append(found)
         slots.append(same.slot if same else None)
     join = join_of(bound, [stream_of(version, leaf) for leaf in bound.streams])
-    return Prepared(bound, tuple(factors), tuple(slots), seed_of(bound), Limits(), join=join)
+    return PreparedQuery(bound, tuple(factors), tuple(slots), seed_of(bound), Limits(), join=join)
 
 
 def leaf_factors(leaf: StreamLeaf, stream: StreamDef) -> Factors | None:

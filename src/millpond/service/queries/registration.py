@@ -32,7 +32,7 @@ from millpond.planner.dataflow.plan import plan_changes
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.queries.dependencies import users_of
 from millpond.service.queries.options import check_options, option, refuse_unchangeable
-from millpond.service.queries.prepared import Prepared, prepare_again, prepare_once
+from millpond.service.queries.prepared import PreparedQuery, prepare_again, prepare_once
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration_batch import RegistrationBatch
 from millpond.state.epoch_change import EpochChange
@@ -104,7 +104,7 @@ class Registrar:
         self.names = CurrentNames(log)
         self._binder = Binder(self.names)
         #: What was invoked lately, ready to be invoked again; idle queries cost no memory here.
-        self._prepared_queries: OrderedDict[int, Prepared] = OrderedDict()
+        self._prepared_queries: OrderedDict[int, PreparedQuery] = OrderedDict()
         self.on_change: Callable[[], None] = lambda: None
         #: Looks at the clock and the heartbeats; tells the last instant final for a query then.
         self.finality: Callable[[], Callable[[BoundQuery], int]] = lambda: (
@@ -268,7 +268,7 @@ class Registrar:
 
     # -- prepared queries ----------------------------------------------------------------------
 
-    def prepare(self, definition: QueryDef) -> Prepared:
+    def prepare(self, definition: QueryDef) -> PreparedQuery:
         """A standing query ready to be invoked; bound again at first use after a restart.
 
         Raises:
@@ -296,14 +296,14 @@ class Registrar:
                 hint=f"ALTER QUERY {definition.name} SET (active = true) activates it.",
             )
 
-    def _keep_prepared(self, id: int, prepared: Prepared) -> None:
+    def _keep_prepared(self, id: int, prepared: PreparedQuery) -> None:
         """Keep it, the lock being held; the oldest go first."""
         self._prepared_queries.pop(id, None)
         self._prepared_queries[id] = prepared
         while len(self._prepared_queries) > _MOST_PREPARED:
             self._prepared_queries.popitem(last=False)
 
-    def _prepare(self, definition: QueryDef) -> Prepared:
+    def _prepare(self, definition: QueryDef) -> PreparedQuery:
         """Bind a query that was not used since the start; with the lock, lest it changes."""
         with self.lock:
             definition = self._current_definition(definition)
@@ -311,7 +311,7 @@ class Registrar:
             self._keep_prepared(definition.id, found)
             return found
 
-    def prepare_once(self, text: str) -> Prepared:
+    def prepare_once(self, text: str) -> PreparedQuery:
         """A query asked once. Raises CQL-216 for a stream-valued one."""
         return prepare_once(self._log.version, self.bind(text))
 

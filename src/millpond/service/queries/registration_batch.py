@@ -13,7 +13,7 @@ from millpond.engine.joins.plan import JoinPlan
 from millpond.engine.predicates.factors import Factors
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.service.queries.join_use import join_of, use_of
-from millpond.service.queries.prepared import Prepared, leaf_factors, prepare, stream_of
+from millpond.service.queries.prepared import PreparedQuery, leaf_factors, prepare, stream_of
 from millpond.service.queries.query_stems import slot_key
 from millpond.state.join_state import JoinChange, JoinCore, JoinUse
 from millpond.state.version import LeafRef, SlotRef, Version
@@ -35,7 +35,7 @@ class RegistrationBatch:
         self.next_id = next_id
         self.now = now
         self.definitions: list[QueryDef] = []
-        self.prepared: dict[int, Prepared] = {}
+        self.prepared: dict[int, PreparedQuery] = {}
         self.slots: list[SlotRef] = []
         self.leaves: list[LeafRef] = []
         self._names: set[str] = set()
@@ -67,7 +67,7 @@ class RegistrationBatch:
         self.definitions.append(definition)
         self.prepared[definition.id] = self.place(version, definition, bound)
 
-    def place(self, version: Version, definition: QueryDef, bound: BoundQuery) -> Prepared:
+    def place(self, version: Version, definition: QueryDef, bound: BoundQuery) -> PreparedQuery:
         """Give every leaf its factors, and a slot if the query is matched continuously."""
         matched = definition.active and definition.options.get("materialize") != "none"
         factors: list[Factors | None] = []

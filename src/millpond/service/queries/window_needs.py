@@ -17,17 +17,19 @@ from millpond.state.version import Version
 
 
 @dataclass(frozen=True)
-class _Reach:
+class _WindowReach:
     """How far back windows reach: so much before NOW, and to an instant that stands still."""
 
     before_now: int = -1
     instant: int = END
 
-    def and_also(self, other: _Reach) -> _Reach:
-        return _Reach(max(self.before_now, other.before_now), min(self.instant, other.instant))
+    def and_also(self, other: _WindowReach) -> _WindowReach:
+        return _WindowReach(
+            max(self.before_now, other.before_now), min(self.instant, other.instant)
+        )
 
 
-_EVERYTHING = _Reach(instant=BEGINNING)
+_EVERYTHING = _WindowReach(instant=BEGINNING)
 
 
 class WindowNeeds:
@@ -36,15 +38,15 @@ class WindowNeeds:
     def __init__(self, registrar: Registrar) -> None:
         self._registrar = registrar
         self._queries: IdMap[QueryDef] | None = None
-        self._of_query: dict[int, dict[str, _Reach]] = {}
-        self._of_stream: dict[str, _Reach] = {}
+        self._of_query: dict[int, dict[str, _WindowReach]] = {}
+        self._of_stream: dict[str, _WindowReach] = {}
 
     def since(self, version: Version, stream: StreamDef, high: int) -> int:
         """The instant from which standing queries need the stream whose greatest timestamp is
         `high`; BEGINNING for everything."""
         if self._queries is not version.queries:
             self._look(version)
-        reach = self._of_stream.get(stream.name.lower(), _Reach())
+        reach = self._of_stream.get(stream.name.lower(), _WindowReach())
         return max(BEGINNING, min(high - reach.before_now, reach.instant))
 
     def _look(self, version: Version) -> None:
@@ -56,25 +58,25 @@ class WindowNeeds:
                 own = self._reaches(query)
             self._of_query[query.id] = own
             for name, reach in own.items():
-                self._of_stream[name] = reach.and_also(self._of_stream.get(name, _Reach()))
+                self._of_stream[name] = reach.and_also(self._of_stream.get(name, _WindowReach()))
         self._queries = version.queries
 
-    def _reaches(self, query: QueryDef) -> dict[str, _Reach]:
-        reaches: dict[str, _Reach] = {}
+    def _reaches(self, query: QueryDef) -> dict[str, _WindowReach]:
+        reaches: dict[str, _WindowReach] = {}
         for leaf in self._registrar.bind(query.text).streams:
             name = leaf.stream.lower()
-            reaches[name] = _reach(leaf.window).and_also(reaches.get(name, _Reach()))
+            reaches[name] = _reach(leaf.window).and_also(reaches.get(name, _WindowReach()))
         return reaches
 
 
-def _reach(window: Window) -> _Reach:
+def _reach(window: Window) -> _WindowReach:
     match window:
         case Range(size, slide):
-            return _Reach(before_now=size + (slide or 0))
+            return _WindowReach(before_now=size + (slide or 0))
         case Now():
-            return _Reach(before_now=0)
+            return _WindowReach(before_now=0)
         case Period(begin, _) if begin.instant is not None:
-            return _Reach(instant=begin.instant)
+            return _WindowReach(instant=begin.instant)
         case Period(begin, _):
-            return _Reach(before_now=-begin.at(0))
+            return _WindowReach(before_now=-begin.at(0))
     return _EVERYTHING

@@ -153,7 +153,7 @@ class Executor:
         with pond.definitions, pond.registrar.lock:
             if kind == "query":
                 if isinstance(pond.log.version.find(statement.name), StreamDef | RelationDef):
-                    raise _other_kind(statement)
+                    raise _other_kind_error(statement)
                 pond.registrar.unregister(self._query(statement.name, statement))
                 return report("drop query", statement.name, "dropped")
             if kind == "summary":
@@ -170,7 +170,7 @@ class Executor:
             if not isinstance(found, wanted) or (
                 isinstance(found, StreamDef) and found.rejects_of is not None
             ):
-                raise _other_kind(statement)
+                raise _other_kind_error(statement)
             self._refuse_in_use(found, statement)
             pond.sources.drop(found)
         return report(f"drop {kind}", statement.name, "dropped")
@@ -219,7 +219,7 @@ class Executor:
         return self._pond.registrar.find(name, statement.text, statement.name_span)
 
 
-def _other_kind(statement: statements.Drop) -> MillpondError:
+def _other_kind_error(statement: statements.Drop) -> MillpondError:
     """The error of dropping what has the name, and is another kind of object."""
     return statement.error(
         "CQL-216",

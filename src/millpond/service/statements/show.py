@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 def show(pond: Pond, statement: Show) -> pa.Table:
     """The table SHOW gives. Raises CQL-301 for what there is not."""
-    moment = pond.floors.capture()
+    reading = pond.floors.capture()
     version = pond.log.version
     match statement.what:
         case "streams":
             return tabulate(
                 ["name", "time", "rows", "rejected", "heartbeat", "source", "state"],
-                [pond.sources.row(version, s, moment) for s in version.named_streams()],
+                [pond.sources.row(version, s, reading) for s in version.named_streams()],
             )
         case "relations":
             relations = [
