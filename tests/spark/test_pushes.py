@@ -120,7 +120,7 @@ def test_a_streaming_query_whose_thread_died_is_started_again(pond, monkeypatch,
     pond.execute("CREATE STREAM s (n BIGINT)")
     pond.ingest("s", [{"n": 1}])
     pond.catch_up(timeout=60)
-    inbox = pond.runtime._keeper.get(None)
+    inbox = pond.runtime._supervisor.get(None)
     first = inbox.query
     assert supervisor.is_alive(first)
     monkeypatch.setattr(supervisor, "is_alive", lambda query: query is not first)

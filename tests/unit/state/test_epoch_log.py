@@ -97,14 +97,14 @@ def test_a_definition_is_replaced_under_its_name(log, a):
 
 
 def test_a_batch_is_committed_once(log, stream):
-    assert not log.committed("flights", 0)
+    assert not log.is_committed("flights", 0)
     log.commit(EpochChange(kind="batch", batches=[("flights", 0)]))
-    assert log.committed("flights", 0)
-    assert not log.committed("flights", 1)
-    assert not log.committed("weather", 0)
+    assert log.is_committed("flights", 0)
+    assert not log.is_committed("flights", 1)
+    assert not log.is_committed("weather", 0)
     with pytest.raises(StaleChange):
         log.commit(EpochChange(kind="batch", batches=[("weather", 0), ("flights", 0)]))
-    assert not log.committed("weather", 0)
+    assert not log.is_committed("weather", 0)
 
 
 def test_segments_are_numbered_sorted_and_found(log, stream, a):
@@ -357,7 +357,7 @@ def test_a_full_disk_changes_nothing(log, stream, a, verb, monkeypatch, tmp_path
     assert caught.value.code == "STORE-603"
     assert "pond.db" in caught.value.primary
     assert log.version.epoch == 1
-    assert not log.committed("s", 1)
+    assert not log.is_committed("s", 1)
     log.commit(change)
     assert log.version.epoch == 2
     assert EpochLog.open(tmp_path).version.segments(stream) == log.version.segments(stream)
@@ -372,7 +372,7 @@ def test_an_interrupt_just_after_the_commit_leaves_log_and_version_agreed(
     with pytest.raises(KeyboardInterrupt):
         log.commit(EpochChange(kind="batch", batches=[("s", 1)]))
     assert log.version.epoch == 2
-    assert log.committed("s", 1)
+    assert log.is_committed("s", 1)
     assert log.commit(EpochChange(kind="batch", batches=[("s", 2)])).epoch == 3
 
 

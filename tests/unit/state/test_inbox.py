@@ -40,10 +40,10 @@ def test_a_push_is_a_visible_file_that_says_all_a_reader_needs(store, a):
 def test_pending_is_what_no_epoch_holds(store, a):
     for stream in (7, 8, 7):
         push(store, a, stream=stream)
-    assert store.inbox.pending()[0] == InboxRow(1, 7, 3, 50, 45, 60)
-    assert [row.number for row in store.inbox.pending(7)] == [1, 3]
+    assert store.inbox.list_pending()[0] == InboxRow(1, 7, 3, 50, 45, 60)
+    assert [row.number for row in store.inbox.list_pending(7)] == [1, 3]
     store.log.commit(EpochChange(kind="batch", inbox_done=[1, 2]))
-    assert [row.number for row in store.inbox.pending()] == [3]
+    assert [row.number for row in store.inbox.list_pending()] == [3]
 
 
 def test_numbers_rise_across_restarts_even_when_all_was_collected(store, a):
@@ -126,7 +126,7 @@ def test_a_full_disk_accepts_nothing_and_the_next_push_is_fine(store, a, monkeyp
         push(store, a, "k", "f")
     monkeypatch.undo()
     assert files(store) == []
-    assert store.inbox.pending() == []
+    assert store.inbox.list_pending() == []
     assert push(store, a, "k", "f").number == 2
     assert files(store) == ["000000000002.arrow"]
 
@@ -212,7 +212,7 @@ def test_many_clients_at_once_each_get_a_number_and_share_commits(store, a, monk
     assert in_threads(8, client) == []
     assert sorted(numbers) == list(range(1, 81))
     assert sum(commits) == 80
-    assert [row.number for row in store.inbox.pending()] == sorted(numbers)
+    assert [row.number for row in store.inbox.list_pending()] == sorted(numbers)
     assert len(files(store)) == 80
 
 
@@ -235,4 +235,4 @@ def test_a_push_that_fails_holds_nobody_up(store, a, monkeypatch):
     monkeypatch.setattr(store.inbox, "_write", every_third_fails)
     failures = in_threads(8, lambda _: [push(store, a), push(store, a, "k" + str(_))])
     assert all(isinstance(failure, MillpondError) for failure in failures)
-    assert [row.number for row in store.inbox.pending()] == sorted(written)
+    assert [row.number for row in store.inbox.list_pending()] == sorted(written)

@@ -25,7 +25,7 @@ def test_it_is_a_dict_and_every_earlier_map_stays_what_it_was(
     map_, model = new(), {}
     history = [(map_, {})]
     for put, drop in changes:
-        map_ = map_.changed({key(n): value for n, value in put.items()}, map(key, drop))
+        map_ = map_.with_changes({key(n): value for n, value in put.items()}, map(key, drop))
         for number in drop:
             model.pop(key(number), None)
         model.update({key(n): value for n, value in put.items()})

@@ -17,7 +17,7 @@ def with_segment(store, a):
     id = store.log.next_id()
     segment = write_arrow(new_path(store.directory, "segments"), a.rows)
     matches = write_arrow(new_path(store.directory, "matches"), a.rows)
-    ref = a.segment(id, store.relative(segment.path))
+    ref = a.segment(id, store.relative_path(segment.path))
     store.log.commit(
         EpochChange(
             kind="batch",
@@ -26,7 +26,7 @@ def with_segment(store, a):
                 type(ref)(**{**vars(ref), "checksum": segment.checksum, "bytes": segment.bytes})
             ],
             matches=[
-                MatchRef(0, -1, 0, 1, store.relative(matches.path), matches.checksum, matches.bytes)
+                MatchRef(0, -1, 0, 1, store.relative_path(matches.path), matches.checksum, matches.bytes)
             ],
         )
     )
@@ -58,7 +58,7 @@ def test_a_closed_store_says_so(store):
     with pytest.raises(MillpondError, match="POND-410"):
         store.log.commit(EpochChange(kind="late"))
     with pytest.raises(MillpondError, match="POND-410"):
-        store.inbox.pending()
+        store.inbox.list_pending()
 
 
 def test_a_second_opener_is_told_who_has_it(store):
@@ -161,4 +161,4 @@ def test_paths_are_new(store):
     paths = {new_path(store.directory, "segments") for _ in range(100)}
     assert len(paths) == 100
     assert all(path.parent == store.directory / "segments" for path in paths)
-    assert store.directory / store.relative(path := paths.pop()) == path
+    assert store.directory / store.relative_path(path := paths.pop()) == path
