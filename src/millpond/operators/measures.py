@@ -232,7 +232,7 @@ class Distinguishing(Measuring):
         return self._held.size() + self._keys.size()
 
 
-def grown(array: npt.NDArray, groups: int) -> npt.NDArray:
+def grown(array: npt.NDArray[Any], groups: int) -> npt.NDArray[Any]:
     """An array by group with room for so many; what is new is zero."""
     if groups <= len(array):
         return array
@@ -241,7 +241,7 @@ def grown(array: npt.NDArray, groups: int) -> npt.NDArray:
     return fresh
 
 
-def moved_rows(array: npt.NDArray, moved: Ints, groups: int) -> npt.NDArray:
+def moved_rows(array: npt.NDArray[Any], moved: Ints, groups: int) -> npt.NDArray[Any]:
     """An array by group after groups got other numbers; −1: forgotten."""
     fresh = np.zeros((groups, *array.shape[1:]), array.dtype)
     numbers = moved[: len(array)]
