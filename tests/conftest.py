@@ -1,4 +1,4 @@
-"""What all tests share: the pond they run against."""
+"""What all tests share: the pond they run against, and how examples are drawn."""
 
 from __future__ import annotations
 
@@ -6,9 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from millpond.testing.golden import MakePond, PondUnderTest
 from millpond.testing.manual_clock import ManualClock
+
+#: The same examples every time, on a machine of any speed: what fails on one fails on all. A test
+#: says no more than how many examples it needs.
+settings.register_profile(
+    "millpond",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("millpond")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from millpond.algebra.world import World
@@ -24,11 +24,6 @@ from millpond.testing.strategies import (
 
 LAW = settings(
     max_examples=40,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     # What fails is printed as it is: making it smaller takes minutes.
     phases=[Phase.explicit, Phase.generate],
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.service.changes.settings import ChangeSettings
@@ -24,14 +24,7 @@ from millpond.testing.oracle_laws import as_golden
 from millpond.testing.oracle_pond import OraclePond
 from millpond.testing.strategies import SECOND, Scenario, scenarios
 
-LAW = settings(
-    max_examples=8,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+LAW = settings(max_examples=8)
 
 #: After every element and every expiration of a scenario.
 LATE = "HEARTBEAT {} AT TIMESTAMP '2100-01-01 00:00:00'"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.testing.golden import PondUnderTest
@@ -18,14 +18,7 @@ from millpond.testing.oracle_laws import Conditions, check, meaning, play
 from millpond.testing.strategies import Scenario, recuts, scenarios
 
 #: The same examples every time: a failure on one machine is a failure on all.
-LAW = settings(
-    max_examples=10,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+LAW = settings(max_examples=10)
 
 MODES = ("", "WITH (materialize = 'none')", "WITH (materialize = 'lazy')")
 

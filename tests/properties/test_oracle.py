@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.algebra.contents import Element, contents
@@ -11,7 +11,6 @@ from millpond.model.windows import Now, Range, Rows, Unbounded, interval
 
 TIMES = st.lists(st.integers(-20, 20), max_size=20)
 SMALL = st.integers(1, 12)
-QUICK = settings(max_examples=100, derandomize=True, deadline=None, database=None)
 
 
 def feed(times: list[int]) -> list[Element]:
@@ -22,14 +21,12 @@ def places(elements: list[Element]) -> list[int]:
     return [e.seq for e in elements]
 
 
-@QUICK
 @given(TIMES, SMALL, st.integers(-30, 30))
 def test_a_slide_of_one_microsecond_is_no_slide(times: list[int], size: int, at: int) -> None:
     elements = feed(times)
     assert contents(Range(size, slide=1), elements, at) == contents(Range(size), elements, at)
 
 
-@QUICK
 @given(TIMES, SMALL)
 def test_windows_that_slide_by_their_size_partition_the_stream(times: list[int], size: int) -> None:
     elements = feed(times)
@@ -38,14 +35,12 @@ def test_windows_that_slide_by_their_size_partition_the_stream(times: list[int],
     assert sorted(seen) == sorted(places(elements))
 
 
-@QUICK
 @given(TIMES, st.integers(-30, 30))
 def test_now_is_a_range_of_one_microsecond(times: list[int], at: int) -> None:
     elements = feed(times)
     assert contents(Now(), elements, at) == contents(Range(1), elements, at)
 
 
-@QUICK
 @given(TIMES, SMALL, st.integers(-30, 30))
 def test_rows_are_a_suffix_of_the_past(times: list[int], count: int, at: int) -> None:
     elements = feed(times)
@@ -53,7 +48,6 @@ def test_rows_are_a_suffix_of_the_past(times: list[int], count: int, at: int) ->
     assert contents(Rows(count), elements, at) == past[-count:]
 
 
-@QUICK
 @given(TIMES, SMALL, st.integers(-30, 30))
 def test_partitioned_rows_are_the_rows_of_each_part(times: list[int], count: int, at: int) -> None:
     elements = feed(times)
@@ -64,7 +58,6 @@ def test_partitioned_rows_are_the_rows_of_each_part(times: list[int], count: int
     )
 
 
-@QUICK
 @given(TIMES, st.permutations(range(20)), SMALL, st.integers(-30, 30))
 def test_the_order_of_arrival_does_not_show_in_a_range(
     times: list[int], order: list[int], size: int, at: int
@@ -74,7 +67,6 @@ def test_the_order_of_arrival_does_not_show_in_a_range(
     assert one == [e.at for e in contents(Range(size), feed(shuffled), at)]
 
 
-@QUICK
 @given(TIMES, SMALL, SMALL, st.integers(-30, 30))
 def test_a_window_stays_within_its_interval(
     times: list[int], size: int, slide: int, at: int

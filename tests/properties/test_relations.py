@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.errors import MillpondError
@@ -52,13 +52,7 @@ QUERIES = {
 }
 
 
-FEW = settings(
-    max_examples=6,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+FEW = settings(max_examples=6)
 
 
 @FEW

@@ -6,9 +6,6 @@ before it is kept: 64x64 bits at a time by masked swaps (Hacker's Delight, secti
 words side by side so that the compiler does all eight in one vector register.
 
 Everywhere, bit i of word w stands for number 64 * w + i.
-
-What is inlined here into a compiled function of another file is not noticed when it changes: what
-was compiled is kept by the time of that other file alone. Change both.
 """
 
 from __future__ import annotations

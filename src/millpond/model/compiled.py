@@ -1,8 +1,9 @@
 """Functions compiled to machine code when their module is imported, and kept on disk.
 
-Compiling takes seconds, loading what was compiled before milliseconds. Numba keeps it beside the
-source if it can write there, else in the user's cache directory (or `NUMBA_CACHE_DIR`); where it
-can write nowhere, the function is compiled anew in each process rather than not at all.
+Compiling takes seconds, loading what was compiled before milliseconds. Machine code is kept beside
+the source if that folder can be written, else in the user's cache directory (or
+`NUMBA_CACHE_DIR`), by the contents of all that was compiled into it (`machine_code`); where nothing
+can be written, the function is compiled anew in each process rather than not at all.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import njit, types
+
+from millpond.model.machine_code import cache_of
 
 #: Arrays a function only reads: it takes writable ones too, so there is one version of it.
 READ_U8 = types.Array(types.uint8, 1, "C", readonly=True)
@@ -30,12 +33,17 @@ F64 = types.Array(types.float64, 1, "C")
 def compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Compiles a function for one signature; it runs without the interpreter's lock."""
 
-    def compile_function(function: Callable[..., Any]) -> Any:
+    def compile_function(function: Any) -> Any:
+        kernel = njit(nogil=True)(function)
+        if kernel is function:  # NUMBA_DISABLE_JIT
+            return function
         try:
-            return njit(signature, cache=True, nogil=True)(function)
+            kernel._cache = cache_of(function)
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise
-            return njit(signature, nogil=True)(function)
+        kernel.compile(signature)
+        kernel.disable_compile()
+        return kernel
 
     return compile_function

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from millpond.errors import MillpondError
 from millpond.state.database_tables import DDL, SCHEMA_VERSION
@@ -71,7 +72,7 @@ class Database:
             except sqlite3.Error as error:
                 raise _explain_error(error, self.path) from error
 
-    def read(self, sql: str, parameters: tuple = ()) -> list[tuple]:
+    def read(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """All rows of a SELECT."""
         with self.lock:
             try:
@@ -79,7 +80,7 @@ class Database:
             except sqlite3.Error as error:
                 raise _explain_error(error, self.path) from error
 
-    def each(self, sql: str) -> Iterator[tuple]:
+    def each(self, sql: str) -> Iterator[tuple[Any, ...]]:
         """The rows of a SELECT one by one, for many; the caller holds the lock meanwhile."""
         try:
             yield from self._connection.execute(sql)

@@ -25,6 +25,7 @@ from dataclasses import astuple
 from itertools import count
 from pathlib import Path
 from sqlite3 import Connection
+from typing import Any
 
 from millpond.model.time import now
 from millpond.state import arrow_file
@@ -263,7 +264,7 @@ class EpochLog:
         many("INSERT OR REPLACE INTO counter VALUES (?, ?)", counters)
 
 
-def _segment_row(segment: SegmentRef) -> tuple:
+def _segment_row(segment: SegmentRef) -> tuple[Any, ...]:
     return (
         segment.id,
         segment.stream_id,
@@ -280,7 +281,7 @@ def _segment_row(segment: SegmentRef) -> tuple:
     )
 
 
-def _match_row(match: MatchRef) -> tuple:
+def _match_row(match: MatchRef) -> tuple[Any, ...]:
     return (
         match.id,
         match.segment_id,

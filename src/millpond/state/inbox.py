@@ -384,7 +384,7 @@ class Inbox:
         return problems
 
 
-def _inbox_row(push: _Push, accepted_at: int) -> tuple:
+def _inbox_row(push: _Push, accepted_at: int) -> tuple[Any, ...]:
     assert push.file is not None
     return (
         push.number,

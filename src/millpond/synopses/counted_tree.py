@@ -13,9 +13,6 @@ child's. INV-TREE-2: keys of a child are at least its bound and less than the ne
 The arguments of every function: `keys`, `counts`, `child` by node and entry, `sizes` by node (how
 many entries), `free` the numbers of free nodes, `state[0]` how many these are; `root` is one tree:
 its top node (−1: empty), its height, how many keys it holds, copies counted, and how many distinct.
-
-When something here changes, change `multiset_walks.py` as well: what was compiled is kept by the
-time of that file alone.
 """
 
 from __future__ import annotations

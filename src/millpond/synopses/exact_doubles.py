@@ -21,6 +21,8 @@ room for 2^40 rows of the greatest magnitude seen.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -95,7 +97,7 @@ class ExactSums:
         self.specials = _move_groups(self.specials, moved, groups)
 
 
-def _add_rows(array: npt.NDArray, rows: int) -> npt.NDArray:
+def _add_rows(array: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
     if rows <= len(array):
         return array
     grown = np.zeros((max(rows, 2 * len(array)), array.shape[1]), array.dtype)
@@ -117,7 +119,7 @@ def _widen(words: Words, needed: int) -> Words:
     return np.concatenate([words, np.repeat(sign, more, axis=1)], axis=1)
 
 
-def _move_groups(array: npt.NDArray, moved: Ints, groups: int) -> npt.NDArray:
+def _move_groups(array: npt.NDArray[Any], moved: Ints, groups: int) -> npt.NDArray[Any]:
     fresh = np.zeros((groups, array.shape[1]), array.dtype)
     kept = moved[: len(array)]
     fresh[kept[kept >= 0]] = array[: len(kept)][kept >= 0]

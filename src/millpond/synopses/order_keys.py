@@ -228,7 +228,9 @@ class LabelKeys:
         return 200 * len(self._labels)
 
 
-def to_decimals(words: npt.NDArray, valid: npt.NDArray[np.bool_], type_: pa.DataType) -> pa.Array:
+def to_decimals(
+    words: npt.NDArray[Any], valid: npt.NDArray[np.bool_], type_: pa.DataType
+) -> pa.Array:
     """A decimal column of unscaled values int64[n, 2], low and high."""
     if not len(words):
         return pa.array([], type_)

@@ -1,8 +1,7 @@
 """Whole numbers of two and more machine words, for compiled functions.
 
 Numbers lie in rows of 64-bit words, least significant first, as two's complement. What is here is
-meant to be inlined: when it changes, change the files that use it as well, because what was
-compiled is kept by the time of those files alone.
+meant to be inlined.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def check(text: str) -> None:
 
 
 @given(words)
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @example("SELECT , all FROM s")
 @example("SELECT . 5. FROM s")
 @example("SELECT a FROM s [NOW] (a, b)")
@@ -79,25 +79,25 @@ def test_words(text: str) -> None:
 
 
 @given(words)
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 def test_words_in_a_query(text: str) -> None:
     check(f"SELECT {text} FROM s")
 
 
 @given(words)
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80)
 def test_words_in_a_window(text: str) -> None:
     check(f"SELECT a FROM s [{text}]")
 
 
 @given(mutants())
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400)
 def test_mutants(text: str) -> None:
     check(text)
 
 
 @given(st.sampled_from(TEXTS), st.data())
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 def test_cut_texts(text: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text)))
     check(text[: data.draw(st.integers(0, len(text)))])
@@ -105,19 +105,18 @@ def test_cut_texts(text: str, data: st.DataObject) -> None:
 
 
 @given(st.text(max_size=40))
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 def test_any_text(text: str) -> None:
     check(text)
 
 
 @given(st.text(max_size=12), st.sampled_from(["SELECT {} FROM s", "INVOKE {}", "SELECT '{}'"]))
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 def test_any_text_inside_a_statement(text: str, around: str) -> None:
     check(around.format(text))
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20))
-@settings(max_examples=100, deadline=None, derandomize=True)
 def test_any_text_can_be_a_string_or_a_name(text: str) -> None:
     string, name = text.replace("'", "''"), text.replace('"', '""')
     query = parse_query(f'SELECT \'{string}\' AS "{name}" FROM "{name}"')

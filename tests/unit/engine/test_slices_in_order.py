@@ -47,7 +47,7 @@ class Segment:
 WINDOWS: list[Window] = [Unbounded(), Range(7, None), Range(40, 5), Rows(6, ()), Rows(2, ("key",))]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     stamps=st.lists(st.integers(0, 30), min_size=1, max_size=40),
     spread=st.data(),

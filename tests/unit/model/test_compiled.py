@@ -1,4 +1,4 @@
-"""Compiled functions where nothing can be kept on disk."""
+"""Compiled functions where nothing can be kept on disk, or nothing is compiled."""
 
 from __future__ import annotations
 
@@ -16,22 +16,36 @@ def twice(number: int) -> int:
     return 2 * number
 
 
+def fail_with(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
+    def cache_of(function: Any) -> Any:
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(compiled_module, "cache_of", cache_of)
+
+
 def test_without_a_place_for_the_cache_a_function_is_compiled_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def njit(signature: Any, **options: Any) -> Any:
-        if options.pop("cache", False):
-            raise RuntimeError("cannot cache function 'twice': no locator available")
-        return numba.njit(signature, **options)
-
-    monkeypatch.setattr(compiled_module, "njit", njit)
-    assert compiled(types.int64(types.int64))(twice)(21) == 42
+    fail_with(monkeypatch, "cannot cache function 'twice': no locator available")
+    kernel = compiled(types.int64(types.int64))(twice)
+    assert kernel(21) == 42
+    assert kernel.signatures == [(types.int64,)]
 
 
 def test_other_failures_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    def njit(signature: Any, **options: Any) -> Any:
-        raise RuntimeError("something else")
-
-    monkeypatch.setattr(compiled_module, "njit", njit)
+    fail_with(monkeypatch, "something else")
     with pytest.raises(RuntimeError, match="something else"):
         compiled(types.int64(types.int64))(twice)
+
+
+def test_a_function_takes_no_other_types_than_it_was_compiled_for() -> None:
+    kernel = compiled(types.int64(types.int64))(twice)
+    with pytest.raises(TypeError, match="No matching definition"):
+        kernel("a text")
+
+
+def test_with_numba_switched_off_a_function_stays_what_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", True)
+    assert compiled(types.int64(types.int64))(twice) is twice

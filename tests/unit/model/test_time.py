@@ -12,7 +12,7 @@ _MICROS = st.integers(-(10**11), 10**11) | st.integers(-(10**6), 10**6)
 
 
 @given(st.integers(-30, 30), st.integers(-40, 40), _MICROS)
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@settings(max_examples=200)
 def test_an_interval_is_written_as_duckdb_writes_it(months: int, days: int, micros: int) -> None:
     parts = f"to_months({months}) + to_days({days}) + to_microseconds({micros})"
     (row,) = duckdb.sql(f"SELECT ({parts})::VARCHAR").fetchall()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.algebra.rows import normalize, sort_key
@@ -62,13 +62,7 @@ from millpond.testing.check_operator import (
 #: How often readers may want expired rows dropped.
 INTERVALS = ((None,), (0,), (3,), (None, 7), (500, 3), (500,))
 
-CONFORMANCE = settings(
-    max_examples=40,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+CONFORMANCE = settings(max_examples=40)
 
 TYPES = (pa.string(), pa.float64())
 VALUES = (None, 0.0, -0.0, 1.5, float("nan"))

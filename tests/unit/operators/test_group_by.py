@@ -196,7 +196,7 @@ def numeric(of, sum_type, deviation=True):
 HUGEINT = pa.decimal128(38, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(histories(st.integers(-3, 3) | st.integers(-(2**62), 2**62)), st.booleans())
 def test_whole_numbers(history, has_keys):
     pairs = numeric(pa.int64(), HUGEINT, deviation=False)
@@ -205,7 +205,7 @@ def test_whole_numbers(history, has_keys):
     check(types, by, [a for a, _ in pairs], [s for _, s in pairs], *history)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(histories(st.decimals(-9999, 9999, places=2, allow_nan=False)))
 def test_decimals(history):
     of = pa.decimal128(9, 2)
@@ -214,7 +214,7 @@ def test_decimals(history):
     check(types, (0,), [a for a, _ in pairs], [s for _, s in pairs], *history)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(histories(st.decimals(Decimal(-(10**33)), 10**33, places=3, allow_nan=False)))
 def test_wide_decimals(history):
     of = pa.decimal128(37, 3)
@@ -228,7 +228,7 @@ def test_wide_decimals(history):
     check(types, (0,), [a for a, _ in pairs], [s for _, s in pairs], *history)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(histories(st.floats(-1e6, 1e6) | st.sampled_from([0.0, -0.0, math.inf, math.nan])))
 def test_doubles(history):
     pairs = numeric(pa.float64(), pa.float64())
@@ -236,7 +236,7 @@ def test_doubles(history):
     check(types, (0,), [a for a, _ in pairs], [s for _, s in pairs], *history)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(histories(st.floats(-1e6, 1e6, width=32)))
 def test_floats(history):
     pairs = numeric(pa.float32(), pa.float64())
@@ -267,7 +267,7 @@ _ORDERED = {
 
 
 @pytest.mark.parametrize("kind", _ORDERED)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_what_has_an_order(kind, data):
     of, values, continuous = _ORDERED[kind]
@@ -283,7 +283,7 @@ def test_what_has_an_order(kind, data):
     check(types, (0,), [a for a, _ in pairs], [s for _, s in pairs], *history)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(histories(_WORDS))
 def test_keys_of_several_columns(history):
     types = [pa.int64(), pa.string(), pa.bool_()]
@@ -323,7 +323,7 @@ def test_a_row_that_comes_out_the_same_is_no_change():
     assert run(node, changes, types, []) == [(1, 1, (0, 5))]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=12),
     st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=12),

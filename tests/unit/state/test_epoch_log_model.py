@@ -291,7 +291,5 @@ class EpochLogMachine(RuleBasedStateMachine):
             model.assert_shown_by(version)
 
 
-EpochLogMachine.TestCase.settings = settings(
-    max_examples=50, stateful_step_count=40, deadline=None, derandomize=True, database=None
-)
+EpochLogMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=40)
 TestEpochLog = EpochLogMachine.TestCase

@@ -65,7 +65,7 @@ def test_of_nothing_there_is_the_schema():
 INSTANTS = st.integers(0, 20)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60)
 @given(
     history=st.lists(
         st.tuples(st.lists(INSTANTS, max_size=4), st.lists(st.tuples(st.integers(), INSTANTS))),

@@ -1,6 +1,6 @@
 """Retention never drops what is needed, and says from when on all is kept."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.model.time import BEGINNING, END
@@ -46,7 +46,6 @@ def test_kept_from_never_goes_back(a):
     assert kept_since(segments(a, (0, 99, 5)), 50) == 100
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(
     contents=st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=6), max_size=8),
     keep_from=st.integers(0, 31),

@@ -74,7 +74,7 @@ def test_columns_of_several_pieces(tmp_path: Path) -> None:
     assert again.equals(table)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=5),
     st.randoms(use_true_random=False),

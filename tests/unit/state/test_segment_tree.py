@@ -94,7 +94,7 @@ def test_a_trickle_costs_a_logarithm(a):
     assert len(segments) <= 7 * 4
 
 
-@settings(max_examples=30, deadline=None, derandomize=True, database=None)
+@settings(max_examples=30)
 @given(sizes=st.lists(st.integers(1, 20_000), min_size=50, max_size=150), fanout=st.integers(2, 8))
 def test_any_batches_make_few_segments_at_a_logarithmic_cost(a, sizes, fanout):
     segments, written = grown(a, sizes, fanout=fanout, base_rows=1_000, max_rows=10**9)
@@ -107,7 +107,6 @@ def test_any_batches_make_few_segments_at_a_logarithmic_cost(a, sizes, fanout):
     assert all(high < low for (_, high), (low, _) in pairwise(spans))
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(st.data())
 def test_groups_are_disjoint_neighbours(a, data):
     sizes = data.draw(st.lists(st.sampled_from([1, 9, 80, 700, 9_000, 70_000]), max_size=60))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.state.bucket_map import BucketMap
@@ -17,7 +17,6 @@ CHANGES = st.lists(
 
 
 @pytest.mark.parametrize(("new", "key"), [(BucketMap, str), (IdMap, int)])
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(changes=CHANGES)
 def test_it_is_a_dict_and_every_earlier_map_stays_what_it_was(
     new: Callable[[], Any], key: Callable[[int], Any], changes: Any

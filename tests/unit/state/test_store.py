@@ -26,7 +26,9 @@ def with_segment(store, a):
                 type(ref)(**{**vars(ref), "checksum": segment.checksum, "bytes": segment.bytes})
             ],
             matches=[
-                MatchRef(0, -1, 0, 1, store.relative_path(matches.path), matches.checksum, matches.bytes)
+                MatchRef(
+                    0, -1, 0, 1, store.relative_path(matches.path), matches.checksum, matches.bytes
+                )
             ],
         )
     )

@@ -18,7 +18,7 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(
         st.lists(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.synopses.ordered_labels import OrderedLabels
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(st.text("ab", max_size=6), max_size=30, unique=True), max_size=6))
 def test_labels_are_in_the_values_order(batches) -> None:
     labels = OrderedLabels()

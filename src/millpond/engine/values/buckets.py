@@ -5,9 +5,6 @@ the cuts is divided into equal buckets first, several to a cut, and the search i
 cuts of the value's bucket: usually none or one. The bucket of a value is a monotone function of
 it, and is computed for the cuts by the same instructions, so rounding cannot put a value on the
 wrong side of a cut.
-
-When `search` changes, change `number_codes.py` and `text_codes.py` as well: what was compiled is
-kept by the time of the file it is in.
 """
 
 from __future__ import annotations

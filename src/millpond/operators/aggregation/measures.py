@@ -232,7 +232,7 @@ class Distinguishing(Measuring):
         return self._held.size() + self._keys.size()
 
 
-def grow_by_group(array: npt.NDArray, groups: int) -> npt.NDArray:
+def grow_by_group(array: npt.NDArray[Any], groups: int) -> npt.NDArray[Any]:
     """An array by group with room for so many; what is new is zero."""
     if groups <= len(array):
         return array
@@ -241,7 +241,7 @@ def grow_by_group(array: npt.NDArray, groups: int) -> npt.NDArray:
     return fresh
 
 
-def move_rows(array: npt.NDArray, moved: Ints, groups: int) -> npt.NDArray:
+def move_rows(array: npt.NDArray[Any], moved: Ints, groups: int) -> npt.NDArray[Any]:
     """An array by group after groups got other numbers; −1: forgotten."""
     fresh = np.zeros((groups, *array.shape[1:]), array.dtype)
     numbers = moved[: len(array)]

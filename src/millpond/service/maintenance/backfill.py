@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from millpond.runtime.maintenance_tasks import BackfillJob, FoldJob, backfill, fold
 from millpond.runtime.protocol import Runtime
@@ -45,7 +46,7 @@ class Backfill:
         epochs: EpochLog,
         stems: QueryStems,
         runtime: Runtime,
-        run: Callable[..., list],
+        run: Callable[..., list[Any]],
         suspend_failed: Callable[[int, dict[int, str]], None],
     ) -> None:
         self._store = store

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from millpond.engine.eddy.eddy import Ledger
 from millpond.engine.joins.plan import ArrangementKey, JoinPlan
@@ -58,7 +59,7 @@ class JoinMaintenance:
         self,
         store: Path,
         epochs: EpochLog,
-        run: Callable[..., list],
+        run: Callable[..., list[Any]],
         unreadable: set[int],
         suspend: Callable[[int, str], None],
         settings: JoinSettings | None = None,

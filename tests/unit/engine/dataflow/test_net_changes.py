@@ -35,7 +35,7 @@ def plain(value):
 
 
 @pytest.mark.parametrize("to_stream", [None, "istream", "dstream"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_net_changes(to_stream, data):
     types = data.draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3))

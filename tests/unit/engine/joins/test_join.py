@@ -100,7 +100,7 @@ def duck() -> duckdb.DuckDBPyConnection:
 
 
 @pytest.mark.parametrize("text", _SERVED)
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(data=st.data(), routing=st.sampled_from(sorted(POLICIES)), seed=st.integers(0, 9))
 def test_a_joined_slice_is_duckdbs_join(
     duck: duckdb.DuckDBPyConnection, text: str, data: st.DataObject, routing: str, seed: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.engine.joins.arrangement import build
@@ -16,7 +16,6 @@ from millpond.engine.joins.stretched_pairs import StretchedPairs, lay_stretched,
 _STAMPS = st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=40)
 
 
-@settings(deadline=None)
 @given(_STAMPS, st.integers(0, 2**40), st.integers(-(2**62), 2**62))
 def test_what_is_read_from_an_instant_on_misses_nothing(
     stamps: list[int], base: int, since: int
@@ -39,7 +38,6 @@ def test_numbers_too_far_apart_for_32_bits() -> None:
     assert PairsReader.of(table).after(0)[0].tolist() == [0, 2**33]
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 50)), min_size=1, max_size=30),
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 50)), min_size=1, max_size=30),

@@ -51,7 +51,7 @@ def duck() -> duckdb.DuckDBPyConnection:
 
 
 @pytest.mark.parametrize(("left", "right"), _COMPARED)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_equal_numbers_are_what_duckdb_calls_equal(
     duck: duckdb.DuckDBPyConnection, left: str, right: str, data: st.DataObject
@@ -103,7 +103,6 @@ def _run(rows: list[tuple[int | None, int]], shard: tuple[int, int] = (0, 1)) ->
     return build(keys, np.array([t for _, t in rows], np.int64), nulls, shard)
 
 
-@settings(deadline=None)
 @given(_ROWS, _ROWS, st.integers(-3, 3), st.integers(-3, 3), st.integers(1, 3))
 def test_a_band_beside_equality(
     left: list[tuple[int | None, int]],
@@ -128,7 +127,6 @@ def test_a_band_beside_equality(
     assert sorted(pairs) == expected
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(-5, 5), max_size=30), st.lists(st.integers(-5, 5), max_size=30))
 def test_order_alone_with_bounds_in_any_order(left: list[int], right: list[int]) -> None:
     numbers = np.array(left, np.int64)
@@ -141,7 +139,6 @@ def test_order_alone_with_bounds_in_any_order(left: list[int], right: list[int])
     )
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=50))
 def test_sorting_is_stable(values: list[int]) -> None:
     array = np.array(values, np.uint64)

@@ -227,7 +227,7 @@ def test_hundreds_of_others_and_one_that_fails() -> None:
         assert matches.reader().rows(slot, 0, 200).tolist() == want
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.sets(st.integers(0, 199), max_size=200), max_size=6),
     st.integers(-3, 210),

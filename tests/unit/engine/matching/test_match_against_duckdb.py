@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import sqlglot
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.engine.matching.match import match
@@ -194,7 +194,7 @@ def expected(table: pa.Table, predicate: str) -> list[int] | None:
         return None
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60)
 @given(tables(), st.lists(PREDICATES, min_size=1, max_size=6))
 def test_matches_are_what_duckdb_selects(table: pa.Table, predicates: list[str]) -> None:
     stem = StemSnapshot.of(

@@ -81,7 +81,7 @@ FACTORS = (
 TEXTS = st.sampled_from(["1", "4", "12", "x", "", "true", None])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @example([("x", "9"), ("1", "y")], [(0, 1)], "fixed")
 @given(
     st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=12),

@@ -91,7 +91,7 @@ class Registrations(RuleBasedStateMachine):
 
 
 TestRegistrations = Registrations.TestCase
-TestRegistrations.settings = settings(max_examples=12, stateful_step_count=8, deadline=None)
+TestRegistrations.settings = settings(max_examples=12, stateful_step_count=8)
 
 
 def test_a_slot_is_added_once_and_removed_once() -> None:

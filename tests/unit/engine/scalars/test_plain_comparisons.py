@@ -21,7 +21,7 @@ COLUMNS = [
 TEXTS = ["", "a", "A", "a ", "'", "x' AND c4 = 'y", "a AND c4 = b", "(", "ä"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_they_are_what_duckdb_says(data: st.DataObject) -> None:
     length = data.draw(st.integers(1, 5))

@@ -46,7 +46,7 @@ INCREMENTAL = [
 
 
 @pytest.mark.parametrize("text", INCREMENTAL)
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=12)
 @given(
     rows=st.lists(
         st.tuples(

@@ -287,12 +287,7 @@ def _answer(
     return Counter(database.execute(bound.residual_sql).fetchall())
 
 
-@settings(
-    max_examples=80,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    derandomize=True,
-)
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=_queries(), s=_rows, t=_rows, r=_rows)
 def test_prefiltered_slices_give_the_same_answer(
     database: duckdb.DuckDBPyConnection,

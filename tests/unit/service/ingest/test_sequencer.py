@@ -38,7 +38,7 @@ def test_runs_are_laid_by_key_and_offset() -> None:
     assert runs == [((0, 107), (2, 109)), ((0, 103), (1, 104)), ((0, 100),)]
 
 
-@settings(max_examples=60, derandomize=True, deadline=None, database=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(1, 9), min_size=1, max_size=8),
     st.randoms(use_true_random=False),
