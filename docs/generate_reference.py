@@ -73,7 +73,7 @@ _REMARKS = {
 }
 
 #: Errors there is no request to answer with: before a server is up, or on the client's side.
-_NOT_OVER_HTTP = ("STORE-601", "STORE-604", "SERVE-701", "SERVE-702", "SERVE-705")
+_NOT_OVER_HTTP = ("STORE-601", "STORE-604", "SERVE-701", "SERVE-702", "SERVE-705", "SERVE-712")
 
 #: Defaults and remarks the code has no table of.
 _OPTION_REMARKS = {

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from local_http import local_client
 
+from millpond.api.access import Access
 from millpond.api.app import create_app
 from millpond.api.problems import STATUSES, status_of
 from millpond.errors import CODES, MillpondError
@@ -151,7 +152,7 @@ def test_every_code_has_a_status():
 
 
 def test_the_token(pond):
-    with local_client(create_app(pond, token="s3cret")) as http:
+    with local_client(create_app(pond, access=Access("s3cret"))) as http:
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic s3cret"}):
             response = http.get("/v1/queries", headers=headers)
             assert response.status_code == 401

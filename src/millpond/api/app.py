@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 import millpond
 from millpond.api import problems
-from millpond.api.limits import BodyLimit, PlainBodies, TokenGate
+from millpond.api.access import Access, HostGate, SiteGate, allow_origins
+from millpond.api.contract import check_documented
+from millpond.api.limits import BodyLimit, TokenGate
 from millpond.api.routers import changes, observation, queries, statements, streams
 from millpond.api.subscribers import Subscribers
 from millpond.api.surface import ServedPond
@@ -45,14 +47,17 @@ _PROBLEM: dict[str, Any] = {
 }
 
 
-def create_app(pond: ServedPond, *, token: str | None = None, max_body: int = MAX_BODY) -> FastAPI:
+def create_app(
+    pond: ServedPond, *, access: Access | None = None, max_body: int = MAX_BODY
+) -> FastAPI:
     """The application that serves a pond.
 
     Args:
         pond: The pond; it stays the caller's to close.
-        token: If set, what every call but liveness must bear.
+        access: Who may call it; unless given, whoever reaches it by a loopback name or address.
         max_body: The largest body a request may have, in bytes, unpacked or not.
     """
+    access = access or Access()
     app = FastAPI(
         title="Millpond",
         version=millpond.__version__,
@@ -61,6 +66,7 @@ def create_app(pond: ServedPond, *, token: str | None = None, max_body: int = MA
         docs_url=None,
         redoc_url=None,
         responses={"default": _PROBLEM, 422: _PROBLEM},
+        dependencies=[Depends(check_documented)],
     )
     problems.install(app)
     app.include_router(statements.router(pond))
@@ -70,8 +76,12 @@ def create_app(pond: ServedPond, *, token: str | None = None, max_body: int = MA
     app.include_router(streams.router(pond, max_body))
     app.include_router(observation.router(pond))
     page.mount(app)
-    app.add_middleware(PlainBodies)
+    # The last one added is asked first.
     app.add_middleware(BodyLimit, limit=max_body)
-    if token:
-        app.add_middleware(TokenGate, token=token)
+    if access.token:
+        app.add_middleware(TokenGate, token=access.token)
+    if access.origins:
+        app.add_middleware(allow_origins, origins=access.origins)
+    app.add_middleware(SiteGate, origins=access.origins)
+    app.add_middleware(HostGate, hosts=access.hosts)
     return app

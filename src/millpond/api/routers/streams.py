@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from millpond.api import encode
+from millpond.api.contract import media_type
 from millpond.api.limits import gunzip
 from millpond.api.surface import RowFormat, ServedPond
 from millpond.errors import MillpondError
@@ -22,15 +23,14 @@ FORMATS: dict[str, RowFormat] = {
     "application/vnd.apache.arrow.stream": "arrow",
 }
 
+_TEXT = {"type": "string"}
+
 _ROWS = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/x-ndjson": {"schema": {"type": "string"}},
-            "text/csv": {"schema": {"type": "string"}},
-            "application/vnd.apache.arrow.stream": {
-                "schema": {"type": "string", "format": "binary"}
-            },
+            media: {"schema": {"type": "string", "format": "binary"} if form == "arrow" else _TEXT}
+            for media, form in FORMATS.items()
         },
     },
     "parameters": [
@@ -75,7 +75,7 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
         Answered only once the rows are durable. The same `Idempotency-Key` with the same rows
         does nothing again; with other rows it is refused.
         """
-        format = _format(request.headers.get("content-type", ""))
+        format = FORMATS[media_type(request)]
         data = await request.body()
         encoding = request.headers.get("content-encoding", "identity").lower()
         if encoding == "gzip":
@@ -100,15 +100,3 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
 def stream_figures(entry: dict[str, Any]) -> dict[str, Any]:
     """One stream's entry of `pond.status()` as JSON values."""
     return encode.with_instant(encode.to_json_value(entry), "heartbeat")
-
-
-def _format(content_type: str) -> RowFormat:
-    media = content_type.partition(";")[0].strip().lower()
-    if media not in FORMATS:
-        raise MillpondError(
-            "SERVE-708",
-            f'rows cannot come as "{media}"' if media else "the rows have no media type",
-            hint="Set Content-Type to application/x-ndjson, text/csv or "
-            "application/vnd.apache.arrow.stream.",
-        )
-    return FORMATS[media]

@@ -1,0 +1,78 @@
+"""What is not in the OpenAPI document is refused: query parameters, media types, broken texts.
+
+A parameter that is misspelt, and so not heard of, would otherwise give an answer to another
+question. The document is what the routers declare, so nothing is listed twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from fastapi import Request
+
+from millpond.errors import MillpondError
+from millpond.planner.resolve.names import did_you_mean
+
+#: An escape of JSON that may be half of a surrogate pair.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+async def check_documented(request: Request) -> None:
+    """Refuses what the document does not have of a call.
+
+    Raises:
+        MillpondError: SERVE-703 for a query parameter, or half of a surrogate pair in the body;
+            SERVE-708 for a media type.
+    """
+    call = _find_call(request)
+    known = [p["name"] for p in call.get("parameters", ()) if p["in"] == "query"]
+    for name in request.query_params:
+        if name not in known:
+            raise MillpondError(
+                "SERVE-703",
+                f'no query parameter "{name}"',
+                detail=f"There are: {', '.join(known)}." if known else "The call takes none.",
+                hint=did_you_mean(name, known) or "Remove it.",
+            )
+    if "requestBody" in call:
+        await _check_body(request, list(call["requestBody"]["content"]))
+
+
+async def _check_body(request: Request, taken: list[str]) -> None:
+    media = media_type(request)
+    if media not in taken:
+        raise MillpondError(
+            "SERVE-708",
+            f'the body cannot come as "{media}"' if media else "the body has no media type",
+            hint=f"Set the header Content-Type: {' or '.join(taken)}.",
+        )
+    if media == "application/json":
+        body = await request.body()
+        if _SURROGATE.search(body):
+            _check_encodable(json.loads(body))
+
+
+def media_type(request: Request) -> str:
+    """The media type of a request's body, without its parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _check_encodable(value: Any) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = ord(error.object[error.start])
+        raise MillpondError(
+            "SERVE-703",
+            "a text in the body is not Unicode",
+            detail=f"\\u{half:04x} is half of a surrogate pair, and its other half is not there.",
+            hint="Write a character beyond U+FFFF as itself, or as both halves.",
+        ) from None
+
+
+def _find_call(request: Request) -> dict[str, Any]:
+    path, method = request.scope["route"].path_format, request.method.lower()
+    call: dict[str, Any] = request.app.openapi()["paths"].get(path, {}).get(method, {})
+    return call
