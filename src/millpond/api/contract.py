@@ -13,6 +13,7 @@ from typing import Any
 from fastapi import Request
 
 from millpond.errors import MillpondError
+from millpond.model.unicode_text import check_unicode
 from millpond.planner.resolve.names import did_you_mean
 
 #: An escape of JSON that may be half of a surrogate pair.
@@ -51,25 +52,13 @@ async def _check_body(request: Request, taken: list[str]) -> None:
     if media == "application/json":
         body = await request.body()
         if _SURROGATE.search(body):
-            _check_encodable(json.loads(body))
+            texts = json.dumps(json.loads(body), ensure_ascii=False)
+            check_unicode(texts, "a text in the body", "SERVE-703")
 
 
 def media_type(request: Request) -> str:
     """The media type of a request's body, without its parameters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-def _check_encodable(value: Any) -> None:
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        half = ord(error.object[error.start])
-        raise MillpondError(
-            "SERVE-703",
-            "a text in the body is not Unicode",
-            detail=f"\\u{half:04x} is half of a surrogate pair, and its other half is not there.",
-            hint="Write a character beyond U+FFFF as itself, or as both halves.",
-        ) from None
 
 
 def _find_call(request: Request) -> dict[str, Any]:

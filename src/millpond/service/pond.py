@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_script
 from millpond.errors import MillpondError
+from millpond.model.unicode_text import check_unicode
 from millpond.runtime.protocol import Runtime
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.components import Components
@@ -232,8 +233,9 @@ class Pond:
         """Push rows written as 'ndjson', 'csv' (with a header) or 'arrow' (an IPC stream)."""
         self._components.check_open()
         definition = self._components.sources.find_pushed_stream(stream)
-        written = data.encode() if isinstance(data, str) else data
-        table = row_formats.from_text(written, format, definition.schema)
+        if isinstance(data, str):
+            data = check_unicode(data, "the text of the rows", "DATA-501").encode()
+        table = row_formats.from_text(data, format, definition.schema)
         receipt, _ = self._components.intake.push(definition, table, idempotency_key)
         self._components.runtime.wake_inbox()
         return receipt

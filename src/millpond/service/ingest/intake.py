@@ -22,6 +22,7 @@ from millpond.engine.admission.admit import Admission, AdmittedRows, admit
 from millpond.engine.admission.heartbeat import StreamProgress
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, format_instant
+from millpond.model.unicode_text import check_unicode
 from millpond.runtime.batch_tasks import pack
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.results import IngestReceipt
@@ -71,9 +72,11 @@ class Intake:
         """Accept rows; returns when they are durable, with the receipt and the inbox number.
 
         Raises:
-            MillpondError: POND-407 for a stream with a source, DATA-503 for a reused key,
-                STORE-603 when the disk is full.
+            MillpondError: DATA-501 for a key that is not Unicode, POND-407 for a stream with a
+                source, DATA-503 for a reused key, STORE-603 when the disk is full.
         """
+        if key is not None:
+            check_unicode(key, "the idempotency key", "DATA-501")
         if stream.derived is not None:
             raise MillpondError(
                 "POND-407",
