@@ -6,7 +6,6 @@ question. The document is what the routers declare, so nothing is listed twice.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -16,8 +15,11 @@ from millpond.errors import MillpondError
 from millpond.model.unicode_text import check_unicode
 from millpond.planner.resolve.names import did_you_mean
 
-#: An escape of JSON that may be half of a surrogate pair.
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+#: An escape of JSON: a surrogate pair, half of one (the only group), or another.
+_ESCAPE = re.compile(
+    rb"""\\(?: u[dD][89abAB]..\\u[dD][c-fC-F].. | (u[dD][89a-fA-F]..) | . )""",
+    re.VERBOSE | re.DOTALL,
+)
 
 
 async def check_documented(request: Request) -> None:
@@ -50,10 +52,10 @@ async def _check_body(request: Request, taken: list[str]) -> None:
             hint=f"Set the header Content-Type: {' or '.join(taken)}.",
         )
     if media == "application/json":
-        body = await request.body()
-        if _SURROGATE.search(body):
-            texts = json.dumps(json.loads(body), ensure_ascii=False)
-            check_unicode(texts, "a text in the body", "SERVE-703")
+        halves = (m[1] for m in _ESCAPE.finditer(await request.body()) if m[1])
+        for half in halves:
+            character = chr(int(half[1:], 16))
+            check_unicode(character, "a text in the body", "SERVE-703")
 
 
 def media_type(request: Request) -> str:

@@ -67,6 +67,7 @@ def serve(
     insecure: bool = False,
     listener: socket.socket | None = None,
     max_body: int = MAX_BODY,
+    max_seconds: float | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> int | None:
     """Serves a pond until SIGTERM or SIGINT; the pond stays the caller's to close.
@@ -79,6 +80,7 @@ def serve(
         insecure: Serve without a token even where other machines reach the server.
         listener: A socket from `bind`.
         max_body: The largest request body, in bytes.
+        max_seconds: How long a request may take.
         on_ready: Called with the server's URL once it answers, instead of printing a line.
 
     Returns:
@@ -91,7 +93,7 @@ def serve(
     listener = listener or bind(host, port)
     if not insecure:
         refuse_exposure(listener, access)
-    app = create_app(pond, access=access, max_body=max_body)
+    app = create_app(pond, access=access, max_body=max_body, max_seconds=max_seconds)
     config = uvicorn.Config(
         app,
         # What fails in a request is logged with the request by `problems`.

@@ -169,6 +169,13 @@ def serve(
         bool, typer.Option("--insecure", help="Serve other machines without a token.")
     ] = False,
     max_body_mb: Annotated[int, typer.Option(min=1, help="The largest request body, MB.")] = 64,
+    max_seconds: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="How long a request may take, and any query's evaluation."),
+    ] = None,
+    max_rows: Annotated[
+        int | None, typer.Option(min=1, help="How many rows any answer may have.")
+    ] = None,
     routing: Routing = "ticket",
     shards: Shards = None,
     strategy: Strategy = "aware",
@@ -203,6 +210,8 @@ def serve(
         strategy=strategy,
         eager_expiration=eager_expiration,
         lazy_expiration=lazy_expiration,
+        max_seconds=max_seconds,
+        max_rows=max_rows,
     )
     try:
         ended_by = server.serve(
@@ -211,6 +220,7 @@ def serve(
             insecure=insecure,
             listener=listener,
             max_body=max_body_mb * 1024 * 1024,
+            max_seconds=max_seconds,
         )
     finally:
         pond.close()

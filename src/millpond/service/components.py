@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millpond.catalog.objects import QueryDef, StreamDef
-from millpond.engine.scalars.residual_query import Residual
+from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
 from millpond.model.time import now
 from millpond.runtime.protocol import Runtime
@@ -85,6 +85,7 @@ class Components:
         function_seconds: float | None = None,
         joins: JoinSettings | None = None,
         changes: ChangeSettings | None = None,
+        ceilings: Limits | None = None,
     ) -> None:
         """Open a store and put the parts together; see `Pond`."""
         self.clock = clock or now
@@ -118,6 +119,7 @@ class Components:
             self.relations_state,
             self.residual,
             self.events,
+            ceilings,
         )
         self.refresher = Refresher(self.log, self.registrar, self.invoker, self.events)
         self.maintenance = Maintenance(

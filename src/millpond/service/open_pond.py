@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from millpond.engine.scalars.residual_query import Limits
 from millpond.service.changes import settings
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.maintenance.join_rounds import JoinSettings
@@ -30,6 +33,8 @@ def open_pond(
     strategy: str = "aware",
     eager_expiration: str | timedelta = "0 seconds",
     lazy_expiration: str | timedelta = "auto",
+    max_seconds: float | None = None,
+    max_rows: int | None = None,
 ) -> Pond:
     """Open a pond on Spark.
 
@@ -48,6 +53,8 @@ def open_pond(
             is suspended.
         strategy, eager_expiration, lazy_expiration: How changes are computed where a query's own
             options of these names do not say. They change none.
+        max_seconds, max_rows: How long the evaluation of an answer may take, and how many rows it
+            may have, whatever a query's options of these names say.
 
     Raises:
         MillpondError: CQL-214 for a value a setting cannot have, SERVE-702 without Java, STORE-601
@@ -71,6 +78,10 @@ def open_pond(
         progress=progress,
         on_close=on_close,
         function_seconds=function_seconds,
+        ceilings=Limits(
+            seconds=math.inf if max_seconds is None else max_seconds,
+            rows=sys.maxsize if max_rows is None else max_rows,
+        ),
         joins=with_settings(
             JoinSettings(),
             {

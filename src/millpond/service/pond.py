@@ -16,6 +16,8 @@ from prometheus_client import CollectorRegistry
 
 from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_script
+from millpond.engine.scalars.residual_query import Limits
+from millpond.engine.scalars.work import check_work
 from millpond.errors import MillpondError
 from millpond.model.unicode_text import check_unicode
 from millpond.runtime.protocol import Runtime
@@ -49,6 +51,7 @@ class Pond:
         function_seconds: float | None = None,
         joins: JoinSettings | None = None,
         changes: ChangeSettings | None = None,
+        ceilings: Limits | None = None,
     ) -> None:
         """Open the store and start the runtime over it.
 
@@ -64,6 +67,7 @@ class Pond:
                 say so itself.
             joins: The routing policy, the shards of SteMs, and what a join may find.
             changes: How changes are computed where a query does not say.
+            ceilings: What no query's evaluation may exceed, whatever its options say.
 
         Raises:
             MillpondError: STORE-601 to STORE-604.
@@ -77,6 +81,7 @@ class Pond:
             function_seconds=function_seconds,
             joins=joins,
             changes=changes,
+            ceilings=ceilings,
         )
         self._metrics = Metrics(self._components)
         self._components.events.observers.append(self._metrics)
@@ -102,6 +107,7 @@ class Pond:
         parsed = parse_script(text)
         executor = Executor(self._components, self._explainer, self._entities)
         for statement in parsed:
+            check_work()
             try:
                 yield executor.execute(statement)
             except MillpondError as error:

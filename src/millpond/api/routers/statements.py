@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Depends, Header
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
-from millpond.api import encode
+from millpond.api import encode, shapes
+from millpond.api.document import (
+    BINDS,
+    BODY,
+    COMMON,
+    WRITES,
+    Absent,
+    describe_answer,
+    describe_errors,
+)
 from millpond.api.negotiate import answer_response, choose_form
 from millpond.api.problems import internal_error, log, problem, status_of
+from millpond.api.request_work import limit_seconds
 from millpond.api.surface import ServedPond
 from millpond.cql import parse_script
 from millpond.cql.tree.statements import Ask, Invoke
@@ -30,9 +40,15 @@ def router(pond: ServedPond) -> APIRouter:
     """The call of the module's first line."""
     routes = APIRouter(tags=["statements"])
 
-    @routes.post("/v1/statements", response_class=Response)
+    @routes.post(
+        "/v1/statements",
+        response_class=Response,
+        dependencies=[Depends(limit_seconds)],
+        responses=describe_answer(shapes.Results, encode.NDJSON, encode.ARROW)
+        | describe_errors(*COMMON, *BODY, *BINDS, *WRITES, 406, shape=shapes.StatementsProblem),
+    )
     def run_statements(
-        body: StatementsBody, accept: Annotated[str | None, Header()] = None
+        body: StatementsBody, accept: Annotated[str | Absent, Header()] = None
     ) -> Response:
         """Runs statements in order, as `millpond run` would.
 

@@ -21,6 +21,7 @@ from millpond.engine.scalars.user_functions import (
     functions,
     took_too_long,
 )
+from millpond.engine.scalars.work import current_work
 from millpond.errors import MillpondError
 
 
@@ -31,6 +32,16 @@ class Limits:
     seconds: float = 30.0
     rows: int = 1_000_000
     memory: int = 1 << 30
+
+    def cap(self, ceilings: Limits | None) -> Limits:
+        """These limits, each at most what the operator allows."""
+        if ceilings is None:
+            return self
+        return Limits(
+            min(self.seconds, ceilings.seconds),
+            min(self.rows, ceilings.rows),
+            min(self.memory, ceilings.memory),
+        )
 
 
 class Residual:
@@ -54,12 +65,15 @@ class Residual:
                 POND-411 if a user-defined function failed.
         """
         limits = limits or self.limits
+        work = current_work()
+        if work is not None:
+            work.check()
         connection = self._connection()
         functions.teach(connection, self._local.taught, [sql])
         try:
             for name, table in tables.items():
                 connection.register(name, table)
-            with deadlines.within(limits.seconds, connection.interrupt):
+            with deadlines.within(limits.seconds, connection.interrupt, work):
                 try:
                     answer = _read(connection, sql, limits)
                 except (duckdb.Error, OSError) as error:
@@ -70,6 +84,8 @@ class Residual:
                     answer = _read(connection, other, limits)
         except (duckdb.Error, OSError) as error:
             self._probe(connection)
+            if work is not None and work.is_over:
+                raise work.error() from error
             raise _explain_error(error, limits) from error
         finally:
             if self._local.connection is connection:

@@ -25,6 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from millpond.catalog.objects import StreamDef
+from millpond.engine.scalars.work import wait_for
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST
 from millpond.runtime import advance_task as tasks
@@ -180,7 +181,7 @@ class Advancer:
         self._wake.set()
         with self._progress:
             left = None if deadline is None else max(0.0, deadline - clock_time.monotonic())
-            is_over = self._progress.wait_for(lambda: self._done >= asked or self.stopping, left)
+            is_over = wait_for(self._progress, lambda: self._done >= asked or self.stopping, left)
         failure = self._failure
         if failure is not None and not self.stopping:
             if isinstance(failure, MillpondError):
@@ -194,7 +195,7 @@ class Advancer:
     def wait(self, is_over: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until `heard` is true, which is asked whenever changes were committed."""
         with self._progress:
-            return self._progress.wait_for(lambda: is_over() or self.stopping, timeout)
+            return wait_for(self._progress, lambda: is_over() or self.stopping, timeout)
 
     def retry(self, stream: StreamDef) -> None:
         """Try a derived stream that has stopped again, now."""

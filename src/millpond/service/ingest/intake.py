@@ -20,6 +20,7 @@ from millpond.catalog.objects import StreamDef
 from millpond.engine.admission import heartbeat
 from millpond.engine.admission.admit import Admission, AdmittedRows, admit
 from millpond.engine.admission.heartbeat import StreamProgress
+from millpond.engine.scalars.work import wait_for
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, format_instant
 from millpond.model.unicode_text import check_unicode
@@ -237,7 +238,7 @@ class Intake:
     def wait(self, upto: int, timeout: float | None = None) -> bool:
         """Wait until every number ≤ `upto` is an epoch; False when the time ran out."""
         with self._accepted:
-            return self._accepted.wait_for(lambda: self._is_done_upto(upto), timeout)
+            return wait_for(self._accepted, lambda: self._is_done_upto(upto), timeout)
 
     def _is_done_upto(self, upto: int) -> bool:
         with self._lock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from datetime import timedelta
@@ -154,7 +153,8 @@ def check_stream_options(
 
 
 def _fits(name: str, value: Any) -> bool:
-    finite = _is_number(value) and -math.inf < value < math.inf
+    # What is beyond 64 bits has no column to be kept in.
+    finite = _is_number(value) and -(2**63) <= value < 2**63
     match name:
         case "materialize":
             return isinstance(value, str) and value.lower() in _MODES
