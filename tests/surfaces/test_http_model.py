@@ -303,6 +303,11 @@ class Surface(RuleBasedStateMachine):
             self.call("PATCH", path, 200, entity, json=found.settings)
         self.call("PATCH", path, 400 if known else 404, entity, json={"nothing": 1})
 
+    @rule(seconds=st.sampled_from([30, 0, -1]))
+    def catch_up(self, seconds: int) -> None:
+        expected = 200 if seconds > 0 else 422
+        self.call("POST", "/v1/catch-up", expected, params={"timeout": seconds})
+
     @rule()
     def look(self) -> None:
         for path, shape in LOOKS.items():

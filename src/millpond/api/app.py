@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, FastAPI, Security
+from fastapi import APIRouter, FastAPI, Security
 from fastapi.security import HTTPBearer
 
 import millpond
 from millpond.api import problems
 from millpond.api.access import Access, HostGate, SiteGate, allow_origins
-from millpond.api.contract import check_documented
 from millpond.api.document import COMMON, describe_errors
 from millpond.api.limits import BodyLimit, TokenGate
 from millpond.api.request_work import WorkForRequest
@@ -45,7 +44,6 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         responses=describe_errors(*COMMON),
-        dependencies=[Depends(check_documented)],
         # A path is a call's or it is not: it leads to no other one.
         redirect_slashes=False,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import Query, Request
+from fastapi import Query
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.api.document import Absent
@@ -56,12 +56,11 @@ class _ReadAhead:
         return message
 
 
-async def limit_seconds(
-    request: Request,
-    max_seconds: Annotated[
-        float | Absent, Query(gt=0, description="seconds the request may take")
-    ] = None,
-) -> None:
+#: The parameter of calls whose client may say how long they take.
+MaxSeconds = Annotated[float | Absent, Query(gt=0, description="seconds the request may take")]
+
+
+def limit_seconds(max_seconds: float | None) -> None:
     """A client may give its request less time than the operator does, and not more."""
     work = current_work()
     if work is not None and max_seconds is not None:

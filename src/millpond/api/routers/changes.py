@@ -11,6 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from millpond.api import change_forms, encode, shapes
 from millpond.api.change_forms import EVENTS
+from millpond.api.contract import DocumentedRoute
 from millpond.api.document import BINDS, WRITES, Absent, describe_answer, describe_errors
 from millpond.api.negotiate import choose_form
 from millpond.api.request_work import lift_limit
@@ -43,7 +44,7 @@ class ChangesRequest:
 
 def router(pond: ServedPond, followers: Subscribers) -> APIRouter:
     """The calls that read and follow changes."""
-    routes = APIRouter()
+    routes = APIRouter(route_class=DocumentedRoute)
 
     @routes.get(
         "/v1/queries/{query}/changes",

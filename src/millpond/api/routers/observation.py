@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 import millpond
 from millpond.api import encode, shapes
+from millpond.api.contract import DocumentedRoute
 from millpond.api.document import (
     BODY,
     WRITES,
@@ -26,7 +27,7 @@ _MISSING = describe_errors(404)
 
 def liveness(pond: ServedPond) -> APIRouter:
     """The call that needs no token."""
-    routes = APIRouter(tags=["observation"])
+    routes = APIRouter(route_class=DocumentedRoute, tags=["observation"])
 
     @routes.get(
         "/healthz",
@@ -44,7 +45,7 @@ def liveness(pond: ServedPond) -> APIRouter:
 
 def router(pond: ServedPond) -> APIRouter:
     """The calls that look and do not touch."""
-    routes = APIRouter(tags=["observation"])
+    routes = APIRouter(route_class=DocumentedRoute, tags=["observation"])
 
     @routes.get(
         "/readyz", response_class=Response, responses=describe_answer(shapes.Ready) | _NOT_READY

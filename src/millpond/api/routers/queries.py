@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from millpond.api import decode, encode, shapes
+from millpond.api.contract import DocumentedRoute
 from millpond.api.document import (
     BINDS,
     BODY,
@@ -20,7 +21,7 @@ from millpond.api.document import (
     describe_errors,
 )
 from millpond.api.negotiate import ANSWER_HEADERS, answer_response, choose_form
-from millpond.api.request_work import limit_seconds
+from millpond.api.request_work import MaxSeconds, limit_seconds
 from millpond.api.surface import QueryHandle, ServedHandle, ServedPond
 from millpond.errors import MillpondError
 from millpond.service.queries.options import check_options
@@ -43,7 +44,7 @@ class RegistrationBody(BaseModel):
 
 def router(pond: ServedPond) -> APIRouter:
     """The calls on standing queries."""
-    routes = APIRouter(tags=["queries"])
+    routes = APIRouter(route_class=DocumentedRoute, tags=["queries"])
 
     @routes.post(
         "/v1/queries",
@@ -134,7 +135,6 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/v1/queries/{query}/result",
         response_class=Response,
-        dependencies=[Depends(limit_seconds)],
         responses=describe_answer(
             shapes.Answer, encode.NDJSON, encode.ARROW, headers=ANSWER_HEADERS
         )
@@ -143,9 +143,11 @@ def router(pond: ServedPond) -> APIRouter:
     def invoke(
         query: str,
         at: Annotated[str | Absent, Query(description="an instant, ISO 8601")] = None,
+        max_seconds: MaxSeconds = None,
         accept: Annotated[str | Absent, Header()] = None,
     ) -> Response:
         """The query's answer as of now, or as of a kept instant."""
+        limit_seconds(max_seconds)
         form = choose_form(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
         instant = None if at is None else _instant(at)
         return answer_response(find_query(pond, query).invoke(instant), form)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header
+from fastapi import APIRouter, Header
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
 from millpond.api import encode, shapes
+from millpond.api.contract import DocumentedRoute
 from millpond.api.document import (
     BINDS,
     BODY,
@@ -20,7 +21,7 @@ from millpond.api.document import (
 )
 from millpond.api.negotiate import answer_response, choose_form
 from millpond.api.problems import internal_error, log, problem, status_of
-from millpond.api.request_work import limit_seconds
+from millpond.api.request_work import MaxSeconds, limit_seconds
 from millpond.api.surface import ServedPond
 from millpond.cql import parse_script
 from millpond.cql.tree.statements import Ask, Invoke
@@ -38,17 +39,18 @@ class StatementsBody(BaseModel):
 
 def router(pond: ServedPond) -> APIRouter:
     """The call of the module's first line."""
-    routes = APIRouter(tags=["statements"])
+    routes = APIRouter(route_class=DocumentedRoute, tags=["statements"])
 
     @routes.post(
         "/v1/statements",
         response_class=Response,
-        dependencies=[Depends(limit_seconds)],
         responses=describe_answer(shapes.Results, encode.NDJSON, encode.ARROW)
         | describe_errors(*COMMON, *BODY, *BINDS, *WRITES, 406, shape=shapes.StatementsProblem),
     )
     def run_statements(
-        body: StatementsBody, accept: Annotated[str | Absent, Header()] = None
+        body: StatementsBody,
+        max_seconds: MaxSeconds = None,
+        accept: Annotated[str | Absent, Header()] = None,
     ) -> Response:
         """Runs statements in order, as `millpond run` would.
 
@@ -56,6 +58,7 @@ def router(pond: ServedPond) -> APIRouter:
         for a text with exactly one. When a statement fails, the results of the statements before
         it stand as `results` next to `error`: what they did stays done.
         """
+        limit_seconds(max_seconds)
         form = choose_form(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
         if form == encode.ARROW:
             _check_one_answer(body.text)

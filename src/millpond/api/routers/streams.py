@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from millpond.api import encode, shapes
-from millpond.api.contract import media_type
+from millpond.api.contract import DocumentedRoute, media_type
 from millpond.api.document import (
     BODY,
     BYTES,
@@ -49,7 +49,7 @@ _ROWS = {
 
 def router(pond: ServedPond, max_body: int) -> APIRouter:
     """The calls on streams and relations; no body unpacks to more than `max_body` bytes."""
-    routes = APIRouter(tags=["streams"])
+    routes = APIRouter(route_class=DocumentedRoute, tags=["streams"])
 
     @routes.get("/v1/streams", response_class=Response, responses=describe_answer(shapes.Streams))
     def list_streams() -> Response:
