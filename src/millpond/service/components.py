@@ -59,12 +59,12 @@ class Components:
 
     Attributes:
         log: The epochs, and the current version.
-        promises: Floors held for rows in flight.
+        floors: Floors held for rows in flight.
         stems: The Query SteMs.
         intake: Takes pushes.
         sequencer: Plans and commits batches.
         registrar: Registers queries, prepares and binds them.
-        user_functions: Functions in Python.
+        function_registry: Functions in Python.
         relations_state: What relations hold.
         residual: Evaluates what is not of any stream.
         invoker: Answers.
@@ -73,7 +73,7 @@ class Components:
         derivations: Queries whose changes are made.
         advancer: Makes them.
         reader: Reads them.
-        following: Fetches and subscribes.
+        subscriptions: Fetches and subscribes.
         sources: What streams are read from.
         meters: Counts and times; what of it is for Prometheus is `metrics`.
         entities: The control tables.

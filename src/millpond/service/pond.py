@@ -1,7 +1,7 @@
 """The pond: everything a client can do, in one object.
 
 Every way in (Python, command line, HTTP, console) goes through a `Pond`. What works inside it is in
-`works.py`. All methods may be called from any thread.
+`components.py`. All methods may be called from any thread.
 """
 
 from __future__ import annotations
