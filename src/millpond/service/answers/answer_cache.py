@@ -1,14 +1,15 @@
-"""Answers that are kept: PSoup-C, the current window's answer kept current.
+"""The answer cache: PSoup-C, the answer over the current window kept current.
 
-What a query answers NOW is a function of what it reads and of the instant. So an answer is kept
-with both, and served as long as they are the same in the version a reader has pinned: a kept answer
-is never older than what would be computed. A thread computes anew what an epoch has changed, the
-queries of greater weight first; a reader who comes before it computes for himself.
+The answer of a query at NOW is a function of the query's inputs and of the instant. So the cache
+keeps an answer together with both, and gives it to a reader only if both are the same in the
+version the reader has pinned: a cached answer is never older than a computed one. The refresher's
+thread recomputes the answers an epoch has changed, queries of greater weight first; a reader who
+comes before the thread computes the answer itself.
 
-- `eager`: computed anew after every epoch that changes it (PSoup, VLDB 2002, section 5: PSoup-C;
-  there by counting matches in and out, here by evaluation, which serves every query).
-- `auto`: computed anew only while it is asked for about as often as it changes, and only if it is
-  not cheap anyway. Invocations earn credit, computing ahead spends it.
+- `eager`: recomputed after every epoch that changes it (PSoup, VLDB 2002, section 5: PSoup-C; there
+  by counting matches in and out, here by evaluation, which serves every query).
+- `auto`: recomputed only while clients invoke the query about as often as its answer changes, and
+  only if computing it is not cheap. Invocations earn credit, computing ahead spends it.
 
 INV-KEPT-1: an answer is served only if every segment, relation delta and clock it was computed
 from is the reader's too, and the instant is the same or cannot matter.
