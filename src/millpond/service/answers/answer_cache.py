@@ -36,7 +36,7 @@ _MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class AnswerInputs:
-    """What an answer was computed from: `parts` by identity, `clocks` by value."""
+    """The inputs of an answer: `parts` are compared by identity, `clocks` by value."""
 
     parts: tuple[object, ...]
     clocks: tuple[tuple[int | None, int], ...]
@@ -50,7 +50,7 @@ class AnswerInputs:
 
 
 def inputs_of(version: Version, bound: BoundQuery, streams: Sequence[StreamDef]) -> AnswerInputs:
-    """What a query reads of a version."""
+    """The inputs of a query's answer in a version."""
     parts: list[object] = []
     clocks = []
     for stream in streams:
@@ -67,7 +67,7 @@ def inputs_of(version: Version, bound: BoundQuery, streams: Sequence[StreamDef])
 
 @dataclass
 class CachedAnswer:
-    """A query's kept answer and what is known of how it is used."""
+    """A query's cached answer, and how often it was of use."""
 
     query: PreparedQuery | None = None
     inputs: AnswerInputs | None = None
@@ -81,7 +81,7 @@ class CachedAnswer:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def figures(self) -> dict[str, object]:
-        """For people: what is kept, and how often it was of use."""
+        """The figures EXPLAIN shows: what is kept, and how often it was of use."""
         with self.lock:
             table = self.table
             return {
@@ -95,7 +95,7 @@ class CachedAnswer:
 
 
 class AnswerCache:
-    """The kept answers of a pond; safe to use from any thread."""
+    """The cached answers of a pond; safe to use from any thread."""
 
     def __init__(self) -> None:
         self._answers: dict[int, CachedAnswer] = {}
@@ -133,7 +133,7 @@ class AnswerCache:
         found: tuple[pa.Table, int],
         seconds: float,
     ) -> None:
-        """Keep what was computed in so many seconds."""
+        """Keep an answer, which took so many seconds to compute."""
         with kept.lock:
             kept.seconds, kept.computed = seconds, kept.computed + 1
             kept.query, kept.inputs, kept.instant = query, inputs, instant
@@ -141,7 +141,7 @@ class AnswerCache:
             kept.table = table if table.nbytes <= _MOST_BYTES else None
 
     def forget(self, query_ids: set[int]) -> None:
-        """Let go of the answers of queries that are gone."""
+        """Drop the answers of queries that were dropped."""
         with self._lock:
             for id in self._answers.keys() & query_ids:
                 del self._answers[id]
