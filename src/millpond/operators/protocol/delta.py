@@ -175,7 +175,7 @@ _PLACE = re.compile(r"\bc(\d+)\b")
 def positional_schema(types: Sequence[pa.DataType]) -> pa.Schema:
     """The schema of an edge: its columns by position.
 
-    >>> positional([pa.int64()]).names
+    >>> positional_schema([pa.int64()]).names
     ['c0']
     """
     return pa.schema([pa.field(f"c{i}", type_) for i, type_ in enumerate(types)])
