@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from millpond.cql.print.dialect import to_duckdb
 from millpond.cql.tree import nodes
+from millpond.operators.expire import announce_expirations
 from millpond.operators.negation import Negation
 from millpond.operators.protocol.node import Node
 from millpond.operators.recompute import Recompute
@@ -35,7 +36,7 @@ from millpond.planner.dataflow.frame import (
 from millpond.planner.dataflow.from_clause import join_items, keeps_right, split_plain_where
 from millpond.planner.dataflow.from_items import Items
 from millpond.planner.dataflow.group_by import is_grouped, plan_groups
-from millpond.planner.dataflow.joins import announce_expirations, eliminate_duplicates
+from millpond.planner.dataflow.joins import eliminate_duplicates
 from millpond.planner.dataflow.nrr_join import has_nrr, join_nrrs
 from millpond.planner.dataflow.recompute_groups import ListedItem as Listed
 from millpond.planner.dataflow.recompute_groups import recompute_grouped, recompute_partitions

@@ -20,11 +20,11 @@ from sqlglot import exp
 from millpond.operators.aggregation import aggregates as catalogue
 from millpond.operators.aggregation.aggregate import Aggregate, AggregateCall
 from millpond.operators.aggregation.measures import Argument
+from millpond.operators.expire import announce_expirations
 from millpond.operators.group_by import GroupBy, Grouping
 from millpond.planner.dataflow.column_types import find_expression_types, type_names
 from millpond.planner.dataflow.frame import Frame, Item, Unsupported, find_columns, select
 from millpond.planner.dataflow.grouping_sets import expand_grouping_sets
-from millpond.planner.dataflow.joins import announce_expirations
 from millpond.planner.resolve.placement import find_aggregate, has_aggregate, is_aggregate
 from millpond.planner.resolve.pushdown import split_conjuncts
 from millpond.synopses.order_keys import can_be_ordered

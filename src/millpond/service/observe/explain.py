@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from sqlglot import exp
 
@@ -23,13 +23,13 @@ from millpond.planner.dataflow.plan import (
 )
 from millpond.planner.explain.explain import explain
 from millpond.service.changes.derivations import SharingKey
+from millpond.service.components import Components
 from millpond.service.maintenance.backfill import covered_upto
+from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain_joins import JoinFacts, account_text
+from millpond.service.observe.metrics import Metrics
 from millpond.service.results import count_text
 from millpond.state.version import LeafRef, Version
-
-if TYPE_CHECKING:
-    from millpond.service.components import Components
 
 #: The levels that show what is computed, and not only what is asked.
 _COMPUTED = ("rewritten", "shared", "runtime")
@@ -40,8 +40,10 @@ _MOST_OTHERS = 20
 class Explainer:
     """Explains the queries of a pond."""
 
-    def __init__(self, components: Components) -> None:
+    def __init__(self, components: Components, entities: Entities, metrics: Metrics) -> None:
         self._components = components
+        self._entities = entities
+        self._metrics = metrics
 
     def of_text(self, text: str, level: str) -> str:
         """The plan a query would have."""
@@ -174,7 +176,7 @@ class Explainer:
                 visited = f"{ledger.visited_per_tuple:.2f} modules visited per element"
                 lines.append(f"    eddy: {self._components.stems.routing}, {visited}")
         lines += JoinFacts(self._components.joins).of_all(version)
-        for entity in self._components.entities.every():
+        for entity in self._entities.every():
             if entity.id.startswith(("derivation:", "function:", "answer:", "relation:")):
                 figures = ", ".join(
                     f"{key} {_format_value(v)}" for key, v in entity.figures.items()
@@ -184,7 +186,7 @@ class Explainer:
         return "\n".join(lines)
 
     def _rate(self, stream_id: int) -> str:
-        return f"{self._components.meters.rate(stream_id):,.3g} elements/s"
+        return f"{self._metrics.rate(stream_id):,.3g} elements/s"
 
     def _modules(self, stream_id: int) -> dict[str, str]:
         """The modules of a stream in the order elements visit them, with what they measured."""
