@@ -2,10 +2,11 @@
 
 `pond` and `handles` are what a client sees; `components` puts the parts together and `open_pond`
 opens them on Spark. What happens in a part reaches the others through the port `events`, whose one
-implementation, `reactions`, names who acts. Each folder is a part of the story, from the bottom up: `queries` registers
-standing queries and keeps their slots in the Query SteMs; `ingest` takes rows in and makes epochs
-of them (`intake`, `floors`, `sequencer`); `answers` invokes queries and keeps answers current;
-`maintenance` backfills, merges, evicts and joins behind the scenes; `changes` computes, stores and
-delivers the changes of followed queries; `definitions` creates streams and relations and opens
-their sources; `observe` explains, measures and lists; `statements` executes one parsed statement.
+implementation, `reactions`, names who acts. Each folder is a part of the story, from the bottom up:
+`queries` registers standing queries and keeps their slots in the Query SteMs; `ingest` takes rows
+in and makes epochs of them (`intake`, `floors`, `sequencer`); `answers` invokes queries and keeps
+answers current; `maintenance` backfills, merges, evicts and joins behind the scenes; `changes`
+computes, stores and delivers the changes of followed queries; `definitions` creates streams and
+relations and opens their sources; `observe` explains, measures and lists; `statements` executes one
+parsed statement.
 """
