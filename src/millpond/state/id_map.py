@@ -132,9 +132,9 @@ class PageSummaries(Generic[V, D]):
     Made again only for the pages that changed, so what is made of tens of thousands of entries
     after each of their changes costs what a page holds.
 
-    >>> digest = PageSummaries(lambda values: sum(map(len, values)))
+    >>> sums = PageSummaries[str, int](lambda values: sum(map(len, values)))
     >>> one = IdMap[str]().with_changes({1: "a", 2: "bb"})
-    >>> sum(digest.of(one)), sum(digest.of(one.with_changes({1: "aaa"})))
+    >>> sum(sums.of(one)), sum(sums.of(one.with_changes({1: "aaa"})))
     (3, 5)
     """
 
