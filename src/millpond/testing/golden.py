@@ -1,8 +1,8 @@
 """Runs golden files: every golden many ways, and the answer must not move.
 
 A golden says what a behaviour is; a `Variation` says how it is run: how the feed is cut into
-epochs, whether queries or data come first, among how many decoys, with which options, and how often the
-pond is closed and opened again. By SEMANTICS section 7 none of that is part of the meaning, so
+epochs, whether queries or data come first, among how many decoys, with which options, and how often
+the pond is closed and opened again. By SEMANTICS section 7 none of that is part of the meaning, so
 every variation has the same expected answers.
 
 Beside the pond under test runs the oracle, over the same epochs. Each answer is held to the file's
