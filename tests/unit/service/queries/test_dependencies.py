@@ -23,6 +23,7 @@ def pond(pond: Pond) -> Pond:
         "CREATE RELATION view AS SELECT v FROM r WHERE v > 1;"
         "CREATE RELATION views AS SELECT v FROM view;"
         "CREATE STREAM derived AS SELECT v FROM s;"
+        "CREATE STREAM reasons AS SELECT reason FROM t$rejects;"
         "CREATE QUERY over_s AS SELECT v FROM s;"
         "CREATE QUERY over_r AS SELECT s.v FROM s, R;"
         "CREATE QUERY over_views AS SELECT v FROM views;"
@@ -47,7 +48,7 @@ def users(pond: Pond, name: str, bind: Callable[[str], BoundQuery] | None = None
     ("name", "expected"),
     [
         ("s", {"over_s", "over_r", "derived"}),
-        ("t", {"over_rejects"}),
+        ("t", {"over_rejects", "reasons"}),
         ("derived", {"spoken"}),
         ("view", {"views", "over_views"}),
         ("views", {"over_views"}),
