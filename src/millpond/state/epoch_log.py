@@ -63,8 +63,7 @@ class EpochLog:
         self._readers = threading.Lock()
         self._pins: Counter[int] = Counter()
         self._unreferenced: list[tuple[int, str]] = []
-        #: Told after every commit, from the thread that made it.
-        self.on_publish: Callable[[], None] = lambda: None
+        self._listeners: list[Callable[[], None]] = []
 
     @staticmethod
     def open(store_dir: str | Path, clock: Callable[[], int] | None = None) -> EpochLog:
@@ -80,6 +79,10 @@ class EpochLog:
     def version(self) -> Version:
         """The current version."""
         return self._version
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after every commit, from the thread that made it."""
+        self._listeners.append(listener)
 
     def next_id(self) -> int:
         """A definition id nobody has had and nobody else gets."""
@@ -130,7 +133,8 @@ class EpochLog:
             reach("epoch.after_commit")
             self._publish(after, settled, next_id)
         reach("epoch.after_publish")
-        self.on_publish()
+        for listener in self._listeners:
+            listener()
         return after
 
     def _publish(self, after: Version, settled: ResolvedChange, next_id: int) -> None:

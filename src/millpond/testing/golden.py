@@ -32,8 +32,6 @@ from millpond.cql.tree.statements import (
 )
 from millpond.errors import MillpondError
 from millpond.model import time
-from millpond.service.changes.settings import ChangeSettings, with_settings
-from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.pond import Pond
 from millpond.testing import golden_table as cells
 from millpond.testing.decoys import decoys
@@ -142,10 +140,10 @@ class _Performance:
         pond = self.make_pond(self.clock)
         if isinstance(pond, Pond):
             policy, shards = self.variation.routing
-            pond.set_join_settings(JoinSettings(shards=shards, routing=policy))
+            pond.entities.set("eddies:all", {"routing": policy})
+            pond.entities.set("joins:all", {"shards": shards})
             eager, lazy = self.variation.expiring
-            intervals = {"eager_expiration": eager, "lazy_expiration": lazy}
-            pond.set_change_settings(with_settings(ChangeSettings(), intervals))
+            pond.entities.set("changes:all", {"eager_expiration": eager, "lazy_expiration": lazy})
         return pond
 
     def _catch_up(self) -> None:

@@ -8,7 +8,7 @@ in time. No Spark job is involved, and everything read belongs to one pinned ver
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from millpond.planner.bind.bound_query import StreamLeaf
 from millpond.service.answers.answer_cache import AnswerCache, inputs_of
 from millpond.service.answers.leaf_scan import Files, LeafView
 from millpond.service.answers.stored_join import StoredJoin
+from millpond.service.events import Events
 from millpond.service.ingest.floors import ClockReading, FloorsInFlight
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
@@ -46,16 +47,16 @@ class Invoker:
         floors: FloorsInFlight,
         relations: Relations,
         residual: Residual,
+        events: Events,
     ) -> None:
         self._log = log
         self._sequencer = sequencer
         self._floors = floors
         self._relations = relations
         self._residual = residual
-        self.files = Files(store)
+        self._events = events
+        self.files = Files(store, events)
         self.answer_cache = AnswerCache()
-        #: Told of files found corrupt or missing.
-        self.on_damage: Callable[[MillpondError], None] = lambda error: None
 
     def invoke(self, query: PreparedQuery, at: int | None = None) -> Answer:
         """R(τ) at `at`, or as of now (SEMANTICS, section 5).
@@ -68,7 +69,7 @@ class Invoker:
             return self._answer(query, at)
         except MillpondError as error:
             if error.code == "STORE-602":
-                self.on_damage(error)
+                self._events.file_damaged(error)
             raise
 
     def _answer(self, query: PreparedQuery, at: int | None) -> Answer:

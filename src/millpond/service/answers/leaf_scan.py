@@ -29,6 +29,7 @@ from millpond.errors import MillpondError
 from millpond.model.sampling import choose_sample
 from millpond.model.schema import Schema
 from millpond.runtime.batch_tasks import failed_slots
+from millpond.service.events import Events
 from millpond.state.arrow_file import open_arrow
 from millpond.state.join_state import ArrangementRef, PairsRef
 from millpond.state.segment_file import global_seq, open_segment
@@ -137,14 +138,13 @@ class OpenSegment:
 class Files:
     """Open segments and matches, by path, the least recently used closed first."""
 
-    def __init__(self, store: Path) -> None:
+    def __init__(self, store: Path, events: Events) -> None:
         self._store = store
+        self._events = events
         self._segments: OrderedDict[str, OpenSegment] = OrderedDict()
         self._matches: OrderedDict[str, tuple[MatchReader, frozenset[int]]] = OrderedDict()
         self._caches: OrderedDict[str, Any] = OrderedDict()
         self._lock = threading.Lock()
-        #: Told of matches found corrupt or missing.
-        self.on_torn: Callable[[MatchRef], None] = lambda ref: None
 
     def segment(self, ref: SegmentRef) -> OpenSegment:
         """Raises STORE-602 when the file is corrupt or missing."""
@@ -162,7 +162,7 @@ class Files:
             try:
                 table = open_arrow(self._store / ref.path, ref.checksum)
             except MillpondError:
-                self.on_torn(ref)
+                self._events.matches_torn(ref)
                 return None
             found = MatchReader(table), failed_slots(table)
             self._remember(self._matches, ref.path, found, _OPEN_MATCHES)
@@ -210,7 +210,7 @@ class Files:
 
 
 class LeafView:
-    """`engine.slices.SegmentView` of one stored segment for one leaf."""
+    """`engine.window_slices.SegmentView` of one stored segment for one leaf."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 import time as clock_time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -29,13 +29,13 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST
 from millpond.runtime import advance_task as tasks
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
-from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.leaf_scan import Files
 from millpond.service.changes.advance_jobs import AdvanceJobs, Runnable
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.retry import Retries
 from millpond.service.changes.schedule import HEARTBEAT_SECONDS, DerivationProgress, Schedule
+from millpond.service.events import Events
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import match_ref, segment_ref
@@ -62,11 +62,13 @@ class Advancer:
         stems: QueryStems,
         files: Files,
         runtime: Runtime,
+        events: Events,
     ) -> None:
         self._log = epochs
         self._derivations = derivations
         self._floors = floors
         self._runtime = runtime
+        self._events = events
         self._jobs = AdvanceJobs(store, stems)
         self._wake = threading.Event()
         self._progress = threading.Condition()
@@ -82,11 +84,6 @@ class Advancer:
         #: Derived streams that cannot be advanced, and why.
         self.retries = Retries()
         self._schedule = Schedule(files, derivations, relations, self.retries, self._record_failure)
-        self.on_commit: Callable[[Version, Sequence[BuiltSegment]], None] = lambda version, built: (
-            None
-        )
-        self.on_failure: Callable[[StreamDef, MillpondError], None] = lambda stream, error: None
-        self._listeners: set[Callable[[], None]] = set()
         self._round = threading.RLock()
         self._thread: threading.Thread | None = None
 
@@ -109,16 +106,10 @@ class Advancer:
             self._thread.join(timeout=30)
         self._notify()
 
-    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Have `heard` called, from any thread, whenever changes were committed; gives its end."""
-        self._listeners.add(listener)
-        return lambda: self._listeners.discard(listener)
-
     def _notify(self) -> None:
         with self._progress:
             self._progress.notify_all()
-        for listener in list(self._listeners):
-            listener()
+        self._events.advancer_progressed()
 
     def _loop(self) -> None:
         while not self.stopping:
@@ -313,7 +304,7 @@ class Advancer:
     def _record_failure(self, stream: StreamDef, error: MillpondError) -> None:
         if stream.derived is not None and stream.derived.query_id is None:
             self.retries.note(stream.id, error)
-        self.on_failure(stream, error)
+        self._events.derivation_failed(stream, error)
 
     def _commit(self, gained: list[tuple[list[Runnable], AdvanceJob, AdvanceResult]]) -> None:
         if not gained:
@@ -354,5 +345,5 @@ class Advancer:
             for piece in built:
                 piece.discard()
             raise
-        self.on_commit(after, built)
+        self._events.derivations_advanced(after, built)
         self._notify()

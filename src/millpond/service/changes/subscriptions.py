@@ -39,6 +39,7 @@ class Subscriptions:
         self._derivations = derivations
         self._advancer = advancer
         self._reader = reader
+        self._listeners: set[Callable[[], None]] = set()
 
     def fetch(
         self,
@@ -122,8 +123,14 @@ class Subscriptions:
         return {"newest": version.clock(log.id).next_seq, "up_to": upto}
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Have `heard` called, from any thread, when there may be more; gives what ends that."""
-        return self._advancer.listen(listener)
+        """Call `listener`, from any thread, when there may be more; return what ends that."""
+        self._listeners.add(listener)
+        return lambda: self._listeners.discard(listener)
+
+    def notify(self) -> None:
+        """Call all listeners: there may be more changes."""
+        for listener in list(self._listeners):
+            listener()
 
     def log_of(self, followed: QueryDef | StreamDef) -> StreamDef:
         """The stream whose elements the changes are; made at the first call for a query.

@@ -22,6 +22,7 @@ from millpond.runtime.protocol import Runtime
 from millpond.service.changes.advancer import Advancer
 from millpond.service.definitions.change_fed_relations import changes_name
 from millpond.service.definitions.declarations import stream_definition
+from millpond.service.events import Events
 from millpond.service.ingest.floors import ClockReading
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
@@ -34,12 +35,7 @@ from millpond.state.version import Version
 
 
 class Sources:
-    """The streams and relations of a pond, and the sources they read.
-
-    Attributes:
-        on_change: Called when something was dropped.
-        on_read: Told of a bounded source that was read to its end, and its rows.
-    """
+    """The streams and relations of a pond, and the sources they read."""
 
     def __init__(
         self,
@@ -51,6 +47,7 @@ class Sources:
         registrar: Registrar,
         relations: Relations,
         present: Callable[[], int],
+        events: Events,
         *,
         bounded: bool,
     ) -> None:
@@ -63,8 +60,7 @@ class Sources:
         self._relations = relations
         self._current_instant = present
         self._bounded = bounded
-        self.on_change: Callable[[], None] = lambda: None
-        self.on_read: Callable[[StreamDef, int], None] = lambda stream, rows: None
+        self._events = events
 
     # -- streams and relations come and go -----------------------------------------------------
 
@@ -128,7 +124,7 @@ class Sources:
             if isinstance(stream, StreamDef) and stream.source is not None:
                 self._runtime.close_source(stream.id)
         self._log.commit(EpochChange(kind="drop", drop=[d.id for d in dropped]))
-        self.on_change()
+        self._events.definitions_changed()
 
     def from_frame(self, name: str, frame: Any, timestamp: str | None, delay: float) -> StreamDef:
         """The stream a Spark DataFrame is, made unless it is there; see `Pond.stream`."""
@@ -180,7 +176,7 @@ class Sources:
             self._runtime.read_to_end(stream)
             self._sequencer.end(stream)
             rows = self._log.version.clock(stream.id).next_seq
-            self.on_read(stream, rows)
+            self._events.source_read(stream, rows)
 
     def find_pushed_stream(self, name: str) -> StreamDef:
         """The stream of a name that rows are pushed to.

@@ -22,6 +22,7 @@ from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
 from millpond.model.casts import cast_value
 from millpond.model.time import BEGINNING, END, format_instant
+from millpond.service.events import FollowerNeeds
 from millpond.service.ingest.sequencer import relative_path
 from millpond.state.arrow_file import FileMeta, open_arrow
 from millpond.state.epoch_change import EpochChange
@@ -84,17 +85,15 @@ class Uncomputable(Exception):
 class Relations:
     """Reads and changes relations; safe to use from any thread."""
 
-    def __init__(self, store: Path, log: EpochLog, residual: Residual) -> None:
+    def __init__(
+        self, store: Path, log: EpochLog, residual: Residual, followers: FollowerNeeds
+    ) -> None:
         self._store = store
         self._log = log
         self._residual = residual
         self._cache: dict[int, tuple[tuple[RelationDelta, ...], VersionedRows]] = {}
         self._lock = threading.RLock()
-        #: The epoch as of which somebody still has to read a relation, by its id. Deltas up to it
-        #: may become one; those after it may not, for then it could not be told what they said.
-        self.oldest_epoch_needed_of: Callable[[int], int] = lambda relation_id: log.version.epoch
-        #: Raises POND-413 where a non-retroactive relation must not be updated at an instant.
-        self.check_instant: Callable[[Version, RelationDef, int], None] = lambda *update: None
+        self._followers = followers
 
     def read_rows(self, version: Version, relation: RelationDef) -> VersionedRows:
         """All rows, past and present, as of a version."""
@@ -125,7 +124,7 @@ class Relations:
         columns: tuple[str, ...],
         interval: tuple[str, ...],
     ) -> pa.Table:
-        """All rows a relation ever held, as of a version (`Held.versions`)."""
+        """All rows a relation ever held, as of a version (`VersionedRows.versions`)."""
         return self.read_rows(version, relation).versions(columns, interval)
 
     def insert(self, relation: RelationDef, rows: pa.Table, at: int) -> int:
@@ -237,7 +236,7 @@ class Relations:
         with self._lock:
             version = self._log.version
             if relation.non_retroactive:
-                self.check_instant(version, relation, at)
+                self._followers.check_instant(version, relation, at)
             deltas = version.relation_deltas(relation.id)
             held = self.read_rows(version, relation)
             added, ended = change(held)
@@ -257,7 +256,9 @@ class Relations:
         """One delta that says what many did, and those, once there are many."""
         if len(deltas) < _DELTAS:
             return [], ()
-        needed = self.oldest_epoch_needed_of(relation.id)
+        # Deltas up to the oldest epoch somebody still reads may become one; with later ones
+        # nobody could be told any more what each of them said.
+        needed = self._followers.oldest_epoch_needed_of(relation.id)
         old = tuple(d for d in deltas if d.epoch <= needed)
         if len(old) < _DELTAS // 2:
             return [], ()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, StreamPlan
 from millpond.runtime.protocol import INBOX
+from millpond.service.events import Events
 from millpond.service.ingest.floors import ClockReading, FloorsInFlight
 from millpond.service.ingest.intake import Intake
 from millpond.service.queries.query_stems import QueryStems
@@ -60,18 +61,17 @@ class Sequencer:
         stems: QueryStems,
         floors: FloorsInFlight,
         store: str,
+        events: Events,
     ) -> None:
         self._log = log
         self._intake = intake
         self._stems = stems
         self._floors = floors
         self._store = store
+        self._events = events
         self._source_locks: dict[str, threading.RLock] = defaultdict(threading.RLock)
         self._lock = threading.Lock()
         self.troubles: dict[int, Exception] = {}
-        self.on_commit: Callable[[Version, Sequence[BuiltSegment]], None] = lambda version, built: (
-            None
-        )
 
     # -- Pipeline ------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class Sequencer:
                 raise
             self._intake.mark_committed(inbox_done)
         self.release(plan)
-        self.on_commit(version, built)
+        self._events.batch_committed(version, built)
 
     def release(self, plan: BatchPlan) -> None:
         if plan.token is not None:

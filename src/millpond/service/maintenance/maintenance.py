@@ -16,12 +16,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import END
 from millpond.runtime import batch_tasks, maintenance_tasks
 from millpond.runtime.protocol import Done, Job, Runtime
 from millpond.service.background import Background
+from millpond.service.events import Events, FollowerNeeds
 from millpond.service.ingest.sequencer import match_ref, segment_ref
 from millpond.service.maintenance.backfill import Backfill
 from millpond.service.maintenance.join_maintenance import JoinMaintenance
@@ -57,6 +57,8 @@ class Maintenance(Background):
         stems: QueryStems,
         registrar: Registrar,
         runtime: Runtime,
+        events: Events,
+        followers: FollowerNeeds,
         settings: JoinSettings | None = None,
     ) -> None:
         super().__init__("maintenance")
@@ -75,17 +77,13 @@ class Maintenance(Background):
         self._unreadable: set[int] = set()
         #: Matches found torn or missing, to be made again.
         self._torn: set[MatchRef] = set()
-        #: The timestamp from which derivations still need a stream.
-        self.needed_since: Callable[[Version, StreamDef], int] = lambda version, stream: END
+        self._followers = followers
+        self._events = events
         self._backfill = Backfill(store, epochs, stems, runtime, self._run, self.suspend_failed)
         #: What is about joins.
         self.joins = JoinMaintenance(
             store, epochs, self._run, self._unreadable, self._suspend, settings
         )
-        #: Told of the files that were removed.
-        self.on_collect: Callable[[list[str]], None] = lambda paths: None
-        #: Told of files found corrupt or missing.
-        self.on_damage: Callable[[MillpondError], None] = lambda error: None
 
     def rebuild_matches(self, matches: MatchRef) -> None:
         """Stored matches are of no use: make them again. Until then answers do without them."""
@@ -118,7 +116,7 @@ class Maintenance(Background):
         for work in (self._drop_unneeded, self._merge):
             for stream_id in streams:
                 busy |= self._run_guarded(work, stream_id)
-        self.on_collect(self._log.collect())
+        self._events.files_collected(self._log.collect())
         lost = self._inbox.lost
         waiting = [row.number for row in self._inbox.list_pending() if row.number not in lost]
         self._inbox.collect((waiting[0] if waiting else self._inbox.last_number() + 1) - 1)
@@ -174,7 +172,7 @@ class Maintenance(Background):
         try:
             open_arrow(path, segment.checksum)
         except MillpondError as error:
-            self.on_damage(error)
+            self._events.file_damaged(error)
             return False
         return True
 
@@ -306,7 +304,7 @@ class Maintenance(Background):
         if not plan_eviction(segments, clock.kept_from, promised, stream.retain_rows).segment_ids:
             return False
         needed = min(promised, self._needs.since(version, stream, clock.high))
-        needed = min(needed, self.needed_since(version, stream))
+        needed = min(needed, self._followers.needed_since(version, stream))
         due = plan_eviction(segments, clock.kept_from, needed, stream.retain_rows)
         if not due.segment_ids:
             return False

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.changes import settings as change_settings
+from millpond.service.components import Components
 from millpond.service.observe.control_settings import (
     check_setting_names,
     of_engine,
@@ -21,9 +22,6 @@ from millpond.service.observe.control_settings import (
     with_settings,
 )
 from millpond.state.version import DATA, REJECTS, Version
-
-if TYPE_CHECKING:
-    from millpond.service.components import Components
 
 #: What an entity works for that works for all.
 _ALL = "streams and queries"

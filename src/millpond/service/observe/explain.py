@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from sqlglot import exp
 
@@ -23,13 +23,13 @@ from millpond.planner.dataflow.plan import (
 )
 from millpond.planner.explain.explain import explain
 from millpond.service.changes.derivations import SharingKey
+from millpond.service.components import Components
 from millpond.service.maintenance.backfill import covered_upto
+from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain_joins import JoinFacts, account_text
+from millpond.service.observe.metrics import Metrics
 from millpond.service.results import count_text
 from millpond.state.version import LeafRef, Version
-
-if TYPE_CHECKING:
-    from millpond.service.components import Components
 
 #: The levels that show what is computed, and not only what is asked.
 _COMPUTED = ("rewritten", "shared", "runtime")
@@ -40,8 +40,10 @@ _MOST_OTHERS = 20
 class Explainer:
     """Explains the queries of a pond."""
 
-    def __init__(self, components: Components) -> None:
+    def __init__(self, components: Components, entities: Entities, metrics: Metrics) -> None:
         self._components = components
+        self._entities = entities
+        self._metrics = metrics
 
     def of_text(self, text: str, level: str) -> str:
         """The plan a query would have."""
@@ -126,19 +128,19 @@ class Explainer:
         return "\n".join([*lines, *(f"  {line}" for line in explained.split("\n"))])
 
     def _plans(self, sharing_key: SharingKey) -> dict[str, Plan]:
-        """The plans of a company that compute changes now, by their queries' and streams' names."""
+        """The plans under one sharing key that compute changes now, by the names of their users."""
         return self._plans_by_sharing_key().get(sharing_key, {})
 
     def _plans_by_sharing_key(self) -> dict[SharingKey, dict[str, Plan]]:
-        """All plans that compute changes now: only those in one company share anything."""
+        """All plans that compute changes now, by sharing key: only those under one key share."""
         version = self._components.log.version
-        companies: dict[SharingKey, dict[str, Plan]] = {}
+        by_key: dict[SharingKey, dict[str, Plan]] = {}
         for stream in self._components.derivations.list_streams(version):
             with suppress(MillpondError):
                 derivation = self._components.derivations.of(version, stream)
-                plans = companies.setdefault(derivation.sharing_key, {})
+                plans = by_key.setdefault(derivation.sharing_key, {})
                 plans[version.name_of(stream)] = derivation.plan
-        return companies
+        return by_key
 
     def _describe_delivered(self, version: Version, definition: QueryDef) -> str | None:
         log = version.change_log(definition.id)
@@ -174,7 +176,7 @@ class Explainer:
                 visited = f"{ledger.visited_per_tuple:.2f} modules visited per element"
                 lines.append(f"    eddy: {self._components.stems.routing}, {visited}")
         lines += JoinFacts(self._components.joins).of_all(version)
-        for entity in self._components.entities.every():
+        for entity in self._entities.every():
             if entity.id.startswith(("derivation:", "function:", "answer:", "relation:")):
                 figures = ", ".join(
                     f"{key} {_format_value(v)}" for key, v in entity.figures.items()
@@ -184,7 +186,7 @@ class Explainer:
         return "\n".join(lines)
 
     def _rate(self, stream_id: int) -> str:
-        return f"{self._components.meters.rate(stream_id):,.3g} elements/s"
+        return f"{self._metrics.rate(stream_id):,.3g} elements/s"
 
     def _modules(self, stream_id: int) -> dict[str, str]:
         """The modules of a stream in the order elements visit them, with what they measured."""

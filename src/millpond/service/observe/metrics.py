@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from millpond.model.function_names import restore_names
 from millpond.runtime.batch_tasks import BuiltSegment
+from millpond.service.components import Components
 from millpond.state.version import DATA, Version
-
-if TYPE_CHECKING:
-    from millpond.service.components import Components
 
 #: Microseconds a rate is taken over.
 _RATED = 60_000_000

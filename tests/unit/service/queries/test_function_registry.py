@@ -431,7 +431,7 @@ def test_no_policy_shows_where_predicates_can_fail(pond: Pond, routing: str) -> 
         return pc.utf8_length(k).cast("float64")
 
     oracle = OraclePond()
-    pond.set_join_settings(JoinSettings(routing=routing))
+    pond._components.set_join_settings(JoinSettings(routing=routing))
     oracle.execute(STREAM)
     ponds: list[Any] = [pond, oracle]
     for either in ponds:
@@ -478,4 +478,4 @@ def test_accounts_of_dropped_queries_are_forgotten(pond: Pond) -> None:
         if number % 40 == 39:
             pond.ingest("s", [{"ts": to_datetime((1 + number) * SECOND), "v": number, "k": "x"}])
         query.unregister()
-    assert len(pond.stems.accounts(pond.log.version.find("s").id)) <= 256
+    assert len(pond._components.stems.accounts(pond._components.log.version.find("s").id)) <= 256
