@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.unit.service.conftest import SECOND, components_of, rows
+from tests.unit.service.conftest import SECOND, RecordedEvents, components_of, rows
 from tests.unit.service.versions import SCHEMA, segment
 
 from millpond.cql import parse_query
@@ -19,7 +19,7 @@ from millpond.service.answers import leaf_scan
 from millpond.service.answers.leaf_scan import Files, LeafView, OpenSegment
 from millpond.service.components import Components
 from millpond.service.pond import Pond
-from millpond.state.version import MatchRef, SegmentRef
+from millpond.state.version import SegmentRef
 
 
 def opened(arrivals: list[int]) -> OpenSegment:
@@ -93,10 +93,14 @@ def factors(predicate: str) -> Factors:
     return factorize(tree, SCHEMA)
 
 
+def open_files(parts: Components, events: Any = None) -> Files:
+    return Files(parts.invoker.files._store, events or RecordedEvents())
+
+
 def view(
     parts: Components, predicate: str | None, slot: int | None = None, **others: Any
 ) -> LeafView:
-    given = {"files": Files(parts.invoker.files._store), "sample": None, **others}
+    given = {"files": open_files(parts), "sample": None, **others}
     files, sample = given["files"], given["sample"]
     found = None if predicate is None else factors(predicate)
     return LeafView(files, parts.log.version, only_segment(parts), SCHEMA, found, slot, sample)
@@ -119,12 +123,11 @@ def test_stored_matches_come_before_the_predicate(parts: Components) -> None:
 
 def test_without_its_file_a_segment_is_matched_anew(parts: Components) -> None:
     (ref,) = parts.log.version.matches(only_segment(parts).id)
-    files = Files(parts.invoker.files._store)
+    events = RecordedEvents()
+    files = open_files(parts, events)
     (files._store / ref.path).write_bytes(b"torn")
-    torn: list[MatchRef] = []
-    files.on_torn = torn.append
     assert matching(view(parts, "v = 1", slot=0, files=files), 0, 4) == [1]
-    assert torn == [ref]
+    assert events.calls == [("matches_torn", ref)]
 
 
 def test_a_predicate_that_cannot_be_evaluated_says_so(parts: Components) -> None:
@@ -156,7 +159,7 @@ def test_the_files_used_longest_ago_are_closed(
     parts: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leaf_scan, "_OPEN_SEGMENTS", 2)
-    files = Files(parts.invoker.files._store)
+    files = open_files(parts)
     ref = only_segment(parts)
     refs = [replace(ref, path=f"{folder}{ref.path}") for folder in ("", "./", "././")]
     first = files.segment(refs[0])
@@ -169,7 +172,9 @@ def test_the_files_used_longest_ago_are_closed(
 
 
 def test_a_segment_that_is_missing_is_damage(tmp_path: Path) -> None:
+    events: Any = RecordedEvents()
+    files = Files(tmp_path, events)
     with pytest.raises(MillpondError, match="STORE-602"):
-        Files(tmp_path).segment(segment(1, 0, 9))
+        files.segment(segment(1, 0, 9))
     pairs: Any = segment(1, 0, 9)  # it has a path and a checksum, as pairs have
-    assert Files(tmp_path).pairs(pairs) is None
+    assert files.pairs(pairs) is None

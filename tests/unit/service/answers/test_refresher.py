@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from tests.unit.service.conftest import components_of, rows
+from tests.unit.service.conftest import RecordedEvents, components_of, rows
 
 from millpond.catalog.objects import QueryDef
-from millpond.errors import MillpondError
 from millpond.service.answers.answer_cache import CachedAnswer
 from millpond.service.answers.refresher import Refresher
 from millpond.service.components import Components
@@ -23,10 +24,15 @@ def parts(pond: Pond) -> Components:
 
 
 @pytest.fixture
-def refresher(parts: Components) -> Refresher:
+def events() -> RecordedEvents:
+    return RecordedEvents()
+
+
+@pytest.fixture
+def refresher(parts: Components, events: Any) -> Refresher:
     """A refresher without a thread; the pond's own stands still."""
     parts.refresher.stop()
-    return Refresher(parts.log, parts.registrar, parts.invoker)
+    return Refresher(parts.log, parts.registrar, parts.invoker, events)
 
 
 def kept(parts: Components, query: QueryDef) -> CachedAnswer:
@@ -127,15 +133,14 @@ def test_the_weightiest_are_computed_first(
 
 
 def test_a_failure_is_of_its_query_alone(
-    pond: Pond, parts: Components, refresher: Refresher
+    pond: Pond, parts: Components, refresher: Refresher, events: RecordedEvents
 ) -> None:
     bad = register(pond, "SELECT v::STRING::DATE AS d FROM s", "bad", materialize="eager", weight=2)
     good = register(pond, "SELECT v FROM s", "good", materialize="eager")
     pond.ingest("s", rows(1))
-    told: list[tuple[QueryDef, MillpondError]] = []
-    refresher.on_failure = lambda *failure: told.append(failure)
     refresher.work()
-    assert [(query.name, error.code) for query, error in told] == [("bad", "POND-404")]
+    failures = [(name, query.name, error.code) for name, query, error in events.calls]
+    assert failures == [("answer_failed", "bad", "POND-404")]
     assert (kept(parts, bad).computed, kept(parts, good).computed) == (0, 1)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.service.conftest import components_of
+from tests.unit.service.conftest import RecordedEvents, components_of
 
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
@@ -114,12 +114,12 @@ def test_a_stream_that_has_ended_is_not_opened_again(
     pond.execute(CREATE.format(data))
     parts.sources.read_to_end()
     assert state(pond, "s") == "ended"
-    told: list[Any] = []
-    parts.sources.on_read = lambda *read: told.append(read)
+    events: Any = RecordedEvents()
+    parts.sources._events = events
     runtime.calls.clear()
     parts.sources.open(find(parts, "s"))
     parts.sources.read_to_end()
-    assert (runtime.calls, told) == ([], [])
+    assert (runtime.calls, events.calls) == ([], [])
 
 
 def test_records_go_with_the_relation_that_they_feed(pond: Pond, parts: Components) -> None:

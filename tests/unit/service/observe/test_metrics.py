@@ -7,6 +7,7 @@ import pytest
 from tests.unit.service.conftest import SECOND, components_of, rows
 
 from millpond.service.components import Components
+from millpond.service.observe.metrics import Metrics
 from millpond.service.pond import Pond
 from millpond.testing.manual_clock import ManualClock
 
@@ -17,8 +18,12 @@ def parts(pond: Pond) -> Components:
     return components_of(pond)
 
 
-def sample(parts: Components, name: str, **labels: str) -> float | None:
-    found: float | None = parts.metrics.get_sample_value(f"millpond_{name}", labels)
+def metrics_of(pond: Pond) -> Metrics:
+    return pond._metrics
+
+
+def sample(pond: Pond, name: str, **labels: str) -> float | None:
+    found: float | None = pond.metrics.get_sample_value(f"millpond_{name}", labels)
     return found
 
 
@@ -26,13 +31,13 @@ def test_elements_rejects_and_matches_are_counted(pond: Pond, parts: Components)
     pond.register("SELECT v FROM s WHERE v >= 1")
     pond.ingest("s", [*rows(1, 2, 3), {"ts": "never"}])
     pond.ingest("s", rows(4))
-    assert sample(parts, "elements_total", stream="s") == 4
-    assert sample(parts, "rejects_total", stream="s") == 1
-    assert sample(parts, "matches_total", stream="s") == 2
-    assert sample(parts, "batches_total") == 2
-    assert sample(parts, "freshness_seconds_count") == 2
-    assert sample(parts, "segments", stream="s") is not None
-    assert sample(parts, "slots", stream="s") == 1
+    assert sample(pond, "elements_total", stream="s") == 4
+    assert sample(pond, "rejects_total", stream="s") == 1
+    assert sample(pond, "matches_total", stream="s") == 2
+    assert sample(pond, "batches_total") == 2
+    assert sample(pond, "freshness_seconds_count") == 2
+    assert sample(pond, "segments", stream="s") is not None
+    assert sample(pond, "slots", stream="s") == 1
 
 
 def test_changes_are_counted_where_they_are_changes(pond: Pond, parts: Components) -> None:
@@ -42,23 +47,23 @@ def test_changes_are_counted_where_they_are_changes(pond: Pond, parts: Component
     pond.ingest("s", rows(1, 2, 5))
     pond.query("q").fetch()
     pond.catch_up()
-    assert sample(parts, "changes_total") == 4  # each of two comes and goes
-    assert sample(parts, "elements_total", stream="d") == 2
-    assert sample(parts, "derivations") == 2
+    assert sample(pond, "changes_total") == 4  # each of two comes and goes
+    assert sample(pond, "elements_total", stream="d") == 2
+    assert sample(pond, "derivations") == 2
 
 
 def test_a_rate_is_of_the_time_there_was(pond: Pond, parts: Components, clock: ManualClock) -> None:
     (stream,) = pond.streams()
     pond.ingest("s", rows(*range(30)))
     # Of less than a second nothing is said as if it were more.
-    assert parts.meters.rate(stream.id) == 30
+    assert metrics_of(pond).rate(stream.id) == 30
     clock.set(clock() + 10 * SECOND)
-    assert parts.meters.rate(stream.id) == 3
+    assert metrics_of(pond).rate(stream.id) == 3
     clock.set(clock() + 50 * SECOND - 1)
     pond.ingest("s", rows(*range(30, 36)))
-    assert parts.meters.rate(stream.id) == pytest.approx(36 / 60)
+    assert metrics_of(pond).rate(stream.id) == pytest.approx(36 / 60)
     clock.set(clock() + 1)
-    assert parts.meters.rate(stream.id) == 0.1
+    assert metrics_of(pond).rate(stream.id) == 0.1
 
 
 def test_what_follows_is_behind_by_what_is_final(pond: Pond, parts: Components) -> None:
@@ -68,16 +73,16 @@ def test_what_follows_is_behind_by_what_is_final(pond: Pond, parts: Components) 
     pond.query("q").fetch()
     parts.advancer.stop()
     pond.ingest("s", rows(9))
-    assert sample(parts, "derivation_lag_seconds") == 8
+    assert sample(pond, "derivation_lag_seconds") == 8
 
 
 def test_invocations_have_their_time(pond: Pond, parts: Components) -> None:
     pond.register("SELECT v FROM s", "q")
-    before = sample(parts, "invocation_seconds_count")
+    before = sample(pond, "invocation_seconds_count")
     pond.query("q").invoke()
-    assert sample(parts, "invocation_seconds_count") == (before or 0) + 1
-    parts.meters.count_invocation(0.3)
-    assert (sample(parts, "invocation_seconds_sum") or 0) >= 0.3
+    assert sample(pond, "invocation_seconds_count") == (before or 0) + 1
+    metrics_of(pond).count_invocation(0.3)
+    assert (sample(pond, "invocation_seconds_sum") or 0) >= 0.3
 
 
 def test_kept_answers_are_counted_when_they_are_served(pond: Pond, parts: Components) -> None:
@@ -86,8 +91,8 @@ def test_kept_answers_are_counted_when_they_are_served(pond: Pond, parts: Compon
     parts.refresher.wait_until_idle(20)
     for _ in range(3):
         pond.query("q").invoke()
-    assert sample(parts, "kept_answers") == 1
-    assert sample(parts, "kept_answers_served_total") == 3
+    assert sample(pond, "kept_answers") == 1
+    assert sample(pond, "kept_answers_served_total") == 3
 
 
 def test_joins_and_functions_have_figures(pond: Pond, parts: Components) -> None:
@@ -98,6 +103,6 @@ def test_joins_and_functions_have_figures(pond: Pond, parts: Components) -> None
     for name in "st":
         pond.ingest(name, rows(1, 2, 3))
     pond.wait_until_matched()
-    assert sample(parts, "joins") == 1
-    assert sample(parts, "join_pairs", streams="s, t") == 3
-    assert (sample(parts, "function_rows_total", function="half") or 0) >= 3
+    assert sample(pond, "joins") == 1
+    assert sample(pond, "join_pairs", streams="s, t") == 3
+    assert (sample(pond, "function_rows_total", function="half") or 0) >= 3
