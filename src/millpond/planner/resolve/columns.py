@@ -71,7 +71,7 @@ def _resolve_qualified(column: exp.Column, scope: Scope, text: str) -> Resolutio
             spell(wanted, source.columns[place])
             return Resolution(source, source.columns[place], outer=at is not scope)
         for holder in at.find_sources_of(qualifier):
-            # A struct's field: `column.field`.  Columns of streams are never structs. Others may
+            # A struct's field, `c.f`. Columns of streams are never structs. Others may
             # be none either, and then a table of the name further out is what is meant.
             if holder.leaf is None and structured is None:
                 place = holder.place(qualifier)
