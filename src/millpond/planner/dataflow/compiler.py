@@ -43,7 +43,7 @@ from millpond.planner.dataflow.subquery_conditions import Subqueries
 from millpond.planner.dataflow.top_k import Cut
 from millpond.planner.residual import LEAF, replace_literals, to_slices
 from millpond.planner.resolve.negation import STAMPS
-from millpond.planner.resolve.placement import has_aggregate
+from millpond.planner.resolve.placement import has_aggregate, has_set_call
 from millpond.planner.resolve.pushdown import split_where
 from millpond.planner.resolve.with_entries import find_own_entries
 
@@ -280,7 +280,7 @@ def _has_plain_aggregates(node: exp.Select) -> bool:
 
 
 def _refuse_unnest(value: exp.Expr) -> None:
-    if any(call.name.lower() == "unnest" for call in value.find_all(exp.Anonymous)):
+    if has_set_call(value):
         raise Unsupported("unnest")
 
 

@@ -177,6 +177,12 @@ def _key(conjunct: exp.Expr, select: exp.Select, knows: Knows) -> tuple[exp.Expr
     raise Unsupported("a scalar subquery that is not correlated by equality")
 
 
+#: Aggregates that are zero over no rows; all others are NULL there.
+_ZERO_OF_NOTHING = frozenset(
+    ("approx_count_distinct", "count", "count_star", "entropy", "regr_count")
+)
+
+
 def _of_nothing(item: exp.Expr) -> exp.Expr:
     """The aggregate's expression over no rows."""
     holder = exp.Paren(this=item.copy())
@@ -184,10 +190,11 @@ def _of_nothing(item: exp.Expr) -> exp.Expr:
         whole = call
         while isinstance(whole.parent, exp.Filter | exp.WithinGroup):
             whole = whole.parent
-        if isinstance(call, exp.Count | exp.CountIf | exp.ApproxDistinct):
-            whole.replace(exp.Literal.number(0))
-        elif isinstance(call, exp.Anonymous):
+        if isinstance(call, exp.Anonymous):
             raise Unsupported("an aggregate of no rows")
+        name = call.name if isinstance(call, exp.AnonymousAggFunc) else call.key
+        if name.lower() in _ZERO_OF_NOTHING:
+            whole.replace(exp.Literal.number(0))
         else:
             whole.replace(exp.Null())
     if reads_columns(holder):

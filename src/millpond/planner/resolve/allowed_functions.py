@@ -10,7 +10,7 @@ printed as, the function that would be called is the one that is checked.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -41,6 +41,9 @@ _DEPENDENT = _words(
     """
 )
 
+#: Their arguments are of types no query has values of: states of aggregates, VARIANT.
+_WITHOUT_ARGUMENTS = _words("combine_aggr variant_group_object")
+
 #: Prefixes of families that speak of the session, the server or the catalog.
 _DEPENDENT_PREFIXES = ("__internal", "current_", "pg_", "has_", "inet_", "duckdb_", "pragma_")
 
@@ -70,11 +73,20 @@ _NEEDS_TWO_ARGUMENTS = frozenset({"age"})
 
 @dataclass(frozen=True)
 class FunctionNames:
-    """DuckDB's functions by what binding wants to know of them; all lower case."""
+    """DuckDB's functions by what binding wants to know of them; all lower case.
+
+    Attributes:
+        allowed: Those a query may call.
+        known: All of them.
+        aggregates: Those that give one value for many rows, macros over aggregates included.
+        sets: Those that give many rows for one, macros over `unnest` included.
+        tables: Those that stand in a FROM clause.
+    """
 
     allowed: frozenset[str]
     known: frozenset[str]
     aggregates: frozenset[str]
+    sets: frozenset[str]
     tables: frozenset[str]
 
 
@@ -86,11 +98,20 @@ def read_function_names() -> FunctionNames:
             "SELECT lower(function_name), function_type, bool_and(stability = 'CONSISTENT') "
             "FROM duckdb_functions() GROUP BY ALL"
         ).fetchall()
+        definitions = connection.execute(
+            "SELECT lower(function_name), macro_definition FROM duckdb_functions() "
+            "WHERE function_type = 'macro'"
+        ).fetchall()
+        called_by_macro = {
+            name: {call.name for call in find_calls(syntax_tree(connection, f"SELECT {body}"))}
+            for name, body in definitions
+            if name in _MACROS
+        }
     steady = {n for n, kind, ok in rows if kind in ("scalar", "aggregate", "window") and ok}
     unsteady = {n for n, kind, ok in rows if kind in ("scalar", "aggregate", "window") and not ok}
     allowed = {
         n
-        for n in steady - unsteady - _DEPENDENT
+        for n in steady - unsteady - _DEPENDENT - _WITHOUT_ARGUMENTS
         if not n.startswith(_DEPENDENT_PREFIXES) or n == "__between"
     }
     macros = {n for n, kind, _ in rows if kind == "macro"}
@@ -98,9 +119,17 @@ def read_function_names() -> FunctionNames:
     return FunctionNames(
         allowed=frozenset(allowed | (macros & _MACROS) | _SYNTAX),
         known=frozenset(every | _SYNTAX | CALLS_WITHOUT_PARENTHESES),
-        aggregates=frozenset(n for n, kind, _ in rows if kind == "aggregate"),
+        aggregates=_with_macros({n for n, kind, _ in rows if kind == "aggregate"}, called_by_macro),
+        sets=_with_macros({"unnest"}, called_by_macro),
         tables=frozenset(n for n, kind, _ in rows if kind in ("table", "table_macro")),
     )
+
+
+def _with_macros(names: set[str], called_by_macro: Mapping[str, set[str]]) -> frozenset[str]:
+    """Some functions, and the macros that call one of them, directly or in a macro they call."""
+    while found := {m for m, calls in called_by_macro.items() if calls & names} - names:
+        names = names | found
+    return frozenset(names)
 
 
 @dataclass(frozen=True)

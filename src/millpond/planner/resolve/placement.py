@@ -57,6 +57,12 @@ def has_aggregate(node: exp.Expr) -> bool:
     return any(is_aggregate(n) or isinstance(n, exp.Window) for n in own)
 
 
+def has_set_call(node: exp.Expr) -> bool:
+    """Whether an expression gives many rows for one: it calls `unnest`, or a macro over it."""
+    sets = read_function_names().sets
+    return any(call.name.lower() in sets for call in node.find_all(exp.Anonymous))
+
+
 def check_placement(node: exp.Expr, place: Placement, text: str) -> None:
     """Refuses an aggregate or window function where none is allowed.
 
