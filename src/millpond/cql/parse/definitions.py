@@ -55,7 +55,7 @@ class DefinitionParser(QueryParser):
             return self._create_relation(non_retroactive=False)
         if self.sees("SUMMARY"):
             raise self.fault("summaries are not available yet", code="CQL-301")
-        if self.sees("TABLE") or self.sees("VIEW"):
+        if self.sees("TABLE") or self.sees("VIEW") or self.sees("MATERIALIZED"):
             self.fail_expecting(
                 "STREAM, RELATION or QUERY behind CREATE",
                 "A table is a RELATION, and a view is CREATE RELATION name AS SELECT ...",

@@ -16,6 +16,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.check_shape import check_query
 from millpond.cql.parse.expressions import ExpressionParser
+from millpond.cql.parse.other_dialects import clause_error, file_error, is_file_reader
 from millpond.cql.tree.nodes import BY_ATTRIBUTES, PERIOD, STREAM_SAMPLE, WINDOW, RelationToStream
 from millpond.cql.tree.places import place, span_of
 from millpond.errors import MillpondError, Span
@@ -57,6 +58,12 @@ class QueryParser(ExpressionParser):
         TokenType.BEGIN: lambda self: self._period_modifier(),
     }
     QUERY_MODIFIER_TOKENS = set(QUERY_MODIFIER_PARSERS)  # noqa: RUF012
+
+    def expect_end(self) -> None:
+        """Fail unless the statement ends here."""
+        if (error := clause_error(self)) is not None:
+            raise error
+        super().expect_end()
 
     def query(self) -> exp.Expression:
         """Read a query, with ISTREAM(...) and its like around it if they are there."""
@@ -116,12 +123,16 @@ class QueryParser(ExpressionParser):
         if self._next.token_type is TokenType.L_PAREN and kind is not TokenType.IDENTIFIER:
             if self._curr.text.upper() in TO_STREAM:
                 raise self._not_outermost()
+            if is_file_reader(self._curr.text):
+                raise file_error(self, self._curr.text)
             if kind in self.ID_VAR_TOKENS or kind is TokenType.VALUES:
                 raise self.fault(
                     "FROM takes streams, relations and queries only",
                     detail=f"{self._quote(self._curr)} is called like a function here.",
                     hint="Name a stream or a relation, or write a query in brackets.",
                 )
+        if kind is TokenType.STRING:
+            raise file_error(self, self._curr.text)
         name, span = self.name("a stream or a relation")
         identifier = exp.Identifier(this=name, quoted=self._prev.token_type is TokenType.IDENTIFIER)
         place(identifier, span)
@@ -177,6 +188,8 @@ class QueryParser(ExpressionParser):
         return self._tokens[index].token_type in _QUERY_STARTS
 
     def _alias_and_sample(self, item: exp.Expr, alias_tokens: Collection[TokenType] | None) -> None:
+        if (error := clause_error(self)) is not None:
+            raise error
         if not self._is_sample_ahead() and not self._is_by_ahead():
             alias = self._parse_table_alias(alias_tokens=alias_tokens or self.TABLE_ALIAS_TOKENS)
             if self._prev.token_type is TokenType.ALIAS:
@@ -189,6 +202,8 @@ class QueryParser(ExpressionParser):
                 )
             if alias:
                 item.set("alias", alias)
+        if (error := clause_error(self)) is not None:
+            raise error
         if self._is_sample_ahead():
             self._advance(2)
             percentage = self._parse_number()

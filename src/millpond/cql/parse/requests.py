@@ -6,6 +6,7 @@ import difflib
 
 from sqlglot.tokenizer_core import TokenType
 
+from millpond.cql.parse.other_dialects import show_hint, start_hint
 from millpond.cql.parse.queries import TO_STREAM
 from millpond.cql.parse.row_statements import RowStatementParser
 from millpond.cql.tree.statements import (
@@ -91,7 +92,7 @@ class StatementParser(RowStatementParser):
     def _unknown(self) -> Statement:
         word = self._curr.text
         near = difflib.get_close_matches(word.upper()[:40], FIRST_WORDS, 1)
-        hint = f"Did you mean {near[0]}?" if near else None
+        hint = start_hint(word) or (f"Did you mean {near[0]}?" if near else None)
         if word.upper() in TO_STREAM:
             hint = f"Write {word.upper()}(SELECT ...)."
         elif word.upper() == "VALUES":
@@ -155,4 +156,6 @@ class StatementParser(RowStatementParser):
         for word in SHOWN:
             if self.accept(word):
                 return Show(what=word.lower(), **self.frame())
-        self.fail_expecting(f"{', '.join(SHOWN[:-1])} or {SHOWN[-1]} behind SHOW")
+        self.fail_expecting(
+            f"{', '.join(SHOWN[:-1])} or {SHOWN[-1]} behind SHOW", show_hint(self._curr.text)
+        )

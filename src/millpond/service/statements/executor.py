@@ -8,6 +8,8 @@ from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql.tree import statements
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError, Span
+from millpond.planner.bind.bound_query import BoundQuery
+from millpond.planner.explain.notes import find_notes
 from millpond.planner.resolve.views import refuse_stream_valued
 from millpond.service.changes.derived_streams import derived_stream_query
 from millpond.service.definitions.change_fed_relations import change_source, is_change_source
@@ -127,7 +129,8 @@ class Executor:
                 bound = derived_stream_query(bound)
                 pond.derivations.create(statement.name, bound, text, statement.text)
         pond.advancer.wake()
-        return report(f"create {statement.kind}", statement.name, "created")
+        done = f"created{self._notes(bound)}"
+        return report(f"create {statement.kind}", statement.name, done)
 
     def _fetch(self, statement: statements.Fetch) -> StatementResult:
         pond = self._pond
@@ -144,7 +147,11 @@ class Executor:
             text, statement.name, statement.options, statement.text, statement.name_span
         )
         (definition,) = self._pond.registrar.register([request])
-        return report("create query", definition.name, "registered")
+        done = f"registered{self._notes(self._pond.registrar.bind(definition.text))}"
+        return report("create query", definition.name, done)
+
+    def _notes(self, bound: BoundQuery) -> str:
+        return "".join(f"; note: {n}" for n in find_notes(bound, self._pond.log.version))
 
     def _drop(self, statement: statements.Drop) -> StatementResult:
         pond = self._pond
