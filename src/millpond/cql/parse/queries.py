@@ -15,9 +15,16 @@ from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.check_shape import check_query
-from millpond.cql.parse.expressions import ExpressionParser
 from millpond.cql.parse.other_dialects import clause_error, file_error, is_file_reader
-from millpond.cql.tree.nodes import BY_ATTRIBUTES, PERIOD, STREAM_SAMPLE, WINDOW, RelationToStream
+from millpond.cql.parse.values import ValuesParser
+from millpond.cql.tree.nodes import (
+    BY_ATTRIBUTES,
+    PERIOD,
+    QUALIFIER,
+    STREAM_SAMPLE,
+    WINDOW,
+    RelationToStream,
+)
 from millpond.cql.tree.places import place, span_of
 from millpond.errors import MillpondError, Span
 
@@ -35,10 +42,11 @@ _BEHIND_FROM = (
     "limit",
     "offset",
 )
-_QUERY_STARTS = {TokenType.SELECT, TokenType.WITH}
+_QUERY_STARTS = {TokenType.SELECT, TokenType.WITH, TokenType.VALUES}
+_SET_OPERATIONS = {TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT}
 
 
-class QueryParser(ExpressionParser):
+class QueryParser(ValuesParser):
     """Reads queries."""
 
     QUERY_MODIFIER_PARSERS = {  # noqa: RUF012
@@ -84,21 +92,38 @@ class QueryParser(ExpressionParser):
         return self._plain_query()
 
     def _plain_query(self) -> exp.Expr:
-        if (
-            self._curr.token_type not in _QUERY_STARTS
-            and self._curr.token_type is not TokenType.L_PAREN
-        ):
-            self.fail_expecting("a query", "A query starts with SELECT or WITH.")
         start = self._curr
-        query = self._parse_select(nested=True, parse_subquery_alias=False)
+        query: exp.Expr | None
+        if start.token_type in _QUERY_STARTS or start.token_type is TokenType.L_PAREN:
+            query = self._parse_select(nested=True, parse_subquery_alias=False)
+        elif self._is_bare_relation_ahead():
+            query = self._bare_relation()
+        else:
+            self.fail_expecting("a query", "A query starts with SELECT or WITH.")
         query = self._parse_query_modifiers(self._parse_set_operations(query))
         if not isinstance(query, exp.Query):
             raise self.fault(f"expected a query, but found {self._quote(start)}")
         return query
 
+    def _is_bare_relation_ahead(self) -> bool:
+        """Whether a name stands here that is a query by itself: `a UNION b`, `ISTREAM(s [NOW])`."""
+        behind = self._next.token_type if self._next else None
+        return self._curr.token_type in self.ID_VAR_TOKENS and (
+            behind in (None, TokenType.R_PAREN, TokenType.L_BRACKET) or behind in _SET_OPERATIONS
+        )
+
+    def _bare_relation(self) -> exp.Select:
+        """Read a name with its window as the query that is all of it."""
+        start = self.here()
+        table = self._parse_table()
+        query = exp.Select(expressions=[exp.Star()], from_=exp.From(this=table))
+        place(query, self.since(start))
+        return query
+
     def _parse_statement(self) -> exp.Expr | None:
         # What sqlglot reads behind WITH, and inside the brackets of a common table expression.
-        if self._curr.token_type in _QUERY_STARTS or self.sees_symbol(TokenType.L_PAREN):
+        starts = self._curr.token_type in _QUERY_STARTS or self.sees_symbol(TokenType.L_PAREN)
+        if starts or self._is_bare_relation_ahead():
             return self._plain_query()
         if self._curr.text.upper() in TO_STREAM:
             raise self._not_outermost()
@@ -118,6 +143,11 @@ class QueryParser(ExpressionParser):
     ) -> exp.Expr | None:
         """Read one item of FROM: a name with its window, or a query in brackets."""
         kind = self._curr.token_type
+        if kind is TokenType.VALUES:
+            raise self.fault(
+                "VALUES stands in brackets in FROM",
+                hint="Write FROM (VALUES (1, 'a'), (2, 'b')) AS t (number, letter).",
+            )
         if kind is TokenType.L_PAREN or kind in _QUERY_STARTS:
             return self._derived_table(joins)
         if self._next.token_type is TokenType.L_PAREN and kind is not TokenType.IDENTIFIER:
@@ -125,7 +155,7 @@ class QueryParser(ExpressionParser):
                 raise self._not_outermost()
             if is_file_reader(self._curr.text):
                 raise file_error(self, self._curr.text)
-            if kind in self.ID_VAR_TOKENS or kind is TokenType.VALUES:
+            if kind in self.ID_VAR_TOKENS:
                 raise self.fault(
                     "FROM takes streams, relations and queries only",
                     detail=f"{self._quote(self._curr)} is called like a function here.",
@@ -151,11 +181,23 @@ class QueryParser(ExpressionParser):
                 raise self.fault(
                     "a second window on one stream", code="CQL-218", hint="Keep one of the two."
                 )
-            raise self.fault(
-                "the window stands behind the alias",
-                hint=f"Put the window right behind the name: {name} [...] {self._prev.text}.",
-            )
+            table.set(WINDOW, self._parse_stream_window())
+            self._sample(table)
+        self._check_qualifiers(table)
         return self._append_joins(table, joins)
+
+    def _check_qualifiers(self, table: exp.Table) -> None:
+        """PARTITION BY of a window may qualify its columns by the stream's name, or its alias."""
+        window = table.args.get(WINDOW)
+        names = {table.name.lower(), table.alias_or_name.lower()}
+        for column in (window.args.get("by") if window else None) or ():
+            qualifier = column.meta.pop(QUALIFIER, None)
+            if qualifier is not None and qualifier.lower() not in names:
+                raise self.fault(
+                    f'"{qualifier}" is not the stream whose window this is',
+                    hint=f"Write {table.alias_or_name}.{column.name}, or {column.name} alone.",
+                    span=span_of(column),
+                )
 
     def _derived_table(self, joins: bool) -> exp.Expr | None:
         if not self.sees_symbol(TokenType.L_PAREN):
@@ -165,7 +207,8 @@ class QueryParser(ExpressionParser):
             self._advance()
             raise self._not_outermost()
         self._advance()
-        query = self._plain_query() if self._is_query_ahead() else None
+        is_query = self._is_query_ahead() or self._is_united_ahead()
+        query = self._plain_query() if is_query else None
         if query is None:
             raise self.fault(
                 "expected a query in the brackets",
@@ -187,6 +230,9 @@ class QueryParser(ExpressionParser):
             index += 1
         return self._tokens[index].token_type in _QUERY_STARTS
 
+    def _is_united_ahead(self) -> bool:
+        return self._next.token_type in _SET_OPERATIONS and self._is_bare_relation_ahead()
+
     def _alias_and_sample(self, item: exp.Expr, alias_tokens: Collection[TokenType] | None) -> None:
         if (error := clause_error(self)) is not None:
             raise error
@@ -204,6 +250,9 @@ class QueryParser(ExpressionParser):
                 item.set("alias", alias)
         if (error := clause_error(self)) is not None:
             raise error
+        self._sample(item)
+
+    def _sample(self, item: exp.Expr) -> None:
         if self._is_sample_ahead():
             self._advance(2)
             percentage = self._parse_number()
@@ -251,6 +300,19 @@ class QueryParser(ExpressionParser):
         parse_set_operation: bool = True,
     ) -> exp.Expr | None:
         start = self.here()
+        is_operand = nested and not parse_set_operation
+        query: exp.Expr | None
+        if self.sees_symbol(TokenType.VALUES):
+            query = self.values()
+            if isinstance(query, exp.SetOperation) and (
+                is_operand or self._curr.token_type in _SET_OPERATIONS
+            ):
+                query = exp.Subquery(this=query)
+            return self._parse_set_operations(query) if parse_set_operation else query
+        is_named = self._curr and self._curr.token_type in self.ID_VAR_TOKENS
+        if is_named and (is_operand or self._is_united_ahead()):
+            query = self._bare_relation()
+            return self._parse_set_operations(query) if parse_set_operation else query
         query = super()._parse_select_query(
             nested, table, parse_subquery_alias, parse_set_operation
         )

@@ -23,6 +23,7 @@ from millpond.cql.tree.statements import (
 FIRST_WORDS = (
     "SELECT",
     "WITH",
+    "VALUES",
     *TO_STREAM,
     "CREATE",
     "ALTER",
@@ -84,8 +85,11 @@ class StatementParser(RowStatementParser):
         if self._curr.token_type in (
             TokenType.SELECT,
             TokenType.WITH,
+            TokenType.VALUES,
             TokenType.L_PAREN,
         ):
+            return True
+        if self._is_united_ahead():
             return True
         return self._next.token_type is TokenType.L_PAREN and any(map(self.sees, TO_STREAM))
 
@@ -95,8 +99,6 @@ class StatementParser(RowStatementParser):
         hint = start_hint(word) or (f"Did you mean {near[0]}?" if near else None)
         if word.upper() in TO_STREAM:
             hint = f"Write {word.upper()}(SELECT ...)."
-        elif word.upper() == "VALUES":
-            hint = "Write SELECT for constants, or INSERT INTO name VALUES (...)."
         raise self.fault(
             f"{self._quote(self._curr)} starts no statement",
             code="CQL-101",

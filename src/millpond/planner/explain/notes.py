@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from millpond.catalog.objects import StreamDef
+from millpond.catalog.objects import Definition, StreamDef
 from millpond.cql.print.printer import print_name
 from millpond.model.windows import Range
 from millpond.planner.bind.bound_query import BoundQuery
-from millpond.planner.resolve.names import Names
+
+#: Gives the definition of a name.
+Find = Callable[[str], Definition | None]
 
 _TIMES = ("TIMESTAMP", "DATE")
 
 
-def find_notes(bound: BoundQuery, catalog: Names) -> list[str]:
+def find_notes(bound: BoundQuery, find: Find) -> list[str]:
     """The notes about a bound query, for whoever registers or explains it."""
-    return list(dict.fromkeys(_find_arrival_windows(bound, catalog)))
+    return list(dict.fromkeys(_find_arrival_windows(bound, find)))
 
 
-def _find_arrival_windows(bound: BoundQuery, catalog: Names) -> Iterator[str]:
+def _find_arrival_windows(bound: BoundQuery, find: Find) -> Iterator[str]:
     """RANGE windows that count from the arrival although a column may say when it was."""
     for leaf in bound.streams:
-        stream = catalog.find(leaf.stream)
+        stream = find(leaf.stream)
         if not isinstance(leaf.window, Range) or not isinstance(stream, StreamDef):
             continue
         times = [field.name for field in stream.schema.fields if field.type in _TIMES]

@@ -70,7 +70,7 @@ class Explainer:
         text = explain(bound, level, self._describe_matcher)
         if level != "logical":
             return text
-        notes = find_notes(bound, self._components.log.version)
+        notes = find_notes(bound, self._components.log.version.find)
         return "\n".join([text, *(f"note: {note}" for note in notes)])
 
     def _of_query(self, definition: QueryDef, level: str) -> str:

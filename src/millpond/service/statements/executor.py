@@ -151,7 +151,7 @@ class Executor:
         return report("create query", definition.name, done)
 
     def _notes(self, bound: BoundQuery) -> str:
-        return "".join(f"; note: {n}" for n in find_notes(bound, self._pond.log.version))
+        return "".join(f"; note: {n}" for n in find_notes(bound, self._pond.log.version.find))
 
     def _drop(self, statement: statements.Drop) -> StatementResult:
         pond = self._pond
