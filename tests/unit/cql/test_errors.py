@@ -87,7 +87,9 @@ STATEMENTS = [
     ("CQL-103", "DESCRIBE «'s'»", "expected the name of a stream"),
     ("CQL-103", "HEARTBEAT s«»", "expected AT TIMESTAMP"),
     # changes
-    ("CQL-103", "INSERT INTO s «SELECT» 1", "INSERT takes VALUES only"),
+    ("CQL-103", "INSERT INTO s «UPDATE» r", "expected VALUES"),
+    ("CQL-209", "CREATE RELATION v (a, b, «A») AS SELECT 1, 2, 3", "named twice"),
+    ("CQL-103", "CREATE QUERY q (a) «AS» SELECT 1", "columns are named for a query"),
     ("CQL-103", "INSERT INTO s VALUES («JFK»)", 'the column "JFK" stands among the values'),
     ("CQL-103", "INSERT INTO s VALUES «1»", 'expected "("'),
     ("CQL-103", "INSERT INTO s VALUES (1, «)»", "expected a value"),

@@ -73,6 +73,19 @@ class QueryParser(ValuesParser):
             raise error
         super().expect_end()
 
+    def _starts_query(self) -> bool:
+        """Whether a query stands here."""
+        if self._curr.token_type in (
+            TokenType.SELECT,
+            TokenType.WITH,
+            TokenType.VALUES,
+            TokenType.L_PAREN,
+        ):
+            return True
+        if self._is_united_ahead():
+            return True
+        return self._next.token_type is TokenType.L_PAREN and any(map(self.sees, TO_STREAM))
+
     def query(self) -> exp.Expression:
         """Read a query, with ISTREAM(...) and its like around it if they are there."""
         query = self._outermost_query()
@@ -236,7 +249,8 @@ class QueryParser(ValuesParser):
     def _alias_and_sample(self, item: exp.Expr, alias_tokens: Collection[TokenType] | None) -> None:
         if (error := clause_error(self)) is not None:
             raise error
-        if not self._is_sample_ahead() and not self._is_by_ahead():
+        is_instant = self.sees("AT", "TIMESTAMP")  # of the INSERT around it
+        if not self._is_sample_ahead() and not self._is_by_ahead() and not is_instant:
             alias = self._parse_table_alias(alias_tokens=alias_tokens or self.TABLE_ALIAS_TOKENS)
             if self._prev.token_type is TokenType.ALIAS:
                 self.fail_expecting("a name behind AS")

@@ -81,18 +81,6 @@ class StatementParser(RowStatementParser):
             return Ask(query=self.query(), **self.frame())
         return self._unknown()
 
-    def _starts_query(self) -> bool:
-        if self._curr.token_type in (
-            TokenType.SELECT,
-            TokenType.WITH,
-            TokenType.VALUES,
-            TokenType.L_PAREN,
-        ):
-            return True
-        if self._is_united_ahead():
-            return True
-        return self._next.token_type is TokenType.L_PAREN and any(map(self.sees, TO_STREAM))
-
     def _unknown(self) -> Statement:
         word = self._curr.text
         near = difflib.get_close_matches(word.upper()[:40], FIRST_WORDS, 1)

@@ -14,6 +14,7 @@ from millpond.planner.resolve.views import refuse_stream_valued
 from millpond.service.changes.derived_streams import derived_stream_query
 from millpond.service.definitions.change_fed_relations import change_source, is_change_source
 from millpond.service.definitions.declarations import (
+    check_columns,
     refuse_taken,
     relation_definition,
     stream_definition,
@@ -121,6 +122,8 @@ class Executor:
         text = statement.query_text
         with pond.definitions:
             refuse_taken(pond.log.version, statement)
+            if statement.columns:
+                check_columns(statement, pond.registrar.bind(statement.written_query).output)
             bound = pond.registrar.bind(text)
             if statement.kind == "relation":
                 refuse_stream_valued(bound.to_stream, text, statement.name)
