@@ -9,11 +9,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from millpond.cql.parse.durations import parse_duration
+from millpond.errors import MillpondError
+from millpond.model.time import END
 from millpond.service.changes import settings
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.observe.control_settings import with_settings
 from millpond.service.pond import Pond
+
+#: How far ahead of the clock an element may be unless somebody says otherwise, in microseconds.
+_DAY = 86_400_000_000
 
 
 def open_pond(
@@ -30,6 +36,7 @@ def open_pond(
     strategy: str = "aware",
     eager_expiration: str | timedelta = "0 seconds",
     lazy_expiration: str | timedelta = "auto",
+    ahead: str | timedelta | None = None,
 ) -> Pond:
     """Open a pond on Spark.
 
@@ -48,6 +55,9 @@ def open_pond(
             is suspended.
         strategy, eager_expiration, lazy_expiration: How changes are computed where a query's own
             options of these names do not say. They change none.
+        ahead: How far ahead of the clock an element on application time may be whose stream has no
+            AHEAD clause; what is further is rejected. A day if it is not given; 'unbounded', and
+            any bounded run, for no limit.
 
     Raises:
         MillpondError: CQL-214 for a value a setting cannot have, SERVE-702 without Java, STORE-601
@@ -68,6 +78,7 @@ def open_pond(
         directory,
         SparkRuntime(master, spark),
         bounded=bounded,
+        ahead=_read_ahead(ahead, bounded),
         progress=progress,
         on_close=on_close,
         function_seconds=function_seconds,
@@ -88,3 +99,21 @@ def open_pond(
             },
         ),
     )
+
+
+def _read_ahead(ahead: str | timedelta | None, bounded: bool) -> int:
+    """The setting `ahead` in microseconds; END for no limit."""
+    if ahead is None:
+        return END if bounded else _DAY
+    if isinstance(ahead, timedelta):
+        return ahead // timedelta(microseconds=1)
+    if ahead == "unbounded":
+        return END
+    try:
+        return parse_duration(ahead)
+    except ValueError as error:
+        raise MillpondError(
+            "CQL-214",
+            f'setting "ahead" is a length of time, not "{ahead}"',
+            hint="Write ahead='1 day', or 'unbounded'.",
+        ) from error

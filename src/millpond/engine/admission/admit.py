@@ -1,9 +1,9 @@
 """Admission: from the rows a source gives to elements and rejects.
 
 A row becomes an element if every column can be cast to its declared type, it has a timestamp, and
-the timestamp is not before the heartbeat's floor (SEMANTICS, section 1). Any other row becomes a
-reject with the reason. Casts are DuckDB's, like every scalar in Millpond, so a value means the same
-whether it came as text or typed.
+the timestamp is neither before the heartbeat's floor nor further ahead of the clock than the
+stream's AHEAD (SEMANTICS, section 1). Any other row becomes a reject with the reason. Casts are
+DuckDB's, like every scalar in Millpond, so a value means the same whether it came as text or typed.
 
 Cost: columns that already have their type are passed through untouched; one DuckDB projection
 casts all the others.
@@ -49,12 +49,14 @@ class Admission:
         floor: Elements with a timestamp below it are late.
         arrival: The clock when the batch was accepted: the timestamp on system time, and the
             `rejected_at` of rejects.
+        ceiling: Elements with a timestamp above it are too far ahead of the clock.
     """
 
     schema: Schema
     timestamp_by: str | None
     floor: int
     arrival: int
+    ceiling: int = time.END
 
 
 @dataclass(frozen=True)
@@ -84,15 +86,10 @@ def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:
         reasons.mark(absent, lambda _: "no timestamp")
         beyond = ~absent & ((stamps <= time.BEGINNING) | (stamps >= time.END))
         reasons.mark(beyond, lambda _: "timestamp out of range")
+        ahead = ~absent & (stamps > judge.ceiling)
+        reasons.mark(ahead, lambda _: "ahead of the clock by more than the stream's AHEAD")
         late = ~absent & (stamps < judge.floor)
-        floor = time.format_instant(judge.floor)
-        reasons.mark(
-            late,
-            lambda i: (
-                f"late: timestamp {time.format_instant(int(stamps[i]))} is before"
-                f" the heartbeat {floor}"
-            ),
-        )
+        reasons.mark(late, lambda _: "late: its timestamp is before the heartbeat")
     elements = pa.Table.from_arrays(
         [cast[f.name] for f in judge.schema.fields], schema=judge.schema.to_arrow()
     ).append_column("__ts", pa.array(stamps))

@@ -21,7 +21,7 @@ from millpond.engine.admission import heartbeat
 from millpond.engine.admission.admit import Admission, AdmittedRows, admit
 from millpond.engine.admission.heartbeat import StreamProgress
 from millpond.errors import MillpondError
-from millpond.model.time import BEGINNING, format_instant
+from millpond.model.time import BEGINNING, END, format_instant
 from millpond.runtime.batch_tasks import pack
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.results import IngestReceipt
@@ -34,8 +34,12 @@ _SHOWN_REJECTS = 100
 class Intake:
     """Accepts pushed rows; safe to call from any thread."""
 
-    def __init__(self, inbox: Inbox, log: EpochLog, floors: FloorsInFlight) -> None:
+    def __init__(
+        self, inbox: Inbox, log: EpochLog, floors: FloorsInFlight, ahead: int = END
+    ) -> None:
         self._inbox = inbox
+        #: How far ahead of the clock elements of streams may be that do not say so themselves.
+        self._ahead = ahead
         self._log = log
         self._floors = floors
         self._locks: dict[int, threading.RLock] = defaultdict(threading.RLock)
@@ -102,7 +106,13 @@ class Intake:
             )
             try:
                 arrival = _arrival(progress, now)
-                judge = Admission(stream.schema, stream.timestamp_by, floors[stream.id], arrival)
+                judge = Admission(
+                    stream.schema,
+                    stream.timestamp_by,
+                    floors[stream.id],
+                    arrival,
+                    heartbeat.latest_allowed(stream, arrival, self._ahead),
+                )
                 admitted = admit(rows, judge)
                 stamps = admitted.elements["__ts"].to_numpy()
                 high = int(stamps.max()) if len(stamps) else None
