@@ -32,8 +32,10 @@ from millpond.model.schema import ARROW_TYPES
 from millpond.model.time import (
     BEGINNING,
     END,
+    LAST,
     format_instant,
     format_interval,
+    spell_instant,
 )
 from millpond.service.results import (
     Answer,
@@ -65,7 +67,9 @@ def instant_text(at: int | None) -> str | None:
     """
     if at is None:
         return None
-    return _ENDS.get(text := format_instant(at)) or _to_iso(text)
+    if BEGINNING < at < LAST:
+        return _to_iso(spell_instant(at))
+    return "infinity" if at > BEGINNING else "-infinity"
 
 
 def _to_iso(text: str) -> str:
@@ -113,7 +117,7 @@ def json_columns(table: pa.Table) -> list[list[Any]]:
 def shorten_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """FLOATs as the DOUBLEs with their shortest texts; any other column as it is.
 
-    >>> shortest(pa.chunked_array([pa.array([0.1], pa.float32())])).to_pylist()
+    >>> shorten_floats(pa.chunked_array([pa.array([0.1], pa.float32())])).to_pylist()
     [0.1]
     """
     if not pa.types.is_float32(column.type):

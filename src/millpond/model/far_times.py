@@ -30,7 +30,7 @@ def format_ticks(moments: np.ndarray) -> list[str]:
 
 
 def parse_ticks(text: str, unit: str) -> int:
-    """The ticks since 1970 of a text of `format_ticks`, of microseconds ('us') or days ('D').
+    """The ticks since 1970 of a text by `format_ticks`, in microseconds ('us') or days ('D').
 
     Raises:
         ValueError: it is no such text.

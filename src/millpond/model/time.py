@@ -57,13 +57,22 @@ def format_instant(at: int) -> str:
 
     >>> format_instant(1_500_000)
     '1970-01-01 00:00:01.500000'
-    >>> format_instant(END), format_instant(3_093_527_980_800_000_000)
+    >>> format_instant(END), format_instant(3_093_527_894_400_000_000)
     ('end of time', '99999-12-31 00:00:00')
     """
     if at <= _FIRST:
         return "beginning of time"
     if at >= LAST:
         return "end of time"
+    return spell_instant(at)
+
+
+def spell_instant(at: int) -> str:
+    """An instant as text, also one that counts as an end of time.
+
+    >>> spell_instant(1_500_000), spell_instant(BEGINNING + 1)
+    ('1970-01-01 00:00:01.500000', '-144169-06-28 09:59:32.612097')
+    """
     moment = to_datetime(at)
     if moment is not None:
         return moment.isoformat(sep=" ")
@@ -99,7 +108,7 @@ def parse_instant(text: str) -> Instant:
         ValueError: the text is not a timestamp.
 
     >>> parse_instant("1970-01-01 00:00:01"), parse_instant("99999-12-31 00:00:00")
-    (1000000, 3093527980800000000)
+    (1000000, 3093527894400000000)
     """
     try:
         return from_datetime(datetime.fromisoformat(text.strip()))

@@ -84,7 +84,7 @@ class InboxRow:
 
 @dataclass(eq=False)
 class _Push:
-    """A push on its way; `settled` once it is acknowledged or has failed."""
+    """A push on its way; `is_over` once it is acknowledged or has failed."""
 
     number: int
     columns: tuple[int, int, int | None, int, int]

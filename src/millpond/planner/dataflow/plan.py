@@ -154,7 +154,7 @@ class Plan:
 
     @property
     def purging(self) -> dict[str, set[int | None]]:
-        """As `purgings`, of this plan alone."""
+        """As `find_purge_intervals`, of this plan alone."""
         return find_purge_intervals([(self, (self.lazy_expiration,))])
 
     def nodes(self) -> Iterator[Node]:

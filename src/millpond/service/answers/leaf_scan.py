@@ -210,7 +210,7 @@ class Files:
 
 
 class LeafView:
-    """`engine.slices.SegmentView` of one stored segment for one leaf."""
+    """`engine.window_slices.SegmentView` of one stored segment for one leaf."""
 
     def __init__(
         self,

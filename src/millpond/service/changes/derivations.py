@@ -107,7 +107,7 @@ class Derivations:
         self._current_instant = present
         self._statistics = statistics
         self._settings = settings or ChangeSettings()
-        #: By company, the keys of the nodes of all plans that are known, and in how many they are.
+        #: By sharing key, the keys of all known plans' nodes, each with how many plans have it.
         self._running: defaultdict[SharingKey, Counter[str]] = defaultdict(Counter)
         self._planned_derivations: dict[int, Derivation] = {}
         self._lock = threading.RLock()
@@ -168,7 +168,7 @@ class Derivations:
     def sharing_key_of(
         self, version: Version, bound: BoundQuery, query: QueryDef | None
     ) -> SharingKey:
-        """In what company a query, or a derived stream, is advanced."""
+        """The key of what a query, or a derived stream, shares its dataflow with."""
         streams = frozenset(stream_of(version, leaf).id for leaf in bound.streams)
         relations = frozenset(
             found.id

@@ -1,8 +1,9 @@
-"""Stoppages: derived streams whose changes cannot be computed, why, and when they are tried again.
+"""Retries of derived streams whose changes could not be computed.
 
-What made one fail may pass: a relation is put right, a function defined anew, memory is free again.
-So each is tried again by itself, less and less often, and at once when somebody says so. A stoppage
-is not written down: a store that is opened again tries all of its streams.
+The cause of a failure may pass: somebody corrects a relation, defines a function anew, or memory is
+free again. So each stopped derived stream is retried separately, with exponential backoff, and at
+once when a client says `ALTER STREAM … SET (active = true)`. The failures are kept in memory only:
+a store that is opened again tries all its derived streams.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The agenda: which derivations are to be advanced, how far, and when time alone makes one due.
+"""The schedule: which derivations the advancer advances next, how far, and when to look again.
 
-A derivation is due when something is new for it: elements, an update of a relation, an expiration.
-What nothing is new for goes on without being computed: it is known up to where it has no changes,
-and if others have to know that too, its heartbeat is moved.
+A derivation is due when one of its inputs has something new: elements, an update of a relation, or
+an expiration. A derivation whose inputs have nothing new is not computed: the schedule notes the
+instant up to which it has no changes. If other derivations or readers depend on that instant, the
+advancer commits it as the heartbeat of the derivation's change log.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ _LONGEST_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class DerivationProgress:
-    """What was found out about a derivation that is not as far as it can be.
+    """A derivation whose position is before the last final instant of its inputs.
 
     Attributes:
-        derivation: Which.
-        clock: Where it is.
-        upto: How far it can be.
-        is_due: Whether it is to be advanced for its own sake.
-        quiet: If it is not: up to where it has no changes.
+        derivation: The derivation.
+        clock: The clock of its change log, with its position.
+        upto: The last instant that is final for it: it can be advanced up to there.
+        is_due: Whether something is new for it, so that it must be advanced.
+        quiet: If it is not due: the instant up to which it has no changes.
     """
 
     derivation: Derivation
@@ -51,16 +52,16 @@ class DerivationProgress:
 
 
 class Schedule:
-    """Looks at derivations, for the thread that advances them.
+    """Decides which derivations to advance, for the thread that advances them.
 
-    `idles`, `planned` and `reached` may be called from any thread.
+    `is_idle`, `find_derivation` and `complete_upto` may be called from any thread.
 
     Args:
         files: Opens segments.
         derivations: What there is to look at.
         relations: What they read of relations.
-        stoppages: Derived streams that cannot be advanced.
-        blame: Told of a derivation that cannot be planned.
+        retries: Derived streams that could not be advanced, and when each is retried.
+        report_failure: Called with a derivation that cannot be planned and the error.
     """
 
     def __init__(
@@ -69,13 +70,13 @@ class Schedule:
         derivations: Derivations,
         relations: Relations,
         retries: Retries,
-        blame: Callable[[StreamDef, MillpondError], None],
+        report_failure: Callable[[StreamDef, MillpondError], None],
     ) -> None:
         self._files = files
         self._derivations = derivations
         self._relations = relations
         self._retries = retries
-        self._report_failure = blame
+        self._report_failure = report_failure
         #: Per derivation how far it is known that there is nothing new.
         self._complete_upto: dict[int, int] = {}
         #: Per derivation the state of its inputs for which its next moment was found, and that.
@@ -144,9 +145,9 @@ class Schedule:
     def divide(
         self, version: Version, looks: Sequence[DerivationProgress]
     ) -> tuple[list[Runnable], dict[int, int]]:
-        """What is to be advanced, and what has nothing new and is only to go on.
+        """Divide derivations into those to advance and those whose heartbeat only moves.
 
-        Those that share a dataflow are advanced all, or none of them.
+        Derivations that share a dataflow are advanced all together, or none of them.
 
         Returns:
             The derivations to be advanced; and for each whose heartbeat is to be moved, by its id,
@@ -154,10 +155,10 @@ class Schedule:
         """
         due: list[Runnable] = []
         moved: dict[int, int] = {}
-        companies: defaultdict[object, list[DerivationProgress]] = defaultdict(list)
+        sharing: defaultdict[object, list[DerivationProgress]] = defaultdict(list)
         for look in looks:
-            companies[(look.derivation.sharing_key, look.upto)].append(look)
-        for members in companies.values():
+            sharing[(look.derivation.sharing_key, look.upto)].append(look)
+        for members in sharing.values():
             if any(look.is_due for look in members):
                 due += [self._make_runnable(version, look) for look in members]
                 continue

@@ -66,7 +66,7 @@ def with_settings(settings: ChangeSettings, given: Mapping[str, Any]) -> ChangeS
     Raises:
         MillpondError: CQL-214, a value one of them cannot have.
 
-    >>> with_settings(ChangeSettings(), {"lazy_expiration": "1 hour"}).shown()["lazy_expiration"]
+    >>> with_settings(ChangeSettings(), {"lazy_expiration": "1 hour"}).format()["lazy_expiration"]
     '1 HOUR'
     """
     checked = {name: parse_option("setting", name, value) for name, value in given.items()}

@@ -124,7 +124,7 @@ class Relations:
         columns: tuple[str, ...],
         interval: tuple[str, ...],
     ) -> pa.Table:
-        """All rows a relation ever held, as of a version (`Held.versions`)."""
+        """All rows a relation ever held, as of a version (`VersionedRows.versions`)."""
         return self.read_rows(version, relation).versions(columns, interval)
 
     def insert(self, relation: RelationDef, rows: pa.Table, at: int) -> int:

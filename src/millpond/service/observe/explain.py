@@ -128,19 +128,19 @@ class Explainer:
         return "\n".join([*lines, *(f"  {line}" for line in explained.split("\n"))])
 
     def _plans(self, sharing_key: SharingKey) -> dict[str, Plan]:
-        """The plans of a company that compute changes now, by their queries' and streams' names."""
+        """The plans under one sharing key that compute changes now, by the names of their users."""
         return self._plans_by_sharing_key().get(sharing_key, {})
 
     def _plans_by_sharing_key(self) -> dict[SharingKey, dict[str, Plan]]:
-        """All plans that compute changes now: only those in one company share anything."""
+        """All plans that compute changes now, by sharing key: only those under one key share."""
         version = self._components.log.version
-        companies: dict[SharingKey, dict[str, Plan]] = {}
+        by_key: dict[SharingKey, dict[str, Plan]] = {}
         for stream in self._components.derivations.list_streams(version):
             with suppress(MillpondError):
                 derivation = self._components.derivations.of(version, stream)
-                plans = companies.setdefault(derivation.sharing_key, {})
+                plans = by_key.setdefault(derivation.sharing_key, {})
                 plans[version.name_of(stream)] = derivation.plan
-        return companies
+        return by_key
 
     def _describe_delivered(self, version: Version, definition: QueryDef) -> str | None:
         log = version.change_log(definition.id)

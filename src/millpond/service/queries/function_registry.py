@@ -25,9 +25,9 @@ from millpond.catalog.objects import FunctionDef
 from millpond.engine.scalars.user_functions import Usage, functions, save
 from millpond.errors import MillpondError
 from millpond.model.function_names import name_inside
+from millpond.model.functions import find_function
 from millpond.model.schema import ALIASES, ARROW_TYPES, canonical_type
 from millpond.planner.bind.templates import Binder
-from millpond.planner.resolve.allowed_functions import read_function_names
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.queries.registration import CurrentNames, Registrar
 from millpond.service.results import count_text
@@ -233,8 +233,7 @@ def sort_by_name(version: Version) -> list[FunctionDef]:
 def _check_name(name: str) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise _refused_error(name, "its name is not a plain word", "Use letters, digits and _.")
-    names = read_function_names()
-    if name.lower() in names.known | names.aggregates:
+    if find_function(name) is not None:
         raise MillpondError(
             "CQL-208",
             f'the name "{name}" is taken by a function of SQL',

@@ -104,7 +104,7 @@ def parse_value(name: str, value: Any) -> Any:
     Raises:
         ValueError: it is none of the option's values; with a sentence if there is more to say.
 
-    >>> checked_value("lazy_expiration", "300 s"), checked_value("strategy", "Direct")
+    >>> parse_value("lazy_expiration", "300 s"), parse_value("strategy", "Direct")
     ('5 MINUTES', 'direct')
     """
     if name in _LENGTHS:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.service.conftest import SECOND, OpenPond, values
 
 from millpond.engine.matching import query_stem
 from millpond.errors import MillpondError
@@ -17,8 +18,6 @@ from millpond.service.maintenance.backfill import choose_matches_to_fold, covere
 from millpond.service.pond import Pond
 from millpond.service.queries.window_needs import WindowNeeds
 from millpond.state.version import DATA, REJECTS, MatchRef, SegmentRef
-
-from ..conftest import SECOND, OpenPond, values
 
 
 @pytest.fixture
