@@ -118,6 +118,7 @@ class Components:
             self.floors,
             self.relations_state,
             self.residual,
+            self.intake,
             self.events,
         )
         self.refresher = Refresher(self.log, self.registrar, self.invoker, self.events)

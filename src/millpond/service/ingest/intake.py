@@ -40,6 +40,8 @@ class Intake:
         self._inbox = inbox
         #: How far ahead of the clock elements of streams may be that do not say so themselves.
         self._ahead = ahead
+        #: Of streams with pushes whose files were lost: the greatest timestamp they may have held.
+        self.lost_upto: dict[int, int] = {}
         self._log = log
         self._floors = floors
         self._locks: dict[int, threading.RLock] = defaultdict(threading.RLock)
@@ -65,7 +67,10 @@ class Intake:
         own = StreamProgress(row.high, row.heartbeat, row.arrived_at)
         before = self._progress.get(row.stream_id, committed)
         self._progress[row.stream_id] = heartbeat.merge_progress(before, own)
-        if row.number not in self._inbox.lost:
+        if row.number in self._inbox.lost:
+            lost = self.lost_upto.get(row.stream_id, BEGINNING)
+            self.lost_upto[row.stream_id] = max(lost, END if row.high is None else row.high)
+        else:
             with self._lock:
                 self._tokens[row.number], self._after[row.number] = token, (row.stream_id, own)
 
