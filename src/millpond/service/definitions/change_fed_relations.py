@@ -77,6 +77,7 @@ def change_source(
         statement.idle_after,
         source=source,
         text=statement.text,
+        ahead=statement.ahead,
     )
     columns = ", ".join(map(print_name, relation.schema.names))
     keys = ", ".join(map(print_name, relation.primary_key))
