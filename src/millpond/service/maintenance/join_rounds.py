@@ -1,4 +1,4 @@
-"""Rounds: what a shared join has to look for next, and in which segments.
+"""Rounds of a shared join: which tuples it looks for next, and in which segments.
 
 Either uses that came since probe what was covered before them (new queries probe old data), or
 everything that arrived since probes and is probed, for all uses there are (new data probes old
@@ -40,7 +40,7 @@ class JoinSettings:
 
 @dataclass(frozen=True)
 class Round:
-    """What is to be looked for at once: one core's uses, over some of its streams' elements.
+    """The tuples to look for in one round: for some uses of a core, over some elements.
 
     Attributes:
         low, upto: Uses whose numbers are in [low, upto).

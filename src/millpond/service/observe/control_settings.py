@@ -1,9 +1,9 @@
-"""What can be set of an entity while the pond runs; no setting changes an answer.
+"""The settings of entities that can be changed while the pond runs; none changes an answer.
 
 STREAM's control tables are written as well as read (CIDR 2003, section 6.1): a property that is set
-takes effect in the running system. Here these are the options of queries, at the entities that
-work for one query alone, and how tuples are routed, joins divided and changes computed, at those
-that work for all. What is not here is measured, or is part of a declaration.
+takes effect in the running system. Here, an entity that works for one query has that query's
+options; an entity that works for all queries has the engine's settings: how tuples are routed,
+joins divided, and changes computed. Everything else is measured, or is part of a declaration.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def of_query(kind: str, query: QueryDef, changes: ChangeSettings) -> dict[str, A
 
 
 def of_engine(kind: str, joins: JoinSettings, changes: ChangeSettings) -> dict[str, Any]:
-    """The engine's settings that are those of an entity."""
+    """The engine's settings of an entity."""
     every = {**asdict(joins), **changes.format()}
     return {name: every[name] for name in _OF_ENGINE[kind]}
 

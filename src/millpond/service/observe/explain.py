@@ -1,4 +1,4 @@
-"""EXPLAIN with what only a running pond knows: slots and who shares them, segments, changes."""
+"""EXPLAIN in a running pond: adds slots and who shares them, segments, and changes."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Explainer:
         return self._explain_plan(plan, level, "" if query is None else query.name, sharing_key)
 
     def _explain_plan(self, plan: Plan, level: str, name: str, sharing_key: SharingKey) -> str:
-        """A plan's operators; at run time with what is expected of each and who shares it."""
+        """A plan's operators; of a running plan also the estimates and who shares each operator."""
         head = plan.to_stream or "changes"
         *_, patience = sharing_key
         waits = f"for expirations alone within {duration_text(patience)}, " if patience else ""
@@ -150,7 +150,7 @@ class Explainer:
         return f"{version.clock(log.id).next_seq} up to {upto}"
 
     def of_all(self) -> str:
-        """What all queries share: per stream its modules and what they have to do."""
+        """What all queries share: for each stream its modules and their load."""
         version = self._components.log.version
         lines = []
         for stream in version.named_streams():

@@ -1,4 +1,4 @@
-"""The options of a standing query: which there are and what values they take."""
+"""The options of a standing query, and the values each takes."""
 
 from __future__ import annotations
 
