@@ -63,7 +63,7 @@ class Components:
         residual: Evaluates what is not of any stream.
         invoker: Answers.
         refresher: Keeps answers current.
-        maintenance: Backfills, merges, expires; keeps shared joins.
+        maintenance: Backfills, merges, evicts; keeps shared joins.
         derivations: Queries whose changes are made.
         advancer: Makes them.
         reader: Reads them.

@@ -8,6 +8,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.durations import duration_text
 from millpond.cql.parse.queries import QueryParser
+from millpond.cql.tree.nodes import RelationToStream
 from millpond.cql.tree.statements import (
     Alter,
     ColumnDef,
@@ -55,7 +56,7 @@ class DefinitionParser(QueryParser):
             return self._create_relation(non_retroactive=False)
         if self.sees("SUMMARY"):
             raise self.fault("summaries are not available yet", code="CQL-301")
-        if self.sees("TABLE") or self.sees("VIEW"):
+        if self.sees("TABLE") or self.sees("VIEW") or self.sees("MATERIALIZED"):
             self.fail_expecting(
                 "STREAM, RELATION or QUERY behind CREATE",
                 "A table is a RELATION, and a view is CREATE RELATION name AS SELECT ...",
@@ -70,6 +71,11 @@ class DefinitionParser(QueryParser):
 
     def _create_query(self) -> CreateQuery:
         named = self._new_name("the new query")
+        if self._column_names():
+            raise self.fault(
+                "columns are named for a query",
+                hint="Write SELECT expression AS name, ... in the query.",
+            )
         options = self._options("=") if self.accept("WITH") else {}
         self.expect("AS", hint="Write CREATE QUERY name [WITH (...)] AS SELECT ...")
         start = self.here()
@@ -79,18 +85,47 @@ class DefinitionParser(QueryParser):
         )
 
     def _create_derived(self, kind: str, named: dict[str, Any]) -> CreateDerived:
-        start = self.here()
+        start, first = self.here(), self._index
         query = self.query()
+        relation = written = self.since(start)
+        if isinstance(query, RelationToStream):
+            relation = Span(self._tokens[first + 2].start, self._prev.start)
         return CreateDerived(
-            kind=kind, query=query, query_span=self.since(start), **named, **self.frame()
+            kind=kind,
+            query=query,
+            query_span=written,
+            relation_span=relation,
+            **named,
+            **self.frame(),
         )
+
+    def _column_names(self) -> dict[str, Any]:
+        """Read `(a, b)` where AS comes behind it: the names of a derived table's columns."""
+        place = self._index
+        while place + 1 < len(self._tokens) and (
+            self._tokens[place].token_type in (TokenType.L_PAREN, TokenType.COMMA)
+            and self._tokens[place + 1].token_type in self.ID_VAR_TOKENS
+        ):
+            place += 2
+        behind = [token.token_type for token in self._tokens[place : place + 2]]
+        if place == self._index or behind != [TokenType.R_PAREN, TokenType.ALIAS]:
+            return {}
+        names: list[str] = []
+        while not self.accept_symbol(TokenType.R_PAREN):
+            self._advance()
+            name, span = self.name("a column")
+            if name.lower() in (other.lower() for other in names):
+                raise self.fault(f'column "{name}" is named twice', code="CQL-209", span=span)
+            names.append(name)
+        return {"columns": tuple(names)}
 
     # Streams
 
     def _create_stream(self) -> Statement:
         named = self._new_name("the new stream")
+        columns_named = self._column_names()
         if self.accept("AS"):
-            return self._create_derived("stream", named)
+            return self._create_derived("stream", {**named, **columns_named})
         columns, keys = self._columns("stream")
         if keys is not None:
             raise self.fault(
@@ -163,6 +198,7 @@ class DefinitionParser(QueryParser):
 
     def _create_relation(self, *, non_retroactive: bool) -> Statement:
         named = self._new_name("the new relation")
+        columns_named = self._column_names()
         if self.sees("AS"):
             if non_retroactive:
                 raise self.fault(
@@ -170,7 +206,7 @@ class DefinitionParser(QueryParser):
                     hint="Write CREATE RELATION name AS ..., or declare its columns.",
                 )
             self._advance()
-            return self._create_derived("relation", named)
+            return self._create_derived("relation", {**named, **columns_named})
         columns, keys = self._columns("relation")
         clauses: dict[str, Any] = {}
         while not self.at_end():

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from millpond.catalog.options import OPTIONS, Scope, list_options
 from millpond.cql.parse.durations import duration_text, parse_duration
-from millpond.service.queries.options import DEFAULTS, parse_option
 
 #: The settings, which are options of a query too.
-NAMES = ("strategy", "eager_expiration", "lazy_expiration")
+NAMES = list_options(Scope.ENGINE, "changes")
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class ChangeSettings:
             time; None: when as much has expired as is alive.
     """
 
-    strategy: str = DEFAULTS["strategy"]
-    eager_expiration: int = parse_duration(DEFAULTS["eager_expiration"])
+    strategy: str = OPTIONS["strategy"].default
+    eager_expiration: int = parse_duration(OPTIONS["eager_expiration"].default)
     lazy_expiration: int | None = None
 
     def with_options(self, options: Mapping[str, Any]) -> ChangeSettings:
@@ -58,16 +58,3 @@ class ChangeSettings:
             "eager_expiration": duration_text(self.eager_expiration),
             "lazy_expiration": "auto" if lazy is None else duration_text(lazy),
         }
-
-
-def with_settings(settings: ChangeSettings, given: Mapping[str, Any]) -> ChangeSettings:
-    """The settings with others.
-
-    Raises:
-        MillpondError: CQL-214, a value one of them cannot have.
-
-    >>> with_settings(ChangeSettings(), {"lazy_expiration": "1 hour"}).format()["lazy_expiration"]
-    '1 HOUR'
-    """
-    checked = {name: parse_option("setting", name, value) for name, value in given.items()}
-    return settings.with_options(checked)

@@ -117,6 +117,17 @@ def refuse_taken(
     )
 
 
+def check_columns(statement: CreateDerived, found: Schema) -> None:
+    """Raise CQL-217 when a derived stream or relation names too many or too few columns."""
+    if len(statement.columns) != len(found.names):
+        raise statement.error(
+            "CQL-217",
+            f"{len(statement.columns)} columns are named, and the query has {len(found.names)}",
+            detail=f"The query's columns are {', '.join(found.names)}.",
+            hint="Name each of them, or none.",
+        )
+
+
 def _schema(columns: Sequence[ColumnDef], text: str) -> Schema:
     fields: list[Field] = []
     seen: set[str] = set()

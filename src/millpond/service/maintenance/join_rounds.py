@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from millpond.catalog.options import OPTIONS
 from millpond.engine.eddy.routing import Account
 from millpond.engine.joins.plan import JoinPlan
 from millpond.model.time import BEGINNING
@@ -32,10 +33,10 @@ class JoinSettings:
             are joined at invocation.
     """
 
-    shards: int = 2
-    routing: str = "ticket"
-    max_pairs: int = 50_000_000
-    max_cores: int = 64
+    shards: int = OPTIONS["shards"].default
+    routing: str = OPTIONS["routing"].default
+    max_pairs: int = OPTIONS["max_pairs"].default
+    max_cores: int = OPTIONS["max_cores"].default
 
 
 @dataclass(frozen=True)

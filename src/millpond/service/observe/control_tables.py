@@ -13,14 +13,9 @@ from typing import Any
 from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.planner.resolve.names import did_you_mean
-from millpond.service.changes import settings as change_settings
 from millpond.service.components import Components
-from millpond.service.observe.control_settings import (
-    check_setting_names,
-    of_engine,
-    of_query,
-    with_settings,
-)
+from millpond.service.observe.control_settings import check_setting_names, of_engine, of_query
+from millpond.service.queries.options import check_settings
 from millpond.state.version import DATA, REJECTS, Version
 
 #: What an entity works for that works for all.
@@ -102,10 +97,12 @@ class Entities:
             return replace(entity, settings=now)
         if kind == "changes":
             components.set_change_settings(
-                change_settings.with_settings(components.derivations.settings, settings)
+                components.derivations.settings.with_options(check_settings(settings))
             )
         else:
-            components.set_join_settings(with_settings(components.joins.settings, settings))
+            components.set_join_settings(
+                replace(components.joins.settings, **check_settings(settings))
+            )
         now = of_engine(kind, components.joins.settings, components.derivations.settings)
         return replace(entity, settings=now)
 

@@ -22,6 +22,7 @@ from typing import Any
 import cloudpickle
 
 from millpond.catalog.objects import FunctionDef
+from millpond.catalog.options import OPTIONS
 from millpond.engine.scalars.user_functions import Usage, functions, save
 from millpond.errors import MillpondError
 from millpond.model.function_names import name_inside
@@ -36,8 +37,6 @@ from millpond.state.epoch_log import EpochLog
 from millpond.state.version import Version
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-#: How long a call may take where neither the function nor the pond says so.
-CALL_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class FunctionRegistry:
         self._folder = store / "functions"
         self._log = log
         self._registrar = registrar
-        self._seconds = CALL_SECONDS if seconds is None else seconds
+        self._seconds = OPTIONS["function_seconds"].default if seconds is None else seconds
         _check_seconds(self._seconds)
         self._before = functions.usage()
         for definition in log.version.functions.values():
