@@ -16,6 +16,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.check_shape import check_query
 from millpond.cql.parse.expressions import ExpressionParser
+from millpond.cql.parse.with_clauses import put_with_before
 from millpond.cql.tree.nodes import BY_ATTRIBUTES, PERIOD, STREAM_SAMPLE, WINDOW, RelationToStream
 from millpond.cql.tree.places import place, span_of
 from millpond.errors import MillpondError, Span
@@ -236,9 +237,15 @@ class QueryParser(ExpressionParser):
         parse_set_operation: bool = True,
     ) -> exp.Expr | None:
         start = self.here()
-        query = super()._parse_select_query(
-            nested, table, parse_subquery_alias, parse_set_operation
-        )
+        clause = self._parse_with()
+        if clause is not None:
+            body = self._parse_statement()
+            assert body is not None
+            query: exp.Expr | None = put_with_before(clause, body)
+        else:
+            query = super()._parse_select_query(
+                nested, table, parse_subquery_alias, parse_set_operation
+            )
         if isinstance(query, exp.Query):
             place(query, self.since(start))
         return query
