@@ -164,7 +164,7 @@ def main() -> None:
             f" USING parquet OPTIONS (path '{file.parent}')"
         )
         pond.catch_up()
-        while pond.log.version.clock(pond.streams()[0].id).next_seq < options.rows:
+        while pond._components.log.version.clock(pond.streams()[0].id).next_seq < options.rows:
             time.sleep(0.1)
         window_sizes(pond, file, options.rows, options.repeats)
         interval_factors(pond, options.rows, options.repeats)

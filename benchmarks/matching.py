@@ -37,8 +37,8 @@ def through_millpond(files: Path, rows: int, queries: int) -> tuple[float, float
         with open_pond(store, bounded=True, spark=spark) as pond:
             pond.execute(STREAM.format(name="s", path=files, files=1_000))
             pond.register_many([(t, None, {}) for t in texts(queries, "s")])
-            took = seconds(pond.sources.read_to_end)
-            assert pond.log.version.clock(pond.streams()[0].id).next_seq == rows
+            took = seconds(pond._components.sources.read_to_end)
+            assert pond._components.log.version.clock(pond.streams()[0].id).next_seq == rows
             check(pond, files, queries)
             kept = sum(f.stat().st_size for f in (store / "matches").iterdir())
             return rows / took, matched(pond) / rows, kept

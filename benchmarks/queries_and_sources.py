@@ -47,7 +47,7 @@ def took(files: list[Path], queries: list[str]) -> float:
             for number, path in enumerate(files):
                 pond.execute(STREAM.format(name=f"s{number}", path=path, files=1_000))
             pond.register_many([(text, None, {}) for text in queries])
-            return seconds(pond.sources.read_to_end)
+            return seconds(pond._components.sources.read_to_end)
     finally:
         shutil.rmtree(store, ignore_errors=True)
 

@@ -35,7 +35,7 @@ def main() -> None:
         pond.execute(STREAM.format(name="s", path=base / "elements", files=100))
         pond.execute("CREATE STREAM t (a INTEGER, b INTEGER, c INTEGER, d INTEGER, e INTEGER)")
         pond.wait_until_matched()
-        while pond.log.version.clock(pond.streams()[0].id).next_seq < options.rows:
+        while pond._components.log.version.clock(pond.streams()[0].id).next_seq < options.rows:
             time.sleep(0.1)
         running = pond.register(f"{texts(1, 's', seed=99)[0]} AND a % 7 = 0")
         pond.wait_until_matched()
@@ -66,7 +66,7 @@ def main() -> None:
             registered = time.perf_counter() - begun
             handles[-1].invoke()
             answered = time.perf_counter() - begun
-            pond.maintenance.wait_until_idle()
+            pond._components.maintenance.wait_until_idle()
             matched = time.perf_counter() - begun
             during = [took for at, took in invoked if at >= begun]
             rows.append(

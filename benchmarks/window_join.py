@@ -96,7 +96,7 @@ def through_millpond(base: Path, rows: int) -> tuple[float, float, int]:
             pond.register(QUERY, "q")
 
             def work() -> None:
-                pond.sources.read_to_end()
+                pond._components.sources.read_to_end()
                 pond.wait_until_matched()
 
             took = seconds(work)
@@ -120,7 +120,7 @@ def through_millpond_selecting(base: Path, rows: int, queries: int) -> float:
             pond.register_many([(QUERY + selecting(n), f"q{n}", {}) for n in range(queries)])
 
             def work() -> None:
-                pond.sources.read_to_end()
+                pond._components.sources.read_to_end()
                 pond.wait_until_matched()
 
             took = seconds(work)
@@ -136,7 +136,7 @@ def through_millpond_selecting(base: Path, rows: int, queries: int) -> float:
 
 
 def stored(pond: Pond) -> int:
-    joins = pond.log.version.joins
+    joins = pond._components.log.version.joins
     (core,) = joins.cores.values()
     return sum(file.pairs for file in joins.pairs(core.id))
 

@@ -107,3 +107,41 @@ def test_no_module_is_a_drawer_for_odds_and_ends():
 def test_every_module_says_what_it_is():
     silent = [str(f) for f in FILES if not ast.get_docstring(ast.parse(f.read_text()))]
     assert silent == []
+
+
+def imported_modules(file: Path) -> set[str]:
+    """The modules of Millpond a file imports anywhere in it, for type checkers too."""
+    known = {module(f).removesuffix(".__init__") for f in FILES}
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            # `from package import module` imports the module, not what the package imports.
+            members = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= members & known or {node.module}
+    return found & known
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    graph = {module(f).removesuffix(".__init__"): imported_modules(f) for f in FILES}
+    # Spark's data source is a client of a served pond, and reaches it as any client does.
+    graph["millpond.runtime.spark.data_source"].discard("millpond")
+    left = dict(graph)  # modules that import nothing that is left are peeled off
+    while free := {name for name, used in left.items() if not used & left.keys() - {name}}:
+        left = {name: used for name, used in left.items() if name not in free}
+    assert left == {}
+
+
+def test_operators_never_import_each_other():
+    operators = {f.stem for f in (SOURCE / "operators").glob("*.py")} - {"__init__"}
+    assert len(operators) > 15
+    siblings = {f"millpond.operators.{name}" for name in operators}
+    for name in sorted(operators):
+        used = imported_modules(SOURCE / "operators" / f"{name}.py")
+        assert used & siblings == set(), name
+
+
+def test_no_folder_holds_more_than_25_modules():
+    sizes = {d: len(list(d.glob("*.py"))) for d in {f.parent for f in FILES}}
+    assert {str(d): n for d, n in sizes.items() if n > 25} == {}

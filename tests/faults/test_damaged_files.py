@@ -52,7 +52,7 @@ def store(tmp_path: Path) -> Path:
 def files(store: Path, kind: str, stream: str) -> list[Path]:
     """The segments, oldest first, or their matches."""
     with open_local(store) as pond:
-        version = pond.log.version
+        version = pond._components.log.version
         (found,) = (s for s in pond.streams() if s.name == stream)
         segments = sorted(version.segments(found.id), key=lambda segment: segment.min_ts)
         if kind == "segments":

@@ -97,7 +97,7 @@ def check(
             found = pond.query(name).fetch().rows()
             assert list(map(line_of, found)) == list(map(line_of, rows)), "sent once more"
         found = {f"{kind}/{file.name}" for kind in REFERENCED for file in (store / kind).iterdir()}
-        assert found == pond.log.version.paths().keys()
+        assert found == pond._components.log.version.paths().keys()
         assert not list((store / "inbox").iterdir())
 
 

@@ -207,7 +207,7 @@ def test_a_run_that_was_cut_short_goes_on(open_store: Callable[..., Pond], files
     lines = script(files, maxFilesPerTrigger="2").splitlines(keepends=True)
     pond = open_store(bounded=True)
     commits = []
-    commit = pond.sequencer.commit
+    commit = pond._components.sequencer.commit
 
     def failing(source: str, batch_id: int, *rest: Any) -> None:
         if batch_id == 1:
@@ -215,11 +215,11 @@ def test_a_run_that_was_cut_short_goes_on(open_store: Callable[..., Pond], files
         commits.append(batch_id)
         commit(source, batch_id, *rest)
 
-    pond.sequencer.commit = failing  # type: ignore[method-assign]
+    pond._components.sequencer.commit = failing  # type: ignore[method-assign]
     creations = len(QUERIES) + 3
     pond.execute("".join(lines[:creations]))
     with pytest.raises(MillpondError, match="DATA-502") as caught:
-        pond.sources.read_to_end()
+        pond._components.sources.read_to_end()
     assert caught.value.detail == "cut short"
     pond.close()
     assert commits == [0]

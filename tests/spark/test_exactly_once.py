@@ -19,10 +19,10 @@ class Failing:
     """The sequencer's `commit`, which fails for one source a few times."""
 
     def __init__(self, pond: Pond, source: str, when: str, times: int = 1) -> None:
-        self.commit = pond.sequencer.commit
+        self.commit = pond._components.sequencer.commit
         self.source, self.when, self.left = source, when, times
         self.calls: list[tuple[str, int]] = []
-        pond.sequencer.commit = self  # type: ignore[method-assign, assignment]
+        pond._components.sequencer.commit = self  # type: ignore[method-assign, assignment]
 
     def __call__(self, source: str, batch_id: int, *rest: Any) -> None:
         self.calls.append((source, batch_id))
@@ -124,6 +124,6 @@ def test_a_bounded_source_that_fails_is_read_again(open_store, folder):
 def nothing_left_over(pond: Pond) -> None:
     """Every file of the store is one that an epoch refers to."""
     pond.wait_until_matched(timeout=120)
-    store = pond._store.directory
+    store = pond._components._store.directory
     found = {f"{kind}/{file.name}" for kind in REFERENCED for file in (store / kind).iterdir()}
-    assert found == pond.log.version.paths().keys()
+    assert found == pond._components.log.version.paths().keys()

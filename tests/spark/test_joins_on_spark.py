@@ -31,7 +31,7 @@ def rows(first: int, count: int, step: int) -> pa.Table:
 
 
 def keep_and_answer(pond: Pond) -> None:
-    pond.set_join_settings(JoinSettings(shards=3, routing="random"))
+    pond._components.set_join_settings(JoinSettings(shards=3, routing="random"))
     for name in "ab":
         pond.execute(f"CREATE STREAM {name} (ts TIMESTAMP, k INTEGER, v INTEGER) TIMESTAMP BY ts")
     text = (
@@ -44,7 +44,7 @@ def keep_and_answer(pond: Pond) -> None:
         pond.ingest("a", rows(batch * 40, 40, 1))
         pond.ingest("b", rows(batch * 40, 40, 3))
         pond.wait_until_matched(120)
-    joins = pond.log.version.joins
+    joins = pond._components.log.version.joins
     (core,) = joins.cores.values()
     assert core.covered == (120, 120)
     assert {run.shard for runs in joins.runs_of.values() for run in runs} == {0, 1, 2}

@@ -19,7 +19,9 @@ def test_pushes_of_one_batch_keep_their_order_whatever_their_sizes(pond):
         "CREATE STREAM app (ts TIMESTAMP, n BIGINT) TIMESTAMP BY ts; CREATE STREAM sys (n BIGINT)"
     )
     for stream in ("app", "sys"):
-        with pond.sequencer.stream_lock(INBOX):  # nothing is planned while the lock is held
+        with pond._components.sequencer.stream_lock(
+            INBOX
+        ):  # nothing is planned while the lock is held
             for number, size in enumerate((1, 500, 3, 2000, 1, 40)):
                 row = {"ts": "2024-01-01", "n": number}
                 pond.ingest(stream, [row if stream == "app" else {"n": number}] * size)
@@ -70,11 +72,11 @@ def test_streams_and_queries_come_and_go_while_others_run(pond, tmp_path: Path):
         done.set()
         pusher.join()
     assert problems == []
-    pond.settle(timeout=120)
+    pond.wait_until_matched(timeout=120)
     assert steady.invoke().rows() == [(pushed, pushed * (pushed - 1) // 2)]
     assert pushed > 5
     assert [s["name"] for s in pond.status()["streams"]] == ["steady"]
-    assert pond.runtime.describe()["streaming_queries"] == 1
+    assert pond._components.runtime.describe()["streaming_queries"] == 1
 
 
 def test_many_pushes_over_the_inbox_s_renewal(pond, monkeypatch):
@@ -93,7 +95,7 @@ def test_many_pushes_over_the_inbox_s_renewal(pond, monkeypatch):
 def test_a_store_may_lie_wherever_a_directory_may(open_store):
     pond = open_store("a b[1] {c} %20 ü*/store")
     pond.execute("CREATE STREAM s (n BIGINT)")
-    with pond.sequencer.stream_lock(INBOX):  # one batch of several pushes
+    with pond._components.sequencer.stream_lock(INBOX):  # one batch of several pushes
         for number in range(3):
             pond.ingest("s", [{"n": number}])
     pond.catch_up(timeout=60)
@@ -101,14 +103,14 @@ def test_a_store_may_lie_wherever_a_directory_may(open_store):
 
 
 def test_the_inbox_goes_on_after_an_error_that_has_much_to_say(pond, monkeypatch):
-    commit, failures = pond.sequencer.commit, iter(range(2))
+    commit, failures = pond._components.sequencer.commit, iter(range(2))
 
     def fail_twice(*arguments, **named):
         if next(failures, None) is not None:
             raise RuntimeError("what is wrong\n" * 20_000)
         return commit(*arguments, **named)
 
-    monkeypatch.setattr(pond.sequencer, "commit", fail_twice)
+    monkeypatch.setattr(pond._components.sequencer, "commit", fail_twice)
     pond.execute("CREATE STREAM s (n BIGINT)")
     pond.ingest("s", [{"n": 1}])
     pond.catch_up(timeout=60)
@@ -120,7 +122,7 @@ def test_a_streaming_query_whose_thread_died_is_started_again(pond, monkeypatch,
     pond.execute("CREATE STREAM s (n BIGINT)")
     pond.ingest("s", [{"n": 1}])
     pond.catch_up(timeout=60)
-    inbox = pond.runtime._supervisor.get(None)
+    inbox = pond._components.runtime._supervisor.get(None)
     first = inbox.query
     assert supervisor.is_alive(first)
     monkeypatch.setattr(supervisor, "is_alive", lambda query: query is not first)

@@ -94,14 +94,14 @@ class Soak:
         self.standing: dict[str, str] = {}
         #: (epoch, number of elements of every stream) of every batch.
         self.held: list[tuple[int, dict[int, int]]] = [(0, {})]
-        commit = pond.sequencer.on_commit
+        committed = pond._components.events.batch_committed
 
-        def on_commit(version: Version, built: Sequence[BuiltSegment]) -> None:
+        def note_commit(version: Version, built: Sequence[BuiltSegment]) -> None:
             counts = {id: version.clock(id).next_seq for id in version.streams}
             self.held.append((version.epoch, counts))
-            commit(version, built)
+            committed(version, built)
 
-        pond.sequencer.on_commit = on_commit
+        pond._components.events.batch_committed = note_commit  # type: ignore[method-assign]
 
     def run(self, *works: Callable[[RemotePond, random.Random], None]) -> None:
         """Every work in a thread with a client of its own, until the time is up."""
@@ -207,11 +207,11 @@ class Soak:
 def every_element(pond: Pond) -> dict[str, list[Element]]:
     """All elements of all streams, in the order of their arrival."""
     found: dict[str, list[Element]] = {}
-    version = pond.log.version
+    version = pond._components.log.version
     for stream in pond.streams():
         own = []
         for segment in version.segments(stream.id):
-            table = open_segment(pond._store.directory / segment.path, segment.checksum)
+            table = open_segment(pond._components._store.directory / segment.path, segment.checksum)
             order = global_seq(table["__seq"].to_numpy(), segment.seq_runs)
             stamps = table["__ts"].to_pylist()
             rows = table.select(list(stream.schema.names)).to_pylist()

@@ -36,7 +36,7 @@ for number, golden in enumerate(sorted(goldens.glob("*.cqt"))):
 
     def make(clock):
         pond = Pond(directory / f"store-{number}", SparkRuntime(spark=session), clock=clock)
-        pond.route(JoinSettings(shards=3))
+        pond._components.set_join_settings(JoinSettings(shards=3))
         opened.append(pond)
         return pond
 
@@ -93,7 +93,7 @@ def test_joins_on_a_master_and_two_workers(tmp_path: Path) -> None:
     port = free_port()
     master = f"spark://127.0.0.1:{port}"
     deploy = "org.apache.spark.deploy"
-    logs = [tmp_path / name for name in ("master.log", "worker-1.log", "worker-2.log")]
+    logs = [tmp_path / name for name in ("master._components.log", "worker-1.log", "worker-2.log")]
     at_master = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(free_port()))
     with daemon(environment, logs[0], f"{deploy}.master.Master", *at_master) as first:
         wait_for(logs[0], "I have been elected leader", first)

@@ -33,7 +33,7 @@ def test_register_invoke_unregister(remote, pond):
     [registered] = pond.queries()
     assert (handle.id, handle.name) == (registered.id, "late")
     assert registered.options == {"weight": 2.0}
-    pond.settle()
+    pond.wait_until_matched()
     answer, here = handle.invoke(), pond.query("late").invoke()
     assert answer.table.schema == here.table.schema
     assert answer.table.equals(here.table)

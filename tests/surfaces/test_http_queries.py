@@ -116,7 +116,7 @@ def test_unregister(http, late):
 
 
 def test_invoke(http, late, pond):
-    pond.settle()
+    pond.wait_until_matched()
     response = http.get("/v1/queries/late/result")
     assert response.json() == {
         "query": "late",

@@ -89,7 +89,7 @@ def test_an_unforeseen_failure_tells_nothing(http, pond, monkeypatch, caplog):
     def fail(*arguments):
         raise RuntimeError("the secret inner state")
 
-    monkeypatch.setattr(pond.registrar, "find", fail)
+    monkeypatch.setattr(pond._components.registrar, "find", fail)
     with caplog.at_level(logging.ERROR, logger="millpond.api"):
         response = run(http, f"{ASK}; INVOKE late")
     assert response.status_code == 500

@@ -47,7 +47,7 @@ def run_script(
             for result in pond.run(text):
                 progress.pause()
                 out.write(result)
-            pond.sources.read_to_end()
+            pond.catch_up()
         finally:
             progress.close()
             pond.close()

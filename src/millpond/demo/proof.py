@@ -85,5 +85,5 @@ def _answers(handle: Handle, instants: Sequence[int | None]) -> list[_Bag]:
 
 
 def _slots(pond: Pond, handle: Handle) -> set[tuple[int, int]]:
-    leaves = pond.log.version.leaves(handle.id)
+    leaves = pond._components.log.version.leaves(handle.id)
     return {(leaf.stream_id, leaf.slot) for leaf in leaves if leaf.slot is not None}

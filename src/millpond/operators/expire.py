@@ -25,7 +25,7 @@ from millpond.operators.protocol.cost_model import (
     estimate_wakeups,
 )
 from millpond.operators.protocol.delta import Delta
-from millpond.operators.protocol.node import Operator, Scalars, Unary
+from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
 from millpond.operators.structures.expiration_queues import (
     ARRIVAL_ORDER,
     PARTITIONS,
@@ -109,3 +109,8 @@ class Expiration:
 
     def size(self) -> int:
         return self._waiting.size()
+
+
+def announce_expirations(node: Node) -> Node:
+    """The node, with a negative tuple for each row that leaves."""
+    return Expire(node) if node.carries_expirations else node

@@ -1,31 +1,28 @@
-"""The works: what works inside a pond, how the parts are put together, and what each tells others.
+"""The components of an open store: how the parts of a pond are put together.
 
     sources, intake ─► sequencer ─► epoch log ─► maintenance, advancer, refresher ─► epoch log
                                        │
                   registrar ─► Query SteMs, derivations         invoker, reader ─► who asks
 
-A part is given those it asks. What it has to tell goes the other way, by what it calls when
-something happened (`on_commit`, `on_change`, …), so that no part knows who listens.
+A part is given the parts it asks. What happens in a part it tells through the port `Events`; who
+acts on it is written in `reactions.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+import threading
+import time as clock_time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
 from millpond.model.time import now
-from millpond.planner.bind.bound_query import BoundQuery
-from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.invocation import Invoker
 from millpond.service.answers.refresher import Refresher
 from millpond.service.changes.advancer import Advancer
-from millpond.service.changes.backdated_updates import check_instant
 from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.settings import ChangeSettings
@@ -39,19 +36,16 @@ from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.maintenance.join_maintenance import JoinMaintenance
 from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.maintenance.maintenance import Maintenance
-from millpond.service.observe.control_tables import Entities
-from millpond.service.observe.explain import Explainer
-from millpond.service.observe.metrics import Metrics
 from millpond.service.queries.function_registry import FunctionRegistry
+from millpond.service.queries.prepared import stream_valued_error
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
+from millpond.service.reactions import NeedsOfFollowers, ProgressListener, Reactions
+from millpond.service.results import Answer
 from millpond.state.store import Store
-from millpond.state.version import Version
 
 #: How long an answer waits for rows a statement inserted.
 STATED_SECONDS = 60.0
-
-ProgressListener = Callable[[dict[str, Any]], None]
 
 
 class Components:
@@ -59,24 +53,25 @@ class Components:
 
     Attributes:
         log: The epochs, and the current version.
-        promises: Floors held for rows in flight.
+        floors: Floors held for rows in flight.
         stems: The Query SteMs.
         intake: Takes pushes.
         sequencer: Plans and commits batches.
         registrar: Registers queries, prepares and binds them.
-        user_functions: Functions in Python.
+        function_registry: Functions in Python.
         relations_state: What relations hold.
         residual: Evaluates what is not of any stream.
         invoker: Answers.
         refresher: Keeps answers current.
-        maintenance: Backfills, merges, expires; keeps shared joins.
+        maintenance: Backfills, merges, evicts; keeps shared joins.
         derivations: Queries whose changes are made.
         advancer: Makes them.
         reader: Reads them.
-        following: Fetches and subscribes.
+        subscriptions: Fetches, subscribes, and wakes who waits for changes.
         sources: What streams are read from.
-        meters: Counts and times; what of it is for Prometheus is `metrics`.
-        entities: The control tables.
+        events: What happens in the parts, and who acts on it.
+        definitions: Held while streams, relations and functions come and go.
+        closed: Whether the pond is closed, or about to be.
     """
 
     def __init__(
@@ -96,7 +91,10 @@ class Components:
         self.started_at = self.clock()
         self.bounded = bounded
         self.runtime = runtime
-        self._progress = progress
+        self.definitions = threading.RLock()
+        self.closed = False
+        self.events = Reactions(progress)
+        followers = NeedsOfFollowers()
         self._last_pushed = 0
         self._store = Store.open(directory, self.clock)
         self.log = self._store.log
@@ -105,15 +103,23 @@ class Components:
         self.stems = QueryStems(store)
         self.stems.load(self.log.version)
         self.intake = Intake(self._store.inbox, self.log, self.floors)
-        self.sequencer = Sequencer(self.log, self.intake, self.stems, self.floors, str(store))
+        self.sequencer = Sequencer(
+            self.log, self.intake, self.stems, self.floors, str(store), self.events
+        )
         self.residual = Residual()
-        self.relations_state = Relations(store, self.log, self.residual)
-        self.registrar = Registrar(self.log, self.stems, self.clock)
+        self.relations_state = Relations(store, self.log, self.residual, followers)
+        self.registrar = Registrar(self.log, self.stems, self.clock, self.events, followers)
         self.function_registry = FunctionRegistry(store, self.log, self.registrar, function_seconds)
         self.invoker = Invoker(
-            store, self.log, self.sequencer, self.floors, self.relations_state, self.residual
+            store,
+            self.log,
+            self.sequencer,
+            self.floors,
+            self.relations_state,
+            self.residual,
+            self.events,
         )
-        self.refresher = Refresher(self.log, self.registrar, self.invoker)
+        self.refresher = Refresher(self.log, self.registrar, self.invoker, self.events)
         self.maintenance = Maintenance(
             store,
             self.log,
@@ -121,6 +127,8 @@ class Components:
             self.stems,
             self.registrar,
             runtime,
+            self.events,
+            followers,
             settings=joins,
         )
         self.stems.routing = self.joins.settings.routing
@@ -142,6 +150,7 @@ class Components:
             self.stems,
             self.invoker.files,
             runtime,
+            self.events,
         )
         self.sources = Sources(
             store,
@@ -152,44 +161,25 @@ class Components:
             self.registrar,
             self.relations_state,
             self.current_instant,
+            self.events,
             bounded=bounded,
         )
-        self.reader = ChangeReader(store, self.log)
+        self.reader = ChangeReader(store, self.log, self.derivations, self.advancer, self.events)
         self.subscriptions = Subscriptions(
             self.log, self.registrar, self.derivations, self.advancer, self.reader
         )
-        self.meters = Metrics(self)
-        self.metrics = self.meters.registry
-        self.entities = Entities(self)
-        self.explainer = Explainer(self)
-        #: Files of the store found corrupt or missing, by their names.
-        self._damage: dict[str, MillpondError] = {}
-        self._connect()
-        self._note_damage()
-
-    def _connect(self) -> None:
-        """Have the parts tell each other what happens, and ask what they cannot know."""
-        self.sequencer.on_commit = self._handle_commit
-        self.advancer.on_commit = self._handle_advance
-        self.log.on_publish = self.refresher.wake
-        self.registrar.on_change = self.sources.on_change = self.wake
-        self.sources.on_read = lambda stream, rows: self._report(stream, rows, done=True)
-        self.maintenance.on_collect = self.invoker.files.forget
-
-        self.registrar.finality = self._finality
-        self.reader.complete_upto = self.advancer.complete_upto
-        self.reader.columns_of = lambda version, stream: (
-            self.derivations.of(version, stream).plan.schema
+        followers.connect(self.log, self.floors, self.derivations)
+        self.events.connect(
+            log=self.log,
+            stems=self.stems,
+            registrar=self.registrar,
+            maintenance=self.maintenance,
+            advancer=self.advancer,
+            subscriptions=self.subscriptions,
+            refresher=self.refresher,
+            files=self.invoker.files,
         )
-        self.relations_state.oldest_epoch_needed_of = self.derivations.oldest_epoch_needed_of
-        self.relations_state.check_instant = partial(check_instant, self.derivations)
-        self.maintenance.needed_since = self.derivations.needed_since
-
-        self.refresher.on_failure = self.handle_function_failure
-        self.advancer.on_failure = self._handle_derivation_failure
-        self.invoker.files.on_torn = self.maintenance.rebuild_matches
-        for part in (self.invoker, self.maintenance, self.reader):
-            part.on_damage = self._handle_damage
+        self._note_damage()
 
     def _note_damage(self) -> None:
         """Matches found torn at the start are made again; other damage is shown."""
@@ -199,7 +189,7 @@ class Components:
             if path in matches:
                 self.maintenance.rebuild_matches(matches[path])
             else:
-                self._handle_damage(problem)
+                self.events.file_damaged(problem)
 
     def start(self) -> None:
         """Begin to read and to work; the store is released if that fails."""
@@ -216,10 +206,18 @@ class Components:
         self.maintenance.start()
         self.advancer.start()
         self.refresher.start()
-        self.wake()
+        self.events.definitions_changed()
+
+    def check_open(self) -> None:
+        """Raise POND-410 once the pond is closed."""
+        if self.closed:
+            raise MillpondError(
+                "POND-410", "the pond is closed", hint="Open the store again with millpond.open()."
+            )
 
     def stop(self) -> None:
         """Stop reading and working, and release the store. What was acknowledged is kept."""
+        self.closed = True
         try:
             self.refresher.stop()
             self.advancer.stop()
@@ -227,11 +225,6 @@ class Components:
             self.runtime.stop()
         finally:
             self._store.close()
-
-    def wake(self) -> None:
-        """Something changed: whoever works in the background looks again."""
-        self.maintenance.wake()
-        self.advancer.wake()
 
     @property
     def joins(self) -> JoinMaintenance:
@@ -251,7 +244,7 @@ class Components:
 
     def problems(self) -> list[MillpondError]:
         """Files of the store found corrupt or missing."""
-        return list(self._damage.values())
+        return list(self.events.damage.values())
 
     # -- instants, and what answers wait for ---------------------------------------------------
 
@@ -296,50 +289,52 @@ class Components:
                 hint="Ask again; SHOW STREAMS says if the pipeline has stopped.",
             )
 
-    # -- what happens --------------------------------------------------------------------------
+    def catch_up(self, timeout: float | None = None) -> None:
+        """Return when everything acknowledged, and everything sources hold now, is visible.
 
-    def _handle_commit(self, version: Version, built: Sequence[BuiltSegment]) -> None:
-        for item in built:
-            self.stems.observe(item.stream_id, item)
-            if item.failed:
-                self.maintenance.suspend_failed(item.stream_id, item.failed)
-        self.meters.count_commit(version, built)
-        for stream_id in {item.stream_id for item in built}:
-            stream = version.streams.get(stream_id)
-            if stream is not None:
-                self._report(stream, version.clock(stream_id).next_seq, done=False)
-        self.wake()
+        Raises:
+            MillpondError: POND-405 when it took longer than `timeout` seconds.
+        """
+        too_long = MillpondError("POND-405", "catching up took too long")
+        if not self.intake.wait(self.intake.last_number(), timeout):
+            raise too_long
+        if self.bounded:
+            self.sources.read_to_end()
+        else:
+            version = self.log.version
+            sourced = [s for s in version.streams.values() if s.source is not None]
+            self.runtime.catch_up([s for s in sourced if not version.clock(s.id).ended])
+        if not self.advancer.catch_up(self.derivations.list_streams(self.log.version), timeout):
+            raise too_long
 
-    def _handle_advance(self, version: Version, built: Sequence[BuiltSegment]) -> None:
-        for item in built:
-            self.stems.observe(item.stream_id, item)
-            if item.failed:
-                self.maintenance.suspend_failed(item.stream_id, item.failed)
-        self.meters.count_advance(version, built)
-        self.maintenance.wake()
+    def wait_until_matched(self, timeout: float | None = None) -> None:
+        """As `catch_up`, and until every kept element is matched against every query."""
+        self.catch_up(timeout)
+        background = (self.maintenance, self.refresher)
+        if not all(part.wait_until_idle(timeout) for part in background):
+            raise MillpondError("POND-405", "matching what is kept took too long")
 
-    def handle_function_failure(self, query: QueryDef, error: MillpondError) -> None:
-        """A user-defined function that fails suspends the query that called it."""
-        if error.code == "POND-411":
-            self.registrar.suspend(query, f"{error.detail}")
+    # -- answers -------------------------------------------------------------------------------
 
-    def _handle_derivation_failure(self, stream: StreamDef, error: MillpondError) -> None:
-        """What cannot be derived suspends its query; a derived stream stops."""
-        query = self.log.version.query_of(stream)
-        if query is not None:
-            reason = f"Its changes could not be computed: {error.detail or error.primary}"
-            self.registrar.suspend(query, reason)
-        if error.code == "STORE-602":
-            self._handle_damage(error)
+    def invoke(self, definition: QueryDef, at: int | None) -> Answer:
+        """R(τ) of a standing query.
 
-    def _finality(self) -> Callable[[BoundQuery], int]:
-        reading = self.floors.capture()
-        version = self.log.version
-        return lambda bound: self.derivations.final_instant(version, reading, bound)
+        Raises:
+            MillpondError: CQL-216 for a stream-valued query; as `Invoker.invoke`.
+        """
+        self.check_open()
+        started = clock_time.perf_counter()
+        prepared = self.registrar.prepare(definition)
+        if prepared.bound.to_stream is not None:
+            raise stream_valued_error(prepared.bound, f"FETCH {definition.name}")
+        try:
+            answer = self.invoker.invoke(prepared, at)
+        except MillpondError as error:
+            self.events.answer_failed(definition, error)
+            raise
+        self.events.query_invoked(definition, clock_time.perf_counter() - started)
+        return answer
 
-    def _handle_damage(self, error: MillpondError) -> None:
-        self._damage.setdefault(error.primary.rpartition("/")[2], error)
-
-    def _report(self, stream: StreamDef, rows: int, done: bool) -> None:
-        if self._progress is not None:
-            self._progress({"stream": stream.name, "rows": rows, "done": done})
+    def ask(self, text: str) -> Answer:
+        """The answer to a query asked once."""
+        return self.invoker.invoke(self.registrar.prepare_once(text))

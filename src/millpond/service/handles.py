@@ -6,17 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from operator import index
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model import time
+from millpond.service.components import Components
+from millpond.service.observe.explain import Explainer
 from millpond.service.queries.options import check_stream_options
 from millpond.service.results import Answer, Change, Changes
-
-if TYPE_CHECKING:
-    from millpond.service.pond import Pond
-
 
 _D = TypeVar("_D", QueryDef, StreamDef)
 
@@ -24,8 +22,11 @@ _D = TypeVar("_D", QueryDef, StreamDef)
 class Followable(ABC):
     """Whatever has changes to be followed."""
 
-    def __init__(self, pond: Pond, definition: QueryDef | StreamDef) -> None:
-        self._pond = pond
+    def __init__(
+        self, components: Components, explainer: Explainer, definition: QueryDef | StreamDef
+    ) -> None:
+        self._components = components
+        self._explainer = explainer
         self.id = definition.id
         self.name = definition.name
 
@@ -41,30 +42,30 @@ class Followable(ABC):
 
     def fetch(self, after: str | int | None = None, limit: int | None = None) -> Changes:
         """The changes after a cursor, or from the oldest kept on, as far as they are final."""
-        self._pond.await_inputs()
-        return self._pond.subscriptions.fetch(self.definition, after, limit)
+        self._components.await_inputs()
+        return self._components.subscriptions.fetch(self.definition, after, limit)
 
     def subscribe(self, after: str | int | None = None, follow: bool = True) -> Iterator[Change]:
         """The changes after a cursor, one by one, and with `follow` those to come, for ever."""
-        return self._pond.subscriptions.subscribe(self.definition, after, follow)
+        return self._components.subscriptions.subscribe(self.definition, after, follow)
 
     def page(self, after: str | int | None = None, limit: int | None = None) -> Changes:
         """As `fetch`, of what is there: nothing is waited for."""
-        return self._pond.subscriptions.fetch(self.definition, after, limit, wait=False)
+        return self._components.subscriptions.fetch(self.definition, after, limit, wait=False)
 
     def has_more(self, cursor: int) -> bool:
         """Whether there is a change after a cursor, or there can be none any more."""
-        return self._pond.subscriptions.has_more(self.id, cursor)
+        return self._components.subscriptions.has_more(self.id, cursor)
 
     def plan(self, level: str = "logical") -> str:
         """The plan as EXPLAIN shows it."""
-        text = self._pond.explainer.of(self.definition, level)
+        text = self._explainer.of(self.definition, level)
         assert text is not None
         return text
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Have `heard` called, from any thread, when there may be more; gives what ends that."""
-        return self._pond.subscriptions.listen(listener)
+        return self._components.subscriptions.listen(listener)
 
 
 class Handle(Followable):
@@ -73,25 +74,25 @@ class Handle(Followable):
     @property
     def definition(self) -> QueryDef:
         """The query as the catalog has it now. Raises CQL-201 once it is unregistered."""
-        found: QueryDef | None = self._pond.log.version.queries.get(self.id)
+        found: QueryDef | None = self._components.log.version.queries.get(self.id)
         return self._check_exists(found, "query", "It was unregistered.")
 
     def invoke(self, at: int | str | date | None = None) -> Answer:
         """The answer as of now, or at an instant: a timestamp as text, a datetime, or µs."""
-        return self._pond.invoke(self.definition, to_instant(at))
+        return self._components.invoke(self.definition, to_instant(at))
 
     def unregister(self) -> None:
         """Drop the query."""
-        self._pond.registrar.unregister(self.definition)
+        self._components.registrar.unregister(self.definition)
 
     def alter(self, **options: Any) -> None:
         """Change options, for example `active=False`."""
-        self._pond.registrar.alter(self.definition, options)
+        self._components.registrar.alter(self.definition, options)
 
     def describe(self) -> dict[str, Any]:
         """What the catalog knows of the query."""
         definition = self.definition
-        output = self._pond.registrar.bind(definition.text).output
+        output = self._components.registrar.bind(definition.text).output
         return {
             "id": definition.id,
             "name": definition.name,
@@ -101,7 +102,7 @@ class Handle(Followable):
             "suspended": definition.suspended,
             "registered_at": time.format_instant(definition.registered_at),
             "columns": output.to_json(),
-            "changes": self._pond.subscriptions.progress(definition),
+            "changes": self._components.subscriptions.progress(definition),
         }
 
     def __repr__(self) -> str:
@@ -115,13 +116,13 @@ class StreamHandle(Followable):
     def definition(self) -> StreamDef:
         """The stream as the catalog has it now. Raises CQL-201 once it is dropped."""
         return self._check_exists(
-            self._pond.log.version.streams.get(self.id), "stream", "It was dropped."
+            self._components.log.version.streams.get(self.id), "stream", "It was dropped."
         )
 
     def alter(self, **options: Any) -> None:
         """`active=True`: a stream that has stopped goes on. Raises POND-406 if it cannot."""
         check_stream_options(options)
-        self._pond.subscriptions.resume(self.definition)
+        self._components.subscriptions.resume(self.definition)
 
     def __repr__(self) -> str:
         return f"<StreamHandle {self.name}>"

@@ -1,35 +1,39 @@
 """The pond: everything a client can do, in one object.
 
-Every way in (Python, command line, HTTP, console) goes through a `Pond`. What works inside it is in
-`works.py`. All methods may be called from any thread.
+Every way in (Python, command line, HTTP, console) goes through a `Pond`. The parts inside it are
+put together in `components.py`. All methods may be called from any thread.
 """
 
 from __future__ import annotations
 
 import atexit
-import threading
-import time as clock_time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+from prometheus_client import CollectorRegistry
 
 from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_script
 from millpond.errors import MillpondError
 from millpond.runtime.protocol import Runtime
 from millpond.service.changes.settings import ChangeSettings
-from millpond.service.components import Components, ProgressListener
+from millpond.service.components import Components
 from millpond.service.handles import Handle, StreamHandle
 from millpond.service.ingest import row_formats
 from millpond.service.maintenance.join_rounds import JoinSettings
-from millpond.service.queries.prepared import stream_valued_error
+from millpond.service.observe.control_tables import Entities
+from millpond.service.observe.explain import Explainer
+from millpond.service.observe.metrics import Metrics
+from millpond.service.observe.status import describe_status
 from millpond.service.queries.registration import Registration, Request, parts
+from millpond.service.reactions import ProgressListener
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 from millpond.service.statements.executor import Executor
 
 
-class Pond(Components):
+class Pond:
     """A running data stream management system over one store."""
 
     def __init__(
@@ -63,7 +67,7 @@ class Pond(Components):
         Raises:
             MillpondError: STORE-601 to STORE-604.
         """
-        super().__init__(
+        self._components = Components(
             directory,
             runtime,
             bounded=bounded,
@@ -73,11 +77,12 @@ class Pond(Components):
             joins=joins,
             changes=changes,
         )
-        #: Held while streams, relations and functions come and go.
-        self.definitions = threading.RLock()
+        self._metrics = Metrics(self._components)
+        self._components.events.observers.append(self._metrics)
+        self._entities = Entities(self._components)
+        self._explainer = Explainer(self._components, self._entities, self._metrics)
         self._on_close = on_close
-        self._closed = False
-        self.start()
+        self._components.start()
         atexit.register(_close, weakref.ref(self))
 
     # -- statements ----------------------------------------------------------------------------
@@ -92,9 +97,9 @@ class Pond(Components):
 
     def run(self, text: str) -> Iterable[StatementResult]:
         """As `execute`, giving each result as soon as it is there."""
-        self._check_open()
+        self._components.check_open()
         parsed = parse_script(text)
-        executor = Executor(self)
+        executor = Executor(self._components, self._explainer, self._entities)
         for statement in parsed:
             try:
                 yield executor.execute(statement)
@@ -110,10 +115,10 @@ class Pond(Components):
 
     def register_many(self, queries: Sequence[Registration]) -> list[Handle]:
         """Register many queries in one epoch: all of them, or none and an error that says which."""
-        self._check_open()
+        self._components.check_open()
         requests = [Request.of(*parts(query)) for query in queries]
-        definitions = self.registrar.register(requests)
-        return [Handle(self, d) for d in definitions]
+        definitions = self._components.registrar.register(requests)
+        return [Handle(self._components, self._explainer, d) for d in definitions]
 
     def function(
         self,
@@ -147,11 +152,11 @@ class Pond(Components):
             MillpondError: CQL-208, CQL-210, CQL-221, and POND-401 when the name is that of a
                 function an active query calls.
         """
-        self._check_open()
+        self._components.check_open()
 
         def define(called: Callable[..., Any]) -> FunctionDef:
             given = getattr(called, "__name__", "") if name is None else name
-            return self.function_registry.define(
+            return self._components.function_registry.define(
                 given, called, arguments, returns, cost, max_seconds
             )
 
@@ -166,37 +171,39 @@ class Pond(Components):
 
     def drop_function(self, name: str) -> None:
         """Drop a user-defined function that no query calls."""
-        self._check_open()
-        self.function_registry.drop(name)
+        self._components.check_open()
+        self._components.function_registry.drop(name)
 
     def query(self, name: str | int) -> Handle:
         """The handle of a standing query, by name or id."""
-        version, text = self.log.version, str(name)
+        version, text = self._components.log.version, str(name)
         is_id = text.isascii() and text.isdigit() and len(text) < 19
         if is_id and (isinstance(name, int) or version.find(text) is None):
             found = version.queries.get(int(text))
             if found is not None:
-                return Handle(self, found)
-        return Handle(self, self.registrar.find(text))
+                return Handle(self._components, self._explainer, found)
+        return Handle(self._components, self._explainer, self._components.registrar.find(text))
 
     def derived(self, name: str) -> StreamHandle:
         """The handle of a derived stream."""
-        return StreamHandle(self, self.derivations.find(name))
+        return StreamHandle(
+            self._components, self._explainer, self._components.derivations.find(name)
+        )
 
     def ask(self, cql: str) -> Answer:
         """The answer to a query asked once, over what is kept."""
-        self._check_open()
-        self.await_inputs(cql)
-        return self.ask_text(cql)
+        self._components.check_open()
+        self._components.await_inputs(cql)
+        return self._components.ask(cql)
 
     def explain(self, query: str, level: str = "logical") -> str:
         """A plan, of a standing query by its name or of a query's text."""
-        found = self.log.version.find(query)
-        return self.explainer.of(found, level) or self.explainer.of_text(query, level)
+        found = self._components.log.version.find(query)
+        return self._explainer.of(found, level) or self._explainer.of_text(query, level)
 
     def shared_plan(self) -> str:
         """What all queries share: streams, the modules their elements pass, what is kept."""
-        return self.explainer.of_all()
+        return self._explainer.of_all()
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -211,22 +218,24 @@ class Pond(Components):
         Raises:
             MillpondError: CQL-201, POND-407, DATA-501, DATA-503, STORE-603.
         """
-        self._check_open()
-        definition = self.sources.find_pushed_stream(stream)
-        receipt, _ = self.intake.push(definition, row_formats.from_rows(rows), idempotency_key)
-        self.runtime.wake_inbox()
+        self._components.check_open()
+        definition = self._components.sources.find_pushed_stream(stream)
+        receipt, _ = self._components.intake.push(
+            definition, row_formats.from_rows(rows), idempotency_key
+        )
+        self._components.runtime.wake_inbox()
         return receipt
 
     def ingest_text(
         self, stream: str, data: bytes | str, format: str, idempotency_key: str | None = None
     ) -> IngestReceipt:
         """Push rows written as 'ndjson', 'csv' (with a header) or 'arrow' (an IPC stream)."""
-        self._check_open()
-        definition = self.sources.find_pushed_stream(stream)
+        self._components.check_open()
+        definition = self._components.sources.find_pushed_stream(stream)
         written = data.encode() if isinstance(data, str) else data
         table = row_formats.from_text(written, format, definition.schema)
-        receipt, _ = self.intake.push(definition, table, idempotency_key)
-        self.runtime.wake_inbox()
+        receipt, _ = self._components.intake.push(definition, table, idempotency_key)
+        self._components.runtime.wake_inbox()
         return receipt
 
     def stream(
@@ -238,9 +247,9 @@ class Pond(Components):
         a restart. Any other frame is read whole when it is given; the same rows given again
         after a restart are not read twice.
         """
-        self._check_open()
-        with self.definitions:
-            return self.sources.from_frame(name, frame, timestamp, delay)
+        self._components.check_open()
+        with self._components.definitions:
+            return self._components.sources.from_frame(name, frame, timestamp, delay)
 
     def catch_up(self, timeout: float | None = None) -> None:
         """Return when everything acknowledged, and everything sources hold now, is visible.
@@ -248,82 +257,54 @@ class Pond(Components):
         Raises:
             MillpondError: POND-405 when it took longer than `timeout` seconds.
         """
-        self._check_open()
-        if not self.intake.wait(self.intake.last_number(), timeout):
-            raise MillpondError("POND-405", "catching up took too long")
-        if self.bounded:
-            self.sources.read_to_end()
-        else:
-            version = self.log.version
-            sourced = [s for s in version.streams.values() if s.source is not None]
-            self.runtime.catch_up([s for s in sourced if not version.clock(s.id).ended])
-        if not self.advancer.catch_up(self.derivations.list_streams(self.log.version), timeout):
-            raise MillpondError("POND-405", "catching up took too long")
+        self._components.check_open()
+        self._components.catch_up(timeout)
 
     def wait_until_matched(self, timeout: float | None = None) -> None:
         """As `catch_up`, and until every kept element is matched against every query."""
-        self.catch_up(timeout)
-        if not self.maintenance.wait_until_idle(timeout) or not self.refresher.wait_until_idle(
-            timeout
-        ):
-            raise MillpondError("POND-405", "settling took too long")
+        self._components.check_open()
+        self._components.wait_until_matched(timeout)
 
     # -- looking -------------------------------------------------------------------------------
 
     def streams(self) -> list[StreamDef]:
-        return self.log.version.named_streams()
+        return self._components.log.version.named_streams()
 
     def relations(self) -> list[RelationDef]:
-        return list(self.log.version.relations.values())
+        return list(self._components.log.version.relations.values())
 
     def queries(self) -> list[QueryDef]:
-        return list(self.log.version.queries.values())
+        return list(self._components.log.version.queries.values())
 
     def functions(self) -> list[dict[str, Any]]:
         """The user-defined functions: signature, limits, and what their calls have cost."""
-        return self.function_registry.describe()
+        return self._components.function_registry.describe()
+
+    @property
+    def entities(self) -> Entities:
+        """The control tables: operators, queues and synopses, with their figures and settings."""
+        return self._entities
+
+    @property
+    def metrics(self) -> CollectorRegistry:
+        """The metrics, for Prometheus to scrape."""
+        return self._metrics.registry
 
     @property
     def ready(self) -> bool:
         """Whether the pond takes requests."""
-        return not self._closed
+        return not self._components.closed
 
     def status(self) -> dict[str, Any]:
         """What runs and how it is, for people and probes."""
-        reading = self.floors.capture()
-        version = self.log.version
-        return {
-            "epoch": version.epoch,
-            "queries": len(version.queries),
-            "followed": len(version.streams) - len(version.named_streams()),
-            "relations": len(version.relations),
-            "streams": [
-                self.sources.describe(version, stream, reading)
-                for stream in version.named_streams()
-            ],
-            "uptime_s": (reading.now - self.started_at) / 1e6,
-            "problems": [p.to_json()["error"] for p in self.problems()] + self._list_stopped(),
-            "runtime": self.runtime.describe(),
-        }
-
-    def _list_stopped(self) -> list[dict[str, Any]]:
-        """Which streams stand still, and why."""
-        found = []
-        for stream in self.log.version.named_streams():
-            reason = self.sources.trouble(stream)
-            if isinstance(reason, MillpondError):
-                error = reason.to_json()["error"]
-                message = f'stream "{stream.name}" stands still: {error["message"]}'
-                found.append({**error, "message": message})
-        return found
+        return describe_status(self._components)
 
     def close(self) -> None:
         """Stop reading and release the store. What was acknowledged is kept."""
-        if self._closed:
+        if self._components.closed:
             return
-        self._closed = True
         try:
-            self.stop()
+            self._components.stop()
         finally:
             if self._on_close is not None:
                 self._on_close()
@@ -333,35 +314,6 @@ class Pond(Components):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # -- for the statements and handles --------------------------------------------------------
-
-    def invoke(self, definition: QueryDef, at: int | None) -> Answer:
-        """R(τ) of a standing query."""
-        self._check_open()
-        started = clock_time.perf_counter()
-        prepared = self.registrar.prepare(definition)
-        if prepared.bound.to_stream is not None:
-            raise stream_valued_error(prepared.bound, f"FETCH {definition.name}")
-        try:
-            answer = self.invoker.invoke(prepared, at)
-        except MillpondError as error:
-            self.handle_function_failure(definition, error)
-            raise
-        self.refresher.count_invocation(definition)
-        self.meters.count_invocation(clock_time.perf_counter() - started)
-        return answer
-
-    def ask_text(self, text: str) -> Answer:
-        return self.invoker.invoke(self.registrar.prepare_once(text))
-
-    # -- inside --------------------------------------------------------------------------------
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise MillpondError(
-                "POND-410", "the pond is closed", hint="Open the store again with millpond.open()."
-            )
 
 
 def _close(pond: weakref.ref[Pond]) -> None:

@@ -25,9 +25,9 @@ from millpond.algebra.rows import normalize
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.model.patterns import MONOTONIC, STRICT, WEAK, Edge, Pattern
 from millpond.model.time import BEGINNING, END
+from millpond.operators.expire import announce_expirations
 from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Purger, Scalars
-from millpond.planner.dataflow.joins import announce_expirations
 from millpond.planner.dataflow.plan import list_in_order
 
 Row = tuple[Any, ...]

@@ -180,7 +180,7 @@ class EngineGenerator(FaithfulGenerator):
 
 
 def _is_cut(query: exp.Expr) -> bool:
-    """Whether its order says which rows are left: the first, by LIMIT, or one of each value."""
+    """Whether the order says which rows are left, by LIMIT or by DISTINCT ON."""
     distinct = query.args.get("distinct")
     is_chosen = isinstance(distinct, exp.Distinct) and distinct.args.get("on")
     return bool(query.args.get("limit") or query.args.get("offset") or is_chosen)

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from millpond.cql.print.dialect import to_duckdb
 from millpond.operators.distinct_delta_star import DistinctDeltaStar
-from millpond.operators.expire import Expire
+from millpond.operators.expire import announce_expirations
 from millpond.operators.join import Join
 from millpond.operators.protocol.node import Node
 from millpond.operators.semijoin import Semijoin
@@ -172,11 +172,6 @@ def eliminate_duplicates(node: Node) -> Node:
     if not node.announces:
         return DistinctDeltaStar(node)
     return SetOperation((announce_expirations(node),), "distinct")
-
-
-def announce_expirations(node: Node) -> Node:
-    """The node, with a negative tuple for each row that leaves."""
-    return Expire(node) if node.carries_expirations else node
 
 
 def _nulls(types: list[pa.DataType]) -> list[str | int]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from millpond.operators.expire import announce_expirations
 from millpond.operators.top_k import SortColumn, TopK
 from millpond.planner.dataflow.frame import Relation, Unsupported, find_columns
-from millpond.planner.dataflow.joins import announce_expirations
 
 #: A longer LIMIT costs more to follow row by row than to answer anew.
 MOST = 10_000

@@ -25,15 +25,12 @@ from __future__ import annotations
 from millpond.errors import MillpondError
 from millpond.model.patterns import Pattern
 from millpond.operators.distinct_delta_star import DistinctDeltaStar
-from millpond.operators.expire import Expire
+from millpond.operators.expire import Expire, announce_expirations
 from millpond.operators.protocol.node import Node
 from millpond.operators.set_operations import SetOperation
 from millpond.operators.structures.expiration_queues import ARRIVAL_ORDER
-from millpond.planner.dataflow.joins import announce_expirations
 from millpond.planner.optimize.cost import PlanStatistics, find_cheapest, is_distinct, strip_expire
 from millpond.planner.optimize.rules import RULES, Rule, rewrite
-
-STRATEGIES = ("aware", "direct", "negative")
 
 
 def apply_strategy(
@@ -47,7 +44,7 @@ def apply_strategy(
 
     Args:
         root: The plan as written.
-        strategy: One of `STRATEGIES`.
+        strategy: A value of the option `strategy`.
         known: What `aware` estimates costs from.
         partitions: How many partitions by expiration time `aware` uses; None: what costs least.
         rules: The rewritings `aware` may use.

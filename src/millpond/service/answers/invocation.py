@@ -1,4 +1,4 @@
-"""Invocation: the answer of a query at an instant, from what is kept.
+"""Invocation: computes the answer of a query at an instant, from the kept segments.
 
 PSoup (VLDB 2002, section 3.3): the window is applied to the Results Structure, rows are fetched
 from the Data SteM, and projection, duplicate elimination and whatever else SQL says are done just
@@ -8,7 +8,7 @@ in time. No Spark job is involved, and everything read belongs to one pinned ver
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from millpond.planner.bind.bound_query import StreamLeaf
 from millpond.service.answers.answer_cache import AnswerCache, inputs_of
 from millpond.service.answers.leaf_scan import Files, LeafView
 from millpond.service.answers.stored_join import StoredJoin
+from millpond.service.events import Events
 from millpond.service.ingest.floors import ClockReading, FloorsInFlight
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
@@ -46,16 +47,16 @@ class Invoker:
         floors: FloorsInFlight,
         relations: Relations,
         residual: Residual,
+        events: Events,
     ) -> None:
         self._log = log
         self._sequencer = sequencer
         self._floors = floors
         self._relations = relations
         self._residual = residual
-        self.files = Files(store)
+        self._events = events
+        self.files = Files(store, events)
         self.answer_cache = AnswerCache()
-        #: Told of files found corrupt or missing.
-        self.on_damage: Callable[[MillpondError], None] = lambda error: None
 
     def invoke(self, query: PreparedQuery, at: int | None = None) -> Answer:
         """R(τ) at `at`, or as of now (SEMANTICS, section 5).
@@ -68,7 +69,7 @@ class Invoker:
             return self._answer(query, at)
         except MillpondError as error:
             if error.code == "STORE-602":
-                self.on_damage(error)
+                self._events.file_damaged(error)
             raise
 
     def _answer(self, query: PreparedQuery, at: int | None) -> Answer:
@@ -98,7 +99,7 @@ class Invoker:
     def _compute(
         self, version: Version, query: PreparedQuery, streams: Sequence[StreamDef], instant: int
     ) -> tuple[pa.Table, int]:
-        """The rows, and the instant from which on all that matters is kept."""
+        """Compute the rows, and the instant from which on everything the query reads is kept."""
         slices: dict[str, pa.Table] = {}
         since: int = BEGINNING
         views_of: list[list[LeafView]] = []
@@ -136,7 +137,7 @@ class Invoker:
         instant: int,
         current: bool,
     ) -> tuple[pa.Table, int]:
-        """As `_compute`, from what is kept if it is that; what is current is kept."""
+        """Like `_compute`, but from the cache if it has this answer; a current answer is cached."""
         kept, inputs = self.answer_cache.of(id), inputs_of(version, query.bound, streams)
         found = self.answer_cache.find(kept, query, inputs, instant)
         if found is None:
@@ -167,7 +168,7 @@ class Invoker:
         views: Sequence[list[LeafView]],
         at: int,
     ) -> JoinedRows | None:
-        """The joined rows from what is stored of the join; None: from the windows' slices."""
+        """The joined rows, from stored pairs; None if they must come from the windows' slices."""
         found = version.joins.core_of(query.id) if query.id is not None else None
         if found is None or query.join is None or query.bound.join is None:
             return None
@@ -282,7 +283,7 @@ def _slice(views: Sequence[LeafView], leaf: StreamLeaf, stream: StreamDef, at: i
 def _is_full(views: Sequence[LeafView], leaf: StreamLeaf, at: int, kept_from: int) -> bool:
     """Whether a `[ROWS n]` window has its n rows among what is kept without gaps.
 
-    Then nothing that was forgotten could be in it. Older rows may be kept too, but with gaps.
+    If so, no evicted row could be in the window. Older rows may be kept too, but with gaps.
     """
     if not isinstance(leaf.window, Rows):
         return False

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.service.answers.answer_cache import inputs_of, is_timeless
 from millpond.service.answers.invocation import Invoker
 from millpond.service.background import Background
+from millpond.service.events import Events
 from millpond.service.queries.prepared import PreparedQuery
 from millpond.service.queries.registration import Registrar
 from millpond.service.queries.weights import weight_of
@@ -31,16 +32,17 @@ def _choose_queries_to_refresh(queries: Iterable[QueryDef]) -> list[QueryDef]:
 class Refresher(Background):
     """The thread that computes ahead."""
 
-    def __init__(self, epochs: EpochLog, registrar: Registrar, invoker: Invoker) -> None:
+    def __init__(
+        self, epochs: EpochLog, registrar: Registrar, invoker: Invoker, events: Events
+    ) -> None:
         super().__init__("refresher")
         self._log = epochs
         self._registrar = registrar
         self._invoker = invoker
+        self._events = events
         self._queries: IdMap[QueryDef] | None = None
         self._wanted: list[QueryDef] = []
         self._by_page = PageSummaries[QueryDef, list[QueryDef]](_choose_queries_to_refresh)
-        #: Told of a query whose answer could not be computed.
-        self.on_failure: Callable[[QueryDef, MillpondError], None] = lambda query, error: None
 
     def work(self) -> None:
         for query in self._list_queries():
@@ -66,13 +68,13 @@ class Refresher(Background):
             if prepared.bound.to_stream is None and self._should_compute(query, prepared):
                 self._invoker.invoke(prepared)
         except MillpondError as error:
-            self.on_failure(query, error)
+            self._events.answer_failed(query, error)
         except Exception as error:
             if not self._stopping:
                 log.warning('computing "%s" ahead failed: %s', query.name, error)
 
     def _should_compute(self, query: QueryDef, prepared: PreparedQuery) -> bool:
-        """Whether an answer is to be computed ahead: it would be of use, and is not there."""
+        """Whether to compute an answer ahead: a client will likely ask, and it is not cached."""
         version = self._log.version
         streams = [version.find(leaf.stream) for leaf in prepared.bound.streams]
         known = [s for s in streams if isinstance(s, StreamDef)]

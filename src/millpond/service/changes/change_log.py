@@ -1,22 +1,23 @@
-"""Changes: reading what derivations have made, from committed segments, a page at a time.
+"""Reads change logs: the changes of derivations, from committed segments, a page at a time.
 
-A cursor is the number of a change, from 1 on, in the order in which they are delivered; "after
-cursor 7" begins with number 8. Readers hold no position anywhere but in their own hands, read only
-what is committed, and one page at a time, so that neither a slow reader nor one that went away
-holds anybody up, and what is read twice is the same twice.
+A cursor is the number of a change, from 1 on, in the order of delivery; "after cursor 7" begins
+with number 8. Only the reader knows its cursor: the pond keeps no position of any reader. Readers
+read committed changes only, one page at a time. So a slow or absent reader blocks nobody, and a
+page that is read twice is the same twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
-from millpond.model.time import BEGINNING
 from millpond.service.answers.invocation import narrow_integers
+from millpond.service.changes.advancer import Advancer
+from millpond.service.changes.derivations import Derivations
+from millpond.service.events import Events
 from millpond.service.results import Changes
 from millpond.state.epoch_log import EpochLog
 from millpond.state.segment_file import global_seq, open_segment
@@ -32,17 +33,19 @@ Segments = list[tuple[int, SegmentRef, pa.Table]]
 class ChangeReader:
     """Reads the changes of derivations; safe to use from any thread."""
 
-    def __init__(self, store: Path, log: EpochLog) -> None:
+    def __init__(
+        self,
+        store: Path,
+        log: EpochLog,
+        derivations: Derivations,
+        advancer: Advancer,
+        events: Events,
+    ) -> None:
         self._store = store
         self._log = log
-        #: Up to which instant all changes of a stream are there, at a version.
-        self.complete_upto: Callable[[Version, StreamDef], int] = lambda version, stream: BEGINNING
-        #: The columns of a stream's changes, for as long as there are none to tell them.
-        self.columns_of: Callable[[Version, StreamDef], pa.Schema] = lambda version, stream: (
-            stream.schema.to_arrow()
-        )
-        #: Told of files found corrupt or missing.
-        self.on_damage: Callable[[MillpondError], None] = lambda error: None
+        self._derivations = derivations
+        self._advancer = advancer
+        self._events = events
 
     def read(
         self, stream: StreamDef, name: str, after: int | None = None, limit: int | None = None
@@ -61,7 +64,7 @@ class ChangeReader:
                 return self._read(version, stream, name, after, limit)
         except MillpondError as error:
             if error.code == "STORE-602":
-                self.on_damage(error)
+                self._events.file_damaged(error)
             raise
 
     def _read(
@@ -92,8 +95,9 @@ class ChangeReader:
             found = narrow_integers(segments[0][2].slice(0, 0))
         else:
             stamp = pa.field("__ts", pa.int64())
-            found = narrow_integers(self.columns_of(version, stream).append(stamp).empty_table())
-        position = self.complete_upto(version, stream)
+            planned = self._derivations.of(version, stream).plan.schema
+            found = narrow_integers(planned.append(stamp).empty_table())
+        position = self._advancer.complete_upto(version, stream)
         if upto < newest:
             # There is more, perhaps of the same instant: complete is what lies before.
             last = found["__ts"][-1] if found.num_rows else self._stamp(segments, upto)
@@ -116,7 +120,7 @@ class ChangeReader:
 
 
 def parse_cursor(text: str | int | None, name: str) -> int | None:
-    """A cursor as clients give it back. Raises POND-412 for what is none."""
+    """Parse a cursor as clients give it back. Raises POND-412 if the text is not a cursor."""
     if text is None or isinstance(text, int):
         return text
     if text.isascii() and text.isdigit() and len(text) < 19:

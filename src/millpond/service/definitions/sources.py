@@ -1,7 +1,7 @@
-"""Where rows come from: streams and relations come and go, and sources are opened and read.
+"""Sources: creates and drops streams and relations, and opens and reads their sources.
 
-The catalog's commit is what makes a stream or relation; opening its source follows, and a source
-that cannot be opened stops its stream alone.
+A stream or relation exists once the catalog's epoch is committed. Its source is opened after that;
+a source that cannot be opened stops its own stream only.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from millpond.runtime.protocol import Runtime
 from millpond.service.changes.advancer import Advancer
 from millpond.service.definitions.change_fed_relations import changes_name
 from millpond.service.definitions.declarations import stream_definition
+from millpond.service.events import Events
 from millpond.service.ingest.floors import ClockReading
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
@@ -34,12 +35,7 @@ from millpond.state.version import Version
 
 
 class Sources:
-    """The streams and relations of a pond, and the sources they read.
-
-    Attributes:
-        on_change: Called when something was dropped.
-        on_read: Told of a bounded source that was read to its end, and its rows.
-    """
+    """The streams and relations of a pond, and the sources they read."""
 
     def __init__(
         self,
@@ -51,6 +47,7 @@ class Sources:
         registrar: Registrar,
         relations: Relations,
         present: Callable[[], int],
+        events: Events,
         *,
         bounded: bool,
     ) -> None:
@@ -63,8 +60,7 @@ class Sources:
         self._relations = relations
         self._current_instant = present
         self._bounded = bounded
-        self.on_change: Callable[[], None] = lambda: None
-        self.on_read: Callable[[StreamDef, int], None] = lambda stream, rows: None
+        self._events = events
 
     # -- streams and relations come and go -----------------------------------------------------
 
@@ -98,7 +94,7 @@ class Sources:
             self.open(changes)
 
     def create_relation(self, definition: RelationDef) -> int:
-        """Commit a relation and, if it has a source, its rows; their number."""
+        """Commit a relation and, if it has a source, its rows; return how many."""
         file: FileMeta | None = None
         if definition.source is not None:
             self._runtime.check_source(definition)
@@ -121,17 +117,17 @@ class Sources:
         return found if fed and isinstance(found, StreamDef) else None
 
     def drop(self, definition: StreamDef | RelationDef) -> None:
-        """Close what it reads and commit its end; with the records it is fed by, if it is."""
+        """Close its source and commit the drop, with the stream it is fed by, if any."""
         records = self.records_of(definition)
         dropped = [definition] if records is None else [definition, records]
         for stream in dropped:
             if isinstance(stream, StreamDef) and stream.source is not None:
                 self._runtime.close_source(stream.id)
         self._log.commit(EpochChange(kind="drop", drop=[d.id for d in dropped]))
-        self.on_change()
+        self._events.definitions_changed()
 
     def from_frame(self, name: str, frame: Any, timestamp: str | None, delay: float) -> StreamDef:
-        """The stream a Spark DataFrame is, made unless it is there; see `Pond.stream`."""
+        """The stream of a Spark DataFrame, created unless it exists; see `Pond.stream`."""
         schema = Schema(
             tuple(Field(n, _column_type(n, t)) for n, t in self._runtime.columns(frame))
         )
@@ -160,7 +156,7 @@ class Sources:
     # -- sources -------------------------------------------------------------------------------
 
     def open(self, stream: StreamDef) -> None:
-        """Begin to read a stream's source, or go on; frames are opened by who has them."""
+        """Begin or go on to read a stream's source; a client opens its DataFrame itself."""
         if stream.source is None or self._log.version.clock(stream.id).ended:
             return
         if stream.source.format == "dataframe":
@@ -180,7 +176,7 @@ class Sources:
             self._runtime.read_to_end(stream)
             self._sequencer.end(stream)
             rows = self._log.version.clock(stream.id).next_seq
-            self.on_read(stream, rows)
+            self._events.source_read(stream, rows)
 
     def find_pushed_stream(self, name: str) -> StreamDef:
         """The stream of a name that rows are pushed to.
@@ -201,7 +197,7 @@ class Sources:
     # -- how they are --------------------------------------------------------------------------
 
     def trouble(self, stream: StreamDef) -> Exception | None:
-        """Why a stream stands still, if it does."""
+        """Why a stream has stopped, if it has."""
         return self._sequencer.troubles.get(stream.id) or self._advancer.retries.get(stream.id)
 
     def row(self, version: Version, stream: StreamDef, reading: ClockReading) -> tuple[object, ...]:

@@ -1,10 +1,10 @@
-"""Maintenance: what makes answers cheaper and never changes them, done behind everyone's back.
+"""Maintenance: background work that makes answers cheaper and never changes them.
 
-- *Backfill*: kept segments × slots they have not been matched against (new queries probe old
-  data); many new queries at once.
-- *Merging*: the segment tree's levels, so that an invocation opens few segments.
-- *Expiry*: segments that neither RETAIN nor a registered window needs.
-- *Collection*: files no pinned version refers to.
+- *Backfill*: matches kept segments with slots they lack (new queries probe old data), for many new
+  queries at once.
+- *Merging*: merges the segment tree's levels, so that an invocation opens few segments.
+- *Eviction*: removes segments that neither RETAIN nor a registered window needs.
+- *Collection*: removes files that no pinned version refers to.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import END
 from millpond.runtime import batch_tasks, maintenance_tasks
 from millpond.runtime.protocol import Done, Job, Runtime
 from millpond.service.background import Background
+from millpond.service.events import Events, FollowerNeeds
 from millpond.service.ingest.sequencer import match_ref, segment_ref
 from millpond.service.maintenance.backfill import Backfill
 from millpond.service.maintenance.join_maintenance import JoinMaintenance
@@ -57,6 +57,8 @@ class Maintenance(Background):
         stems: QueryStems,
         registrar: Registrar,
         runtime: Runtime,
+        events: Events,
+        followers: FollowerNeeds,
         settings: JoinSettings | None = None,
     ) -> None:
         super().__init__("maintenance")
@@ -75,20 +77,16 @@ class Maintenance(Background):
         self._unreadable: set[int] = set()
         #: Matches found torn or missing, to be made again.
         self._torn: set[MatchRef] = set()
-        #: The timestamp from which derivations still need a stream.
-        self.needed_since: Callable[[Version, StreamDef], int] = lambda version, stream: END
+        self._followers = followers
+        self._events = events
         self._backfill = Backfill(store, epochs, stems, runtime, self._run, self.suspend_failed)
         #: What is about joins.
         self.joins = JoinMaintenance(
             store, epochs, self._run, self._unreadable, self._suspend, settings
         )
-        #: Told of the files that were removed.
-        self.on_collect: Callable[[list[str]], None] = lambda paths: None
-        #: Told of files found corrupt or missing.
-        self.on_damage: Callable[[MillpondError], None] = lambda error: None
 
     def rebuild_matches(self, matches: MatchRef) -> None:
-        """Stored matches are of no use: make them again. Until then answers do without them."""
+        """Have torn matches made again; until then, invocation matches the segment itself."""
         with self._idle:
             self._torn.add(matches)
         self.wake()
@@ -118,7 +116,7 @@ class Maintenance(Background):
         for work in (self._drop_unneeded, self._merge):
             for stream_id in streams:
                 busy |= self._run_guarded(work, stream_id)
-        self.on_collect(self._log.collect())
+        self._events.files_collected(self._log.collect())
         lost = self._inbox.lost
         waiting = [row.number for row in self._inbox.list_pending() if row.number not in lost]
         self._inbox.collect((waiting[0] if waiting else self._inbox.last_number() + 1) - 1)
@@ -127,7 +125,7 @@ class Maintenance(Background):
         return busy
 
     def _run_guarded(self, work: Callable[[int], bool], stream_id: int) -> bool:
-        """One stream's trouble (a corrupt segment, a full disk) is not another's."""
+        """Run a step for one stream; its failure (corrupt segment, full disk) stops no other."""
         if self._stopping:
             return False
         try:
@@ -142,7 +140,7 @@ class Maintenance(Background):
             log.warning("maintenance failed and will be tried again: %s", error)
 
     def _is_up_to_date(self, work: str, stream_id: int, version: Version) -> bool:
-        """Whether nothing was to be done for a stream that is as it was then."""
+        """Whether a stream is as it was when there was nothing to do for it."""
         state = self._up_to_date[stream_id].get(work)
         return state is not None and state is version.states.get(stream_id)
 
@@ -157,7 +155,7 @@ class Maintenance(Background):
     def _run(
         self, task: Callable[[Job], Done], jobs: Sequence[Job], segments: Iterable[SegmentRef]
     ) -> list[Done]:
-        """Run a task; nothing if a segment is to blame, which from then on is left alone."""
+        """Run a task; give nothing if a segment is corrupt, which is skipped from then on."""
         try:
             return self._runtime.run(task, jobs)
         except Exception as error:
@@ -174,17 +172,17 @@ class Maintenance(Background):
         try:
             open_arrow(path, segment.checksum)
         except MillpondError as error:
-            self.on_damage(error)
+            self._events.file_damaged(error)
             return False
         return True
 
     # -- torn matches ------------------------------------------------------------------------------
 
     def _forget_torn(self) -> bool:
-        """Forget torn matches, and the later ones of their segments; then they are lacking.
+        """Drop torn matches, and the later matches of their segments, so that backfill makes them.
 
-        What a segment has been matched against is said by where its matches end (`backfill`), so
-        that none may be missing in between.
+        Where a segment's matches end says which slots it has been matched with (`backfill`), so no
+        matches may be missing before that.
         """
         with self._idle:
             torn, self._torn = self._torn, set()
@@ -226,7 +224,7 @@ class Maintenance(Background):
             self._registrar.suspend(query, reason)
 
     def suspend_failed(self, stream_id: int, failed: dict[int, str]) -> None:
-        """A predicate that cannot be evaluated suspends its queries, and no others."""
+        """Suspend the queries whose predicate could not be evaluated, and no others."""
         if not failed:
             return
         version = self._log.version
@@ -306,7 +304,7 @@ class Maintenance(Background):
         if not plan_eviction(segments, clock.kept_from, promised, stream.retain_rows).segment_ids:
             return False
         needed = min(promised, self._needs.since(version, stream, clock.high))
-        needed = min(needed, self.needed_since(version, stream))
+        needed = min(needed, self._followers.needed_since(version, stream))
         due = plan_eviction(segments, clock.kept_from, needed, stream.retain_rows)
         if not due.segment_ids:
             return False

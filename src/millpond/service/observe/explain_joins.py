@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.engine.eddy.eddy import Ledger
 from millpond.engine.eddy.routing import Account
 from millpond.engine.joins.plan import Operand
 from millpond.engine.joins.projection import projection_of
 from millpond.planner.bind.bound_query import BoundQuery
+from millpond.service.maintenance.join_maintenance import JoinMaintenance
 from millpond.service.results import count_text
 from millpond.state.version import Version
-
-if TYPE_CHECKING:
-    from millpond.service.maintenance.join_maintenance import JoinMaintenance
 
 
 class JoinFacts:

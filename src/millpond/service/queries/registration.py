@@ -1,7 +1,7 @@
 """Registration: text becomes a row in the Query SteM, in one commit, while everything runs.
 
-Adding a query starts no job and waits for none: its predicates get slots (or share those of equal
-predicates), and until kept segments have been matched against them (`maintenance`), invocation
+A registration starts no job and waits for none. The query's predicates get slots, or share those of
+equal predicates. Until `maintenance` has matched the kept segments with a new slot, invocation
 matches them itself.
 """
 
@@ -25,11 +25,11 @@ from millpond.catalog.objects import (
 from millpond.cql import parse_statement
 from millpond.cql.tree import statements
 from millpond.errors import MillpondError, Span
-from millpond.model.time import BEGINNING
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.bind.templates import Binder
 from millpond.planner.dataflow.plan import plan_changes
 from millpond.planner.resolve.names import did_you_mean
+from millpond.service.events import Events, FollowerNeeds
 from millpond.service.queries.dependencies import users_of
 from millpond.service.queries.options import check_options, option, refuse_unchangeable
 from millpond.service.queries.prepared import PreparedQuery, prepare_again, prepare_once
@@ -94,7 +94,14 @@ class Request:
 class Registrar:
     """Registers, alters and unregisters queries; safe to use from any thread."""
 
-    def __init__(self, log: EpochLog, stems: QueryStems, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        log: EpochLog,
+        stems: QueryStems,
+        clock: Callable[[], int],
+        events: Events,
+        followers: FollowerNeeds,
+    ) -> None:
         self._log = log
         self._stems = stems
         self._clock = clock
@@ -105,11 +112,8 @@ class Registrar:
         self._binder = Binder(self.names)
         #: What was invoked lately, ready to be invoked again; idle queries cost no memory here.
         self._prepared_queries: OrderedDict[int, PreparedQuery] = OrderedDict()
-        self.on_change: Callable[[], None] = lambda: None
-        #: Looks at the clock and the heartbeats; tells the last instant final for a query then.
-        self.finality: Callable[[], Callable[[BoundQuery], int]] = lambda: (
-            lambda bound: BEGINNING - 1
-        )
+        self._events = events
+        self._followers = followers
 
     # -- standing queries ----------------------------------------------------------------------
 
@@ -122,7 +126,7 @@ class Registrar:
         """
         with self.lock, _pause_collector(len(requests)):
             added = RegistrationBatch(self._log.next_id, self._clock())
-            final = self.finality()
+            final = self._followers.read_finality()
             for number, request in enumerate(requests):
                 try:
                     self._register_one(added, request, final)
@@ -146,7 +150,7 @@ class Registrar:
             if len(requests) <= _FEW:
                 for id, prepared in added.prepared.items():
                     self._keep_prepared(id, prepared)
-        self.on_change()
+        self._events.definitions_changed()
         return added.definitions
 
     def _register_one(
@@ -198,7 +202,7 @@ class Registrar:
     ) -> QueryDef:
         """Change options; slots come and go with `active` and `materialize`.
 
-        An active query that was suspended starts anew.
+        An active query that was suspended is matched again.
 
         Raises:
             MillpondError: CQL-214 for an option, CQL-201 when it was dropped meanwhile.
@@ -213,7 +217,7 @@ class Registrar:
             suspended = None if checked.get("active") else current.suspended
             altered = replace(current, options={**current.options, **checked}, suspended=suspended)
             self._replace(altered)
-        self.on_change()
+        self._events.definitions_changed()
         return altered
 
     def _check_strategy(self, bound: BoundQuery, options: Mapping[str, Any]) -> None:
@@ -256,7 +260,7 @@ class Registrar:
         self._keep_prepared(altered.id, prepared)
 
     def _current_definition(self, definition: QueryDef) -> QueryDef:
-        """The query as it is now, the lock being held."""
+        """The query as it is now; the caller holds the lock."""
         found: QueryDef | None = self._log.version.queries.get(definition.id)
         if found is None:
             raise _gone_error(definition)
@@ -297,14 +301,14 @@ class Registrar:
             )
 
     def _keep_prepared(self, id: int, prepared: PreparedQuery) -> None:
-        """Keep it, the lock being held; the oldest go first."""
+        """Keep a prepared query; of too many, drop the oldest. The caller holds the lock."""
         self._prepared_queries.pop(id, None)
         self._prepared_queries[id] = prepared
         while len(self._prepared_queries) > _MOST_PREPARED:
             self._prepared_queries.popitem(last=False)
 
     def _prepare(self, definition: QueryDef) -> PreparedQuery:
-        """Bind a query that was not used since the start; with the lock, lest it changes."""
+        """Bind a query not used since the start; the caller holds the lock."""
         with self.lock:
             definition = self._current_definition(definition)
             found = prepare_again(self._log.version, definition, self.bind(definition.text))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql.tree import statements
 from millpond.cql.tree.statements import Statement
@@ -12,6 +10,7 @@ from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.explain.notes import find_notes
 from millpond.planner.resolve.views import refuse_stream_valued
 from millpond.service.changes.derived_streams import derived_stream_query
+from millpond.service.components import Components
 from millpond.service.definitions.change_fed_relations import change_source, is_change_source
 from millpond.service.definitions.declarations import (
     check_columns,
@@ -20,6 +19,8 @@ from millpond.service.definitions.declarations import (
     stream_definition,
     timestamp_column,
 )
+from millpond.service.observe.control_tables import Entities
+from millpond.service.observe.explain import Explainer
 from millpond.service.queries.options import check_stream_options
 from millpond.service.queries.registration import Request
 from millpond.service.results import StatementResult, count_text, report
@@ -30,16 +31,15 @@ from millpond.service.statements.insert_and_heartbeat import (
 )
 from millpond.service.statements.show import show, tabulate
 
-if TYPE_CHECKING:
-    from millpond.service.pond import Pond
-
 
 class Executor:
-    """Executes parsed statements against a pond."""
+    """Executes parsed statements against a components."""
 
-    def __init__(self, pond: Pond) -> None:
-        self._pond = pond
-        self._rows = RowStatements(pond)
+    def __init__(self, components: Components, explainer: Explainer, entities: Entities) -> None:
+        self._components = components
+        self._explainer = explainer
+        self._entities = entities
+        self._rows = RowStatements(components)
 
     def execute(self, statement: Statement) -> StatementResult:
         """Execute one statement; errors carry its text, and a place in it."""
@@ -59,20 +59,21 @@ class Executor:
                 return self._create_query(statement)
             case statements.Invoke():
                 definition = self._query(statement.name, statement)
-                self._pond.await_inputs(definition.text)
-                answer = self._pond.invoke(definition, statement.at)
+                self._components.await_inputs(definition.text)
+                answer = self._components.invoke(definition, statement.at)
                 return StatementResult("invoke", definition.name, answer=answer)
             case statements.Ask():
                 text = statement.query_text
-                self._pond.await_inputs(text)
-                return StatementResult("ask", answer=self._pond.ask_text(text))
+                self._components.await_inputs(text)
+                return StatementResult("ask", answer=self._components.ask(text))
             case statements.Alter(kind="stream"):
-                handle = self._pond.derived(statement.name)
-                handle.alter(**check_stream_options(statement.options, statement.text))
-                return report("alter stream", handle.name, "goes on")
+                stream = self._components.derivations.find(statement.name)
+                check_stream_options(statement.options, statement.text)
+                self._components.subscriptions.resume(stream)
+                return report("alter stream", stream.name, "goes on")
             case statements.Alter():
                 definition = self._query(statement.name, statement)
-                self._pond.registrar.alter(definition, statement.options, statement.text)
+                self._components.registrar.alter(definition, statement.options, statement.text)
                 return report("alter query", definition.name, "altered")
             case statements.Drop():
                 return self._drop(statement)
@@ -85,7 +86,9 @@ class Executor:
             case statements.Explain():
                 return self._explain(statement)
             case statements.Show():
-                return StatementResult("show", table=show(self._pond, statement))
+                return StatementResult(
+                    "show", table=show(self._components, self._entities, statement)
+                )
             case statements.Describe():
                 return self._describe(statement)
             case statements.Fetch():
@@ -97,51 +100,55 @@ class Executor:
     # -- definitions ---------------------------------------------------------------------------
 
     def _create_stream(self, statement: statements.CreateStream) -> StatementResult:
-        pond = self._pond
-        with pond.definitions:
-            definition = stream_definition(statement, pond.log.next_id(), pond.log.version)
-            pond.sources.create_stream(definition)
+        components = self._components
+        with components.definitions:
+            definition = stream_definition(
+                statement, components.log.next_id(), components.log.version
+            )
+            components.sources.create_stream(definition)
         return report("create stream", definition.name, "created")
 
     def _create_relation(self, statement: statements.CreateRelation) -> StatementResult:
-        pond = self._pond
-        with pond.definitions:
-            definition = relation_definition(statement, pond.log.next_id(), pond.log.version)
+        components = self._components
+        with components.definitions:
+            definition = relation_definition(
+                statement, components.log.next_id(), components.log.version
+            )
             if is_change_source(statement):
                 by = timestamp_column(statement, definition.schema)
-                pond.sources.create_fed(
-                    *change_source(statement, definition, pond.log.next_id(), by)
+                components.sources.create_fed(
+                    *change_source(statement, definition, components.log.next_id(), by)
                 )
                 return report("create relation", definition.name, "created")
-            rows = pond.sources.create_relation(definition)
+            rows = components.sources.create_relation(definition)
         loaded = f", {count_text(rows, 'row')} read" if definition.source else ""
         return report("create relation", definition.name, f"created{loaded}")
 
     def _create_derived(self, statement: statements.CreateDerived) -> StatementResult:
-        pond = self._pond
+        components = self._components
         text = statement.query_text
-        with pond.definitions:
-            refuse_taken(pond.log.version, statement)
+        with components.definitions:
+            refuse_taken(components.log.version, statement)
             if statement.columns:
-                check_columns(statement, pond.registrar.bind(statement.written_query).output)
-            bound = pond.registrar.bind(text)
+                check_columns(statement, components.registrar.bind(statement.written_query).output)
+            bound = components.registrar.bind(text)
             if statement.kind == "relation":
                 refuse_stream_valued(bound.to_stream, text, statement.name)
-                pond.sources.create_view(statement.name, bound, statement.text)
+                components.sources.create_view(statement.name, bound, statement.text)
             else:
                 bound = derived_stream_query(bound)
-                pond.derivations.create(statement.name, bound, text, statement.text)
-        pond.advancer.wake()
+                components.derivations.create(statement.name, bound, text, statement.text)
+        components.advancer.wake()
         done = f"created{self._notes(bound)}"
         return report(f"create {statement.kind}", statement.name, done)
 
     def _fetch(self, statement: statements.Fetch) -> StatementResult:
-        pond = self._pond
-        pond.await_inputs()
-        found = pond.log.version.find(statement.name)
+        components = self._components
+        components.await_inputs()
+        found = components.log.version.find(statement.name)
         if not isinstance(found, StreamDef):
             found = self._query(statement.name, statement)
-        changes = pond.subscriptions.fetch(found, statement.after, statement.limit)
+        changes = components.subscriptions.fetch(found, statement.after, statement.limit)
         return StatementResult("fetch", found.name, changes=changes)
 
     def _create_query(self, statement: statements.CreateQuery) -> StatementResult:
@@ -149,22 +156,22 @@ class Executor:
         request = Request(
             text, statement.name, statement.options, statement.text, statement.name_span
         )
-        (definition,) = self._pond.registrar.register([request])
-        done = f"registered{self._notes(self._pond.registrar.bind(definition.text))}"
+        (definition,) = self._components.registrar.register([request])
+        done = f"registered{self._notes(self._components.registrar.bind(definition.text))}"
         return report("create query", definition.name, done)
 
     def _notes(self, bound: BoundQuery) -> str:
-        return "".join(f"; note: {n}" for n in find_notes(bound, self._pond.log.version.find))
+        return "".join(f"; note: {n}" for n in find_notes(bound, self._components.log.version.find))
 
     def _drop(self, statement: statements.Drop) -> StatementResult:
-        pond = self._pond
+        components = self._components
         kind = statement.kind
         # A query that is registered meanwhile would lose what it reads.
-        with pond.definitions, pond.registrar.lock:
+        with components.definitions, components.registrar.lock:
             if kind == "query":
-                if isinstance(pond.log.version.find(statement.name), StreamDef | RelationDef):
+                if isinstance(components.log.version.find(statement.name), StreamDef | RelationDef):
                     raise _other_kind_error(statement)
-                pond.registrar.unregister(self._query(statement.name, statement))
+                components.registrar.unregister(self._query(statement.name, statement))
                 return report("drop query", statement.name, "dropped")
             if kind == "summary":
                 raise statement.error(
@@ -174,22 +181,22 @@ class Executor:
                     hint="DROP QUERY, DROP STREAM and DROP RELATION drop what there is.",
                 )
             wanted = StreamDef if kind == "stream" else RelationDef
-            found = pond.log.version.find(statement.name)
+            found = components.log.version.find(statement.name)
             if found is None:
-                raise unknown_name_error(pond.log.version, statement.name, statement)
+                raise unknown_name_error(components.log.version, statement.name, statement)
             if not isinstance(found, wanted) or (
                 isinstance(found, StreamDef) and found.rejects_of is not None
             ):
                 raise _other_kind_error(statement)
             self._refuse_in_use(found, statement)
-            pond.sources.drop(found)
+            components.sources.drop(found)
         return report(f"drop {kind}", statement.name, "dropped")
 
     def _refuse_in_use(self, found: StreamDef | RelationDef, statement: statements.Drop) -> None:
-        pond = self._pond
-        users = pond.registrar.users_of(found)
-        if records := pond.sources.records_of(found):
-            readers = pond.registrar.users_of(records)
+        components = self._components
+        users = components.registrar.users_of(found)
+        if records := components.sources.records_of(found):
+            readers = components.registrar.users_of(records)
             users += [u for u in readers if u not in (*users, found.name)]
         if not users:
             return
@@ -205,28 +212,28 @@ class Executor:
     # -- looking -------------------------------------------------------------------------------
 
     def _explain(self, statement: statements.Explain) -> StatementResult:
-        plans, level = self._pond.explainer, statement.level
+        plans, level = self._explainer, statement.level
         if statement.name is None:
             return StatementResult("explain", text=plans.of_text(statement.query_text, level))
-        found = self._pond.log.version.find(statement.name)
+        found = self._components.log.version.find(statement.name)
         if (text := plans.of(found, level)) is None:
             self._query(statement.name, statement)  # raises what is wrong with the name
         name = found.name if isinstance(found, QueryDef) else statement.name
         return StatementResult("explain", name, text=text)
 
     def _describe(self, statement: statements.Describe) -> StatementResult:
-        found = self._pond.log.version.find(statement.name)
+        found = self._components.log.version.find(statement.name)
         if isinstance(found, QueryDef):
-            schema = self._pond.registrar.bind(found.text).output
+            schema = self._components.registrar.bind(found.text).output
         else:
-            schema = find_table(self._pond.log.version, statement.name, statement).schema
+            schema = find_table(self._components.log.version, statement.name, statement).schema
         table = tabulate(["column", "type"], [(f.name, f.type) for f in schema.fields])
         return StatementResult("describe", statement.name, table=table)
 
     # -- names ---------------------------------------------------------------------------------
 
     def _query(self, name: str, statement: Statement) -> QueryDef:
-        return self._pond.registrar.find(name, statement.text, statement.name_span)
+        return self._components.registrar.find(name, statement.text, statement.name_span)
 
 
 def _other_kind_error(statement: statements.Drop) -> MillpondError:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
@@ -12,6 +10,7 @@ from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.planner.resolve.names import did_you_mean
+from millpond.service.components import Components
 from millpond.service.ingest.intake import check_heartbeat
 from millpond.service.ingest.sequencer import progress_of, source_key
 from millpond.service.results import StatementResult, count_text, report
@@ -19,18 +18,15 @@ from millpond.service.statements.insert_values import answer_of, values_of
 from millpond.service.statements.update_and_delete import RowChange
 from millpond.state.version import Version
 
-if TYPE_CHECKING:
-    from millpond.service.pond import Pond
-
 
 class RowStatements:
     """Executes them against a pond; errors carry the statement's text."""
 
-    def __init__(self, pond: Pond) -> None:
-        self._pond = pond
+    def __init__(self, components: Components) -> None:
+        self._components = components
 
     def insert(self, statement: statements.Insert) -> StatementResult:
-        found = find_table(self._pond.log.version, statement.name, statement)
+        found = find_table(self._components.log.version, statement.name, statement)
         if isinstance(found, StreamDef) and found.rejects_of is not None:
             raise statement.error(
                 "CQL-216",
@@ -43,11 +39,11 @@ class RowStatements:
         rows = self._values(statement, found)
         if isinstance(found, StreamDef):
             _refuse_at(statement)
-            receipt, number = self._pond.intake.push(found, rows)
-            self._pond.note_pushed(number)
+            receipt, number = self._components.intake.push(found, rows)
+            self._components.note_pushed(number)
             return report("insert", found.name, str(receipt))
         at = self._instant(statement.at)
-        count = self._pond.relations_state.insert(found, rows, at)
+        count = self._components.relations_state.insert(found, rows, at)
         return report("insert", found.name, f"{count_text(count, 'row')} inserted")
 
     def _values(self, statement: statements.Insert, target: StreamDef | RelationDef) -> pa.Table:
@@ -70,9 +66,9 @@ class RowStatements:
             )
         if statement.query is not None:
             text = statement.query_text
-            self._pond.await_inputs(text)
-            answer = self._pond.ask_text(text).table
-            return answer_of(statement, given, target, answer, self._pond.residual)
+            self._components.await_inputs(text)
+            answer = self._components.ask(text).table
+            return answer_of(statement, given, target, answer, self._components.residual)
         for row in statement.rows:
             if len(row) != len(given):
                 raise statement.error(
@@ -81,11 +77,11 @@ class RowStatements:
                     detail=f"The columns are {', '.join(given)}.",
                     hint="Give one value a column, or name the columns: INSERT INTO t (a, b).",
                 )
-        return values_of(statement, given, target, self._pond.residual)
+        return values_of(statement, given, target, self._components.residual)
 
     def change(self, statement: statements.Update | statements.Delete) -> StatementResult:
         word = "update" if isinstance(statement, statements.Update) else "delete"
-        found = find_table(self._pond.log.version, statement.name, statement)
+        found = find_table(self._components.log.version, statement.name, statement)
         if isinstance(found, StreamDef):
             raise statement.error(
                 "CQL-216",
@@ -94,13 +90,13 @@ class RowStatements:
                 hint="Use a relation for what changes.",
             )
         self._refuse_view(found, statement, f"{word.upper()} of")
-        change = RowChange(self._pond, found, statement)
+        change = RowChange(self._components, found, statement)
         count = change.apply_at(self._instant(statement.at))
         return report(word, found.name, f"{count_text(count, 'row')} {word}d")
 
     def heartbeat(self, statement: statements.Heartbeat) -> StatementResult:
-        pond = self._pond
-        found = find_table(self._pond.log.version, statement.name, statement)
+        components = self._components
+        found = find_table(self._components.log.version, statement.name, statement)
         if not isinstance(found, StreamDef) or found.rejects_of is not None:
             raise statement.error(
                 "CQL-216",
@@ -109,19 +105,19 @@ class RowStatements:
                 hint="Name a stream.",
             )
         if found.source is None:
-            pond.note_pushed(pond.intake.heartbeat_to(found, statement.at))
+            components.note_pushed(components.intake.heartbeat_to(found, statement.at))
         else:
-            with pond.sequencer.stream_lock(source_key(found)):
-                clock = pond.log.version.clock(found.id)
+            with components.sequencer.stream_lock(source_key(found)):
+                clock = components.log.version.clock(found.id)
                 check_heartbeat(found, progress_of(clock), statement.at)
-                pond.sequencer.heartbeat_to(found, statement.at)
+                components.sequencer.heartbeat_to(found, statement.at)
         at = format_instant(statement.at)
         return report("heartbeat", found.name, f"no element before {at} will come")
 
     def _refuse_view(self, relation: RelationDef, statement: Statement, what: str) -> None:
         if relation.view is None:
             return
-        records = self._pond.sources.records_of(relation)
+        records = self._components.sources.records_of(relation)
         raise statement.error(
             "CQL-216",
             f'{what} derived relation "{relation.name}"',
@@ -134,7 +130,7 @@ class RowStatements:
         )
 
     def _instant(self, at: int | None) -> int:
-        return self._pond.current_instant() if at is None else at
+        return self._components.current_instant() if at is None else at
 
 
 def find_table(version: Version, name: str, statement: Statement) -> StreamDef | RelationDef:

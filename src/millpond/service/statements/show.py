@@ -3,44 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from millpond.catalog.objects import QueryDef, RelationDef
 from millpond.cql.tree.statements import Show
 from millpond.errors import MillpondError, Span
+from millpond.service.components import Components
+from millpond.service.observe.control_tables import Entities
 
-if TYPE_CHECKING:
-    from millpond.service.pond import Pond
 
-
-def show(pond: Pond, statement: Show) -> pa.Table:
+def show(components: Components, entities: Entities, statement: Show) -> pa.Table:
     """The table SHOW gives. Raises CQL-301 for what there is not."""
-    reading = pond.floors.capture()
-    version = pond.log.version
+    reading = components.floors.capture()
+    version = components.log.version
     match statement.what:
         case "streams":
             return tabulate(
                 ["name", "time", "rows", "rejected", "heartbeat", "source", "state"],
-                [pond.sources.row(version, s, reading) for s in version.named_streams()],
+                [components.sources.row(version, s, reading) for s in version.named_streams()],
             )
         case "relations":
             relations = [
-                (r.name, ", ".join(r.primary_key), _describe_source(pond, r))
+                (r.name, ", ".join(r.primary_key), _describe_source(components, r))
                 for r in version.relations.values()
             ]
             return tabulate(["name", "primary key", "source"], relations)
         case "entities":
-            entities = [
+            rows = [
                 (e.id, e.kind, e.of, _list_names(e.figures), _list_names(e.settings))
-                for e in pond.entities.every()
+                for e in entities.every()
             ]
-            return tabulate(["id", "kind", "of", "figures", "settings"], entities)
+            return tabulate(["id", "kind", "of", "figures", "settings"], rows)
         case "functions":
             functions = [
                 (f["name"], ", ".join(f["arguments"]), f["returns"], f["calls"], f["rows"])
-                for f in pond.functions()
+                for f in components.function_registry.describe()
             ]
             return tabulate(["name", "arguments", "returns", "calls", "rows"], functions)
         case "queries":
@@ -59,9 +58,9 @@ def show(pond: Pond, statement: Show) -> pa.Table:
     )
 
 
-def _describe_source(pond: Pond, relation: RelationDef) -> str:
+def _describe_source(components: Components, relation: RelationDef) -> str:
     """Where a relation's rows come from, as SHOW says it."""
-    if (records := pond.sources.records_of(relation)) is not None:
+    if (records := components.sources.records_of(relation)) is not None:
         return f"changes of {records.name}"
     if relation.view is not None:
         return "query"

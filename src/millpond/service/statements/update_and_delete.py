@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sqlglot import exp
 
 from millpond.catalog.objects import RelationDef
@@ -15,10 +13,8 @@ from millpond.model.casts import cast_value
 from millpond.model.schema import Field
 from millpond.planner.resolve.names import did_you_mean
 from millpond.planner.resolve.user_functions import name_functions
+from millpond.service.components import Components
 from millpond.service.ingest.relations import Uncomputable
-
-if TYPE_CHECKING:
-    from millpond.service.pond import Pond
 
 
 class RowChange:
@@ -26,11 +22,11 @@ class RowChange:
 
     def __init__(
         self,
-        pond: Pond,
+        components: Components,
         relation: RelationDef,
         statement: statements.Update | statements.Delete,
     ) -> None:
-        self._pond = pond
+        self._components = components
         self._relation = relation
         self._statement = statement
 
@@ -44,7 +40,7 @@ class RowChange:
         where = self._statement.where
         self._check(where)
         condition = self._sql(where) if where is not None else None
-        relations = self._pond.relations_state
+        relations = self._components.relations_state
         values: dict[str, exp.Expression] = {}
         try:
             if isinstance(self._statement, statements.Delete):
@@ -77,13 +73,13 @@ class RowChange:
     def _sql(self, value: exp.Expression) -> str:
         """DuckDB's SQL; user-defined functions have the names DuckDB knows them by."""
         named = value.copy()
-        name_functions(named, self._pond.registrar.names)
+        name_functions(named, self._components.registrar.names)
         return to_duckdb(named)
 
     def _check_constant(self, field: Field, value: exp.Expression, sql: str) -> None:
         """A constant is wrong or right whatever rows there are."""
         try:
-            self._pond.residual.evaluate(f"SELECT {cast_value(sql, field.type)}", {})
+            self._components.residual.evaluate(f"SELECT {cast_value(sql, field.type)}", {})
         except MillpondError as error:
             raise MillpondError(
                 "CQL-205",
@@ -106,7 +102,7 @@ class RowChange:
         before = f"SELECT * FROM {name} WHERE " if boolean else "SELECT "
         behind = "" if boolean else f" FROM {name}"
         try:
-            self._pond.registrar.bind(before + text + behind)
+            self._components.registrar.bind(before + text + behind)
             if not boolean:
                 self._check_row_wise(f"SELECT * FROM {name} WHERE ({text}) IS NULL")
         except MillpondError as error:
@@ -127,7 +123,7 @@ class RowChange:
 
     def _check_row_wise(self, probe: str) -> None:
         try:
-            self._pond.registrar.bind(probe)
+            self._components.registrar.bind(probe)
         except MillpondError as error:
             raise MillpondError(
                 "CQL-206",

@@ -1,4 +1,4 @@
-"""Kept answers: never older than what would be computed, and computed before they are asked for."""
+"""The answer cache: never older than a computed answer, and filled before somebody asks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
+from tests.unit.service.conftest import SECOND, rows, values
 
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
@@ -15,21 +16,19 @@ from millpond.service.answers.answer_cache import CachedAnswer
 from millpond.service.pond import Pond
 from millpond.testing.manual_clock import ManualClock
 
-from ..conftest import SECOND, rows, values
-
 
 class Computed:
     """How often answers were computed rather than taken from what is kept."""
 
     def __init__(self, pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
         self.times = 0
-        compute = pond.invoker._compute
+        compute = pond._components.invoker._compute
 
         def counted(*arguments: Any) -> Any:
             self.times += 1
             return compute(*arguments)
 
-        monkeypatch.setattr(pond.invoker, "_compute", counted)
+        monkeypatch.setattr(pond._components.invoker, "_compute", counted)
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ def s(pond: Pond) -> Pond:
 
 
 def kept(pond: Pond, query: Any) -> CachedAnswer:
-    return pond.invoker.answer_cache.of(query.id)
+    return pond._components.invoker.answer_cache.of(query.id)
 
 
 def test_it_is_there_before_it_is_asked_for(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +53,7 @@ def test_it_is_there_before_it_is_asked_for(s: Pond, monkeypatch: pytest.MonkeyP
     for _ in range(3):
         answer = query.invoke()
         assert (values(answer), answer.as_of) == ([1, 2, 3], 4 * SECOND)
-        assert answer.epoch == s.log.version.epoch
+        assert answer.epoch == s._components.log.version.epoch
     assert values(query.invoke(at=4 * SECOND)) == [1, 2, 3]
     assert computed.times == 0
     assert values(query.invoke(at=2 * SECOND)) == [0, 1]
@@ -63,7 +62,7 @@ def test_it_is_there_before_it_is_asked_for(s: Pond, monkeypatch: pytest.MonkeyP
 
 def test_it_is_never_older_than_its_epoch(s: Pond) -> None:
     query = s.register("SELECT count(*) AS n FROM s", materialize="eager")
-    s.refresher.stop()  # whoever asks computes
+    s._components.refresher.stop()  # whoever asks computes
     for number in range(1, 5):
         s.ingest("s", rows(number))
         assert query.invoke().rows() == [(number,)]
@@ -79,7 +78,7 @@ def test_what_it_does_not_read_does_not_matter(s: Pond, monkeypatch: pytest.Monk
     s.register("SELECT v FROM s WHERE v > 1")
     s.execute("INSERT INTO r VALUES (1)")
     s.wait_until_matched()
-    before = s.log.version.epoch
+    before = s._components.log.version.epoch
     answer = query.invoke()
     assert (values(answer), answer.epoch) == ([0, 1], before)
     assert computed.times == 0
@@ -154,10 +153,10 @@ def test_what_is_gone_is_forgotten(s: Pond) -> None:
     query = s.register("SELECT v FROM s", materialize="eager")
     s.ingest("s", rows(1))
     s.wait_until_matched()
-    assert s.invoker.answer_cache.ids() == {query.id}
+    assert s._components.invoker.answer_cache.ids() == {query.id}
     query.unregister()
     s.wait_until_matched()
-    assert s.invoker.answer_cache.ids() == set()
+    assert s._components.invoker.answer_cache.ids() == set()
 
 
 def test_a_large_answer_is_not_kept(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,13 +231,13 @@ def test_the_weightiest_are_computed_first(s: Pond, monkeypatch: pytest.MonkeyPa
         s.register("SELECT v FROM s", name, materialize="eager", **options)
     s.wait_until_matched()
     order: list[str] = []
-    invoke: Callable[..., Any] = s.invoker.invoke
+    invoke: Callable[..., Any] = s._components.invoker.invoke
 
     def noted(query: Any, at: int | None = None) -> Any:
         order.append(query.name)
         return invoke(query, at)
 
-    monkeypatch.setattr(s.invoker, "invoke", noted)
+    monkeypatch.setattr(s._components.invoker, "invoke", noted)
     s.ingest("s", rows(1))
     s.wait_until_matched()
     assert order == ["heavy", "usual", "light"]
@@ -253,9 +252,11 @@ def test_the_streams_of_the_weightiest_queries_are_looked_after_first(
     s.register("SELECT v FROM clocked WHERE v > 1", weight=9, active=False)
     s.wait_until_matched()
     names: list[str] = []
-    version = s.log.version
+    version = s._components.log.version
     monkeypatch.setattr(
-        s.maintenance, "backfill", lambda id: bool(names.append(version.streams[id].name))
+        s._components.maintenance,
+        "backfill",
+        lambda id: bool(names.append(version.streams[id].name)),
     )
-    s.maintenance.step()
+    s._components.maintenance.step()
     assert names[:2] == ["other", "s"]

@@ -6,14 +6,13 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from tests.unit.service.conftest import SECOND, OpenPond, rows, values
 
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END, to_datetime
 from millpond.service.answers import leaf_scan
 from millpond.service.pond import Pond
 from millpond.testing.manual_clock import ManualClock
-
-from ..conftest import SECOND, OpenPond, rows, values
 
 
 @pytest.fixture
@@ -101,7 +100,7 @@ def test_an_ended_source_is_final_for_ever(pond: Pond, tmp_path: Any) -> None:
     )
     query = pond.register("SELECT v FROM f")
     assert not query.invoke(5 * SECOND).final
-    pond.sequencer.end(pond.streams()[0])
+    pond._components.sequencer.end(pond.streams()[0])
     assert query.invoke(END - 1).final
 
 
@@ -115,7 +114,7 @@ def forgotten(pond: Pond) -> Pond:
     for first in range(0, 50, 10):
         pond.ingest("s", rows(*range(first, first + 10)))
     pond.wait_until_matched()
-    assert pond.log.version.clock(pond.streams()[0].id).kept_from == 39 * SECOND + 1
+    assert pond._components.log.version.clock(pond.streams()[0].id).kept_from == 39 * SECOND + 1
     return pond
 
 
@@ -137,8 +136,8 @@ def forgotten(pond: Pond) -> Pond:
 def test_an_answer_says_whether_everything_is_kept(
     forgotten: Pond, window: str, at: int, complete: bool
 ) -> None:
-    answer = forgotten.registrar.prepare_once(f"SELECT v FROM s {window}")
-    found = forgotten.invoker.invoke(answer, at * SECOND)
+    answer = forgotten._components.registrar.prepare_once(f"SELECT v FROM s {window}")
+    found = forgotten._components.invoker.invoke(answer, at * SECOND)
     assert found.complete == complete
     assert found.complete_since == (None if complete else 39 * SECOND + 1)
 
@@ -176,8 +175,8 @@ def test_an_instant_that_is_not_kept_is_an_error(forgotten: Pond) -> None:
 
 def test_an_answer_is_of_one_version(both: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is committed, merged or dropped while an answer is computed does not show in it."""
-    both.maintenance.stop()
-    both.maintenance._stopping = False
+    both._components.maintenance.stop()
+    both._components.maintenance._stopping = False
     for at in range(9):
         both.ingest("app", rows(at))
     query = both.register("SELECT a.v FROM app a, app b WHERE a.v = b.v")
@@ -189,9 +188,9 @@ def test_an_answer_is_of_one_version(both: Pond, monkeypatch: pytest.MonkeyPatch
         if not disturbed:
             disturbed.append(1)
             both.ingest("app", rows(9, 10, 11))
-            while both.maintenance.step():
+            while both._components.maintenance.step():
                 pass
-            both.invoker.files.forget(list(both.invoker.files._segments))
+            both._components.invoker.files.forget(list(both._components.invoker.files._segments))
         return span(view, *given)
 
     monkeypatch.setattr(leaf_scan.LeafView, "span", disturb)
@@ -236,7 +235,7 @@ def test_kept_partitions_are_few_and_right(both: Pond) -> None:
         assert values(both.ask(f"SELECT v FROM app [PARTITION BY v ROWS {least + 1}]")) == [
             *range(10)
         ]
-    (opened,) = both.invoker.files._segments.values()
+    (opened,) = both._components.invoker.files._segments.values()
     assert len(opened._computed) <= 64
 
 

@@ -166,7 +166,7 @@ def test_a_stopped_stream_is_tried_again_by_itself(
     pond: Pond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = [0.0]
-    monkeypatch.setattr(pond.advancer.retries, "_clock", lambda: seconds[0])
+    monkeypatch.setattr(pond._components.advancer.retries, "_clock", lambda: seconds[0])
     pond.execute(RATES)
     push(pond, (1, "b", 1), (2, "a", 1))
     put_right(pond)
@@ -223,7 +223,7 @@ def test_a_subscription_ends_with_its_query_or_pond(tmp_path: Path, clock: Manua
             handle.alter(active=False)
         else:
             pond.close()
-        pond.advancer.wake()
+        pond._components.advancer.wake()
         reader.join(20)
         assert [e.code for e in raised] == [code]
         pond.close()
@@ -312,7 +312,7 @@ def test_changes_start_where_everything_is_kept(tmp_path: Path, clock: ManualClo
         for t in range(1, 60, 4):
             push(pond, (t, "a", t))
             pond.wait_until_matched()
-        kept_from = pond.log.version.clock(1).kept_from
+        kept_from = pond._components.log.version.clock(1).kept_from
         assert kept_from > 0
         handle = pond.register("SELECT v FROM s [RANGE 4 SECONDS]", "q", changes="from beginning")
         first = handle.fetch().rows()[0]
@@ -324,7 +324,7 @@ def test_dropping_a_query_drops_its_changes(pond: Pond) -> None:
     push(pond, (1, "a", 1), (2, "a", 2))
     assert handle.fetch().newest == 1
     handle.unregister()
-    assert [s.name for s in pond.log.version.streams.values()] == ["s"]
+    assert [s.name for s in pond._components.log.version.streams.values()] == ["s"]
     again = pond.register("SELECT v FROM s", "q")
     assert again.fetch().newest == 0
     with pytest.raises(MillpondError, match="ahead of its changes"):
@@ -334,8 +334,8 @@ def test_dropping_a_query_drops_its_changes(pond: Pond) -> None:
 def test_change_logs_have_no_names(pond: Pond) -> None:
     handle = pond.register("SELECT v FROM s", "q")
     handle.fetch()
-    (log,) = [s for s in pond.log.version.streams.values() if s.is_change_log]
-    assert pond.log.version.find(log.name) is None
+    (log,) = [s for s in pond._components.log.version.streams.values() if s.is_change_log]
+    assert pond._components.log.version.find(log.name) is None
     assert [s.name for s in pond.streams()] == ["s"]
     assert [s["name"] for s in pond.status()["streams"]] == ["s"]
     with pytest.raises(MillpondError, match="CQL-201"):
@@ -367,9 +367,13 @@ def test_the_next_moment(pond: Pond, window: str, moments: list[float]) -> None:
     from millpond.service.changes.next_expiration import next_expiration
 
     push(pond, (1, "a", 1), (3, "a", 3))
-    bound = pond.registrar.bind(f"SELECT v FROM s {window}")
+    bound = pond._components.registrar.bind(f"SELECT v FROM s {window}")
     position, found = 3 * SECOND, []
-    while (at := next_expiration(pond.invoker.files, pond.log.version, bound, position)) < END:
+    while (
+        at := next_expiration(
+            pond._components.invoker.files, pond._components.log.version, bound, position
+        )
+    ) < END:
         found.append(at / SECOND)
         position = at
     assert found == moments
@@ -381,7 +385,7 @@ def test_tasks_are_the_same_wherever_they_run(pond: Pond, monkeypatch: pytest.Mo
 
     shelves = [dataflow_cache._DataflowCache() for _ in range(2)]
     turns = {"now": 0}
-    run = pond.runtime.run
+    run = pond._components.runtime.run
 
     def elsewhere(task: Any, jobs: list[Job]) -> list[Done]:
         if task is advance_task.advance:
@@ -389,7 +393,7 @@ def test_tasks_are_the_same_wherever_they_run(pond: Pond, monkeypatch: pytest.Mo
             monkeypatch.setattr(dataflow_cache, "_shelf", shelves[turns["now"] % 2])
         return run(task, jobs)
 
-    monkeypatch.setattr(pond.runtime, "run", elsewhere)
+    monkeypatch.setattr(pond._components.runtime, "run", elsewhere)
     query = "SELECT k, max(v) AS most FROM s [RANGE 3 SECONDS] GROUP BY k"
     handle = pond.register(query, "q", changes="from beginning")
     handle.fetch()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.unit.service.conftest import SECOND, OpenPond, rows, values
 
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, format_instant, to_datetime
@@ -16,8 +17,6 @@ from millpond.runtime.protocol import INBOX
 from millpond.service.pond import Pond
 from millpond.state.push_file import read_push, visible_path
 from millpond.testing.manual_clock import ManualClock
-
-from ..conftest import SECOND, OpenPond, rows, values
 
 
 @pytest.fixture
@@ -28,26 +27,28 @@ def s(pond: Pond) -> Pond:
 
 def hold_back(pond: Pond) -> None:
     """Pushes stay in the inbox."""
-    pond.runtime.wake_inbox = lambda: None  # type: ignore[method-assign]
+    pond._components.runtime.wake_inbox = lambda: None  # type: ignore[method-assign]
 
 
 def commit(pond: Pond, numbers: Sequence[int]) -> None:
     """One epoch of these pushes alone, as when a listing of the inbox missed others."""
-    folder = pond._store.directory / "inbox"
-    waiting = pond.sequencer.waiting_pushes()
+    folder = pond._components._store.directory / "inbox"
+    waiting = pond._components.sequencer.waiting_pushes()
     assert set(numbers) <= waiting.keys()
-    plan = pond.sequencer.plan(INBOX, None)
+    plan = pond._components.sequencer.plan(INBOX, None)
     chunks = []
     for number in numbers:
         pushed = read_push(visible_path(folder, number))
         chunks.append(Chunk(pushed.stream_id, (number,), pushed.table, pushed.arrived_at))
-    pond.sequencer.commit(INBOX, 0, plan, list(build(chunks, plan)), list(numbers))
+    pond._components.sequencer.commit(INBOX, 0, plan, list(build(chunks, plan)), list(numbers))
 
 
 def heartbeat(pond: Pond) -> int:
     """H in seconds, as a reader may rely on it."""
-    moment = pond.floors.capture()
-    reached = pond.sequencer.heartbeat(pond.log.version, pond.streams()[0], moment)
+    moment = pond._components.floors.capture()
+    reached = pond._components.sequencer.heartbeat(
+        pond._components.log.version, pond.streams()[0], moment
+    )
     return reached if reached == BEGINNING else reached // SECOND
 
 
@@ -87,12 +88,14 @@ def test_many_rejects_are_counted_and_some_are_shown(s: Pond) -> None:
 def test_arrival_times_do_not_go_back(pond: Pond, clock: ManualClock) -> None:
     pond.execute("CREATE STREAM s (v INTEGER)")
     shown = [1_000, 2_000, 1_500, 2_500]
-    pond.floors._clock = lambda: shown.pop(0) * SECOND if len(shown) > 1 else shown[0] * SECOND
+    pond._components.floors._clock = lambda: (
+        shown.pop(0) * SECOND if len(shown) > 1 else shown[0] * SECOND
+    )
     for v in range(3):
         pond.ingest("s", [{"v": v}])
     stamps = [
         stamp
-        for segment in pond.log.version.segments(pond.streams()[0].id)
+        for segment in pond._components.log.version.segments(pond.streams()[0].id)
         for stamp in (segment.min_ts,)
     ]
     assert stamps == sorted(stamps)
@@ -193,7 +196,7 @@ def test_a_push_that_was_overtaken_takes_nothing_back(s: Pond) -> None:
     assert answer.as_of == 30 * SECOND
     assert len(answer) == 2
     assert query.invoke(15 * SECOND).final
-    assert s.log.version.clock(s.streams()[0].id).high == 30 * SECOND
+    assert s._components.log.version.clock(s.streams()[0].id).high == 30 * SECOND
     assert s.ingest("s", rows(29)).rejected == 1
 
 
@@ -203,7 +206,7 @@ def test_after_a_restart_it_is_still_in_flight(s: Pond, open_pond: OpenPond) -> 
     s.ingest("s", rows(30))
     commit(s, [2])
     s.close()
-    directory = s._store.directory
+    directory = s._components._store.directory
     hidden = (directory / "inbox" / "000000000001.arrow").rename(directory / "kept-aside")
     again = open_pond()
     assert not again.ask("SELECT v FROM s").final
@@ -222,7 +225,7 @@ def test_pushes_wait_through_a_restart(s: Pond, open_pond: OpenPond) -> None:
     assert len(again.ask("SELECT * FROM s")) == 1
     assert len(again.ask("SELECT * FROM s$rejects")) == 1
     assert heartbeat(again) == 10
-    assert again.intake.list_waiting() == []
+    assert again._components.intake.list_waiting() == []
 
 
 def test_rows_of_a_stream_dropped_meanwhile_hold_nothing_up(s: Pond) -> None:
@@ -232,7 +235,7 @@ def test_rows_of_a_stream_dropped_meanwhile_hold_nothing_up(s: Pond) -> None:
     s.ingest("t", rows(2))
     s.execute("DROP STREAM s")
     commit(s, [1, 2])
-    assert s.intake.list_waiting() == []
+    assert s._components.intake.list_waiting() == []
     assert values(s.ask("SELECT v FROM t")) == [0]
 
 
@@ -245,7 +248,7 @@ def test_a_push_whose_thread_was_interrupted_is_taken_over(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(s.intake, "_note_accepted", interrupted)
+        patch.setattr(s._components.intake, "_note_accepted", interrupted)
         with pytest.raises(KeyboardInterrupt):
             s.ingest("s", rows(10))
     pushing = threading.Thread(target=lambda: s.ingest("s", rows(20)), daemon=True)
@@ -263,7 +266,7 @@ def test_a_lost_push_holds_up_no_other(s: Pond, open_pond: OpenPond, torn: bool)
     s.ingest("s", rows(10))
     s.ingest("s", rows(20))
     s.ingest("t", rows(30))
-    file = s._store.directory / "inbox" / "000000000001.arrow"
+    file = s._components._store.directory / "inbox" / "000000000001.arrow"
     s.close()
     data = file.read_bytes()
     if torn:
@@ -293,14 +296,14 @@ def test_a_push_that_cannot_be_written_is_not_accepted(
         raise MillpondError("STORE-603", "the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(s._store.inbox, "accept", full)
+        patch.setattr(s._components._store.inbox, "accept", full)
         for push in (
             lambda: s.ingest("s", rows(10)),
             lambda: s.execute("HEARTBEAT s AT TIMESTAMP '1970-01-01 00:00:20'"),
         ):
             with pytest.raises(MillpondError, match="STORE-603"):
                 push()
-    assert s.floors.capture().floors == {}
+    assert s._components.floors.capture().floors == {}
     assert s.ingest("s", rows(5)).accepted == 1
 
 
@@ -348,7 +351,7 @@ def test_system_time_takes_no_promise(pond: Pond) -> None:
 def test_a_change_of_a_relation_is_after_the_rows_stated_before_it(s: Pond) -> None:
     """Whether their epoch is committed yet must not show in the relation's instants."""
     s.execute("CREATE RELATION r (k INTEGER)")
-    wake = s.runtime.wake_inbox
+    wake = s._components.runtime.wake_inbox
     hold_back(s)
     s.execute("INSERT INTO s VALUES (TIMESTAMP '1970-01-01 00:00:30', 1)")
     timer = threading.Timer(0.05, wake)
@@ -366,12 +369,12 @@ def test_a_relation_comes_with_its_rows_or_not_at_all(
     file = tmp_path / "r.csv"
     file.write_text("1,a\n1,b\n")
     create = f"CREATE RELATION r (k INTEGER, v STRING{{}}) USING csv OPTIONS (path '{file}')"
-    before = s.log.version.epoch
+    before = s._components.log.version.epoch
     with pytest.raises(MillpondError, match="POND-408"):
         s.execute(create.format(", PRIMARY KEY (k)"))
-    assert s.log.version.epoch == before
+    assert s._components.log.version.epoch == before
     s.execute(create.format(""))
-    assert s.log.version.epoch == before + 1
+    assert s._components.log.version.epoch == before + 1
     assert sorted(s.ask("SELECT k, v FROM r").rows()) == [(1, "a"), (1, "b")]
     s.execute("DELETE FROM r WHERE v = 'a'")
     assert s.ask("SELECT k, v FROM r").rows() == [(1, "b")]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.service.conftest import SECOND, OpenPond, rows
 
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
-
-from ..conftest import SECOND, OpenPond, rows
 
 AT = "AT TIMESTAMP '1970-01-01 00:00:{:02}'"
 
@@ -41,7 +40,7 @@ def test_many_updates_are_folded_into_one_file(r: Pond, open_pond: OpenPond) -> 
     for number in range(1, 66):
         r.execute(f"UPDATE r SET v = {number} WHERE k = 'a' {AT.format(number % 60)}")
     relation = r.relations()[0]
-    assert len(r.log.version.relation_deltas(relation.id)) < 64
+    assert len(r._components.log.version.relation_deltas(relation.id)) < 64
     before = [held(r, at) for at in range(0, 60, 9)]
     again = open_pond()
     assert [held(again, at) for at in range(0, 60, 9)] == before

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.service.conftest import rows
 
 from millpond.errors import MillpondError
 from millpond.runtime.batch_tasks import BuiltSegment, SplitRun
@@ -17,8 +18,6 @@ from millpond.service.pond import Pond
 from millpond.state.arrow_file import FileMeta
 from millpond.state.epoch_change import StaleChange
 from millpond.state.segment_file import global_seq
-
-from ..conftest import rows
 
 
 def segment(count: int, *runs: SplitRun) -> BuiltSegment:
@@ -80,19 +79,22 @@ def test_a_batch_that_could_not_be_committed_leaves_no_files(
     """It comes again and again while the disk is full."""
     pond.execute("CREATE STREAM s (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts")
     pond.register("SELECT v FROM s WHERE v >= 0")
-    store = pond._store.directory
+    store = pond._components._store.directory
 
     def full(change: object) -> None:
         raise MillpondError("STORE-603", "the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pond.log, "commit", full)
-        for attempt in (lambda: pond.ingest("s", [*rows(1), {"v": 1}]), pond.runtime.wake_inbox):
+        patch.setattr(pond._components.log, "commit", full)
+        for attempt in (
+            lambda: pond.ingest("s", [*rows(1), {"v": 1}]),
+            pond._components.runtime.wake_inbox,
+        ):
             with pytest.raises(MillpondError, match="STORE-603"):
                 attempt()
             for kind in ("segments", "rejects", "matches"):
                 assert list((store / kind).iterdir()) == []
-    pond.runtime.wake_inbox()
+    pond._components.runtime.wake_inbox()
     assert len(pond.ask("SELECT v FROM s")) == 1
     assert len(pond.ask("SELECT * FROM s$rejects")) == 1
 
@@ -100,9 +102,9 @@ def test_a_batch_that_could_not_be_committed_leaves_no_files(
 def test_a_push_is_in_one_epoch(pond: Pond) -> None:
     pond.execute("CREATE STREAM s (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts")
     pond.ingest("s", rows(1))
-    plan = pond.sequencer.plan(INBOX, None)
+    plan = pond._components.sequencer.plan(INBOX, None)
     with pytest.raises(StaleChange):
-        pond.sequencer.commit(INBOX, 1, plan, [], [1])
+        pond._components.sequencer.commit(INBOX, 1, plan, [], [1])
     assert len(pond.ask("SELECT v FROM s")) == 1
 
 
@@ -115,16 +117,16 @@ def test_a_batch_of_a_source_is_in_one_epoch(pond: Pond, tmp_path: Path) -> None
     )
     stream = pond.streams()[0]
     source = source_key(stream)
-    assert pond.sequencer.is_committed(source, 0)
-    plan = pond.sequencer.plan(source, [stream.id])
+    assert pond._components.sequencer.is_committed(source, 0)
+    plan = pond._components.sequencer.plan(source, [stream.id])
     with pytest.raises(StaleChange):
-        pond.sequencer.commit(source, 0, plan, [])
-    pond.sequencer.release(plan)
-    pond.sequencer.release(plan)
-    assert pond.floors.capture().floors == {}
+        pond._components.sequencer.commit(source, 0, plan, [])
+    pond._components.sequencer.release(plan)
+    pond._components.sequencer.release(plan)
+    assert pond._components.floors.capture().floors == {}
 
 
 def test_a_plan_is_of_the_streams_there_are(pond: Pond) -> None:
-    assert pond.sequencer.plan("stream:99", [99]).streams == {}
+    assert pond._components.sequencer.plan("stream:99", [99]).streams == {}
     pond.execute("CREATE STREAM s (v INTEGER); CREATE STREAM t (v INTEGER)")
-    assert pond.sequencer.plan(INBOX, None).streams == {}, "nothing waits for an epoch"
+    assert pond._components.sequencer.plan(INBOX, None).streams == {}, "nothing waits for an epoch"

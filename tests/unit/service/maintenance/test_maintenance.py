@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.service.conftest import SECOND, OpenPond, values
 
 from millpond.engine.matching import query_stem
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, to_datetime
 from millpond.runtime import maintenance_tasks
 from millpond.service.maintenance import maintenance
-from millpond.service.maintenance.backfill import choose_matches_to_fold, covered_upto, shares
+from millpond.service.maintenance.backfill import covered_upto
 from millpond.service.pond import Pond
 from millpond.service.queries.window_needs import WindowNeeds
-from millpond.state.version import DATA, REJECTS, MatchRef, SegmentRef
-
-from ..conftest import SECOND, OpenPond, values
+from millpond.state.version import DATA, REJECTS, SegmentRef
 
 
 @pytest.fixture
@@ -38,21 +37,23 @@ def stream_id(pond: Pond, name: str = "s") -> int:
 
 
 def segments(pond: Pond, kind: str = DATA, name: str = "s") -> tuple[SegmentRef, ...]:
-    return pond.log.version.segments(stream_id(pond, name), kind)
+    return pond._components.log.version.segments(stream_id(pond, name), kind)
 
 
 def files(pond: Pond, kind: str) -> set[str]:
-    return {file.name for file in (pond._store.directory / kind).iterdir()}
+    return {file.name for file in (pond._components._store.directory / kind).iterdir()}
 
 
 def referenced(pond: Pond, kind: str) -> set[str]:
-    return {Path(path).name for path in pond.log.version.paths() if path.startswith(kind)}
+    return {
+        Path(path).name for path in pond._components.log.version.paths() if path.startswith(kind)
+    }
 
 
 def quiet(pond: Pond) -> None:
     """Stop the thread, so that a test does each step itself."""
-    pond.maintenance.stop()
-    pond.maintenance._stopping = False
+    pond._components.maintenance.stop()
+    pond._components.maintenance._stopping = False
 
 
 # -- backfill -----------------------------------------------------------------------------------
@@ -62,14 +63,14 @@ def test_kept_segments_are_matched_against_new_queries(s: Pond) -> None:
     feed(s, 0, 5)
     quiet(s)
     first = s.register("SELECT v FROM s WHERE v > 2")
-    assert {covered_upto(s.log.version, seg.id) for seg in segments(s)} == {0}
+    assert {covered_upto(s._components.log.version, seg.id) for seg in segments(s)} == {0}
     assert values(first.invoke()) == [3, 4]
-    assert s.maintenance.step()
+    assert s._components.maintenance.step()
     second = s.register("SELECT v FROM s WHERE v < 2")
     feed(s, 5, 6)
-    while s.maintenance.step():
+    while s._components.maintenance.step():
         pass
-    assert {covered_upto(s.log.version, seg.id) for seg in segments(s)} == {2}
+    assert {covered_upto(s._components.log.version, seg.id) for seg in segments(s)} == {2}
     assert values(first.invoke()) == [3, 4, 5]
     assert values(second.invoke()) == [0, 1]
 
@@ -90,7 +91,7 @@ def test_lost_matches_are_computed_again(s: Pond, open_pond: OpenPond) -> None:
     s.register("SELECT v FROM s WHERE v > 2", "q")
     feed(s, 0, 5)
     s.wait_until_matched()
-    directory = s._store.directory
+    directory = s._components._store.directory
     s.close()
     for number, file in enumerate((directory / "matches").iterdir()):
         file.unlink() if number % 2 else file.write_bytes(b"torn")
@@ -109,9 +110,9 @@ def test_torn_matches_are_made_again(
     s.register("SELECT v FROM s WHERE v > 3", "later")
     s.wait_until_matched()
     segment = segments(s)[0]
-    before = s.log.version.matches(segment.id)
+    before = s._components.log.version.matches(segment.id)
     assert len(before) == 2
-    torn = s._store.directory / before[0].path
+    torn = s._components._store.directory / before[0].path
     if found == "at start":
         s.close()
         torn.unlink()
@@ -122,12 +123,12 @@ def test_torn_matches_are_made_again(
         data = torn.read_bytes()
         torn.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
         maintenance.forget(torn)
-        s.invoker.files.forget([before[0].path])
+        s._components.invoker.files.forget([before[0].path])
         assert values(query.invoke()) == [3, 4]
     s.wait_until_matched()
-    after = s.log.version.matches(segment.id)
+    after = s._components.log.version.matches(segment.id)
     assert not {m.path for m in before} & {m.path for m in after}
-    assert covered_upto(s.log.version, segment.id) == 2
+    assert covered_upto(s._components.log.version, segment.id) == 2
 
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("matched at invocation")
@@ -150,36 +151,10 @@ def test_a_segment_does_not_gather_files_for_ever(s: Pond) -> None:
             kept.append(query)
             expected.append([v for v in range(3) if v == number % 5])
     for segment in segments(s):
-        assert len(s.log.version.matches(segment.id)) <= 16
-        assert covered_upto(s.log.version, segment.id) == 60
+        assert len(s._components.log.version.matches(segment.id)) <= 16
+        assert covered_upto(s._components.log.version, segment.id) == 60
     assert files(s, "matches") == referenced(s, "matches")
     assert [values(query.invoke()) for query in kept] == expected
-
-
-def ref(number: int, bytes: int) -> MatchRef:
-    return MatchRef(number, 1, number, number + 1, "", "", bytes)
-
-
-def test_matches_are_rewritten_as_often_as_they_double() -> None:
-    stored: tuple[MatchRef, ...] = ()
-    written = 0
-    for number in range(2_000):
-        stored = (*stored, ref(number, 100))
-        while parts := choose_matches_to_fold(stored):
-            together = sum(p.bytes for p in parts)
-            written += together
-            stored = (*stored[: -len(parts)], ref(parts[0].low, together))
-        assert len(stored) <= 16
-    assert sum(s.bytes for s in stored) == 200_000
-    assert written < 12 * 200_000
-
-
-def test_few_matches_are_left_alone_and_a_large_file_is_not_rewritten_for_small_ones() -> None:
-    assert choose_matches_to_fold(tuple(ref(n, 100) for n in range(15))) == ()
-    mixed = (ref(0, 10**9), *(ref(n, 100) for n in range(1, 16)))
-    assert choose_matches_to_fold(mixed) == mixed[1:]
-    steep = tuple(ref(n, 10 ** (16 - n)) for n in range(16))
-    assert len(choose_matches_to_fold(steep)) >= 4
 
 
 # -- merging ------------------------------------------------------------------------------------
@@ -199,7 +174,7 @@ def test_merging_changes_no_answer(s: Pond, at: int | None) -> None:
     quiet(s)
     feed(s, 0, 20)
     before = [values(query.invoke(at)) for query in queries]
-    while s.maintenance.step():
+    while s._components.maintenance.step():
         pass
     assert len(segments(s)) < 10
     assert sum(segment.rows for segment in segments(s)) == 20
@@ -224,9 +199,9 @@ def test_removed_files_are_let_go(s: Pond) -> None:
         feed(s, at, at + 1)
         assert len(query.invoke()) == at + 1
     s.wait_until_matched()
-    open_files = s.invoker.files
-    assert set(open_files._segments) <= s.log.version.paths().keys()
-    assert set(open_files._matches) <= s.log.version.paths().keys()
+    open_files = s._components.invoker.files
+    assert set(open_files._segments) <= s._components.log.version.paths().keys()
+    assert set(open_files._matches) <= s._components.log.version.paths().keys()
 
 
 def test_registering_while_segments_are_merged(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +218,7 @@ def test_registering_while_segments_are_merged(s: Pond, monkeypatch: pytest.Monk
         return result
 
     monkeypatch.setattr(maintenance_tasks, "merge", merge_meanwhile)
-    while s.maintenance.step():
+    while s._components.maintenance.step():
         pass
     assert late
     assert values(late[0].invoke()) == [0, 1]
@@ -262,7 +237,7 @@ def test_dropping_a_stream_while_its_segments_are_merged(
         return result
 
     monkeypatch.setattr(maintenance_tasks, "merge", merge_meanwhile)
-    while s.maintenance.step():
+    while s._components.maintenance.step():
         pass
     assert s.streams() == []
     assert files(s, "segments") == set()
@@ -293,10 +268,10 @@ def test_dropping_a_stream_while_its_segments_are_merged(
 def test_how_far_back_a_window_reaches(pond: Pond, query: str | None, least: int | None) -> None:
     for name in ("r", "other"):
         pond.execute(f"CREATE STREAM {name} (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts")
-    needs, stream = WindowNeeds(pond.registrar), pond.streams()[0]
+    needs, stream = WindowNeeds(pond._components.registrar), pond.streams()[0]
 
     def since() -> int:
-        return needs.since(pond.log.version, stream, 100 * SECOND)
+        return needs.since(pond._components.log.version, stream, 100 * SECOND)
 
     expected = BEGINNING if least is None else min(least * SECOND, 100 * SECOND + 1)
     if query is None:
@@ -315,17 +290,19 @@ def test_how_far_back_a_window_reaches(pond: Pond, query: str | None, least: int
 def test_needs_are_asked_of_each_query_once(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are asked after every batch, which must not cost as much as there are queries."""
     pond.execute("CREATE STREAM r (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts")
-    needs, stream = WindowNeeds(pond.registrar), pond.streams()[0]
+    needs, stream = WindowNeeds(pond._components.registrar), pond.streams()[0]
     pond.register_many([(f"SELECT v FROM r [RANGE {n} SECONDS]", None, {}) for n in range(1, 9)])
     bound: list[str] = []
-    bind = pond.registrar.bind
-    monkeypatch.setattr(pond.registrar, "bind", lambda text: bound.append(text) or bind(text))
+    bind = pond._components.registrar.bind
+    monkeypatch.setattr(
+        pond._components.registrar, "bind", lambda text: bound.append(text) or bind(text)
+    )
     for _ in range(3):
-        assert needs.since(pond.log.version, stream, 100 * SECOND) == 92 * SECOND
+        assert needs.since(pond._components.log.version, stream, 100 * SECOND) == 92 * SECOND
     assert len(bound) == 8
     pond.register("SELECT v FROM r [RANGE 9 SECONDS]")
     bound.clear()
-    assert needs.since(pond.log.version, stream, 100 * SECOND) == 91 * SECOND
+    assert needs.since(pond._components.log.version, stream, 100 * SECOND) == 91 * SECOND
     assert len(bound) == 1
 
 
@@ -382,7 +359,7 @@ def test_a_query_registered_as_its_data_is_dropped_finds_it_kept(
     pond.execute("CREATE STREAM r (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts RETAIN 1 ROWS")
     quiet(pond)
     feed(pond, 0, 6, "r")
-    since = pond.maintenance._needs.since
+    since = pond._components.maintenance._needs.since
 
     def register_meanwhile(*asked: Any) -> int:
         found = since(*asked)
@@ -390,8 +367,8 @@ def test_a_query_registered_as_its_data_is_dropped_finds_it_kept(
             pond.register("SELECT v FROM r [RANGE 100 SECONDS]", "late")
         return found
 
-    monkeypatch.setattr(pond.maintenance._needs, "since", register_meanwhile)
-    while pond.maintenance.step():
+    monkeypatch.setattr(pond._components.maintenance._needs, "since", register_meanwhile)
+    while pond._components.maintenance.step():
         pass
     answer = pond.query("late").invoke()
     assert answer.complete
@@ -402,7 +379,7 @@ def test_a_query_registered_as_its_data_is_dropped_finds_it_kept(
 
 
 def corrupt(pond: Pond, segment: SegmentRef) -> None:
-    path = pond._store.directory / segment.path
+    path = pond._components._store.directory / segment.path
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 0xFF
     path.unlink()
@@ -421,7 +398,7 @@ def test_a_corrupt_segment_is_left_alone_and_everything_else_goes_on(
     query = again.register("SELECT v FROM s [RANGE 10 SECONDS] WHERE v > 2")
     feed(again, 0, 10, "t")
     for _ in range(100):
-        if not again.maintenance.step():
+        if not again._components.maintenance.step():
             break
     else:
         raise AssertionError("maintenance does not come to rest")
@@ -450,13 +427,13 @@ def test_one_stream_s_failure_is_not_another_s(
         return merge(job)
 
     monkeypatch.setattr(maintenance_tasks, "merge", fail)
-    while s.maintenance.step():
+    while s._components.maintenance.step():
         pass
     assert len(segments(s, name="t")) == 2
     assert len(segments(s)) == 9
     assert "the disk is full" in caplog.text
     monkeypatch.undo()
-    while s.maintenance.step():
+    while s._components.maintenance.step():
         pass
     assert len(segments(s)) == 2
 
@@ -475,7 +452,7 @@ def test_what_failed_is_tried_again_unasked(s: Pond, monkeypatch: pytest.MonkeyP
     feed(s, 0, 9)
     deadline = time.monotonic() + 20
     while len(segments(s)) > 2 and time.monotonic() < deadline:
-        s.maintenance._wake.wait(0.01)
+        s._components.maintenance._wake.wait(0.01)
     assert len(segments(s)) == 2
 
 
@@ -502,7 +479,7 @@ def test_a_predicate_that_fails_suspends_its_queries_alone(t: Pond) -> None:
         with pytest.raises(MillpondError, match=r"POND-402(.|\n)*could not be evaluated"):
             query.invoke()
     assert values(good.invoke()) == [0, 1]
-    assert len(t.log.version.slots(t.streams()[0].id)) == 1
+    assert len(t._components.log.version.slots(t.streams()[0].id)) == 1
 
 
 def test_a_new_query_that_fails_on_kept_elements_is_suspended(t: Pond) -> None:
@@ -516,7 +493,7 @@ def test_a_new_query_that_fails_on_kept_elements_is_suspended(t: Pond) -> None:
 def test_what_failed_is_not_taken_for_no_match(t: Pond, open_pond: OpenPond) -> None:
     """Killed between the batch's commit and the suspension, the query must not answer wrongly."""
     t.register(BAD, "bad")
-    t.registrar.suspend = lambda *_: None  # type: ignore[method-assign]
+    t._components.registrar.suspend = lambda *_: None  # type: ignore[method-assign]
     texts(t, "5", "x", "7")
     with pytest.raises(MillpondError, match="POND-404"):
         t.query("bad").invoke()
@@ -526,7 +503,7 @@ def test_what_failed_is_not_taken_for_no_match(t: Pond, open_pond: OpenPond) -> 
         again.query("bad").invoke()
     for _ in range(10):
         texts(again, "1")
-    while again.maintenance.step():
+    while again._components.maintenance.step():
         pass
     with pytest.raises(MillpondError, match="POND-40"):
         again.query("bad").invoke()
@@ -552,23 +529,14 @@ def test_streams_with_the_same_predicates_do_not_lose_each_other_s_files(s: Pond
 def test_a_snapshot_in_use_outlives_newer_ones(s: Pond) -> None:
     quiet(s)
     s.register("SELECT v FROM s WHERE v > 2")
-    stem, _, _ = s.stems.snapshot(s.log.version, stream_id(s))
+    stem, _, _ = s._components.stems.snapshot(s._components.log.version, stream_id(s))
     assert stem is not None
-    with s.stems.keep_files(stem):
+    with s._components.stems.keep_files(stem):
         for number in range(20):
             s.register(f"SELECT v FROM s WHERE v > {number + 3}")
-            s.stems.snapshot(s.log.version, stream_id(s))
+            s._components.stems.snapshot(s._components.log.version, stream_id(s))
         query_stem._mapped._blocks.clear()
         assert len(query_stem.StemSnapshot.load(stem).slots) == 1
     s.register("SELECT v FROM s WHERE v > 99")
-    s.stems.snapshot(s.log.version, stream_id(s))
+    s._components.stems.snapshot(s._components.log.version, stream_id(s))
     assert not Path(stem).exists()
-
-
-def test_segments_are_dealt_out_evenly() -> None:
-    def sized(rows: int) -> SegmentRef:
-        return SegmentRef(rows, 1, DATA, 1, 0, "", rows, 0, 0, ((0, 0),), "", 0)
-
-    dealt = shares([sized(n) for n in (100, 1, 40, 50, 9)], 2)
-    assert sorted(sum(s.rows for s in share) for share in dealt) == [100, 100]
-    assert shares([sized(1)], 4) == [[sized(1)]]

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.unit.service.conftest import SECOND, OpenPond, rows, values
 
 from millpond.engine.eddy.routing import POLICIES
 from millpond.errors import MillpondError
@@ -19,8 +20,6 @@ from millpond.model.time import to_datetime
 from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.pond import Pond
 from millpond.testing.oracle_pond import OraclePond
-
-from ..conftest import SECOND, OpenPond, rows, values
 
 STREAM = "CREATE STREAM s (ts TIMESTAMP, v INTEGER, k VARCHAR) TIMESTAMP BY ts"
 
@@ -432,7 +431,7 @@ def test_no_policy_shows_where_predicates_can_fail(pond: Pond, routing: str) -> 
         return pc.utf8_length(k).cast("float64")
 
     oracle = OraclePond()
-    pond.set_join_settings(JoinSettings(routing=routing))
+    pond._components.set_join_settings(JoinSettings(routing=routing))
     oracle.execute(STREAM)
     ponds: list[Any] = [pond, oracle]
     for either in ponds:
@@ -479,4 +478,4 @@ def test_accounts_of_dropped_queries_are_forgotten(pond: Pond) -> None:
         if number % 40 == 39:
             pond.ingest("s", [{"ts": to_datetime((1 + number) * SECOND), "v": number, "k": "x"}])
         query.unregister()
-    assert len(pond.stems.accounts(pond.log.version.find("s").id)) <= 256
+    assert len(pond._components.stems.accounts(pond._components.log.version.find("s").id)) <= 256

@@ -8,12 +8,11 @@ from datetime import date, datetime, timezone
 from typing import Any
 
 import pytest
+from tests.unit.service.conftest import SECOND, OpenPond, rows, values
 
 from millpond.errors import MillpondError
 from millpond.service.handles import to_instant
 from millpond.service.pond import Pond
-
-from ..conftest import SECOND, OpenPond, rows, values
 
 
 @pytest.fixture
@@ -25,12 +24,12 @@ def s(pond: Pond) -> Pond:
 
 
 def slots(pond: Pond) -> list[int]:
-    return [slot.slot for slot in pond.log.version.slots(pond.streams()[0].id)]
+    return [slot.slot for slot in pond._components.log.version.slots(pond.streams()[0].id)]
 
 
 def users(pond: Pond) -> dict[int, int]:
     stream = pond.streams()[0].id
-    return {slot: pond.stems.users(stream, slot) for slot in slots(pond)}
+    return {slot: pond._components.stems.users(stream, slot) for slot in slots(pond)}
 
 
 def test_registration_notes_a_window_over_arrivals(s: Pond) -> None:
@@ -106,7 +105,7 @@ def test_many_queries_are_registered_all_or_none(s: Pond, query: Any, name: Any,
 
 
 def test_a_given_name_stands_in_no_generated_name_s_way(s: Pond) -> None:
-    taken = s.log.next_id() + 2
+    taken = s._components.log.next_id() + 2
     s.register("SELECT v FROM s", f"q{taken}")
     assert s.register("SELECT v FROM s").name != f"q{taken}"
 
@@ -182,14 +181,14 @@ def test_a_handle_of_a_dropped_query_says_so(s: Pond) -> None:
         query.invoke,
         query.unregister,
         query.describe,
-        lambda: s.registrar.unregister(definition),
-        lambda: s.registrar.alter(definition, {"weight": 2}),
-        lambda: s.invoke(definition, None),
+        lambda: s._components.registrar.unregister(definition),
+        lambda: s._components.registrar.alter(definition, {"weight": 2}),
+        lambda: s._components.invoke(definition, None),
     ):
         with pytest.raises(MillpondError, match="CQL-201"):
             use()
     assert slots(s) == []
-    assert s.stems.users(s.streams()[0].id, 0) == 0
+    assert s._components.stems.users(s.streams()[0].id, 0) == 0
 
 
 # -- altering and suspending --------------------------------------------------------------------
@@ -221,14 +220,14 @@ def test_how_it_is_materialized_does_not_show(s: Pond, mode: str) -> None:
 def test_options_set_at_the_same_time_are_all_kept(s: Pond) -> None:
     query = s.register("SELECT v FROM s WHERE v > 3")
     stale = query.definition
-    s.registrar.alter(stale, {"weight": 2})
-    s.registrar.alter(stale, {"max_rows": 5})
+    s._components.registrar.alter(stale, {"weight": 2})
+    s._components.registrar.alter(stale, {"max_rows": 5})
     assert query.definition.options == {"weight": 2, "max_rows": 5}
 
 
 def test_a_suspended_query_stays_so_until_it_is_activated(s: Pond, open_pond: OpenPond) -> None:
     query = s.register("SELECT v FROM s WHERE v > 3", "q")
-    s.registrar.suspend(query.definition, "Too slow.")
+    s._components.registrar.suspend(query.definition, "Too slow.")
     assert slots(s) == []
     again = open_pond().query("q")
     again.alter(weight=2)
@@ -247,7 +246,7 @@ def test_a_failed_commit_leaves_the_slots_as_they_were(
     def full(change: object) -> None:
         raise MillpondError("STORE-603", "the disk is full")
 
-    monkeypatch.setattr(s.log, "commit", full)
+    monkeypatch.setattr(s._components.log, "commit", full)
     with pytest.raises(MillpondError, match="STORE-603"):
         query.alter(active=True)
     with pytest.raises(MillpondError, match="STORE-603"):
@@ -263,37 +262,39 @@ def test_a_failed_commit_leaves_the_slots_as_they_were(
 
 def test_a_query_asked_once_has_the_slot_of_an_equal_predicate(s: Pond) -> None:
     query = s.register("SELECT v FROM s WHERE v > 3")
-    (slot,) = s.registrar.prepare(query.definition).slots
+    (slot,) = s._components.registrar.prepare(query.definition).slots
     assert slot is not None
-    assert s.registrar.prepare_once("SELECT v + 1 AS w FROM s WHERE v > 3").slots == (slot,)
-    assert s.registrar.prepare_once("SELECT v FROM s WHERE v > 4").slots == (None,)
+    assert s._components.registrar.prepare_once("SELECT v + 1 AS w FROM s WHERE v > 3").slots == (
+        slot,
+    )
+    assert s._components.registrar.prepare_once("SELECT v FROM s WHERE v > 4").slots == (None,)
 
 
 def test_an_answer_prepared_before_its_slot_was_dropped_is_whole(s: Pond) -> None:
     """Merged segments are matched against live slots only; a dropped one is not among them."""
     s.register("SELECT v FROM s WHERE v < 3")
     query = s.register("SELECT v FROM s WHERE v > 3")
-    prepared = s.registrar.prepare(query.definition)
-    asked = s.registrar.prepare_once("SELECT v FROM s WHERE v > 3")
+    prepared = s._components.registrar.prepare(query.definition)
+    asked = s._components.registrar.prepare_once("SELECT v FROM s WHERE v > 3")
     query.unregister()
     for second in range(10, 20):
         s.ingest("s", [{"ts": f"1970-01-01 00:00:{second}", "v": second}])
     s.wait_until_matched()
-    assert len(s.log.version.segments(s.streams()[0].id)) < 11, "merged"
+    assert len(s._components.log.version.segments(s.streams()[0].id)) < 11, "merged"
     for each in (prepared, asked):
-        assert values(s.invoker.invoke(each)) == list(range(4, 20))
+        assert values(s._components.invoker.invoke(each)) == list(range(4, 20))
 
 
 def test_what_is_asked_of_a_stream_dropped_meanwhile_is_an_error(s: Pond) -> None:
     s.execute("CREATE RELATION r (v INTEGER)")
     prepared = [
-        s.registrar.prepare_once("SELECT v FROM s WHERE v > 3"),
-        s.registrar.prepare_once("SELECT v FROM r"),
+        s._components.registrar.prepare_once("SELECT v FROM s WHERE v > 3"),
+        s._components.registrar.prepare_once("SELECT v FROM r"),
     ]
     s.execute("DROP STREAM s; DROP RELATION r")
     for each in prepared:
         with pytest.raises(MillpondError, match="CQL-201"):
-            s.invoker.invoke(each)
+            s._components.invoker.invoke(each)
 
 
 def test_registering_and_dropping_what_is_read_exclude_each_other(s: Pond) -> None:

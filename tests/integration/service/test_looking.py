@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.service.conftest import SECOND, rows
 
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 from millpond.testing.manual_clock import ManualClock
-
-from .conftest import SECOND, rows
 
 
 @pytest.fixture
@@ -81,15 +80,15 @@ def test_rates_are_of_the_last_minute(s: Pond, clock: ManualClock) -> None:
 def test_freshness_is_from_arrival_to_epoch(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
     s.ingest("s", rows(1))
     before = sample(s, "freshness_seconds_sum") or 0.0
-    now = s.clock()
+    now = s._components.clock()
     # The epoch comes three seconds after the push was accepted.
-    commit = s.sequencer.commit
+    commit = s._components.sequencer.commit
 
     def late(*arguments: Any) -> None:
-        monkeypatch.setattr(s, "clock", lambda: now + 3 * SECOND)
+        monkeypatch.setattr(s._components, "clock", lambda: now + 3 * SECOND)
         commit(*arguments)
 
-    monkeypatch.setattr(s.sequencer, "commit", late)
+    monkeypatch.setattr(s._components.sequencer, "commit", late)
     s.ingest("s", rows(2))
     assert sample(s, "freshness_seconds_count") == 2
     assert (sample(s, "freshness_seconds_sum") or 0.0) - before == 3

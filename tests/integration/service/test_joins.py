@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.service.conftest import SECOND, OpenPond
 
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
@@ -21,8 +22,6 @@ from millpond.state.arrow_file import forget
 from millpond.state.join_state import JoinCore
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
-
-from .conftest import SECOND, OpenPond
 
 QUERIES = [
     "SELECT a.v, b.v FROM a [RANGE 9 SECONDS], b [RANGE 4 SECONDS] WHERE a.k = b.k",
@@ -80,12 +79,12 @@ def rows(chance: random.Random, second: int, count: int) -> list[dict[str, Any]]
 
 
 def core(pond: Pond) -> JoinCore:
-    (only,) = pond.log.version.joins.cores.values()
+    (only,) = pond._components.log.version.joins.cores.values()
     return only
 
 
 def run_files(pond: Pond) -> set[str]:
-    return {ref.key for refs in pond.log.version.joins.runs_of.values() for ref in refs}
+    return {ref.key for refs in pond._components.log.version.joins.runs_of.values() for ref in refs}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -94,7 +93,7 @@ def test_whatever_is_stored_answers_are_those_of_the_windows(
 ) -> None:
     chance = random.Random(seed)
     pond = open_pond()
-    pond.maintenance.joins.settings = JoinSettings(
+    pond._components.maintenance.joins.settings = JoinSettings(
         shards=chance.choice([1, 2, 3]), routing=chance.choice(["ticket", "random", "worst"])
     )
     create(pond)
@@ -124,10 +123,10 @@ def test_whatever_is_stored_answers_are_those_of_the_windows(
     for name in names:
         pond.execute(f"DROP QUERY {name}; DROP QUERY n{name[1:]}")
     pond.wait_until_matched()
-    assert not pond.log.version.joins.cores
-    assert not pond.log.version.joins.runs_of
-    assert not list((pond._store.directory / "pairs").iterdir())
-    assert not list((pond._store.directory / "runs").iterdir())
+    assert not pond._components.log.version.joins.cores
+    assert not pond._components.log.version.joins.runs_of
+    assert not list((pond._components._store.directory / "pairs").iterdir())
+    assert not list((pond._components._store.directory / "runs").iterdir())
 
 
 @pytest.fixture
@@ -149,10 +148,10 @@ def test_queries_that_join_alike_share_a_core_whatever_their_windows(joined: Pon
     assert run_files(joined) == {'"k" (integer) | "ts" (timestamp)'}
     joined.execute("DROP QUERY q")
     joined.wait_until_matched()
-    assert list(joined.log.version.joins.users(core(joined).id)) == [1]
+    assert list(joined._components.log.version.joins.users(core(joined).id)) == [1]
     joined.execute("ALTER QUERY other SET (active = false)")
     joined.wait_until_matched()
-    assert not joined.log.version.joins.cores
+    assert not joined._components.log.version.joins.cores
     assert not run_files(joined)
 
 
@@ -166,11 +165,11 @@ def test_another_key_is_another_stem_of_the_same_streams(joined: Pond) -> None:
 
 
 def test_pairs_are_stored_once(joined: Pond) -> None:
-    version = joined.log.version
+    version = joined._components.log.version
     found = [
         list(zip(*reader.after(-(2**62)), strict=True))
         for ref in version.joins.pairs(core(joined).id)
-        if (reader := joined.invoker.files.pairs(ref)) is not None
+        if (reader := joined._components.invoker.files.pairs(ref)) is not None
     ]
     pairs = [pair for own in found for pair in own]
     assert len(pairs) == len(set(pairs)) > 0
@@ -178,10 +177,10 @@ def test_pairs_are_stored_once(joined: Pond) -> None:
 
 def test_lost_files_are_done_without(joined: Pond, answered: list[bool]) -> None:
     before = joined.query("q").invoke().table
-    directory = joined._store.directory
-    for ref in joined.log.version.joins.pairs(core(joined).id):
+    directory = joined._components._store.directory
+    for ref in joined._components.log.version.joins.pairs(core(joined).id):
         Path(directory / ref.path).unlink()
-        joined.invoker.files.forget([ref.path])
+        joined._components.invoker.files.forget([ref.path])
         forget(directory / ref.path)
     assert joined.query("q").invoke().table.equals(before)
     assert answered == [True, False]
@@ -195,7 +194,7 @@ def test_small_files_are_folded_and_old_ones_forgotten(pond: Pond, answered: lis
         for stream in "ab":
             pond.ingest(stream, rows(chance, second, 3))
         pond.wait_until_matched()
-    files = pond.log.version.joins.pairs(core(pond).id)
+    files = pond._components.log.version.joins.pairs(core(pond).id)
     assert any(file.level for file in files)
     assert len(files) < 30
     assert core(pond).since_of(0) > 10 * SECOND
@@ -206,7 +205,7 @@ def test_small_files_are_folded_and_old_ones_forgotten(pond: Pond, answered: lis
 
 def test_a_join_that_explodes_suspends_its_query_and_no_other(pond: Pond) -> None:
     create(pond)
-    pond.maintenance.joins.settings = JoinSettings(shards=1, max_pairs=50)
+    pond._components.maintenance.joins.settings = JoinSettings(shards=1, max_pairs=50)
     pond.register("SELECT a.v FROM a, b WHERE a.k = b.k", "all_of_it")
     pond.register("SELECT a.v FROM a, b WHERE a.k = b.k AND a.v = 3 AND b.v = 3", "some")
     alike = [{"ts": to_datetime(20 * SECOND), "k": 1, "v": v % 4} for v in range(12)]
@@ -219,14 +218,14 @@ def test_a_join_that_explodes_suspends_its_query_and_no_other(pond: Pond) -> Non
     assert "144 pairs" in str(caught.value.detail)
     assert pond.query("some").invoke().table.num_rows == 9
     assert core(pond).upto == 2
-    assert sum(file.pairs for file in pond.log.version.joins.pairs(core(pond).id)) == 9
+    assert sum(file.pairs for file in pond._components.log.version.joins.pairs(core(pond).id)) == 9
 
 
 def test_one_task_a_shard_finds_the_same(tmp_path: Path, clock: ManualClock) -> None:
     answers, sizes = [], []
     for shards in (1, 3):
         pond = open_local(tmp_path / f"shards{shards}", clock=clock)
-        pond.maintenance.joins.settings = JoinSettings(shards=shards)
+        pond._components.maintenance.joins.settings = JoinSettings(shards=shards)
         create(pond)
         pond.register(QUERIES[0], "q")
         chance = random.Random(5)
@@ -235,7 +234,7 @@ def test_one_task_a_shard_finds_the_same(tmp_path: Path, clock: ManualClock) -> 
                 pond.ingest(stream, rows(chance, second, 9))
         pond.wait_until_matched()
         answers.append(pond.query("q").invoke().table)
-        runs = [ref for refs in pond.log.version.joins.runs_of.values() for ref in refs]
+        runs = [ref for refs in pond._components.log.version.joins.runs_of.values() for ref in refs]
         sizes.append({ref.shards for ref in runs})
         pond.close()
     assert answers[0].equals(answers[1])
@@ -249,7 +248,7 @@ def test_what_shared_joins_are_is_shown(joined: Pond) -> None:
     assert "shared by: q, other" in shown
     assert 'SteM on a: "k" (integer) | "ts" (timestamp)' in shown
     assert "up to date: True" in shown
-    together = "\n".join(JoinFacts(joined.joins).of_all(joined.log.version))
+    together = "\n".join(JoinFacts(joined._components.joins).of_all(joined._components.log.version))
     assert together.startswith("join of a, b: 2 queries, ")
     assert '"k" of a = "k" of b' in together
     assert 'SteM on b by "k" (integer) | "ts" (timestamp): 1 join' in together
@@ -272,7 +271,7 @@ def test_a_factor_that_cannot_be_evaluated_everywhere_is_left_to_invocation(pond
 
 
 def test_of_too_many_joins_those_are_kept_that_most_queries_share(pond: Pond) -> None:
-    pond.set_join_settings(JoinSettings(max_cores=1))
+    pond._components.set_join_settings(JoinSettings(max_cores=1))
     create(pond)
     lone, shared = "a.s = b.s", "a.k = b.k"
     for number, factor in enumerate((lone, shared, shared)):
@@ -283,7 +282,7 @@ def test_of_too_many_joins_those_are_kept_that_most_queries_share(pond: Pond) ->
     for stream in "ab":
         pond.ingest(stream, rows(chance, 12, 9))
     pond.wait_until_matched()
-    covered = {c.next_use: c.covered for c in pond.log.version.joins.cores.values()}
+    covered = {c.next_use: c.covered for c in pond._components.log.version.joins.cores.values()}
     assert covered[2] == (9, 9)
     assert covered[1] != (9, 9)
     for number in range(3):
@@ -293,12 +292,14 @@ def test_of_too_many_joins_those_are_kept_that_most_queries_share(pond: Pond) ->
 
 def test_policies_and_shards_are_changed_while_running(joined: Pond) -> None:
     before = joined.query("q").invoke().table
-    joined.set_join_settings(JoinSettings(shards=1, routing="fixed"))
+    joined._components.set_join_settings(JoinSettings(shards=1, routing="fixed"))
     chance = random.Random(1)
     joined.ingest("a", rows(chance, 15, 2))
     joined.wait_until_matched()
-    assert joined.stems.routing == "fixed"
-    assert {r.shards for refs in joined.log.version.joins.runs_of.values() for r in refs} >= {1}
+    assert joined._components.stems.routing == "fixed"
+    assert {
+        r.shards for refs in joined._components.log.version.joins.runs_of.values() for r in refs
+    } >= {1}
     assert before.num_rows > 0
 
 
@@ -318,7 +319,7 @@ def test_query_sets_are_kept_within_bounds(joined: Pond, monkeypatch: pytest.Mon
 
 
 def test_every_key_of_a_plan_is_known(joined: Pond) -> None:
-    plan = joined.maintenance.joins.plan(core(joined))
+    plan = joined._components.maintenance.joins.plan(core(joined))
     assert [(leaf, key.text) for leaf, key in plan.stems()] == [
         (0, '"k" (integer) | "ts" (timestamp)'),
         (1, '"k" (integer) | "ts" (timestamp)'),

@@ -112,7 +112,9 @@ def test_how_far_changes_are_known_is_said_exactly(pond: Pond, clock: ManualCloc
     assert query.page().as_of == 104 * SECOND - 1
     at(pond, clock, 120)
     assert query.page().as_of == 106 * SECOND - 1
-    assert pond.advancer.lag()[pond.log.version.change_log(query.id).id] == pytest.approx(14)
+    assert pond._components.advancer.lag()[
+        pond._components.log.version.change_log(query.id).id
+    ] == pytest.approx(14)
 
 
 def test_who_asks_is_given_everything(pond: Pond, clock: ManualClock) -> None:
@@ -150,9 +152,9 @@ def test_the_advancer_sleeps_until_the_interval_is_over(pond: Pond, clock: Manua
     query.fetch()
     at(pond, clock, 101, 1)
     at(pond, clock, 102)
-    assert pond.advancer._wait_seconds() == pytest.approx(106 + 30 - 102, abs=0.01)
+    assert pond._components.advancer._wait_seconds() == pytest.approx(106 + 30 - 102, abs=0.01)
     query.alter(eager_expiration="0 seconds")
-    assert pond.advancer._wait_seconds() == pytest.approx(106 - 102, abs=0.01)
+    assert pond._components.advancer._wait_seconds() == pytest.approx(106 - 102, abs=0.01)
 
 
 def test_queries_over_the_same_streams_keep_one_dataflow(
@@ -175,7 +177,9 @@ def test_queries_over_the_same_streams_keep_one_dataflow(
     assert sum(made) == 3
     assert (
         runtime.advanced[-1].position
-        == pond.log.version.clock(pond.log.version.change_log(long.id).id).position
+        == pond._components.log.version.clock(
+            pond._components.log.version.change_log(long.id).id
+        ).position
         or len(runtime.advanced[-1].sinks) == 3
     )
 

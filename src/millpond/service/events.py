@@ -1,0 +1,92 @@
+"""The two ports through which parts of a pond reach parts that are put together after them.
+
+`Events` is what happens: the part in which something happens calls the method, and `Reactions`
+(`reactions.py`) is the one implementation, whose methods name everybody who acts on it. So from an
+epoch's commit to the follower that is woken, each step is a call that a reader can go to.
+
+`FollowerNeeds` is what the parts below derivations have to know of those who follow changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.errors import MillpondError
+from millpond.planner.bind.bound_query import BoundQuery
+from millpond.runtime.batch_tasks import BuiltSegment
+from millpond.state.version import MatchRef, Version
+
+
+class Events(Protocol):
+    """What happens inside a pond; every method may be called from any thread."""
+
+    def batch_committed(self, version: Version, built: Sequence[BuiltSegment]) -> None:
+        """A batch became an epoch.
+
+        Args:
+            version: The version the epoch made.
+            built: The segments of elements and of rejects it added.
+        """
+        ...
+
+    def derivations_advanced(self, version: Version, built: Sequence[BuiltSegment]) -> None:
+        """Changes of derivations, and how far they have come, became an epoch."""
+        ...
+
+    def advancer_progressed(self) -> None:
+        """The advancer finished a round or stopped: followers may have something to read."""
+        ...
+
+    def definitions_changed(self) -> None:
+        """Queries, streams or relations came, changed or went."""
+        ...
+
+    def source_read(self, stream: StreamDef, rows: int) -> None:
+        """A bounded source was read to its end; `rows` elements in all."""
+        ...
+
+    def query_invoked(self, query: QueryDef, seconds: float) -> None:
+        """A client was given the answer to a standing query."""
+        ...
+
+    def answer_failed(self, query: QueryDef, error: MillpondError) -> None:
+        """The answer to a standing query could not be computed."""
+        ...
+
+    def derivation_failed(self, stream: StreamDef, error: MillpondError) -> None:
+        """The changes of a query, or the elements of a derived stream, could not be computed."""
+        ...
+
+    def matches_torn(self, matches: MatchRef) -> None:
+        """A file of stored matches is corrupt or missing."""
+        ...
+
+    def file_damaged(self, error: MillpondError) -> None:
+        """A file of the store is corrupt or missing (STORE-602)."""
+        ...
+
+    def files_collected(self, paths: list[str]) -> None:
+        """Files that no version refers to any more were removed."""
+        ...
+
+
+class FollowerNeeds(Protocol):
+    """What those who follow changes have been given, and what they still need."""
+
+    def read_finality(self) -> Callable[[BoundQuery], int]:
+        """Read the clock and the heartbeats; return what tells a query's last final instant."""
+        ...
+
+    def needed_since(self, version: Version, stream: StreamDef) -> int:
+        """The timestamp from which derivations still need a stream; END if none does."""
+        ...
+
+    def oldest_epoch_needed_of(self, relation_id: int) -> int:
+        """The oldest epoch as of which some derivation still has to read a relation."""
+        ...
+
+    def check_instant(self, version: Version, relation: RelationDef, at: int) -> None:
+        """Raise POND-413 where a non-retroactive relation must not be updated at an instant."""
+        ...

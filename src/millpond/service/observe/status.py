@@ -1,0 +1,40 @@
+"""The status of a pond: what runs and how it is, for people and probes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millpond.errors import MillpondError
+from millpond.service.components import Components
+
+
+def describe_status(components: Components) -> dict[str, Any]:
+    """Give what `/v1/status` shows: the epoch, counts, streams, problems, the runtime."""
+    reading = components.floors.capture()
+    version = components.log.version
+    damage = [problem.to_json()["error"] for problem in components.problems()]
+    return {
+        "epoch": version.epoch,
+        "queries": len(version.queries),
+        "followed": len(version.streams) - len(version.named_streams()),
+        "relations": len(version.relations),
+        "streams": [
+            components.sources.describe(version, stream, reading)
+            for stream in version.named_streams()
+        ],
+        "uptime_s": (reading.now - components.started_at) / 1e6,
+        "problems": [*damage, *_list_stopped(components)],
+        "runtime": components.runtime.describe(),
+    }
+
+
+def _list_stopped(components: Components) -> list[dict[str, Any]]:
+    """Which streams stand still, and why."""
+    found = []
+    for stream in components.log.version.named_streams():
+        reason = components.sources.trouble(stream)
+        if isinstance(reason, MillpondError):
+            error = reason.to_json()["error"]
+            message = f'stream "{stream.name}" stands still: {error["message"]}'
+            found.append({**error, "message": message})
+    return found
