@@ -51,7 +51,7 @@ STATEMENTS = [
     ("CQL-103", "CREATE STREAM s«»", 'expected "("'),
     ("CQL-103", "CREATE STREAM s («)»", "expected the name of a column"),
     ("CQL-103", "CREATE STREAM s (a«,» b INT)", 'expected the type of column "a"'),
-    ("CQL-103", "CREATE STREAM s (a INT «NOT» NULL)", 'expected "," or ")"'),
+    ("CQL-103", "CREATE STREAM s (a INT «NOT»)", 'expected "," or ")"'),
     ("CQL-103", "CREATE STREAM s (a INT, «PRIMARY KEY (a)»)", "a stream has no primary key"),
     ("CQL-103", "CREATE RELATION r (a INT PRIMARY KEY, «PRIMARY KEY (a)»)", "a second primary key"),
     ("CQL-103", "CREATE STREAM s (a INT) «DELAY» 5 SECONDS", "DELAY without TIMESTAMP BY"),
