@@ -158,7 +158,12 @@ class StreamHistory:
 
     def _conform(self, given: dict[str, Any]) -> dict[str, Any]:
         lower = {name.lower(): value for name, value in given.items()}
-        return {f.name: cast(lower.get(f.name.lower()), f) for f in self.definition.schema.fields}
+        fields = self.definition.schema.fields
+        row = {f.name: cast(lower.get(f.name.lower()), f) for f in fields}
+        for field in fields:
+            if field.required and row[field.name] is None:
+                raise Unfit(f'column "{field.name}": NULL in NOT NULL')
+        return row
 
     def _timestamp(self, row: dict[str, Any], clock: int) -> Instant:
         if self.definition.timestamp_by is None:

@@ -357,7 +357,9 @@ class OracleStore:
 
 
 def _schema(columns: Sequence[statements.ColumnDef]) -> Schema:
-    return Schema(tuple(Field(c.name, canonical_type(c.type) or "VARCHAR") for c in columns))
+    return Schema(
+        tuple(Field(c.name, canonical_type(c.type) or "VARCHAR", c.required) for c in columns)
+    )
 
 
 def _evaluate(rows: Sequence[Sequence[exp.Expression]]) -> list[tuple[Any, ...]]:

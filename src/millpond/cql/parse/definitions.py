@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sqlglot.tokenizer_core import TokenType
@@ -262,6 +263,8 @@ class DefinitionParser(QueryParser):
                 key_start = self.here()
                 if self._primary_key():
                     keys = self._only_key(keys, ((columns[-1].name,), self.since(key_start)))
+                    if self.accept("NOT", "NULL"):
+                        columns[-1] = replace(columns[-1], required=True)
             if not self.accept_symbol(TokenType.COMMA):
                 break
         if not self.sees_symbol(TokenType.R_PAREN):
@@ -311,7 +314,8 @@ class DefinitionParser(QueryParser):
                 numbers.append(self.whole_number("a type's parameter")[0])
             self.expect_symbol(TokenType.R_PAREN, ")")
             type_text += f"({', '.join(map(str, numbers))})"
-        return ColumnDef(name, type_text, self.since(start))
+        span = self.since(start)
+        return ColumnDef(name, type_text, span, required=self.accept("NOT", "NULL"))
 
     # Sources and options
 

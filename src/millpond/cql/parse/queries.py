@@ -16,7 +16,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.check_shape import check_query
 from millpond.cql.parse.other_dialects import clause_error, file_error, is_file_reader
-from millpond.cql.parse.values import ValuesParser
+from millpond.cql.parse.windowing import WindowingParser
 from millpond.cql.parse.with_clauses import put_with_before
 from millpond.cql.tree.nodes import (
     BY_ATTRIBUTES,
@@ -47,7 +47,7 @@ _QUERY_STARTS = {TokenType.SELECT, TokenType.WITH, TokenType.VALUES}
 _SET_OPERATIONS = {TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT}
 
 
-class QueryParser(ValuesParser):
+class QueryParser(WindowingParser):
     """Reads queries."""
 
     QUERY_MODIFIER_PARSERS = {  # noqa: RUF012
@@ -164,6 +164,13 @@ class QueryParser(ValuesParser):
             )
         if kind is TokenType.L_PAREN or kind in _QUERY_STARTS:
             return self._derived_table(joins)
+        if kind is TokenType.LATERAL and self._next.token_type is TokenType.L_PAREN:
+            self._advance()  # what stands in brackets sees the items before it without the word
+            return self._derived_table(joins)
+        if self.sees_windowing():
+            windowed = self.windowing()
+            self._alias_and_sample(windowed, alias_tokens)
+            return self._append_joins(windowed, joins)
         if self._next.token_type is TokenType.L_PAREN and kind is not TokenType.IDENTIFIER:
             if self._curr.text.upper() in TO_STREAM:
                 raise self._not_outermost()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
@@ -23,9 +25,7 @@ class ValuesParser(ExpressionParser):
         width = len(rows[0].selects)
         while self.accept_symbol(TokenType.COMMA):
             rows.append(self._values_row(width))
-        while len(rows) > 1:
-            rows = [_unite(rows[i : i + _UNITED]) for i in range(0, len(rows), _UNITED)]
-        return rows[0]
+        return unite(rows)
 
     def _values_row(self, width: int | None) -> exp.Select:
         start = self.here()
@@ -47,6 +47,14 @@ class ValuesParser(ExpressionParser):
         row = exp.Select(expressions=values)
         place(row, span)
         return row
+
+
+def unite(rows: Sequence[exp.Query]) -> exp.Query:
+    """Queries as one, UNION ALL."""
+    rows = list(rows)
+    while len(rows) > 1:
+        rows = [_unite(rows[i : i + _UNITED]) for i in range(0, len(rows), _UNITED)]
+    return rows[0]
 
 
 def _unite(rows: list[exp.Query]) -> exp.Query:

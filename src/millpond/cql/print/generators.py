@@ -17,6 +17,7 @@ from sqlglot.generators.duckdb import DuckDBGenerator
 
 from millpond.cql.parse.durations import duration_text
 from millpond.cql.print.duckdb_words import RESERVED
+from millpond.cql.tree.asof import find_asof_keys
 from millpond.cql.tree.nodes import (
     BY_ATTRIBUTES,
     PERIOD,
@@ -155,6 +156,21 @@ class EngineGenerator(FaithfulGenerator):
             return text
         ties = [tie if isinstance(tie, str) else self.sql(tie) for tie in _ties(query)]
         return ", ".join([text, *ties])
+
+    def join_sql(self, expression: exp.Join, join_op: str | None = None) -> str:
+        """A join; the right side of ASOF has one row, the least, of those it cannot tell apart."""
+        keys = find_asof_keys(expression) if expression.method == "ASOF" else None
+        if keys is None:
+            return super().join_sql(expression, join_op)
+        copied = expression.copy()
+        once = exp.Select(
+            distinct=exp.Distinct(on=exp.Tuple(expressions=[key.copy() for key in keys])),
+            expressions=[exp.Star()],
+            from_=exp.From(this=expression.this.copy()),
+        )
+        alias = exp.to_identifier(expression.this.alias_or_name, quoted=True)
+        copied.set("this", exp.Subquery(this=once, alias=exp.TableAlias(this=alias)))
+        return super().join_sql(copied, join_op)
 
     def unordered_ties(self, expression: exp.Expr) -> str:
         """What LIMIT without ORDER BY is ordered by."""

@@ -78,7 +78,7 @@ def _without_places(value: Any) -> Any:
     if isinstance(value, SourceClause):
         return (value.format, value.options)
     if hasattr(value, "span") and isinstance(value.span, Span):
-        return (value.name, value.type)
+        return (value.name, value.type, value.required)
     return value
 
 
@@ -209,7 +209,10 @@ def _(statement: Describe) -> str:
 
 
 def _columns(columns: tuple[Any, ...]) -> str:
-    return ", ".join(f"{print_name(column.name)} {column.type}" for column in columns)
+    return ", ".join(
+        f"{print_name(column.name)} {column.type}{' NOT NULL' * column.required}"
+        for column in columns
+    )
 
 
 def _names(names: tuple[str, ...]) -> str:

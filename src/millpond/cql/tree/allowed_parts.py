@@ -154,4 +154,5 @@ JOINS = {
     *(("", side, kind) for side in ("LEFT", "RIGHT", "FULL") for kind in ("", "OUTER")),
     *(("NATURAL", side, kind) for side in ("", "LEFT", "RIGHT", "FULL") for kind in ("", "OUTER")),
     ("NATURAL", "", "INNER"),
+    ("ASOF", "", ""), ("ASOF", "", "INNER"), ("ASOF", "LEFT", ""), ("ASOF", "LEFT", "OUTER"),
 }  # fmt: skip

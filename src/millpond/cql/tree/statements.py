@@ -16,11 +16,13 @@ from millpond.errors import MillpondError, Span
 
 @dataclass(frozen=True)
 class ColumnDef:
-    """A declared column: its name, its type's text as written, and where it stands."""
+    """A declared column: its name, its type's text as written, where it stands, and whether it is
+    NOT NULL."""
 
     name: str
     type: str
     span: Span
+    required: bool = False
 
 
 @dataclass(frozen=True)

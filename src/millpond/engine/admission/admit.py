@@ -1,9 +1,10 @@
 """Admission: from the rows a source gives to elements and rejects.
 
-A row becomes an element if every column can be cast to its declared type, it has a timestamp, and
-the timestamp is neither before the heartbeat's floor nor further ahead of the clock than the
-stream's AHEAD (SEMANTICS, section 1). Any other row becomes a reject with the reason. Casts are
-DuckDB's, like every scalar in Millpond, so a value means the same whether it came as text or typed.
+A row becomes an element if every column can be cast to its declared type, none that is NOT NULL is
+NULL, it has a timestamp, and the timestamp is neither before the heartbeat's floor nor further
+ahead of the clock than the stream's AHEAD (SEMANTICS, section 1). Any other row becomes a reject
+with the reason. Casts are DuckDB's, like every scalar in Millpond, so a value means the same
+whether it came as text or typed.
 
 Cost: columns that already have their type are passed through untouched; one DuckDB projection
 casts all the others.
@@ -77,12 +78,16 @@ def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:
     reasons = _Reasons(count)
     rows = _conform(rows, judge.schema, reasons)
     cast = _cast(rows, judge.schema, reasons)
+    for field in judge.schema.fields:
+        if field.required:
+            absent = _mask(pc.is_null(cast[field.name]))
+            reasons.mark(absent, lambda _, name=field.name: f'column "{name}": NULL in NOT NULL')
     if judge.timestamp_by is None:
         stamps = np.full(count, judge.arrival, dtype=np.int64)
     else:
-        field = judge.schema.find(judge.timestamp_by)
-        assert field is not None
-        stamps, absent = _timestamps(cast[field.name])
+        by = judge.schema.find(judge.timestamp_by)
+        assert by is not None
+        stamps, absent = _timestamps(cast[by.name])
         reasons.mark(absent, lambda _: "no timestamp")
         beyond = ~absent & ((stamps <= time.BEGINNING) | (stamps >= time.END))
         reasons.mark(beyond, lambda _: "timestamp out of range")

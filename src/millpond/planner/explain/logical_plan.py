@@ -161,6 +161,8 @@ class _LogicalPlanner:
         detail = _text(on) if on is not None else ""
         if using := join.args.get("using"):
             detail = ", ".join(_text(i) for i in using)
+        if join.method == "ASOF":
+            return _apply("asof join", detail, left, right)
         if join.kind == "ANTI":
             return _apply("negation", detail, left, right)
         if join.side in ("LEFT", "RIGHT", "FULL"):

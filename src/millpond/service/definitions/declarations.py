@@ -163,7 +163,7 @@ def _schema(columns: Sequence[ColumnDef], text: str) -> Schema:
                 text=text,
                 span=column.span,
             )
-        fields.append(Field(column.name, kind))
+        fields.append(Field(column.name, kind, column.required))
     return Schema(tuple(fields))
 
 

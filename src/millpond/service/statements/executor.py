@@ -227,7 +227,7 @@ class Executor:
             schema = self._components.registrar.bind(found.text).output
         else:
             schema = find_table(self._components.log.version, statement.name, statement).schema
-        table = tabulate(["column", "type"], [(f.name, f.type) for f in schema.fields])
+        table = tabulate(["column", "type"], [(f.name, f.declared) for f in schema.fields])
         return StatementResult("describe", statement.name, table=table)
 
     # -- names ---------------------------------------------------------------------------------
