@@ -129,7 +129,7 @@ class Components:
             self.registrar,
             self.sequencer,
             self.relations_state,
-            self.invoker.current_instant,
+            self.invoker.present_of,
             StreamObserver(self.invoker.files),
             changes,
         )
@@ -177,6 +177,7 @@ class Components:
         self.maintenance.on_collect = self.invoker.files.forget
 
         self.registrar.finality = self._finality
+        self.invoker.sources_of = self.derivations.sources_of
         self.reader.complete_upto = self.advancer.complete_upto
         self.reader.columns_of = lambda version, stream: (
             self.derivations.of(version, stream).plan.schema
