@@ -61,7 +61,7 @@ def change_source(
     if source is not None:
         options = {k: v for k, v in source.options.items() if k != OP_COLUMN}
         column = source.options.get(OP_COLUMN)
-        source = None if source.format == PUSHED else SourceDef(source.format, options)
+        source = None if source.format == PUSHED else replace(source, options=options)
         if column is not None:
             if relation.schema.find(column) is None:
                 fields.append(Field(column, "VARCHAR"))

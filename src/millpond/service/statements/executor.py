@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TypeVar
+
+from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql.tree import statements
 from millpond.cql.tree.statements import Statement
@@ -29,10 +33,24 @@ from millpond.service.statements.insert_and_heartbeat import (
 from millpond.service.statements.show import show, tabulate
 
 
-class Executor:
-    """Executes parsed statements against a components."""
+_D = TypeVar("_D", StreamDef, RelationDef)
 
-    def __init__(self, components: Components, explainer: Explainer, entities: Entities) -> None:
+
+class Executor:
+    """Executes parsed statements against the components of a pond.
+
+    Args:
+        policy: What the statements may have the pond read; None for all that its process may.
+    """
+
+    def __init__(
+        self,
+        components: Components,
+        explainer: Explainer,
+        entities: Entities,
+        policy: AccessPolicy | None = None,
+    ) -> None:
+        self._policy = policy
         self._components = components
         self._explainer = explainer
         self._entities = entities
@@ -102,7 +120,7 @@ class Executor:
             definition = stream_definition(
                 statement, components.log.next_id(), components.log.version
             )
-            components.sources.create_stream(definition)
+            components.sources.create_stream(self._confine(definition))
         return report("create stream", definition.name, "created")
 
     def _create_relation(self, statement: statements.CreateRelation) -> StatementResult:
@@ -111,6 +129,7 @@ class Executor:
             definition = relation_definition(
                 statement, components.log.next_id(), components.log.version
             )
+            definition = self._confine(definition)
             if is_change_source(statement):
                 by = timestamp_column(statement, definition.schema)
                 components.sources.create_fed(
@@ -120,6 +139,14 @@ class Executor:
             rows = components.sources.create_relation(definition)
         loaded = f", {count_text(rows, 'row')} read" if definition.source else ""
         return report("create relation", definition.name, f"created{loaded}")
+
+    def _confine(self, definition: _D) -> _D:
+        """Hold what a client's definition reads against the policy."""
+        if self._policy is None:
+            return definition
+        return replace(
+            definition, source=self._policy.confine(definition.source, definition.text)
+        )
 
     def _create_derived(self, statement: statements.CreateDerived) -> StatementResult:
         components = self._components
