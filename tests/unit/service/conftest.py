@@ -60,4 +60,14 @@ def values(answer: Any) -> list[Any]:
 
 def components_of(pond: Pond) -> Components:
     """What a pond is made of."""
-    return pond
+    return pond._components
+
+
+class RecordedEvents:
+    """The port of events with nobody behind it: what happened is written down."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, event: str) -> Callable[..., None]:
+        return lambda *said: self.calls.append((event, *said))

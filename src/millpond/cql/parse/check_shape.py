@@ -352,7 +352,6 @@ _RULES: dict[type[exp.Expr], Callable[[_Check, exp.Expr], None]] = {
 _SELECTING = ("columns", "unpack")
 
 _INSTEAD: dict[type[exp.Expr], str] = {
-    exp.Values: "Write SELECT for constants.",
     exp.TableSample: "Write SAMPLE(p) behind the stream.",
     exp.Fetch: "Write LIMIT n.",
     exp.Lambda: "There are no lambda expressions.",

@@ -38,6 +38,12 @@ STYLE: dict[str, Any] = {
 }
 
 
+def _distinct(self: Any, e: exp.Distinct) -> str:
+    if on := e.args.get("on"):
+        return f"DISTINCT ON {self.sql(on)}"
+    return f"DISTINCT {self.expressions(e, flat=True)}".rstrip()
+
+
 def _operator(sign: str) -> Callable[[Any, Any], str]:
     return lambda self, e: self.binary(e, sign)
 
@@ -89,7 +95,7 @@ class FaithfulGenerator(DuckDBGenerator):
     TRANSFORMS = {  # noqa: RUF012
         **DuckDBGenerator.TRANSFORMS,
         exp.Select: Generator.select_sql,
-        exp.Distinct: lambda self, e: f"DISTINCT {self.expressions(e, flat=True)}".rstrip(),
+        exp.Distinct: lambda self, e: _distinct(self, e),
         exp.Not: _not,
         exp.Cast: _cast,
         exp.Pow: _operator("^"),
@@ -158,7 +164,10 @@ class EngineGenerator(FaithfulGenerator):
 
 
 def _is_cut(query: exp.Expr) -> bool:
-    return bool(query.args.get("limit") or query.args.get("offset"))
+    """Whether the order says which rows are left, by LIMIT or by DISTINCT ON."""
+    distinct = query.args.get("distinct")
+    is_chosen = isinstance(distinct, exp.Distinct) and distinct.args.get("on")
+    return bool(query.args.get("limit") or query.args.get("offset") or is_chosen)
 
 
 def _ties(query: exp.Expr) -> list[str | exp.Expr]:

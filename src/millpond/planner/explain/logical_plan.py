@@ -128,8 +128,14 @@ class _LogicalPlanner:
         if subqueries:
             plan = _apply("scalar subquery", "", plan, *subqueries)
         plan = _apply("project", ", ".join(_text(i) for i in node.expressions), plan)
-        if node.args.get("distinct"):
-            plan = _apply("distinct", "", plan)
+        if (distinct := node.args.get("distinct")) is not None:
+            on = distinct.args.get("on")
+            # One row of each is left, the first: another may come before it.
+            plan = (
+                _apply("limit", f"1 of each {_text(on)}", plan)
+                if on
+                else _apply("distinct", "", plan)
+            )
         return self._order(node, plan)
 
     def _order(self, node: exp.Expr, plan: LogicalOperator) -> LogicalOperator:

@@ -73,7 +73,7 @@ def step_end(version: Version, derivation: Derivation, clock: StreamClock, upto:
 
 
 class AdvanceJobs:
-    """Makes jobs of what is due."""
+    """Makes jobs of the derivations that are due."""
 
     def __init__(self, store: Path, stems: QueryStems) -> None:
         self._store = store
@@ -141,8 +141,8 @@ class AdvanceJobs:
 def _group(version: Version, due: list[Runnable]) -> list[list[Runnable]]:
     """Derivations that share one dataflow: same streams, same eager interval, same position.
 
-    A derivation is at every instant from its clock's position on up to where it is known to have
-    no changes.
+    A derivation counts as being at any instant from its clock's position to the last instant up to
+    which it is known to have no changes.
     """
     sharing: defaultdict[tuple[object, ...], list[Runnable]] = defaultdict(list)
     for item in due:
@@ -163,7 +163,7 @@ def _group(version: Version, due: list[Runnable]) -> list[list[Runnable]]:
 
 
 def _find_last_deltas(version: Version, item: Runnable) -> tuple[int, ...]:
-    """Of each relation the last of its deltas that a derivation has read."""
+    """Of each relation, the last delta that a derivation has read."""
     epoch = item.clock.relations_epoch
     return tuple(
         max((d.epoch for d in version.relation_deltas(relation) if d.epoch <= epoch), default=-1)

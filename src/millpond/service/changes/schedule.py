@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from operator import is_not
 
 from millpond.catalog.objects import StreamDef
+from millpond.engine.dataflow.dataflow import to_millpond_error
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END
 from millpond.service.answers.leaf_scan import Files
@@ -58,8 +59,8 @@ class Schedule:
 
     Args:
         files: Opens segments.
-        derivations: What there is to look at.
-        relations: What they read of relations.
+        derivations: The derivations of the pond.
+        relations: Reads the relations they use.
         retries: Derived streams that could not be advanced, and when each is retried.
         report_failure: Called with a derivation that cannot be planned and the error.
     """
@@ -83,7 +84,7 @@ class Schedule:
         self._next_expirations: dict[int, tuple[int, list[StreamState | None], int]] = {}
 
     def is_idle(self, version: Version, stream: StreamDef) -> bool:
-        """Whether a derivation is not to be advanced: its query is inactive or suspended."""
+        """Whether a derivation is not advanced now: it is inactive, suspended, or backing off."""
         assert stream.derived is not None
         if stream.derived.query_id is None:
             return self._retries.is_backing_off(stream.id)
@@ -91,24 +92,24 @@ class Schedule:
         return query is None or not query.active
 
     def find_derivation(self, version: Version, stream: StreamDef) -> Derivation | None:
-        """A derivation that is to be advanced; None if it is not, or cannot be."""
+        """Find the derivation of a stream; None if it is idle, or cannot be planned."""
         if self.is_idle(version, stream):
             return None
         try:
             return self._derivations.of(version, stream)
-        except MillpondError as error:
-            self._report_failure(stream, error)
+        except Exception as error:
+            self._report_failure(stream, to_millpond_error(error))
             return None
 
     def complete_upto(self, version: Version, stream: StreamDef) -> int:
-        """The last instant up to which all of a derivation's changes are known to be there."""
+        """The last instant up to which all of a derivation's changes are known to be committed."""
         position = version.clock(stream.id).position
         return max(position, self._complete_upto.get(stream.id, position))
 
     def inspect(
         self, version: Version, reading: ClockReading, stream: StreamDef, wanted: bool
     ) -> DerivationProgress | None:
-        """Find out what is to be done for a derivation, if anything is."""
+        """Find how far a derivation can be advanced and whether it is due; None if up to date."""
         derivation = self.find_derivation(version, stream)
         if derivation is None:
             return None
@@ -129,7 +130,7 @@ class Schedule:
     def _brings_anything(
         self, version: Version, derivation: Derivation, clock: StreamClock, upto: int
     ) -> bool:
-        """Whether there is anything in the instants after the position up to `upto`."""
+        """Whether any input has something new in the instants after the position up to `upto`."""
         if clock.position < BEGINNING:
             return True
         for relation_id in derivation.relations:
@@ -150,8 +151,8 @@ class Schedule:
         Derivations that share a dataflow are advanced all together, or none of them.
 
         Returns:
-            The derivations to be advanced; and for each whose heartbeat is to be moved, by its id,
-            the last instant it has all changes of.
+            The derivations to advance; and by id, for each derivation whose heartbeat moves, the
+            last instant up to which it has all changes.
         """
         due: list[Runnable] = []
         moved: dict[int, int] = {}
@@ -183,7 +184,7 @@ class Schedule:
     # -- time --------------------------------------------------------------------------------------
 
     def wait_seconds(self, version: Version, reading: ClockReading) -> float | None:
-        """Seconds in which nothing can become due if nothing is committed; None for ever."""
+        """Seconds in which no derivation becomes due without a commit; None: for ever."""
         patience = self._retries.seconds_until_retry(version.streams)
         if patience is not None:
             patience = max(_TICK_SECONDS, patience)
@@ -201,7 +202,7 @@ class Schedule:
 
     @staticmethod
     def _is_on_the_clock(version: Version, derivation: Derivation) -> bool:
-        """Whether what is final for a derivation depends on the clock, directly."""
+        """Whether the last final instant of a derivation depends directly on the clock."""
         return any(
             s.derived is None and (s.timestamp_by is None or s.idle_after is not None)
             for i in derivation.streams

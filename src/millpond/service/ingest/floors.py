@@ -52,7 +52,7 @@ class FloorsInFlight:
             return token, now, floors
 
     def release(self, token: int) -> None:
-        """What the token stood for is published or abandoned; harmless when called twice."""
+        """Release the floors of a batch or push that is published or given up; harmless twice."""
         with self._lock:
             self._floors.pop(token, None)
 

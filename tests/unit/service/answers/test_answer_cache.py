@@ -1,4 +1,4 @@
-"""Kept answers: never older than what would be computed, and computed before they are asked for."""
+"""The answer cache: never older than a computed answer, and filled before somebody asks."""
 
 from __future__ import annotations
 

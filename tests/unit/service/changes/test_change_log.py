@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from tests.unit.service.conftest import SECOND, components_of
+from tests.unit.service.conftest import SECOND, RecordedEvents, components_of
 
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
@@ -95,12 +96,12 @@ def test_a_limit_is_not_negative(read: Read) -> None:
 def test_damage_is_told(pond: Pond, log: StreamDef, read: Read) -> None:
     parts = components_of(pond)
     (segment, *_) = parts.log.version.segments(log.id)
-    reader = ChangeReader(parts.reader._store / "nowhere", parts.log)
-    told: list[MillpondError] = []
-    reader.on_damage = told.append
+    events: Any = RecordedEvents()
+    nowhere = parts.reader._store / "nowhere"
+    reader = ChangeReader(nowhere, parts.log, parts.derivations, parts.advancer, events)
     with pytest.raises(MillpondError, match="STORE-602") as failure:
         reader.read(log, "q")
-    assert told == [failure.value]
+    assert events.calls == [("file_damaged", failure.value)]
     assert segment.path in str(failure.value)
 
 

@@ -185,6 +185,10 @@ def test_changes_begin_where_everything_is_kept(pond: Pond, parts: Components) -
     assert position >= kept_from - 1
     plan = parts.derivations.of(parts.log.version, log).plan
     assert (plan.reach(position)["short"] or BEGINNING) >= kept_from
+    # A window without an end begins with what is kept.
+    everything = query(pond, "SELECT max(v) AS m FROM short", "all", changes="from beginning")
+    log = parts.derivations.follow(everything)
+    assert parts.log.version.clock(log.id).kept_from == kept_from
 
 
 def test_who_is_not_derived_is_not_found(pond: Pond, parts: Components) -> None:

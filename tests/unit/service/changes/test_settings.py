@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from millpond.errors import MillpondError
-from millpond.service.changes.settings import ChangeSettings, with_settings
+from millpond.service.changes.settings import ChangeSettings
+from millpond.service.queries.options import check_settings
 
 ENGINE = ChangeSettings("negative", eager_expiration=7_000_000, lazy_expiration=60_000_000)
 
@@ -38,13 +39,18 @@ def test_settings_are_written_as_they_can_be_given() -> None:
     }
     assert ChangeSettings().format()["lazy_expiration"] == "auto"
     for settings in (ENGINE, ChangeSettings()):
-        assert with_settings(ChangeSettings("direct", 1, 1), settings.format()) == settings
+        assert (
+            ChangeSettings("direct", 1, 1).with_options(check_settings(settings.format()))
+            == settings
+        )
 
 
 def test_settings_are_checked_before_any_is_taken() -> None:
     given = {"strategy": "Direct", "eager_expiration": timedelta(seconds=3)}
-    assert with_settings(ENGINE, given) == ChangeSettings("direct", 3_000_000, 60_000_000)
+    assert ENGINE.with_options(check_settings(given)) == ChangeSettings(
+        "direct", 3_000_000, 60_000_000
+    )
     with pytest.raises(MillpondError, match="CQL-214: the setting \"strategy\" cannot be 'clever'"):
-        with_settings(ENGINE, {"eager_expiration": "1 second", "strategy": "clever"})
+        ENGINE.with_options(check_settings({"eager_expiration": "1 second", "strategy": "clever"}))
     with pytest.raises(MillpondError, match="A number needs a unit of time"):
-        with_settings(ENGINE, {"lazy_expiration": 5})
+        ENGINE.with_options(check_settings({"lazy_expiration": 5}))
