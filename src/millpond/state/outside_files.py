@@ -45,6 +45,6 @@ def check_ordinary(path: Path, what: str) -> None:
         raise MillpondError(
             "DATA-502",
             f'{what} "{path}" is not an ordinary file or directory',
-            detail="Devices, pipes and what the kernel shows as files never end, or change as read.",
+            detail="Devices, pipes and the kernel's own files may never end.",
             hint="Name a file or directory on a disk.",
         )

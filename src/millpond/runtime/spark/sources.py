@@ -24,8 +24,8 @@ from millpond.errors import MillpondError
 from millpond.planner.resolve.names import did_you_mean
 from millpond.runtime.spark.headers import columns_by_place, has_headers, local_path, read_by_header
 from millpond.runtime.spark.json_keys import keys_of
-from millpond.state.outside_files import check_ordinary, check_within
 from millpond.runtime.spark.parquet import check_columns, no_columns_error
+from millpond.state.outside_files import check_ordinary, check_within
 
 FILE_FORMATS = ("csv", "json", "parquet", "orc", "text")
 _TEXT_FORMATS = ("csv", "json")

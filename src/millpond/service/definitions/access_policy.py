@@ -21,11 +21,33 @@ from millpond.service.definitions.change_fed_relations import PUSHED
 
 #: The options a client may give to a format. None of them names a file, a host or a class.
 _ABOUT_FILES = frozenset(
-    "path recursivefilelookup pathglobfilter maxfilespertrigger maxbytespertrigger latestfirst".split()
+    (
+        "path",
+        "recursivefilelookup",
+        "pathglobfilter",
+        "maxfilespertrigger",
+        "maxbytespertrigger",
+        "latestfirst",
+    )
 )
 _ABOUT_TEXT = frozenset(
-    """header sep delimiter encoding charset quote escape comment multiline linesep nullvalue
-    emptyvalue ignoreleadingwhitespace ignoretrailingwhitespace op_column""".split()
+    (
+        "header",
+        "sep",
+        "delimiter",
+        "encoding",
+        "charset",
+        "quote",
+        "escape",
+        "comment",
+        "multiline",
+        "linesep",
+        "nullvalue",
+        "emptyvalue",
+        "ignoreleadingwhitespace",
+        "ignoretrailingwhitespace",
+        "op_column",
+    )
 )
 _OPTIONS: dict[str, frozenset[str]] = {
     "csv": _ABOUT_FILES | _ABOUT_TEXT,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millpond.catalog.objects import RelationDef, SourceDef, StreamDef
+from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql.print.printer import print_name
 from millpond.cql.tree.statements import CreateRelation
 from millpond.model.schema import Field, Schema

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql.tree import statements
 from millpond.cql.tree.statements import Statement
@@ -15,6 +14,7 @@ from millpond.planner.explain.notes import find_notes
 from millpond.planner.resolve.views import refuse_stream_valued
 from millpond.service.changes.derived_streams import derived_stream_query
 from millpond.service.components import Components
+from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.change_fed_relations import change_source, is_change_source
 from millpond.service.definitions.declarations import (
     check_columns,
@@ -34,7 +34,6 @@ from millpond.service.statements.insert_and_heartbeat import (
     unknown_name_error,
 )
 from millpond.service.statements.show import show, tabulate
-
 
 _D = TypeVar("_D", StreamDef, RelationDef)
 
@@ -147,9 +146,7 @@ class Executor:
         """Hold what a client's definition reads against the policy."""
         if self._policy is None:
             return definition
-        return replace(
-            definition, source=self._policy.confine(definition.source, definition.text)
-        )
+        return replace(definition, source=self._policy.confine(definition.source, definition.text))
 
     def _create_derived(self, statement: statements.CreateDerived) -> StatementResult:
         components = self._components
