@@ -26,8 +26,8 @@ from schemathesis.specs.openapi.checks import (
 
 from millpond.api.access import Access
 from millpond.api.app import create_app
+from millpond.catalog.options import Scope, list_options
 from millpond.service.pond import Pond
-from millpond.service.queries.options import OPTIONS
 
 #: What answers without a token.
 OPEN = {"/healthz"}
@@ -191,7 +191,7 @@ def test_every_body_refuses_unknown_fields(app: FastAPI, http: httpx.Client) -> 
 def test_the_document_has_every_option(app: FastAPI) -> None:
     [call] = [c for c in every_call(app) if (c.method, c.path) == ("PATCH", "/v1/queries/{query}")]
     schema = call.document["requestBody"]["content"]["application/json"]["schema"]
-    assert set(schema["properties"]) == set(OPTIONS)
+    assert set(schema["properties"]) == set(list_options(Scope.QUERY))
 
 
 def test_a_path_has_one_spelling(app: FastAPI, http: httpx.Client) -> None:

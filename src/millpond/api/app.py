@@ -15,6 +15,7 @@ from millpond.api.routers import changes, observation, queries, statements, stre
 from millpond.api.subscribers import Subscribers
 from millpond.api.surface import ServedPond
 from millpond.console import page
+from millpond.service.definitions.access_policy import CLOSED, AccessPolicy
 
 #: The largest body taken unless said otherwise, in bytes.
 MAX_BODY = 64 * 1024 * 1024
@@ -26,6 +27,7 @@ def create_app(
     access: Access | None = None,
     max_body: int = MAX_BODY,
     max_seconds: float | None = None,
+    policy: AccessPolicy = CLOSED,
 ) -> FastAPI:
     """The application that serves a pond.
 
@@ -34,6 +36,7 @@ def create_app(
         access: Who may call it; unless given, whoever reaches it by a loopback name or address.
         max_body: The largest body a request may have, in bytes, unpacked or not.
         max_seconds: How long a request may take; None: as long as what it asks for may.
+        policy: What the statements of clients may have the pond read; nothing by default.
     """
     access = access or Access()
     app = FastAPI(
@@ -51,7 +54,7 @@ def create_app(
     app.state.followers = Subscribers()
     guarded = APIRouter()
     for router in (
-        statements.router(pond),
+        statements.router(pond, policy),
         queries.router(pond),
         changes.router(pond, app.state.followers),
         streams.router(pond, max_body),

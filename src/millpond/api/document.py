@@ -11,9 +11,8 @@ from pydantic.json_schema import SkipJsonSchema
 from millpond.api import encode
 from millpond.api.problems import status_of
 from millpond.api.shapes import Problem
+from millpond.catalog.options import OPTIONS, Scope, list_options
 from millpond.errors import CODES, MillpondError
-from millpond.planner.optimize.strategies import STRATEGIES
-from millpond.service.queries.options import OPTIONS
 
 #: What a parameter is that was not given: in a URL there is no null.
 Absent = SkipJsonSchema[None]
@@ -44,7 +43,7 @@ _OPTION_TYPES: dict[str, dict[str, Any]] = {
     "max_seconds": _NUMBER,
     "changes": {"enum": ["from registration", "from beginning"]},
     "keep_changes": _WHOLE,
-    "strategy": {"enum": sorted(STRATEGIES)},
+    "strategy": {"enum": ["aware", "direct", "negative"]},
     "partitions": _WHOLE,
     "eager_expiration": TEXT,
     "lazy_expiration": TEXT,
@@ -60,7 +59,8 @@ QueryOptions = Annotated[
             "title": "Options",
             "additionalProperties": False,
             "properties": {
-                name: {**_OPTION_TYPES[name], "description": text} for name, text in OPTIONS.items()
+                name: {**_OPTION_TYPES[name], "description": OPTIONS[name].text}
+                for name in list_options(Scope.QUERY)
             },
         }
     ),

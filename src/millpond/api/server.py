@@ -17,6 +17,7 @@ from millpond.api.access import Access
 from millpond.api.app import MAX_BODY, create_app
 from millpond.api.surface import ServedPond
 from millpond.errors import MillpondError
+from millpond.service.definitions.access_policy import CLOSED, AccessPolicy
 
 #: "mill" on a telephone's keys.
 DEFAULT_PORT = 6455
@@ -68,6 +69,7 @@ def serve(
     listener: socket.socket | None = None,
     max_body: int = MAX_BODY,
     max_seconds: float | None = None,
+    policy: AccessPolicy = CLOSED,
     on_ready: Callable[[str], None] | None = None,
 ) -> int | None:
     """Serves a pond until SIGTERM or SIGINT; the pond stays the caller's to close.
@@ -81,6 +83,7 @@ def serve(
         listener: A socket from `bind`.
         max_body: The largest request body, in bytes.
         max_seconds: How long a request may take.
+        policy: What the statements of clients may have the pond read; nothing by default.
         on_ready: Called with the server's URL once it answers, instead of printing a line.
 
     Returns:
@@ -93,7 +96,7 @@ def serve(
     listener = listener or bind(host, port)
     if not insecure:
         refuse_exposure(listener, access)
-    app = create_app(pond, access=access, max_body=max_body, max_seconds=max_seconds)
+    app = create_app(pond, access=access, max_body=max_body, max_seconds=max_seconds, policy=policy)
     config = uvicorn.Config(
         app,
         # What fails in a request is logged with the request by `problems`.

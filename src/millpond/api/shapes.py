@@ -53,10 +53,11 @@ class Problem(Shape):
 
 
 class Column(Shape):
-    """A column and its SQL type."""
+    """A column, its SQL type, and whether it is NOT NULL."""
 
     name: str
     type: str
+    required: bool = False
 
 
 class TableRows(Shape):
@@ -242,6 +243,7 @@ class Stream(Shape):
     timestamp_by: str | None
     delay_us: int
     idle_after_us: int | None
+    ahead_us: int | None
     retain_us: int | None
     retain_rows: int | None
     derived: bool

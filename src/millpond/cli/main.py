@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 
 import millpond
 from millpond.cli.complaints import complain
+from millpond.cli.engine_flags import with_engine_flags
 from millpond.cli.output_format import Format
 from millpond.errors import MillpondError
 
@@ -70,30 +71,6 @@ Store = Annotated[
 Master = Annotated[
     str | None, typer.Option("--master", metavar="URL", help="Spark's master; local if absent.")
 ]
-Routing = Annotated[
-    str,
-    typer.Option("--routing", help="The eddies' policy: ticket, fixed, random or worst."),
-]
-Shards = Annotated[
-    int | None,
-    typer.Option("--shards", min=1, help="Tasks a join is divided into; as many as cores, say."),
-]
-Strategy = Annotated[
-    str,
-    typer.Option("--strategy", help="How changes are computed: aware, direct or negative."),
-]
-Eager = Annotated[
-    str,
-    typer.Option(
-        "--eager-expiration", help="How long changes that time alone brings may wait: '1 minute'."
-    ),
-]
-Lazy = Annotated[
-    str,
-    typer.Option(
-        "--lazy-expiration", help="How often state drops what has expired: '5 minutes', or auto."
-    ),
-]
 Token = Annotated[
     str | None,
     typer.Option(
@@ -120,6 +97,7 @@ def options(
 
 
 @app.command()
+@with_engine_flags
 def run(
     file: Annotated[str, typer.Argument(metavar="FILE.cql", help="The script; - is stdin.")],
     store: Store = None,
@@ -127,26 +105,17 @@ def run(
         Format.TABLE
     ),
     master: Master = None,
-    routing: Routing = "ticket",
-    shards: Shards = None,
-    strategy: Strategy = "aware",
-    eager_expiration: Eager = "0 seconds",
-    lazy_expiration: Lazy = "auto",
+    *,
+    settings: dict[str, Any],
 ) -> None:
     """Runs a script's statements in order and prints what they answer."""
     from millpond.cli.run_script import run_script
 
-    settings = {
-        "routing": routing,
-        "shards": shards,
-        "strategy": strategy,
-        "eager_expiration": eager_expiration,
-        "lazy_expiration": lazy_expiration,
-    }
     run_script(file, store, format, master, settings)
 
 
 @app.command()
+@with_engine_flags
 def serve(
     store: Store = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
@@ -176,16 +145,23 @@ def serve(
     max_rows: Annotated[
         int | None, typer.Option(min=1, help="How many rows any answer may have.")
     ] = None,
-    routing: Routing = "ticket",
-    shards: Shards = None,
-    strategy: Strategy = "aware",
-    eager_expiration: Eager = "0 seconds",
-    lazy_expiration: Lazy = "auto",
+    source_root: Annotated[
+        list[Path] | None,
+        typer.Option(help="A directory whose files clients may make sources of; repeatable."),
+    ] = None,
+    source_format: Annotated[
+        list[str] | None,
+        typer.Option(help="A format clients' sources may have; those of files if not given."),
+    ] = None,
+    *,
+    settings: dict[str, Any],
 ) -> None:
     """Serves a pond: the HTTP API, the console and the metrics."""
     from millpond.api import server, tokens
     from millpond.api.access import Access
+    from millpond.service.definitions.access_policy import AccessPolicy
 
+    policy = AccessPolicy.of(source_root or (), source_format or ())
     if token == tokens.AUTO:
         token = tokens.make_token()
         _note(f"the token is in {tokens.token_file()}")
@@ -202,17 +178,7 @@ def serve(
 
     from millpond.service.open_pond import open_pond
 
-    pond = open_pond(
-        store,
-        master=master,
-        routing=routing,
-        shards=shards,
-        strategy=strategy,
-        eager_expiration=eager_expiration,
-        lazy_expiration=lazy_expiration,
-        max_seconds=max_seconds,
-        max_rows=max_rows,
-    )
+    pond = open_pond(store, master=master, max_seconds=max_seconds, max_rows=max_rows, **settings)
     try:
         ended_by = server.serve(
             pond,
@@ -221,6 +187,7 @@ def serve(
             listener=listener,
             max_body=max_body_mb * 1024 * 1024,
             max_seconds=max_seconds,
+            policy=policy,
         )
     finally:
         pond.close()

@@ -18,7 +18,7 @@ from pathlib import Path
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
-from millpond.model.time import now
+from millpond.model.time import END, now
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.invocation import Invoker
 from millpond.service.answers.refresher import Refresher
@@ -53,7 +53,7 @@ class Components:
 
     Attributes:
         log: The epochs, and the current version.
-        promises: Floors held for rows in flight.
+        floors: Floors held for rows in flight.
         stems: The Query SteMs.
         intake: Takes pushes.
         sequencer: Plans and commits batches.
@@ -63,7 +63,7 @@ class Components:
         residual: Evaluates what is not of any stream.
         invoker: Answers.
         refresher: Keeps answers current.
-        maintenance: Backfills, merges, expires; keeps shared joins.
+        maintenance: Backfills, merges, evicts; keeps shared joins.
         derivations: Queries whose changes are made.
         advancer: Makes them.
         reader: Reads them.
@@ -85,6 +85,7 @@ class Components:
         function_seconds: float | None = None,
         joins: JoinSettings | None = None,
         changes: ChangeSettings | None = None,
+        ahead: int = END,
         ceilings: Limits | None = None,
     ) -> None:
         """Open a store and put the parts together; see `Pond`."""
@@ -103,9 +104,9 @@ class Components:
         self.floors = FloorsInFlight(self.clock)
         self.stems = QueryStems(store)
         self.stems.load(self.log.version)
-        self.intake = Intake(self._store.inbox, self.log, self.floors)
+        self.intake = Intake(self._store.inbox, self.log, self.floors, ahead)
         self.sequencer = Sequencer(
-            self.log, self.intake, self.stems, self.floors, str(store), self.events
+            self.log, self.intake, self.stems, self.floors, str(store), self.events, ahead
         )
         self.residual = Residual()
         self.relations_state = Relations(store, self.log, self.residual, followers)
@@ -118,7 +119,9 @@ class Components:
             self.floors,
             self.relations_state,
             self.residual,
+            self.intake,
             self.events,
+            followers,
             ceilings,
         )
         self.refresher = Refresher(self.log, self.registrar, self.invoker, self.events)
@@ -139,7 +142,7 @@ class Components:
             self.registrar,
             self.sequencer,
             self.relations_state,
-            self.invoker.current_instant,
+            self.invoker.present_of,
             StreamObserver(self.invoker.files),
             changes,
         )

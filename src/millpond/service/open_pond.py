@@ -7,16 +7,19 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from millpond.catalog.options import Scope
+from millpond.cql.parse.durations import parse_duration
 from millpond.engine.scalars.residual_query import Limits
-from millpond.service.changes import settings
+from millpond.model.time import END
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.maintenance.join_rounds import JoinSettings
-from millpond.service.observe.control_settings import with_settings
 from millpond.service.pond import Pond
+from millpond.service.queries.options import check_settings
 
 
 def open_pond(
@@ -27,41 +30,25 @@ def open_pond(
     bounded: bool = False,
     progress: Callable[[dict[str, Any]], None] | None = None,
     function_seconds: float | None = None,
-    routing: str = "ticket",
-    shards: int | None = None,
-    max_pairs: int | None = None,
-    strategy: str = "aware",
-    eager_expiration: str | timedelta = "0 seconds",
-    lazy_expiration: str | timedelta = "auto",
+    ahead: str | timedelta = "1 DAY",
     max_seconds: float | None = None,
     max_rows: int | None = None,
+    **settings: Any,
 ) -> Pond:
-    """Open a pond on Spark.
+    """Open a pond on Spark: `millpond.open`, whose parameters say what each is for.
 
-    Args:
-        store: Its directory; None for a temporary one that is removed when the pond is closed.
-        master: A Spark master URL; None for this machine.
-        spark: A session to use instead of one of Millpond's own; it is left running.
-        bounded: See `Pond`.
-        progress: See `Pond`.
-        function_seconds: See `Pond`.
-        routing: The eddies' routing policy: `ticket`, `fixed`, `random` or `worst`. It changes no
-            answer.
-        shards: Into how many tasks the work on a shared join is divided; its SteMs are partitioned
-            by the join key. About as many as there are cores.
-        max_pairs: How many pairs one task may find in one batch; a query whose own join finds more
-            is suspended.
-        strategy, eager_expiration, lazy_expiration: How changes are computed where a query's own
-            options of these names do not say. They change none.
-        max_seconds, max_rows: How long the evaluation of an answer may take, and how many rows it
-            may have, whatever a query's options of these names say.
+    With `max_seconds` and `max_rows` no evaluation of an answer takes longer, and no answer has
+    more rows, whatever a query's options of these names say.
 
     Raises:
-        MillpondError: CQL-214 for a value a setting cannot have, SERVE-702 without Java, STORE-601
-            to STORE-604.
+        MillpondError: CQL-214 for a setting there is not or a value it cannot have, SERVE-702
+            without Java, STORE-601 to STORE-604.
     """
     from millpond.runtime.spark.runtime import SparkRuntime
 
+    checked = check_settings(settings)
+    limit = check_settings({"ahead": ahead}, Scope.OPEN)["ahead"]
+    of_joins = [field.name for field in fields(JoinSettings)]
     on_close = None
     if store is None:
         directory = Path(tempfile.mkdtemp(prefix="millpond-"))
@@ -75,6 +62,7 @@ def open_pond(
         directory,
         SparkRuntime(master, spark),
         bounded=bounded,
+        ahead=END if bounded or limit == "unbounded" else parse_duration(limit),
         progress=progress,
         on_close=on_close,
         function_seconds=function_seconds,
@@ -82,20 +70,6 @@ def open_pond(
             seconds=math.inf if max_seconds is None else max_seconds,
             rows=sys.maxsize if max_rows is None else max_rows,
         ),
-        joins=with_settings(
-            JoinSettings(),
-            {
-                "routing": routing,
-                "shards": shards or JoinSettings.shards,
-                "max_pairs": max_pairs or JoinSettings.max_pairs,
-            },
-        ),
-        changes=settings.with_settings(
-            ChangeSettings(),
-            {
-                "strategy": strategy,
-                "eager_expiration": eager_expiration,
-                "lazy_expiration": lazy_expiration,
-            },
-        ),
+        joins=JoinSettings(**{name: checked[name] for name in of_joins if name in checked}),
+        changes=ChangeSettings().with_options(checked),
     )

@@ -1,4 +1,4 @@
-"""What statements and invocations give back."""
+"""The results of statements and invocations."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Change:
     """One change of a query: a row came to its answer, or went.
 
     Attributes:
-        cursor: Its number; reading after it goes on behind it.
+        cursor: Its number; a reader gives it to read the changes after this one.
         at: The instant at which it happened, microseconds since 1970 UTC.
         sign: '+' or '-'.
         row: The row's values.
@@ -103,8 +103,8 @@ class Changes:
         table: `cursor` (int64), `timestamp` (int64, microseconds since 1970 UTC), `change` ('+' or
             '-'), and then the query's columns.
         query: The query's name.
-        cursor: Where to read on: the last change's, or the one read after when there is none.
-        newest: The cursor of the last change there is so far.
+        cursor: Where to read on: the last change's cursor, or the given one when there is none.
+        newest: The cursor of the last change so far.
         as_of: All changes up to this instant are here or before the cursor.
     """
 
@@ -116,7 +116,7 @@ class Changes:
 
     @property
     def final(self) -> bool:
-        """Always: changes are given for final instants only, and never revised."""
+        """Always true: changes are given for final instants only, and never revised."""
         return True
 
     @staticmethod
@@ -240,16 +240,16 @@ class StatementResult:
 
 
 def report(statement: str, name: str, what: str) -> StatementResult:
-    """The result of a statement that gives nothing but a message: what it did, to what."""
+    """The result of a statement that gives only a message: what it did, and to which object."""
     kind = statement.split()[-1]
     subject = f"{kind} {name}" if kind in ("stream", "relation", "query") else name
     return StatementResult(statement, name, message=f"{subject}: {what}")
 
 
 def count_text(number: int, noun: str, plural: str | None = None) -> str:
-    """A number of things, for people.
+    """A number of things as text.
 
-    >>> counted(1, "row"), counted(1200, "row"), counted(2, "query", "queries")
+    >>> count_text(1, "row"), count_text(1200, "row"), count_text(2, "query", "queries")
     ('1 row', '1,200 rows', '2 queries')
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -1,4 +1,4 @@
-"""The store's one SQLite connection: what is committed through it survives everything.
+"""The store's one SQLite connection; a committed transaction survives any crash.
 
 SQLite allows one writer. The epoch log and the inbox share this connection and its lock, so that
 they wait for each other here, in turn, and not in SQLite's sleeping busy handler.

@@ -1,4 +1,4 @@
-"""Queries registered beside the one under test, to show that company changes no answer.
+"""Queries registered beside the one under test, to show that they change none of its answers.
 
 They ask of each column what a grouped filter is for, and take windows of every kind, so that the
 query under test shares its Query SteM, its segments and its tables with all of them.
@@ -14,6 +14,7 @@ from millpond.cql.tree.statements import CreateRelation, CreateStream
 _CONSTANTS: dict[str, tuple[str, ...]] = {
     "BOOLEAN": ("true", "false"),
     "VARCHAR": ("'a'", "'b'", "''"),
+    "BLOB": ("'a'::BLOB", "''::BLOB"),
     "TIMESTAMP": ("TIMESTAMP '1970-01-01 00:00:03'", "TIMESTAMP '1970-01-01 00:00:10'"),
     "DATE": ("DATE '2024-02-29'",),
 }

@@ -6,8 +6,10 @@ import difflib
 
 from sqlglot.tokenizer_core import TokenType
 
+from millpond.cql.parse.other_dialects import show_hint, start_hint
 from millpond.cql.parse.queries import TO_STREAM
 from millpond.cql.parse.row_statements import RowStatementParser
+from millpond.cql.tree.explain_levels import Level
 from millpond.cql.tree.statements import (
     Ask,
     Describe,
@@ -22,6 +24,7 @@ from millpond.cql.tree.statements import (
 FIRST_WORDS = (
     "SELECT",
     "WITH",
+    "VALUES",
     *TO_STREAM,
     "CREATE",
     "ALTER",
@@ -36,7 +39,6 @@ FIRST_WORDS = (
     "SHOW",
     "DESCRIBE",
 )
-LEVELS = ("SYNTAX", "LOGICAL", "REWRITTEN", "SHARED", "RUNTIME")
 SHOWN = ("STREAMS", "RELATIONS", "QUERIES", "SUMMARIES", "ENTITIES", "FUNCTIONS")
 
 
@@ -79,23 +81,12 @@ class StatementParser(RowStatementParser):
             return Ask(query=self.query(), **self.frame())
         return self._unknown()
 
-    def _starts_query(self) -> bool:
-        if self._curr.token_type in (
-            TokenType.SELECT,
-            TokenType.WITH,
-            TokenType.L_PAREN,
-        ):
-            return True
-        return self._next.token_type is TokenType.L_PAREN and any(map(self.sees, TO_STREAM))
-
     def _unknown(self) -> Statement:
         word = self._curr.text
         near = difflib.get_close_matches(word.upper()[:40], FIRST_WORDS, 1)
-        hint = f"Did you mean {near[0]}?" if near else None
+        hint = start_hint(word) or (f"Did you mean {near[0]}?" if near else None)
         if word.upper() in TO_STREAM:
             hint = f"Write {word.upper()}(SELECT ...)."
-        elif word.upper() == "VALUES":
-            hint = "Write SELECT for constants, or INSERT INTO name VALUES (...)."
         raise self.fault(
             f"{self._quote(self._curr)} starts no statement",
             code="CQL-101",
@@ -131,21 +122,21 @@ class StatementParser(RowStatementParser):
         return self.string("a cursor")[0]
 
     def _explain(self) -> Explain:
-        level = "logical"
-        for word in LEVELS:
+        level = Level.LOGICAL
+        for named in Level:
             # A level is one only if something follows: EXPLAIN shared may mean a query's name.
-            if self._next and self.accept(word):
-                level = word.lower()
+            if self._next and self.accept(named.name):
+                level = named
                 break
         if self._starts_query():
             start = self.here()
             query = self.query()
             return Explain(level=level, query=query, query_span=self.since(start), **self.frame())
         name, span = self.name("a query, or a query itself")
-        if not self.at_end() and level == "logical":
+        if not self.at_end() and level is Level.LOGICAL:
             raise self.fault(
                 f'"{name}" is no level of EXPLAIN',
-                detail=f"The levels are {', '.join(LEVELS)}.",
+                detail=f"The levels are {', '.join(level.name for level in Level)}.",
                 hint="Write EXPLAIN [level] followed by a query or a query's name.",
                 span=span,
             )
@@ -155,4 +146,6 @@ class StatementParser(RowStatementParser):
         for word in SHOWN:
             if self.accept(word):
                 return Show(what=word.lower(), **self.frame())
-        self.fail_expecting(f"{', '.join(SHOWN[:-1])} or {SHOWN[-1]} behind SHOW")
+        self.fail_expecting(
+            f"{', '.join(SHOWN[:-1])} or {SHOWN[-1]} behind SHOW", show_hint(self._curr.text)
+        )

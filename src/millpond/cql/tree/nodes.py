@@ -14,6 +14,8 @@ STREAM_SAMPLE = "stream_sample"
 WINDOW = "window"
 #: Argument of a SELECT: its `Period`.
 PERIOD = "period"
+#: Key of the `meta` of a column of PARTITION BY: its qualifier, until the alias is known.
+QUALIFIER = "qualifier"
 #: Argument of EXCEPT ALL: the identifiers of `BY (a, ...)`.
 BY_ATTRIBUTES = "by_attributes"
 
@@ -21,7 +23,7 @@ BY_ATTRIBUTES = "by_attributes"
 class StreamWindow(exp.Expression):
     """A window in brackets behind a stream's name (SEMANTICS, section 2).
 
-    Args:
+    Its arguments, in sqlglot's sense:
         kind: 'now', 'unbounded', 'range' or 'rows'.
         size: Microseconds, for 'range'.
         slide: Microseconds, for 'range' with SLIDE.

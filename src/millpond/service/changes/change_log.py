@@ -1,9 +1,9 @@
-"""Changes: reading what derivations have made, from committed segments, a page at a time.
+"""Reads change logs: the changes of derivations, from committed segments, a page at a time.
 
-A cursor is the number of a change, from 1 on, in the order in which they are delivered; "after
-cursor 7" begins with number 8. Readers hold no position anywhere but in their own hands, read only
-what is committed, and one page at a time, so that neither a slow reader nor one that went away
-holds anybody up, and what is read twice is the same twice.
+A cursor is the number of a change, from 1 on, in the order of delivery; "after cursor 7" begins
+with number 8. Only the reader knows its cursor: the pond keeps no position of any reader. Readers
+read committed changes only, one page at a time. So a slow or absent reader blocks nobody, and a
+page that is read twice is the same twice.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class ChangeReader:
 
 
 def parse_cursor(text: str | int | None, name: str) -> int | None:
-    """A cursor as clients give it back. Raises POND-412 for what is none."""
+    """Parse a cursor as clients give it back. Raises POND-412 if the text is not a cursor."""
     if text is None or isinstance(text, int):
         return text
     if text.isascii() and text.isdigit() and len(text) < 19:

@@ -1,12 +1,12 @@
-"""Relations fed by a change source: what is known of a database's table by the log of its changes.
+"""Relations fed by a change source: a database's table, known from the log of its changes.
 
     CREATE RELATION planes (tail STRING, model STRING, seen TIMESTAMP, PRIMARY KEY (tail))
       TIMESTAMP BY seen USING json OPTIONS (path '…', op_column 'op')
 
-A record of the source says what became of the row of one key, at the instant in its TIMESTAMP BY
-column: it is the row from then on, or, if the operation column says so, it is deleted. So the
-records are a stream, `planes$changes`, and the relation is what the last record of each key says:
-a derived relation over `[PARTITION BY tail ROWS 1]`. Exactly once, order of arrival, heartbeats and
+Each record of the source is about the row of one key, at the instant in its TIMESTAMP BY column:
+from then on the record is the row, or, if the operation column says so, the row is deleted. So the
+records are a stream, `planes$changes`, and the relation has the last record of each key: it is a
+derived relation over `[PARTITION BY tail ROWS 1]`. Exactly once, order of arrival, heartbeats and
 rejects are the stream's; past instants and changes follow from the window. `USING push` stands for
 records that clients push to that stream.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millpond.catalog.objects import RelationDef, SourceDef, StreamDef
+from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql.print.printer import print_name
 from millpond.cql.tree.statements import CreateRelation
 from millpond.model.schema import Field, Schema
@@ -38,7 +38,7 @@ def is_change_source(statement: CreateRelation) -> bool:
 
 
 def changes_name(relation: str) -> str:
-    """What the stream of a relation's change records is called."""
+    """The name of the stream of a relation's change records."""
     return f"{relation}$changes"
 
 
@@ -48,7 +48,7 @@ def change_source(
     """The stream of a change source's records, and the relation over it.
 
     Raises:
-        MillpondError: CQL-223, the relation has no key to tell its rows by.
+        MillpondError: CQL-223, the relation has no primary key.
     """
     if not relation.primary_key:
         raise statement.error(
@@ -57,11 +57,18 @@ def change_source(
             detail="A change says what became of the row of a key.",
             hint="Declare PRIMARY KEY (…).",
         )
+    if any(field.required for field in relation.schema.fields):
+        raise statement.error(
+            "CQL-223",
+            f'relation "{relation.name}" is fed by changes and has a column that is NOT NULL',
+            detail="The record of a row that goes may hold its key alone.",
+            hint="Leave out NOT NULL; columns of the PRIMARY KEY are never NULL.",
+        )
     source, fields, kept = relation.source, list(relation.schema.fields), ""
     if source is not None:
         options = {k: v for k, v in source.options.items() if k != OP_COLUMN}
         column = source.options.get(OP_COLUMN)
-        source = None if source.format == PUSHED else SourceDef(source.format, options)
+        source = None if source.format == PUSHED else replace(source, options=options)
         if column is not None:
             if relation.schema.find(column) is None:
                 fields.append(Field(column, "VARCHAR"))
@@ -77,6 +84,7 @@ def change_source(
         statement.idle_after,
         source=source,
         text=statement.text,
+        ahead=statement.ahead,
     )
     columns = ", ".join(map(print_name, relation.schema.names))
     keys = ", ".join(map(print_name, relation.primary_key))

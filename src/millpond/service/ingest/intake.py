@@ -1,8 +1,8 @@
 """The intake: rows pushed by INSERT or over HTTP, durable before they are acknowledged.
 
-Rows are judged when they are accepted, against the heartbeat as all pushes before leave it, and lie
-in the inbox until the pipeline has made them an epoch. So what becomes of a row does not depend on
-how the pipeline happens to cut pushes into batches, and the client is told at once.
+The intake judges rows when it accepts them, against the heartbeat that all pushes accepted before
+lead to. The rows lie in the inbox until the pipeline has made them an epoch. So what becomes of a
+row does not depend on how the pipeline cuts pushes into batches, and the client is told at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millpond.engine.admission.admit import Admission, AdmittedRows, admit
 from millpond.engine.admission.heartbeat import StreamProgress
 from millpond.engine.scalars.work import wait_for
 from millpond.errors import MillpondError
-from millpond.model.time import BEGINNING, format_instant
+from millpond.model.time import BEGINNING, END, format_instant
 from millpond.model.unicode_text import check_unicode
 from millpond.runtime.batch_tasks import pack
 from millpond.service.ingest.floors import FloorsInFlight
@@ -36,8 +36,14 @@ _SHOWN_REJECTS = 100
 class Intake:
     """Accepts pushed rows; safe to call from any thread."""
 
-    def __init__(self, inbox: Inbox, log: EpochLog, floors: FloorsInFlight) -> None:
+    def __init__(
+        self, inbox: Inbox, log: EpochLog, floors: FloorsInFlight, ahead: int = END
+    ) -> None:
         self._inbox = inbox
+        #: How far ahead of the clock elements of streams may be that do not say so themselves.
+        self._ahead = ahead
+        #: Of streams with pushes whose files were lost: the greatest timestamp they may have held.
+        self.lost_upto: dict[int, int] = {}
         self._log = log
         self._floors = floors
         self._locks: dict[int, threading.RLock] = defaultdict(threading.RLock)
@@ -50,10 +56,10 @@ class Intake:
             self._adopt(row)
 
     def _adopt(self, row: InboxRow) -> None:
-        """What was acknowledged before a restart and is not committed yet is in flight again.
+        """Take over pushes that were acknowledged before a restart and are in no epoch yet.
 
-        What is lost (its file is missing or torn) is not waited for; but that its rows are missing
-        is not forgotten: the floor held for them stays.
+        A push whose file is missing or torn is lost, and nobody waits for it; but the floor held
+        for its rows stays, so that no reader takes them for present.
         """
         clock = self._log.version.clock(row.stream_id)
         committed = StreamProgress(clock.high, clock.heartbeat, clock.arrived_at, clock.ended)
@@ -63,7 +69,10 @@ class Intake:
         own = StreamProgress(row.high, row.heartbeat, row.arrived_at)
         before = self._progress.get(row.stream_id, committed)
         self._progress[row.stream_id] = heartbeat.merge_progress(before, own)
-        if row.number not in self._inbox.lost:
+        if row.number in self._inbox.lost:
+            lost = self.lost_upto.get(row.stream_id, BEGINNING)
+            self.lost_upto[row.stream_id] = max(lost, END if row.high is None else row.high)
+        else:
             with self._lock:
                 self._tokens[row.number], self._after[row.number] = token, (row.stream_id, own)
 
@@ -106,7 +115,13 @@ class Intake:
             )
             try:
                 arrival = _arrival(progress, now)
-                judge = Admission(stream.schema, stream.timestamp_by, floors[stream.id], arrival)
+                judge = Admission(
+                    stream.schema,
+                    stream.timestamp_by,
+                    floors[stream.id],
+                    arrival,
+                    heartbeat.latest_allowed(stream, arrival, self._ahead),
+                )
                 admitted = admit(rows, judge)
                 stamps = admitted.elements["__ts"].to_numpy()
                 high = int(stamps.max()) if len(stamps) else None
@@ -177,9 +192,8 @@ class Intake:
     def count_waiting_rows(self) -> dict[int, int]:
         """The pushes that wait for their epoch, and how many rows each has.
 
-        A push's file is visible a moment before the push has returned, so one that is not known
-        here yet is waited for, never passed over. One whose thread was interrupted in that moment
-        never returns, and is taken over.
+        Spark may list a push's file a moment before `push` has noted it here. Such a push is waited
+        for, never skipped. If its thread was interrupted in that moment, the push is taken over.
         """
         rows = [row for row in self._inbox.list_pending() if row.number not in self._inbox.lost]
         for row in rows:
@@ -211,8 +225,8 @@ class Intake:
     def progress_after(self, numbers: Sequence[int]) -> dict[int, StreamProgress]:
         """How far each stream has come once these numbers are an epoch.
 
-        Should a later number have overtaken an earlier one, the stream does not go back when the
-        earlier one comes; until then its floor keeps readers from relying on the later one's.
+        If a later push became an epoch before an earlier one, the stream does not go back when the
+        earlier one comes; until then, the floor of the earlier push limits what readers rely on.
         """
         after: dict[int, StreamProgress] = {}
         with self._lock:
@@ -225,7 +239,7 @@ class Intake:
         return after
 
     def mark_committed(self, numbers: Sequence[int]) -> None:
-        """These numbers are an epoch; whoever waits for them may go on."""
+        """Note that these numbers are part of an epoch, and wake those who wait for them."""
         with self._lock:
             for number in numbers:
                 self._after.pop(number, None)
@@ -288,7 +302,7 @@ def _fingerprint(rows: pa.Table) -> str:
 
 
 class _HashingFile(io.RawIOBase):
-    """A file that keeps nothing of what is written but its digest."""
+    """A file that keeps only the digest of what is written to it."""
 
     def __init__(self) -> None:
         self._hash = hashlib.blake2b(digest_size=16)
@@ -306,7 +320,7 @@ class _HashingFile(io.RawIOBase):
 
 
 def _receipt(admitted: AdmittedRows) -> dict[str, Any]:
-    """An `IngestReceipt`'s fields, as the inbox keeps them for a repetition."""
+    """An `IngestReceipt`'s fields, as the inbox keeps them for a client that sends again."""
     shown = admitted.reject_rows[:_SHOWN_REJECTS]
     reasons = admitted.rejects["reason"].slice(0, len(shown)).to_pylist()
     return {

@@ -1,4 +1,4 @@
-"""EXPLAIN with what only a running pond knows: slots and who shares them, segments, changes."""
+"""EXPLAIN in a running pond: adds slots and who shares them, segments, and changes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
 from millpond.cql.parse.durations import duration_text
+from millpond.cql.tree.explain_levels import Level
 from millpond.engine.matching.results_structure import OTHERS
 from millpond.engine.predicates.factors import factorize
 from millpond.errors import MillpondError
@@ -22,6 +23,7 @@ from millpond.planner.dataflow.plan import (
     find_readers,
 )
 from millpond.planner.explain.explain import explain
+from millpond.planner.explain.notes import find_notes
 from millpond.service.changes.derivations import SharingKey
 from millpond.service.components import Components
 from millpond.service.maintenance.backfill import covered_upto
@@ -32,7 +34,7 @@ from millpond.service.results import count_text
 from millpond.state.version import LeafRef, Version
 
 #: The levels that show what is computed, and not only what is asked.
-_COMPUTED = ("rewritten", "shared", "runtime")
+_COMPUTED = (Level.REWRITTEN, Level.SHARED, Level.RUNTIME)
 #: Other factors shown of a stream, those with the most tickets: there may be thousands.
 _MOST_OTHERS = 20
 
@@ -49,7 +51,7 @@ class Explainer:
         """The plan a query would have."""
         bound = self._components.registrar.bind(text)
         if bound.to_stream is None or level not in _COMPUTED:
-            return explain(bound, level, self._describe_matcher)
+            return self._explain_text(bound, level)
         return self._changes(bound, level)
 
     def of(self, found: Definition | None, level: str) -> str | None:
@@ -59,29 +61,37 @@ class Explainer:
         if isinstance(found, StreamDef) and found.derived is not None:
             bound = self._components.registrar.bind(found.derived.text)
             if level not in _COMPUTED:
-                return explain(bound, level)
+                return self._explain_text(bound, level)
             derivation = self._components.derivations.of(self._components.log.version, found)
             return self._explain_plan(derivation.plan, level, found.name, derivation.sharing_key)
         if isinstance(found, RelationDef) and found.view is not None:
             return self.of_text(found.view, level)
         return None
 
+    def _explain_text(self, bound: BoundQuery, level: str) -> str:
+        """What a query's text asks for; its operators with the notes there are about them."""
+        text = explain(bound, level, self._describe_matcher)
+        if level != "logical":
+            return text
+        notes = find_notes(bound, self._components.log.version.find)
+        return "\n".join([text, *(f"note: {note}" for note in notes)])
+
     def _of_query(self, definition: QueryDef, level: str) -> str:
         components = self._components
         version = components.log.version
         bound = components.registrar.bind(definition.text)
         facts: dict[str, Any] = {"query": definition.name}
-        if bound.functions and level == "runtime":
+        if bound.functions and level == Level.RUNTIME:
             facts["functions"] = components.function_registry.costs(bound.functions)
         if level not in _COMPUTED:
-            return explain(bound, level, self._describe_matcher)
+            return self._explain_text(bound, level)
         changes = self._describe_delivered(version, definition)
         if changes is not None:
             facts["changes"] = changes
         if bound.to_stream is not None:
             lines = [f"{name}: {value}" for name, value in facts.items()]
             return "\n".join([*lines, self._changes(bound, level, definition)])
-        if level == "runtime" and definition.id in components.invoker.answer_cache.ids():
+        if level == Level.RUNTIME and definition.id in components.invoker.answer_cache.ids():
             facts["kept answer"] = components.invoker.answer_cache.of(definition.id).figures()
         join = JoinFacts(components.joins).of_query(version, definition.id, bound)
         if join is not None and level != "rewritten":
@@ -108,18 +118,18 @@ class Explainer:
         return self._explain_plan(plan, level, "" if query is None else query.name, sharing_key)
 
     def _explain_plan(self, plan: Plan, level: str, name: str, sharing_key: SharingKey) -> str:
-        """A plan's operators; at run time with what is expected of each and who shares it."""
+        """A plan's operators; of a running plan also the estimates and who shares each operator."""
         head = plan.to_stream or "changes"
         *_, patience = sharing_key
         waits = f"for expirations alone within {duration_text(patience)}, " if patience else ""
         lines = [f"{head} (incremental, at every heartbeat, {waits}strategy {plan.strategy})"]
         if plan.fallback:
             lines.append(f"  answered anew at every change: {plan.fallback}")
-        others = self._plans(sharing_key) if name and level in ("shared", "runtime") else {}
+        others = self._plans(sharing_key) if name and level in (Level.SHARED, Level.RUNTIME) else {}
         plans = others if name in others else {name: plan, **others}
         shared = find_readers(plans) if others else {}
         purging = find_purge_intervals((p, (p.lazy_expiration,)) for p in plans.values())
-        if level == "runtime":
+        if level == Level.RUNTIME:
             cost = f"≈ {plan.cost * 1e6:,.3g} µs/s more than runs without it"
             lines.append(f"  {cost}; {plan.basis}" if plan.basis else f"  {cost}")
             explained = plan.explain_estimates_among(shared, purging)
@@ -128,19 +138,19 @@ class Explainer:
         return "\n".join([*lines, *(f"  {line}" for line in explained.split("\n"))])
 
     def _plans(self, sharing_key: SharingKey) -> dict[str, Plan]:
-        """The plans of a company that compute changes now, by their queries' and streams' names."""
+        """The plans under one sharing key that compute changes now, by the names of their users."""
         return self._plans_by_sharing_key().get(sharing_key, {})
 
     def _plans_by_sharing_key(self) -> dict[SharingKey, dict[str, Plan]]:
-        """All plans that compute changes now: only those in one company share anything."""
+        """All plans that compute changes now, by sharing key: only those under one key share."""
         version = self._components.log.version
-        companies: dict[SharingKey, dict[str, Plan]] = {}
+        by_key: dict[SharingKey, dict[str, Plan]] = {}
         for stream in self._components.derivations.list_streams(version):
             with suppress(MillpondError):
                 derivation = self._components.derivations.of(version, stream)
-                plans = companies.setdefault(derivation.sharing_key, {})
+                plans = by_key.setdefault(derivation.sharing_key, {})
                 plans[version.name_of(stream)] = derivation.plan
-        return companies
+        return by_key
 
     def _describe_delivered(self, version: Version, definition: QueryDef) -> str | None:
         log = version.change_log(definition.id)
@@ -150,7 +160,7 @@ class Explainer:
         return f"{version.clock(log.id).next_seq} up to {upto}"
 
     def of_all(self) -> str:
-        """What all queries share: per stream its modules and what they have to do."""
+        """What all queries share: for each stream its modules and their load."""
         version = self._components.log.version
         lines = []
         for stream in version.named_streams():
@@ -248,7 +258,7 @@ class Explainer:
                     else 0,
                     "segments": len(segments),
                     "matched segments": matched,
-                    **(self._measure_leaf(version, ref) if level == "runtime" else {}),
+                    **(self._measure_leaf(version, ref) if level == Level.RUNTIME else {}),
                 }
             )
         return leaves
