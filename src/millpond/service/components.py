@@ -176,6 +176,7 @@ class Components:
         self.sources.on_read = lambda stream, rows: self._report(stream, rows, done=True)
         self.maintenance.on_collect = self.invoker.files.forget
 
+        self.registrar.on_activate = self.advancer.retries.clear
         self.registrar.finality = self._finality
         self.invoker.sources_of = self.derivations.sources_of
         self.reader.complete_upto = self.advancer.complete_upto
@@ -325,11 +326,7 @@ class Components:
             self.registrar.suspend(query, f"{error.detail}")
 
     def _handle_derivation_failure(self, stream: StreamDef, error: MillpondError) -> None:
-        """What cannot be derived suspends its query; a derived stream stops."""
-        query = self.log.version.query_of(stream)
-        if query is not None:
-            reason = f"Its changes could not be computed: {error.detail or error.primary}"
-            self.registrar.suspend(query, reason)
+        """What cannot be derived stops, as the advancer notes; INVOKE answers as before."""
         if error.code == "STORE-602":
             self._handle_damage(error)
 

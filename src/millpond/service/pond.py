@@ -315,6 +315,13 @@ class Pond(Components):
                 error = reason.to_json()["error"]
                 message = f'stream "{stream.name}" stands still: {error["message"]}'
                 found.append({**error, "message": message})
+        for query in self.log.version.queries.values():
+            log = self.log.version.change_log(query.id)
+            reason = self.sources.trouble(log) if log is not None else None
+            if isinstance(reason, MillpondError):
+                error = reason.to_json()["error"]
+                message = f'changes of query "{query.name}" stand still: {error["message"]}'
+                found.append({**error, "message": message})
         return found
 
     def close(self) -> None:

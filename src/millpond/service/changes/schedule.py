@@ -83,10 +83,12 @@ class Schedule:
         self._next_expirations: dict[int, tuple[int, list[StreamState | None], int]] = {}
 
     def is_idle(self, version: Version, stream: StreamDef) -> bool:
-        """Whether a derivation is not to be advanced: its query is inactive or suspended."""
+        """Whether a derivation is not to be advanced: it has stopped, or its query is inactive."""
         assert stream.derived is not None
+        if self._retries.is_backing_off(stream.id):
+            return True
         if stream.derived.query_id is None:
-            return self._retries.is_backing_off(stream.id)
+            return False
         query = version.query_of(stream)
         return query is None or not query.active
 

@@ -106,6 +106,8 @@ class Registrar:
         #: What was invoked lately, ready to be invoked again; idle queries cost no memory here.
         self._prepared_queries: OrderedDict[int, PreparedQuery] = OrderedDict()
         self.on_change: Callable[[], None] = lambda: None
+        #: Told of the change log of a query that somebody activates: its changes are tried again.
+        self.on_activate: Callable[[int], None] = lambda log_id: None
         #: Looks at the clock and the heartbeats; tells the last instant final for a query then.
         self.finality: Callable[[], Callable[[BoundQuery], int]] = lambda: (
             lambda bound: BEGINNING - 1
@@ -213,6 +215,9 @@ class Registrar:
             suspended = None if checked.get("active") else current.suspended
             altered = replace(current, options={**current.options, **checked}, suspended=suspended)
             self._replace(altered)
+            log = self._log.version.change_log(current.id)
+            if checked.get("active") and log is not None:
+                self.on_activate(log.id)
         self.on_change()
         return altered
 
