@@ -98,7 +98,7 @@ STATEMENTS = [
     ("CQL-103", "UPDATE r SET a «5»", 'expected "="'),
     ("CQL-103", "UPDATE r SET a = 1, «a» = 2", "is set twice"),
     ("CQL-103", "DELETE FROM r WHERE«»", "expected a predicate"),
-    ("CQL-301", "DELETE FROM r WHERE a IN («SELECT a FROM s»)", "not available yet"),
+    ("CQL-301", "INSERT INTO r VALUES ((«SELECT a FROM s»))", "not available yet"),
     ("CQL-301", "CREATE «SUMMARY» x", "not available yet"),
 ]
 
