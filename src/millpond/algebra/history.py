@@ -160,9 +160,9 @@ class StreamHistory:
         lower = {name.lower(): value for name, value in given.items()}
         fields = self.definition.schema.fields
         row = {f.name: cast(lower.get(f.name.lower()), f) for f in fields}
-        for field in fields:
-            if field.required and row[field.name] is None:
-                raise Unfit(f'column "{field.name}": NULL in NOT NULL')
+        for column in fields:
+            if column.required and row[column.name] is None:
+                raise Unfit(f'column "{column.name}": NULL in NOT NULL')
         return row
 
     def _timestamp(self, row: dict[str, Any], clock: int) -> Instant:

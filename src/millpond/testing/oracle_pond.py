@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from sqlglot import exp
@@ -27,10 +27,10 @@ from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema, canonical_type
 from millpond.model.time import BEGINNING, Instant
 from millpond.testing.oracle_following import (
-    column_type,
     DerivedHistory,
     OracleChanges,
     OracleSubscription,
+    column_type,
     fetch,
     final_instant,
 )
@@ -257,7 +257,7 @@ class OraclePond:
         """An expression in which each query is the VALUES it is answered with at an instant."""
         holder = exp.Paren(this=value.copy())
         while (query := holder.find(exp.Select, exp.SetOperation)) is not None:
-            rows = self.answer(self._expand(query.copy()), at).table
+            rows = self.answer(self._expand(cast(exp.Expression, query.copy())), at).table
             values = ", ".join(
                 "(" + ", ".join(_quote(v) for v in row.values()) + ")" for row in rows.to_pylist()
             )

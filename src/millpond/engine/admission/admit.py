@@ -1,9 +1,9 @@
 """Admission: from the rows a source gives to elements and rejects.
 
 A row becomes an element if every column can be cast to its declared type, none that is NOT NULL is
-NULL, it has a timestamp, and the timestamp is not before the heartbeat's floor (SEMANTICS, section 1). Any other row becomes a
-reject with the reason. Casts are DuckDB's, like every scalar in Millpond, so a value means the same
-whether it came as text or typed.
+NULL, it has a timestamp, and the timestamp is not before the heartbeat's floor (SEMANTICS, section
+1). Any other row becomes a reject with the reason. Casts are DuckDB's, like every scalar in
+Millpond, so a value means the same whether it came as text or typed.
 
 Cost: columns that already have their type are passed through untouched; one DuckDB projection
 casts all the others.

@@ -8,7 +8,6 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.cql import parse_query, print_query, span_of
-from millpond.cql.print.duckdb_words import quote_name
 from millpond.errors import MillpondError
 
 if TYPE_CHECKING:
@@ -116,5 +115,6 @@ def _constants(answer: pa.Table, components: Components) -> list[exp.Expr]:
 def parse_constant(value: str, type_: str) -> exp.Expr:
     """The constant of a type that a text stands for."""
     quoted = "'" + value.replace("'", "''") + "'"
-    constant = parse_query(f"SELECT CAST({quoted} AS {type_}) AS {quote_name('v')}")
-    return constant.selects[0].this
+    query = parse_query(f"SELECT CAST({quoted} AS {type_})")
+    constant: exp.Expr = query.expressions[0]
+    return constant
