@@ -18,6 +18,7 @@ ARROW_TYPES: dict[str, pa.DataType] = {
     "FLOAT": pa.float32(),
     "DOUBLE": pa.float64(),
     "VARCHAR": pa.string(),
+    "BLOB": pa.binary(),
     "TIMESTAMP": pa.timestamp("us"),
     "DATE": pa.date32(),
 }
@@ -37,6 +38,9 @@ ALIASES: dict[str, str] = {
     "STRING": "VARCHAR",
     "TEXT": "VARCHAR",
     "CHAR": "VARCHAR",
+    "BINARY": "BLOB",
+    "VARBINARY": "BLOB",
+    "BYTEA": "BLOB",
     "DATETIME": "TIMESTAMP",
     "NUMERIC": "DECIMAL",
     "DOUBLE PRECISION": "DOUBLE",

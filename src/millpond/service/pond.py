@@ -17,9 +17,11 @@ from prometheus_client import CollectorRegistry
 from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_script
 from millpond.errors import MillpondError
+from millpond.model.time import END
 from millpond.runtime.protocol import Runtime
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.components import Components
+from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.handles import Handle, StreamHandle
 from millpond.service.ingest import row_formats
 from millpond.service.maintenance.join_rounds import JoinSettings
@@ -48,6 +50,7 @@ class Pond:
         function_seconds: float | None = None,
         joins: JoinSettings | None = None,
         changes: ChangeSettings | None = None,
+        ahead: int = END,
     ) -> None:
         """Open the store and start the runtime over it.
 
@@ -63,6 +66,8 @@ class Pond:
                 say so itself.
             joins: The routing policy, the shards of SteMs, and what a join may find.
             changes: How changes are computed where a query does not say.
+            ahead: How far ahead of the clock, in microseconds, elements on application time may
+                be whose stream does not say so itself; END for any distance.
 
         Raises:
             MillpondError: STORE-601 to STORE-604.
@@ -76,6 +81,7 @@ class Pond:
             function_seconds=function_seconds,
             joins=joins,
             changes=changes,
+            ahead=ahead,
         )
         self._metrics = Metrics(self._components)
         self._components.events.observers.append(self._metrics)
@@ -95,11 +101,16 @@ class Pond:
         """
         return list(self.run(text))
 
-    def run(self, text: str) -> Iterable[StatementResult]:
-        """As `execute`, giving each result as soon as it is there."""
+    def run(self, text: str, policy: AccessPolicy | None = None) -> Iterable[StatementResult]:
+        """As `execute`, giving each result as soon as it is there.
+
+        Args:
+            text: The script.
+            policy: What its statements may have the pond read; None for all that this process may.
+        """
         self._components.check_open()
         parsed = parse_script(text)
-        executor = Executor(self._components, self._explainer, self._entities)
+        executor = Executor(self._components, self._explainer, self._entities, policy)
         for statement in parsed:
             try:
                 yield executor.execute(statement)

@@ -114,6 +114,7 @@ def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]
                 "timestamp_by": definition.timestamp_by,
                 "delay": definition.delay,
                 "idle_after": definition.idle_after,
+                "ahead": definition.ahead,
                 "retain": definition.retain,
                 "retain_rows": definition.retain_rows,
                 "source": _source_json(definition.source),
@@ -167,7 +168,7 @@ def definition_of(
 
 
 def _source_json(source: SourceDef | None) -> dict[str, Any] | None:
-    return {"format": source.format, "options": source.options} if source else None
+    return asdict(source) if source else None
 
 
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -28,6 +28,7 @@ from millpond.state import arrow_file
 from millpond.state.database import Database
 from millpond.state.epoch_log import EpochLog
 from millpond.state.inbox import Inbox
+from millpond.state.outside_files import check_ordinary
 
 _FORMAT = "millpond store 1\n"
 
@@ -73,6 +74,7 @@ class Store:
                 be written; STORE-604, it is something else, or of another version.
         """
         directory = Path(path).absolute()
+        check_ordinary(directory, "the store")
         with arrow_file.translate_write_errors(directory):
             _check_directory(directory)
             lock = _take_lock(directory)

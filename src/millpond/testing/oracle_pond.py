@@ -282,6 +282,7 @@ class OraclePond:
                 timestamp_by=statement.timestamp_by,
                 delay=statement.delay,
                 idle_after=statement.idle_after,
+                ahead=statement.ahead,
                 retain=statement.retain,
                 retain_rows=statement.retain_rows,
             )
@@ -319,6 +320,7 @@ class OraclePond:
                 timestamp_by=statement.timestamp_by,
                 delay=statement.delay,
                 idle_after=statement.idle_after,
+                ahead=statement.ahead,
             )
         )
         keys = ", ".join(statement.primary_key)

@@ -22,6 +22,7 @@ from millpond.cql.tree.statements import (
     Statement,
 )
 from millpond.errors import Span
+from millpond.model.time import END
 
 _DROPPABLE = ("QUERY", "STREAM", "RELATION", "SUMMARY")
 _MORE_TYPE_WORDS = (
@@ -146,7 +147,8 @@ class DefinitionParser(QueryParser):
                 self._retain(clauses)
             elif not self._using(clauses):
                 self.fail_expecting(
-                    "TIMESTAMP BY, DELAY, IDLE AFTER, RETAIN, USING or the end of the statement"
+                    "TIMESTAMP BY, DELAY, IDLE AFTER, AHEAD, RETAIN, USING or the end of the"
+                    " statement"
                 )
         return CreateStream(columns=columns, **clauses, **named, **self.frame())
 
@@ -159,7 +161,7 @@ class DefinitionParser(QueryParser):
         return True
 
     def _lateness(self, clauses: dict[str, Any]) -> bool:
-        """Read DELAY or IDLE AFTER, which are about timestamps in a column."""
+        """Read DELAY, IDLE AFTER or AHEAD, which are about timestamps in a column."""
         if self.sees("DELAY"):
             self._once(clauses, "delay", needs="timestamp_by")
             clauses["delay"] = self.duration("DELAY", zero=True)
@@ -168,6 +170,11 @@ class DefinitionParser(QueryParser):
             self._once(clauses, "idle_after", needs="timestamp_by")
             self.expect("AFTER", hint="Write IDLE AFTER INTERVAL 30 SECONDS.")
             clauses["idle_after"] = self.duration("IDLE AFTER")
+            return True
+        if self.sees("AHEAD"):
+            self._once(clauses, "ahead", needs="timestamp_by")
+            unbounded = self.accept("UNBOUNDED")
+            clauses["ahead"] = END if unbounded else self.duration("AHEAD", zero=True)
             return True
         return False
 
@@ -222,7 +229,7 @@ class DefinitionParser(QueryParser):
                 )
             else:
                 self.fail_expecting(
-                    "TIMESTAMP BY, DELAY, IDLE AFTER, USING or the end of the statement"
+                    "TIMESTAMP BY, DELAY, IDLE AFTER, AHEAD, USING or the end of the statement"
                 )
         return CreateRelation(
             columns=columns,

@@ -17,6 +17,7 @@ from sqlglot.tokenizer_core import TokenType
 from millpond.cql.parse.check_shape import check_query
 from millpond.cql.parse.other_dialects import clause_error, file_error, is_file_reader
 from millpond.cql.parse.windowing import WindowingParser
+from millpond.cql.parse.with_clauses import put_with_before
 from millpond.cql.tree.nodes import (
     BY_ATTRIBUTES,
     PERIOD,
@@ -334,9 +335,15 @@ class QueryParser(WindowingParser):
         if is_named and (is_operand or self._is_united_ahead()):
             query = self._bare_relation()
             return self._parse_set_operations(query) if parse_set_operation else query
-        query = super()._parse_select_query(
-            nested, table, parse_subquery_alias, parse_set_operation
-        )
+        clause = self._parse_with()
+        if clause is not None:
+            body = self._parse_statement()
+            assert body is not None
+            query = put_with_before(clause, body)
+        else:
+            query = super()._parse_select_query(
+                nested, table, parse_subquery_alias, parse_set_operation
+            )
         if isinstance(query, exp.Query):
             place(query, self.since(start))
         return query

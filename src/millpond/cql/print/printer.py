@@ -39,7 +39,7 @@ from millpond.cql.tree.statements import (
     Update,
 )
 from millpond.errors import Span
-from millpond.model.time import format_instant
+from millpond.model.time import END, format_instant
 
 __all__ = ["meaning", "print_name", "print_query", "print_statement"]
 
@@ -227,6 +227,9 @@ def _timestamps(statement: CreateStream | CreateRelation) -> str:
         text += f" DELAY INTERVAL {duration_text(statement.delay)}"
     if statement.idle_after is not None:
         text += f" IDLE AFTER INTERVAL {duration_text(statement.idle_after)}"
+    if statement.ahead is not None:
+        length = duration_text(statement.ahead) if statement.ahead < END else None
+        text += " AHEAD UNBOUNDED" if length is None else f" AHEAD INTERVAL {length}"
     return text
 
 

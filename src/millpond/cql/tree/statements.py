@@ -73,6 +73,7 @@ class CreateStream(Statement):
     timestamp_span: Span | None = None
     delay: int = 0
     idle_after: int | None = None
+    ahead: int | None = None
     retain: int | None = None
     retain_rows: int | None = None
     source: SourceClause | None = None
@@ -88,6 +89,7 @@ class CreateRelation(Statement):
     timestamp_span: Span | None = None
     delay: int = 0
     idle_after: int | None = None
+    ahead: int | None = None
     source: SourceClause | None = None
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millpond.catalog.objects import RelationDef, SourceDef, StreamDef
+from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql.print.printer import print_name
 from millpond.cql.tree.statements import CreateRelation
 from millpond.model.schema import Field, Schema
@@ -68,7 +68,7 @@ def change_source(
     if source is not None:
         options = {k: v for k, v in source.options.items() if k != OP_COLUMN}
         column = source.options.get(OP_COLUMN)
-        source = None if source.format == PUSHED else SourceDef(source.format, options)
+        source = None if source.format == PUSHED else replace(source, options=options)
         if column is not None:
             if relation.schema.find(column) is None:
                 fields.append(Field(column, "VARCHAR"))
@@ -84,6 +84,7 @@ def change_source(
         statement.idle_after,
         source=source,
         text=statement.text,
+        ahead=statement.ahead,
     )
     columns = ", ".join(map(print_name, relation.schema.names))
     keys = ", ".join(map(print_name, relation.primary_key))

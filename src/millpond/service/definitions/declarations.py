@@ -34,6 +34,7 @@ def stream_definition(statement: CreateStream, id: int, version: Version) -> Str
         statement.retain_rows,
         _source(statement.source),
         statement.text,
+        ahead=statement.ahead,
     )
 
 
