@@ -116,7 +116,7 @@ class DerivedHistory:
         if not isinstance(query, RelationToStream):
             query = RelationToStream(this=query, kind="istream")
         table = denote(world, query.this, BEGINNING).table
-        fields = tuple(Field(f.name, _column_type(str(f.type))) for f in table.schema)
+        fields = tuple(Field(f.name, column_type(str(f.type))) for f in table.schema)
         streams = [o.name for o in occurrences(world, query.this) if o.window is not None]
         on_clock = all(world.streams[s].definition.on_system_time for s in streams)
         derived = Derived("", None, on_clock)
@@ -142,7 +142,8 @@ class DerivedHistory:
         return Instant(self.following.position + 1)
 
 
-def _column_type(arrow: str) -> str:
+def column_type(arrow: str) -> str:
+    """The type of a column, from its Arrow type's name."""
     if arrow.startswith("decimal128"):
         return f"DECIMAL{arrow.removeprefix('decimal128').replace(' ', '')}"
     known = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from sqlglot import exp
@@ -30,6 +30,7 @@ from millpond.testing.oracle_following import (
     DerivedHistory,
     OracleChanges,
     OracleSubscription,
+    column_type,
     fetch,
     final_instant,
 )
@@ -87,7 +88,8 @@ class OracleHandle:
         if self.following is None:
             self.following = OracleSubscription(self.pond.world, self.tree, self.after)
         relation = self.tree.this if isinstance(self.tree, RelationToStream) else self.tree
-        columns = denote(self.pond.world, relation, BEGINNING).table.column_names
+        at = max(self.after, BEGINNING)
+        columns = denote(self.pond.world, relation, at).table.column_names
         return fetch(self.following, columns, after, limit)
 
     def invoke(self, at: int | None = None) -> OracleAnswer:
@@ -203,15 +205,16 @@ class OraclePond:
             case statements.Insert():
                 self._insert(statement)
             case statements.Update():
+                at = self._when(statement.at)
                 self.world.relations[statement.name.lower()].update(
-                    {name: to_duckdb(value) for name, value in statement.assignments},
-                    None if statement.where is None else to_duckdb(statement.where),
-                    self._when(statement.at),
+                    {name: self._sql(value, at) for name, value in statement.assignments},
+                    None if statement.where is None else self._sql(statement.where, at),
+                    at,
                 )
             case statements.Delete():
+                at = self._when(statement.at)
                 self.world.relations[statement.name.lower()].delete(
-                    None if statement.where is None else to_duckdb(statement.where),
-                    self._when(statement.at),
+                    None if statement.where is None else self._sql(statement.where, at), at
                 )
             case statements.Heartbeat():
                 self.world.streams[statement.name.lower()].advance_heartbeat(
@@ -250,6 +253,23 @@ class OraclePond:
             subquery.meta[VIEW] = True
             table.replace(subquery)
         return tree
+
+    def _sql(self, value: exp.Expression, at: int) -> str:
+        """An expression in which each query is the VALUES it is answered with at an instant."""
+        holder = exp.Paren(this=value.copy())
+        while (query := holder.find(exp.Select, exp.SetOperation)) is not None:
+            rows = self.answer(self._expand(cast(exp.Expression, query.copy())), at).table
+            values = ", ".join(
+                "(" + ", ".join(_quote(v) for v in row.values()) + ")" for row in rows.to_pylist()
+            )
+            casts = ", ".join(
+                f"CAST(v{i} AS {column_type(str(c.type))})" for i, c in enumerate(rows.schema)
+            )
+            names = ", ".join(f"v{i}" for i in range(rows.num_columns))
+            nulls = ", ".join("NULL" for _ in range(rows.num_columns))
+            given = f"VALUES {values}" if values else f"SELECT {nulls} LIMIT 0"
+            query.replace(exp.var(f"SELECT {casts} FROM ({given}) AS t({names})"))
+        return to_duckdb(holder)
 
     def _when(self, at: int | None) -> int:
         return self.world.present() if at is None else at
@@ -354,6 +374,10 @@ class OracleStore:
         if self.pond is None:
             self.pond = OraclePond(clock)
         return self.pond
+
+
+def _quote(value: Any) -> str:
+    return "NULL" if value is None else "'" + str(value).replace("'", "''") + "'"
 
 
 def _schema(columns: Sequence[statements.ColumnDef]) -> Schema:

@@ -98,7 +98,7 @@ STATEMENTS = [
     ("CQL-103", "UPDATE r SET a «5»", 'expected "="'),
     ("CQL-103", "UPDATE r SET a = 1, «a» = 2", "is set twice"),
     ("CQL-103", "DELETE FROM r WHERE«»", "expected a predicate"),
-    ("CQL-301", "DELETE FROM r WHERE a IN («SELECT a FROM s»)", "not available yet"),
+    ("CQL-301", "INSERT INTO r VALUES ((«SELECT a FROM s»))", "not available yet"),
     ("CQL-301", "CREATE «SUMMARY» x", "not available yet"),
 ]
 
@@ -170,6 +170,7 @@ QUERIES = [
     ("CQL-103", "SELECT a FROM s GROUP BY a «EMIT» CHANGES", "EMIT CHANGES is not part of CQL"),
     ("CQL-103", "SELECT a FROM s «WINDOW» HOPPING (SIZE 1)", "WINDOW HOPPING is not part of CQL"),
     ("CQL-103", "SELECT a FROM main«.»s", "no qualifier"),
+    ("CQL-103", "SELECT list_filter(a, x -> «x» > 1) FROM s", "behind -> is no constant"),
     ("CQL-103", "SELECT a FROM TUMBLE(s«)»", 'expected ","'),
     ("CQL-103", "SELECT a FROM TUMBLE(s, ts, «x»)", "expected the length of the window"),
     ("CQL-103", "SELECT a FROM HOP(s, ts, 1 MINUTE«)»", 'expected ","'),
@@ -214,7 +215,7 @@ QUERIES = [
     ("CQL-103", "SELECT * EXCLUDE («a») FROM s", "not part of CQL"),
     ("CQL-103", "SELECT «COLUMNS('v')», k FROM s", "COLUMNS is not part of CQL"),
     ("CQL-103", "SELECT max(«columns('v')») FROM s", "COLUMNS is not part of CQL"),
-    ("CQL-103", "SELECT f(«x -> x + 1») FROM s", None),
+    ("CQL-103", "SELECT f(x -> «x + 1») FROM s", "behind -> is no constant"),
     ("CQL-103", "SELECT a IN () FROM s", None),
     ("CQL-103", "SELECT CASE END FROM s", None),
     ("CQL-103", "SELECT a IS «5» FROM s", "IS takes NULL, TRUE or FALSE"),

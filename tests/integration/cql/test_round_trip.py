@@ -72,7 +72,7 @@ def _plain(text: str) -> exp.Expression | None:
     if not isinstance(statement, Ask) or statement.query.find(StreamWindow, RelationToStream):
         return None
     # VALUES, windows of rows and relations combined bare are read as what they stand for.
-    if re.search(r"VALUES|TUMBLE|HOP\(|^\(?a UNION", text):
+    if re.search(r"->|VALUES|TUMBLE|HOP\(|^\(?a UNION", text):
         return None
     # What LIMIT and DISTINCT ON leave is made to depend on the rows alone: see below.
     ours = (PERIOD, STREAM_SAMPLE, BY_ATTRIBUTES, "limit", "offset")

@@ -107,7 +107,7 @@ class RowStatementParser(DefinitionParser):
             raise self.fault(f'column "{column}" is set twice', hint="Keep one.", span=span)
         self.expect_symbol(TokenType.EQ, "=", "Write SET column = value.")
         value = self.scalar(f'a value for column "{column}"')
-        check_scalar(value, self.sql, subqueries=False)
+        check_scalar(value, self.sql, subqueries=True)
         return column, value
 
     def delete(self) -> Delete:
@@ -122,7 +122,7 @@ class RowStatementParser(DefinitionParser):
         if not self._match(TokenType.WHERE):
             return None
         where = self.scalar("a predicate behind WHERE")
-        check_scalar(where, self.sql, subqueries=False)
+        check_scalar(where, self.sql, subqueries=True)
         return where
 
     def heartbeat(self) -> Heartbeat:

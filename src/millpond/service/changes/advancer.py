@@ -82,7 +82,7 @@ class Advancer:
         #: Why the last round failed, which is nobody's query's fault; it is tried again.
         self._failure: Exception | None = None
         self._moved_at = 0.0
-        #: Derived streams that cannot be advanced, and why.
+        #: Derived streams and change logs that cannot be advanced, and why.
         self.retries = Retries()
         self._schedule = Schedule(files, derivations, relations, self.retries, self._record_failure)
         self._round = threading.RLock()
@@ -303,8 +303,7 @@ class Advancer:
         return True
 
     def _record_failure(self, stream: StreamDef, error: MillpondError) -> None:
-        if stream.derived is not None and stream.derived.query_id is None:
-            self.retries.note(stream.id, error)
+        self.retries.note(stream.id, error)
         self._events.derivation_failed(stream, error)
 
     def _commit(self, gained: list[tuple[list[Runnable], AdvanceJob, AdvanceResult]]) -> None:

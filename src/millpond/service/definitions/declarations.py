@@ -129,6 +129,20 @@ def check_columns(statement: CreateDerived, found: Schema) -> None:
         )
 
 
+#: What to declare instead of types of other systems.
+_INSTEAD_OF_TYPES = {
+    **dict.fromkeys(
+        ("JSON", "JSONB", "STRUCT", "MAP", "LIST", "ARRAY", "ROW", "VARIANT"),
+        "Declare it STRING, which takes JSON as its text, and read members with -> and ->>.",
+    ),
+    **dict.fromkeys(
+        ("TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP_LTZ"),
+        "Declare it TIMESTAMP: what names a zone is kept as the instant it names, in UTC.",
+    ),
+    **dict.fromkeys(("UUID", "TIME", "INTERVAL", "ENUM"), "Declare it STRING."),
+}
+
+
 def _schema(columns: Sequence[ColumnDef], text: str) -> Schema:
     fields: list[Field] = []
     seen: set[str] = set()
@@ -159,7 +173,9 @@ def _schema(columns: Sequence[ColumnDef], text: str) -> Schema:
                 "CQL-210",
                 f'no column type "{column.type}"',
                 detail=f"The types are {', '.join([*ARROW_TYPES, 'DECIMAL(p, s)', 'STRING'])}.",
-                hint=did_you_mean(column.type.upper(), known) or "Use one of these.",
+                hint=_INSTEAD_OF_TYPES.get(column.type.upper().split("(")[0])
+                or did_you_mean(column.type.upper(), known)
+                or "Use one of these.",
                 text=text,
                 span=column.span,
             )

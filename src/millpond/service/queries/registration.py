@@ -220,6 +220,9 @@ class Registrar:
             suspended = None if checked.get("active") else current.suspended
             altered = replace(current, options={**current.options, **checked}, suspended=suspended)
             self._replace(altered)
+            log = self._log.version.change_log(current.id)
+            if checked.get("active") and log is not None:
+                self._events.query_activated(log)
         self._events.definitions_changed()
         return altered
 
