@@ -117,7 +117,7 @@ def test_reopening_a_recovered_store_changes_nothing(lives):
 def test_every_fail_point_in_the_code_is_listed_and_every_listed_one_is_there():
     reached = {
         name
-        for file in STATE.glob("*.py")
+        for file in STATE.rglob("*.py")
         for name in re.findall(r'reach\("([a-z_.]+)"\)', file.read_text())
     }
     assert reached == fail_points.FAIL_POINTS.keys()
