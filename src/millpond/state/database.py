@@ -127,7 +127,7 @@ class Database:
                 detail=f"{why} Opening the store would lose acknowledged changes.",
                 hint=REPAIR_HINT,
             )
-        if number is None and self.path.exists() and self.path.stat().st_size:
+        if number is None and self.path.exists() and not _is_older(self.path):
             note = "It was damaged, and was made again from the journal; nothing is lost."
             self.problems.append(_damage(self.path, note))
         self.problems += [_damage(file, why) for file, why in state.notes]
@@ -266,6 +266,16 @@ def database_number(path: Path) -> int | None:
     except sqlite3.Error:
         return None
     return None if found is None else found[1]
+
+
+def _is_older(path: Path) -> bool:
+    """Whether a database is the one a store had before its format had a journal."""
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            version: int = database.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.Error:
+        return False
+    return version == 1
 
 
 def _damage(path: Path, detail: str) -> MillpondError:

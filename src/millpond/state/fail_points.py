@@ -26,6 +26,8 @@ FAIL_POINTS: dict[str, str] = {
     "journal.after_snapshot": "a snapshot is durable; what it covers is still there",
     "epoch.after_commit": "the epoch is durable; no reader sees it",
     "epoch.after_publish": "the epoch is durable and seen by new readers",
+    "migration.before_commit": "everything of the new format is durable; FORMAT is the old one",
+    "migration.after_commit": "FORMAT is the new one; the database is still the old one",
     "epoch.before_collect": "files no version refers to are about to be removed",
     "epoch.after_collect": "files no version refers to have been removed",
     "inbox.before_file": "pushed rows are in memory only",

@@ -24,6 +24,7 @@ import fcntl
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from millpond.errors import MillpondError
@@ -38,6 +39,7 @@ from millpond.state.care.set_aside import (
 from millpond.state.database import Database
 from millpond.state.epoch_log import EpochLog
 from millpond.state.inbox import Inbox
+from millpond.state.migrations import MIGRATIONS
 
 FORMAT = "millpond store 2\n"
 
@@ -93,6 +95,7 @@ class Store:
             _check_directory(directory)
             lock = _take_lock(directory)
             try:
+                _migrate(directory)
                 _prepare(directory)
                 return Store(directory, lock, clock)
             except BaseException:
@@ -168,7 +171,7 @@ def _check_directory(directory: Path) -> None:
     file = directory / "FORMAT"
     if file.exists():
         found = file.read_text(errors="replace")
-        if found != FORMAT:
+        if found != FORMAT and found not in MIGRATIONS:
             raise MillpondError(
                 "STORE-604",
                 f'the store "{directory}" is of another version of Millpond',
@@ -181,18 +184,52 @@ def _check_directory(directory: Path) -> None:
             "STORE-604",
             f'the directory "{directory}" is not a store',
             detail="It is not empty and has no FORMAT file.",
-            hint="Name an empty or new directory.",
+            hint="Name an empty or new directory."
+            if not (directory / "journal").exists()
+            else "`millpond repair` makes a new store of one that lost its FORMAT file.",
         )
+
+
+@contextmanager
+def lock_store(directory: Path) -> Iterator[None]:
+    """Keep everybody else from a store; nothing in it is written.
+
+    Raises:
+        MillpondError: STORE-601, somebody has it open; STORE-604, it is no directory.
+    """
+    if not directory.is_dir():
+        raise MillpondError(
+            "STORE-604", f'"{directory}" is not a directory', hint="Name the store's directory."
+        )
+    if not (directory / "LOCK").exists():
+        yield
+        return
+    lock = os.open(directory / "LOCK", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _lock(lock, directory)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _take_lock(directory: Path) -> int:
     """The descriptor of LOCK, locked; the kernel unlocks it when the process ends, however."""
     lock = os.open(directory / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
+        _lock(lock, directory)
+    except BaseException:
+        os.close(lock)
+        raise
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
+def _lock(lock: int, directory: Path) -> None:
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         pid = os.read(lock, 32).decode(errors="replace").strip()
-        os.close(lock)
         if pid == str(os.getpid()):
             raise MillpondError(
                 "STORE-601",
@@ -207,9 +244,13 @@ def _take_lock(directory: Path) -> int:
             detail="One process at a time has a store open.",
             hint=f"Talk to that process (for a server: --url), or stop it ({holder}) first.",
         ) from error
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-    return lock
+
+
+def _migrate(directory: Path) -> None:
+    """Bring a store of an earlier format forward, a format at a time."""
+    file = directory / "FORMAT"
+    while file.exists() and (migrate := MIGRATIONS.get(file.read_text())) is not None:
+        migrate(directory)
 
 
 def _prepare(directory: Path) -> None:

@@ -5,8 +5,9 @@
 
 *Unreferenced* is a file of ours that no epoch and no push refers to. A store opens only if its
 whole journal could be folded, so such a file was never committed (its writer died first), or a
-committed epoch took its place. Those are removed after a week, and before that when there are more than four
-gigabytes of them, the oldest first; `millpond check --clean` removes them at once.
+committed epoch took its place. Unreferenced files are removed after a week; when there are more
+than four gigabytes of them, the oldest are removed sooner; `millpond check --clean` removes all of
+them at once.
 *Unknown* is a file whose name is none we give. It stays until somebody removes it.
 """
 
