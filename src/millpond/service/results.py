@@ -176,7 +176,7 @@ class Changes:
 
     def __repr__(self) -> str:
         upto = time.format_instant(self.as_of)
-        return f"<Changes of {self.query}: {len(self)} up to {upto}, cursor {self.cursor}>"
+        return f"<Changes of {self.query}: {len(self)} up to {upto}, cursor {self.position}>"
 
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:

@@ -36,8 +36,8 @@ from millpond.state.journal.journal_file import list_files
 from millpond.state.journal.record import Statement
 from millpond.state.journal.snapshot import TEMPORARY, list_snapshots, take_snapshot
 
-#: A snapshot is due when the journal has grown by this much, and by half of the last snapshot.
-_SNAPSHOT_BYTES = 16 << 20
+#: A snapshot is due when the journal has grown by so much, and by this share of the last snapshot.
+_SNAPSHOT_BYTES, _SNAPSHOT_SHARE = 16 << 20, 0.5
 
 #: How many snapshots are kept: should the newest be damaged, the one before it serves.
 _SNAPSHOTS = 2
@@ -221,7 +221,7 @@ class Database:
             MillpondError: STORE-603, it cannot be written.
         """
         grown = self._since_snapshot + self._journal.appended
-        if grown < max(_SNAPSHOT_BYTES, self._snapshot_bytes // 2):
+        if grown < max(_SNAPSHOT_BYTES, self._snapshot_bytes * _SNAPSHOT_SHARE):
             return False
         reach("journal.before_snapshot")
         before = self._journal.appended

@@ -61,7 +61,7 @@ def live(directory: Path) -> None:
     commit(absorbed(store, stream, batch_id=1))
     commit(merged(store, stream))
     store.log.collect()
-    database._SNAPSHOT_BYTES = 0
+    database._SNAPSHOT_BYTES, database._SNAPSHOT_SHARE = 0, 0
     store.log.snapshot_if_due()
     push(13)
     commit(EpochChange(kind="expire", expired=[s.id for s in store.log.version.segments(stream)]))

@@ -60,9 +60,9 @@ def _checksum(incarnation: str, number: int, body: bytes | memoryview) -> int:
 
 def _encode_bytes(value: object) -> dict[str, str]:
     if isinstance(value, bytes):
-        return {"b": base64.b85encode(value).decode()}
+        return {"b": base64.b64encode(value).decode()}
     raise TypeError(type(value).__name__)
 
 
 def _decode_row(row: list[Any]) -> list[Any]:
-    return [base64.b85decode(v["b"]) if isinstance(v, dict) else v for v in row]
+    return [base64.b64decode(v["b"]) if isinstance(v, dict) else v for v in row]
