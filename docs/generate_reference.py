@@ -17,9 +17,10 @@ from pathlib import Path
 
 from millpond.api.app import create_app
 from millpond.api.problems import status_of
+from millpond.catalog.options import OPTIONS, Option, Scope, list_options
+from millpond.cql.tree.explain_levels import Level
 from millpond.errors import CODES, MillpondError
 from millpond.service.pond import Pond
-from millpond.service.queries.options import DEFAULTS, OPTIONS
 from millpond.testing.golden_file import MoveClock, RunStatement, read_golden
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
@@ -75,21 +76,6 @@ _REMARKS = {
 #: Errors there is no request to answer with: before a server is up, or on the client's side.
 _NOT_OVER_HTTP = ("STORE-601", "STORE-604", "SERVE-701", "SERVE-702", "SERVE-705")
 
-#: Defaults and remarks the code has no table of.
-_OPTION_REMARKS = {
-    "materialize": "See [standing queries](../guide/standing_queries.md).",
-    "weight": "Whose work is done first: matching, merging and kept answers.",
-    "changes": "It counts when the first change is asked for, and not after.",
-    "strategy": "Of its changes: the answers and changes are the same by any. Unless given, the"
-    " engine's.",
-    "partitions": "By 'aware', of its changes.",
-    "eager_expiration": "Of its changes, which are the same by any"
-    " ([expiration intervals](../guide/changes.md#expiration-intervals)). Unless given, the"
-    " engine's.",
-    "lazy_expiration": "The same holds of it.",
-    "seed": "Queries with the same text have the same sample, whenever they are registered.",
-}
-
 
 def errors_page() -> str:
     """docs/reference/errors.md."""
@@ -143,7 +129,8 @@ def _golden_examples() -> Iterator[tuple[str, str]]:
 def _provoked(path: Path, seen: set[str]) -> Iterator[tuple[str, str]]:
     """The errors of a golden whose codes are not seen yet, marked places first."""
     steps = read_golden(path).steps
-    failing = [s for s in steps if isinstance(s, RunStatement) and s.failure and s.failure.code not in seen]
+    failing = [s for s in steps if isinstance(s, RunStatement) and s.failure]
+    failing = [s for s in failing if s.failure and s.failure.code not in seen]
     failing.sort(key=lambda s: not (s.failure and s.failure.snippet))
     chosen = {s.failure.code: s for s in reversed(failing) if s.failure}
     if not chosen:
@@ -190,29 +177,65 @@ def options_page() -> str:
     """docs/reference/options.md."""
     lines = [
         _NOTE,
-        "# Options of standing queries",
+        "# Options and settings",
+        "",
+        "An option that is not here, or a value it cannot have, is CQL-214.",
+        "",
+        "## Options of standing queries",
         "",
         "Set at registration, `CREATE QUERY name WITH (option = value, …) AS …`, as keyword"
         ' arguments of `register` in Python, or as `"options"` over HTTP; changed by `ALTER QUERY'
-        " name SET (option = value, …)`, `alter`, or `PATCH`. An option that is not here, or a"
-        " value it cannot have, is CQL-214.",
+        " name SET (option = value, …)`, `alter`, or `PATCH`.",
         "",
-        "| option | takes | default |",
-        "| --- | --- | --- |",
+        *_table(Scope.QUERY),
+        "",
+        "## Settings of the engine",
+        "",
+        "Parameters of `millpond.open`, flags of `millpond run` and `millpond serve` (with hyphens:"
+        " `--eager-expiration`), and settings of the entities named here, which can be changed"
+        " while everything runs ([control tables](../guide/http.md)). None changes an answer or a"
+        " change.",
+        "",
+        *_table(Scope.ENGINE),
+        "",
+        "## Further parameters of `millpond.open`",
+        "",
+        *_table(Scope.OPEN),
+        "",
+        "## Levels of EXPLAIN",
+        "",
+        "| level | shows |",
+        "| --- | --- |",
+        *(f"| `{level}` | {level.shows} |" for level in Level),
     ]
-    for name, takes in OPTIONS.items():
-        remark = _OPTION_REMARKS.get(name)
-        text = f"{takes}. {remark}" if remark else takes
-        lines.append(f"| `{name}` | {text} | {_default(name)} |")
     return "\n".join(lines) + "\n"
 
 
-def _default(option: str) -> str:
-    if option == "partitions":
-        return "what costs least"
-    if option not in DEFAULTS:
-        return "from the query's text"
-    match DEFAULTS[option]:
+def _table(scope: Scope) -> list[str]:
+    """The options of a scope as a table."""
+    shown = scope is Scope.ENGINE
+    lines = [
+        f"| {'setting' if shown else 'option'} | takes | default |{' entity |' if shown else ''}",
+        f"| --- | --- | --- |{' --- |' if shown else ''}",
+    ]
+    for name in list_options(scope):
+        option = OPTIONS[name]
+        remark = option.remark if scope is Scope.QUERY else ""
+        text = f"{option.text}. {remark}" if remark else option.text
+        entities = [e for e in option.entities if e not in _OF_QUERIES]
+        last = f" {', '.join(f'`{e}:all`' for e in entities)} |" if shown else ""
+        lines.append(f"| `{name}` | {text} | {_default(option)} |{last}")
+    return lines
+
+
+#: Kinds of entities that work for one query.
+_OF_QUERIES = ("answer", "derivation")
+
+
+def _default(option: Option) -> str:
+    if option.default is None:
+        return option.unless_given
+    match option.default:
         case str(value):
             return f"`{value!r}`"
         case bool(value):

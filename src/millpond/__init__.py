@@ -1,11 +1,13 @@
 """Millpond: a data stream management system on Apache Spark, in which queries are data.
 
-Reading order. A query's journey: `cql` (text to tree), `catalog` (names), `algebra` (what it
-means), `planner` (names and types resolved, leaves, dataflows, explain). A tuple's journey:
-`engine` (pure: admission, grouped filters, joins, windows), `state` (segments, epochs), `runtime`
-(tasks, Spark). A change's journey: `operators` (what a relation changes by when its inputs do) over
-`synopses` (what they remember). How people reach them: `service` (the pond), `api`, `console`,
-`cli`. `testing` is public.
+Reading order. The path of a query: `cql` reads text into a syntax tree, `catalog` holds what a
+name stands for, `algebra` says naively what a query means, `planner` resolves names and types and
+plans. The path of a tuple: `engine` (no clock, no files, no Spark) admits rows, matches them with
+the standing queries, joins them and answers; `state` keeps segments and epochs; `runtime` is what
+Spark's workers run. The path of a change: `operators` compute what changes in an answer when its
+inputs change, over the state structures of `synopses`. `service` puts all of it together as a
+pond. People reach a pond through `api` (HTTP), `console` and `cli`. `demo` shows one at work;
+`testing` is public. ARCHITECTURE.md walks through the paths.
 """
 
 from __future__ import annotations
@@ -15,6 +17,10 @@ from typing import TYPE_CHECKING, Any
 from millpond.errors import MillpondError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+    from pathlib import Path
+
     from millpond.api.client import RemotePond
     from millpond.service.pond import Pond
 
@@ -23,14 +29,72 @@ __version__ = "0.1.0"
 __all__ = ["MillpondError", "__version__", "connect", "open"]
 
 
-def open(store: Any = None, **settings: Any) -> Pond:
-    """Open a pond embedded in this process, on local Spark or a session given as `spark=`.
+def open(
+    store: Path | str | None = None,
+    *,
+    master: str | None = None,
+    spark: Any = None,
+    bounded: bool = False,
+    progress: Callable[[dict[str, Any]], None] | None = None,
+    function_seconds: float = 10.0,
+    routing: str = "ticket",
+    shards: int = 2,
+    max_pairs: int = 50_000_000,
+    max_cores: int = 64,
+    strategy: str = "aware",
+    eager_expiration: str | timedelta = "0 SECONDS",
+    lazy_expiration: str | timedelta = "auto",
+) -> Pond:
+    """Open a pond embedded in this process, on Spark.
 
-    See `millpond.service.open_pond.open_pond`.
+    The settings from `routing` on change no answer and no change. What is set by `strategy`,
+    `eager_expiration` and `lazy_expiration` holds for queries whose own options of these names do
+    not say otherwise.
+
+    Args:
+        store: Its directory; None for a temporary one that is removed when the pond is closed.
+        master: The URL of a Spark master: where tasks run; None for this machine.
+        spark: A Spark session, used instead of one of Millpond's own, and left running.
+        bounded: Whether file sources are finite: they are read to their end before the first
+            answer instead of being watched for more.
+        progress: A function called while sources are read, with `{"stream", "rows", "done"}`.
+        function_seconds: How long one call of a user-defined function may take that does not say
+            so itself.
+        routing: The eddies' routing policy: 'ticket', 'fixed', 'random' or 'worst'; 'ticket'
+            adapts to what is measured.
+        shards: Into how many tasks the work on a shared join is divided; about as many as there
+            are cores.
+        max_pairs: How many pairs one task may find in one batch; a query whose own join finds
+            more is suspended.
+        max_cores: How many joins are kept up to date, those with the most queries; the others are
+            joined at invocation.
+        strategy: How operators learn that rows have left: 'aware', 'direct' or 'negative'.
+        eager_expiration: How long changes that time alone brings may wait to be computed, as
+            '10 seconds'.
+        lazy_expiration: How often rows that have expired are dropped from state that nobody needs
+            to read at once, as '5 minutes'; by 'auto', when they are as many as those alive.
+
+    Raises:
+        MillpondError: CQL-214 for a value a setting cannot have, SERVE-702 without Java, STORE-601
+            to STORE-604.
     """
     from millpond.service.open_pond import open_pond
 
-    return open_pond(store, **settings)
+    return open_pond(
+        store,
+        master=master,
+        spark=spark,
+        bounded=bounded,
+        progress=progress,
+        function_seconds=function_seconds,
+        routing=routing,
+        shards=shards,
+        max_pairs=max_pairs,
+        max_cores=max_cores,
+        strategy=strategy,
+        eager_expiration=eager_expiration,
+        lazy_expiration=lazy_expiration,
+    )
 
 
 def connect(url: str, token: str | None = None) -> RemotePond:

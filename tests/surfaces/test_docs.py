@@ -303,7 +303,9 @@ def test_reference_is_up_to_date() -> None:
         )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", sorted({*PAGES, *ROOT.glob("*.md")}), ids=lambda p: str(p.relative_to(ROOT))
+)
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"^(```+).*?^\1", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     for target in re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'src="([^"]+)"', text):

@@ -317,7 +317,7 @@ def _answer(connection: duckdb.DuckDBPyConnection, tree: exp.Expr) -> pa.Table:
 def _make_distinct(names: list[str]) -> list[str]:
     """Column names made distinct by numbers: v, v_1, v_2.
 
-    >>> _distinct(["v", "k", "v"])
+    >>> _make_distinct(["v", "k", "v"])
     ['v', 'k', 'v_1']
     """
     given: list[str] = []

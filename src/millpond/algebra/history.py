@@ -81,10 +81,10 @@ class StreamHistory:
 
     Attributes:
         definition: The stream's declaration.
-        elements: In arrival order; `seq` is the place in this list.
+        elements: In arrival order; an element's sequence number is its place in this list.
         rejects: The elements of `name$rejects`, on system time.
         greatest: The greatest timestamp seen, or None.
-        promised: What the heartbeat has reached; it never goes back.
+        reached: What the heartbeat has reached; it never goes back.
         arrived_at: The clock at the last epoch with rows, or at the last HEARTBEAT, or None.
         ended: Whether a bounded source was read to its end.
     """
@@ -100,7 +100,7 @@ class StreamHistory:
     def heartbeat(self, clock: int) -> Instant:
         """H when the clock shows `clock`: no element with a smaller timestamp will come any more.
 
-        On application time H is what was promised so far, or, once IDLE AFTER has gone by without
+        On application time H is what it has reached so far, or, once IDLE AFTER has gone by without
         arrivals, follows the clock as far behind it as it was at the last arrival or HEARTBEAT.
         """
         if self.ended:

@@ -33,7 +33,7 @@ def normalize(value: Any) -> Any:
 def sort_key(row: Row) -> tuple[Any, ...]:
     """What rows are ordered by: each value in turn, NULLs last, NaNs before them.
 
-    >>> sorted([(None,), (float("nan"),), (2.0,), (1.0,)], key=canonical)[:2]
+    >>> sorted([(None,), (float("nan"),), (2.0,), (1.0,)], key=sort_key)[:2]
     [(1.0,), (2.0,)]
     """
     return tuple(map(_value_sort_key, row))

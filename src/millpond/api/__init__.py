@@ -1,6 +1,7 @@
-"""HTTP: the pond's statements, queries, streams and plans, and a client with the pond's surface.
+"""HTTP: statements, queries, streams, changes and plans, and a client with the pond's surface.
 
-`surface` is what a way in may rely on; `encode` and `decode` are the two ends of the wire;
-`problems` gives every error its status; `app` puts the routers together, `server` runs them and
-`client` calls them.
+`surface` says what every way in may call of a pond. `app` puts the calls of `routers` together and
+`server` runs them. `decode` and `encode` read requests and write responses, `negotiate` chooses
+their form, `limits` bounds them, and `problems` gives every error its status. `subscribers` wakes
+clients that wait for changes. `client` and `remote_handles` are the client.
 """

@@ -108,7 +108,7 @@ def json_columns(table: pa.Table) -> list[list[Any]]:
 def shorten_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """FLOATs as the DOUBLEs with their shortest texts; any other column as it is.
 
-    >>> shortest(pa.chunked_array([pa.array([0.1], pa.float32())])).to_pylist()
+    >>> shorten_floats(pa.chunked_array([pa.array([0.1], pa.float32())])).to_pylist()
     [0.1]
     """
     if not pa.types.is_float32(column.type):

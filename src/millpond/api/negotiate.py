@@ -17,7 +17,7 @@ def choose_form(accept: str | None, offered: Sequence[str]) -> str:
     Raises:
         MillpondError: SERVE-709, it accepts none of them.
 
-    >>> preferred("application/x-ndjson;q=0.5, */*;q=0.1", [encode.JSON, encode.NDJSON])
+    >>> choose_form("application/x-ndjson;q=0.5, */*;q=0.1", [encode.JSON, encode.NDJSON])
     'application/x-ndjson'
     """
     if not accept or accept == "*/*":

@@ -174,7 +174,7 @@ class FunctionDef:
 def fold_name(name: str) -> str:
     """A name as names are looked up; the same object where it is so already.
 
-    >>> folded("Late"), folded(name := "late") is name
+    >>> fold_name("Late"), fold_name(name := "late") is name
     ('late', True)
     """
     lower = name.lower()

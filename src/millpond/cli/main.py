@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 
 import millpond
 from millpond.cli.complaints import complain
+from millpond.cli.engine_flags import with_engine_flags
 from millpond.cli.output_format import Format, ReportFormat
 from millpond.errors import MillpondError
 
@@ -70,30 +71,6 @@ Store = Annotated[
 Master = Annotated[
     str | None, typer.Option("--master", metavar="URL", help="Spark's master; local if absent.")
 ]
-Routing = Annotated[
-    str,
-    typer.Option("--routing", help="The eddies' policy: ticket, fixed, random or worst."),
-]
-Shards = Annotated[
-    int | None,
-    typer.Option("--shards", min=1, help="Tasks a join is divided into; as many as cores, say."),
-]
-Strategy = Annotated[
-    str,
-    typer.Option("--strategy", help="How changes are computed: aware, direct or negative."),
-]
-Eager = Annotated[
-    str,
-    typer.Option(
-        "--eager-expiration", help="How long changes that time alone brings may wait: '1 minute'."
-    ),
-]
-Lazy = Annotated[
-    str,
-    typer.Option(
-        "--lazy-expiration", help="How often state drops what has expired: '5 minutes', or auto."
-    ),
-]
 Token = Annotated[
     str | None,
     typer.Option("--token", envvar="MILLPOND_TOKEN", help="What clients must bear."),
@@ -116,6 +93,7 @@ def options(
 
 
 @app.command()
+@with_engine_flags
 def run(
     file: Annotated[str, typer.Argument(metavar="FILE.cql", help="The script; - is stdin.")],
     store: Store = None,
@@ -123,26 +101,17 @@ def run(
         Format.TABLE
     ),
     master: Master = None,
-    routing: Routing = "ticket",
-    shards: Shards = None,
-    strategy: Strategy = "aware",
-    eager_expiration: Eager = "0 seconds",
-    lazy_expiration: Lazy = "auto",
+    *,
+    settings: dict[str, Any],
 ) -> None:
     """Runs a script's statements in order and prints what they answer."""
     from millpond.cli.run_script import run_script
 
-    settings = {
-        "routing": routing,
-        "shards": shards,
-        "strategy": strategy,
-        "eager_expiration": eager_expiration,
-        "lazy_expiration": lazy_expiration,
-    }
     run_script(file, store, format, master, settings)
 
 
 @app.command()
+@with_engine_flags
 def serve(
     store: Store = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
@@ -150,11 +119,8 @@ def serve(
     master: Master = None,
     token: Token = None,
     max_body_mb: Annotated[int, typer.Option(min=1, help="The largest request body, MB.")] = 64,
-    routing: Routing = "ticket",
-    shards: Shards = None,
-    strategy: Strategy = "aware",
-    eager_expiration: Eager = "0 seconds",
-    lazy_expiration: Lazy = "auto",
+    *,
+    settings: dict[str, Any],
 ) -> None:
     """Serves a pond: the HTTP API, the console and the metrics."""
     from millpond.api import server
@@ -169,15 +135,7 @@ def serve(
 
     from millpond.service.open_pond import open_pond
 
-    pond = open_pond(
-        store,
-        master=master,
-        routing=routing,
-        shards=shards,
-        strategy=strategy,
-        eager_expiration=eager_expiration,
-        lazy_expiration=lazy_expiration,
-    )
+    pond = open_pond(store, master=master, **settings)
     try:
         ended_by = server.serve(
             pond, token=token, listener=listener, max_body=max_body_mb * 1024 * 1024

@@ -40,7 +40,7 @@ def split(text: str) -> tuple[list[str], str]:
 def is_blank(text: str) -> bool:
     """Whether a text holds nothing but space and comments.
 
-    >>> blank(" -- nothing\\n"), blank("SHOW STREAMS")
+    >>> is_blank(" -- nothing\\n"), is_blank("SHOW STREAMS")
     (True, False)
     """
     return not _COMMENT.sub("", text).strip()

@@ -1,8 +1,10 @@
 """The engine: pure functions and values, from a batch of rows to the answer of a query.
 
-Admission: `heartbeat`, `ingress`. The query-data join: `factors` (what of a predicate is shared),
-`value_sets`, `grouped_filter`, `query_stem`, `region_codes`, `match`, `matches`, `other_factors`;
-the order in which it is done: `eddy`, `routing`. Joins of streams: `join_plan`, `arrangement`,
-`data_stem`, `join`, `pairs`. Invocation: `slices`, `residual`. Changes: `dataflow`. Expressions are
-DuckDB's everywhere: `scalar`, `user_functions`.
+It has no clock, no files and no Spark. From the bottom up: `values` codes values by the regions
+that constants cut an axis into; `predicates` brings a WHERE clause into boolean factors; `scalars`
+has DuckDB evaluate expressions, residual SQL and user-defined functions; `eddy` routes morsels of
+tuples through modules; `matching` is the query-data join (grouped filters, Query SteM, kernels,
+Results Structure); `joins` joins streams (arrangements, Data SteMs, pairs); `admission` makes
+elements or rejects of rows; `window_slices` applies windows at invocation; `dataflow` runs the
+operators of many plans together.
 """

@@ -14,7 +14,7 @@ def try_cast_text(text: str, type_: str) -> str:
     A zone stands behind the day and begins with a sign or ends with a letter; only such texts are
     read as zoned instants, which takes three times as long.
 
-    >>> attempted_text_cast("x", "DATE")
+    >>> try_cast_text("x", "DATE")
     'TRY_CAST(x AS DATE)'
     """
     plain = f"TRY_CAST({text} AS {type_})"
@@ -27,7 +27,7 @@ def try_cast_text(text: str, type_: str) -> str:
 def cast_value(value: str, type_: str) -> str:
     """SQL that casts the SQL of any value, a text or not, to a type.
 
-    >>> value_cast("'2026-01-01 10:00:00+02'", "TIMESTAMP")
+    >>> cast_value("'2026-01-01 10:00:00+02'", "TIMESTAMP")
     "CAST(CAST('2026-01-01 10:00:00+02' AS TIMESTAMPTZ) AS TIMESTAMP)"
     """
     inner = f"CAST({value} AS TIMESTAMPTZ)" if type_ == "TIMESTAMP" else value

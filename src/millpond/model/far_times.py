@@ -14,7 +14,7 @@ _ENDS = {"us": 2**63 - 1, "D": 2**31 - 1}
 def format_ticks(moments: np.ndarray) -> list[str]:
     """The ISO 8601 texts of an array of datetime64[us] or datetime64[D]; NaT is 'NaT'.
 
-    >>> spelled(np.array([-735_629, 0, 6_585_434, 2**31 - 1], "datetime64[D]"))
+    >>> format_ticks(np.array([-735_629, 0, 6_585_434, 2**31 - 1], "datetime64[D]"))
     ['-0045-12-02', '1970-01-01', '20000-04-22', 'infinity']
     """
     texts: list[str] = np.datetime_as_string(moments).tolist()
@@ -30,12 +30,12 @@ def format_ticks(moments: np.ndarray) -> list[str]:
 
 
 def parse_ticks(text: str, unit: str) -> int:
-    """The ticks since 1970 of a text of `spelled`, of microseconds ('us') or days ('D').
+    """The ticks since 1970 of a text by `format_ticks`, in microseconds ('us') or days ('D').
 
     Raises:
         ValueError: it is no such text.
 
-    >>> read("-0045-12-02", "D"), read("infinity", "us") == 2**63 - 1
+    >>> parse_ticks("-0045-12-02", "D"), parse_ticks("infinity", "us") == 2**63 - 1
     (-735629, True)
     """
     if text.endswith("infinity"):

@@ -66,7 +66,7 @@ def calls_inside(sql: str) -> frozenset[str]:
 def restore_names(text: str) -> str:
     """A text with functions under the names their users know.
 
-    >>> as_written('__udf_c74796d95b9dbec5_distance("x") > 1')
+    >>> restore_names('__udf_c74796d95b9dbec5_distance("x") > 1')
     'distance("x") > 1'
     """
     return _INSIDE.sub(lambda match: match[1].lower(), text)

@@ -1,7 +1,8 @@
-"""Incremental operators: what a query's relations change by when its inputs do.
+"""Incremental operators: what changes in a query's relations when its inputs change.
 
-One file an operator, each with its `Node` (what a plan knows of it) and its `Operator` (the state
-and the function that advances it). `node` is the protocol, `delta` what runs on the edges, `keys`,
-`grouping` and `expiry` what several operators are built from. Operators never import each other: a
-plan composes them.
+Each file here is one operator: its `Node` (what a plan asks of it: key, pattern, cost) and its
+`Operator` (its state, and the method that advances it by one step). Operators never import each
+other; a plan composes them. Below them lie three packages: `protocol` says what a node and an
+operator are and what runs along an edge (a `Delta`); `structures` has what operators keep rows in;
+`aggregation` has what the group-by measures, with one aggregate family a file in `aggregates`.
 """

@@ -156,7 +156,7 @@ def _hand_over(given, longest, upto, out_key, out_at, out_until):  # type: ignor
 
 
 class LongestLives:
-    """`DistinctDeltaStar` at work: per row the end of what is given and of its longest copy."""
+    """Runs `DistinctDeltaStar`: keeps, for each row given, its end and its longest-lived copy."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._rows = DistinctRows(schema)

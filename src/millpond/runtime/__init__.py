@@ -1,5 +1,9 @@
-"""What workers do, and the runtimes that decide where and when.
+"""What workers run, and the runtimes that decide where and when they run it.
 
-`tasks` builds segments of a batch, `maintenance_tasks` matches and merges kept ones, `join_tasks`
-joins them, `advance` makes changes. `protocol` is what a runtime is; `spark` is one.
+Every task is a function of a job and of committed files; it writes files that nobody sees before
+the driver commits them. `batch_tasks` builds segments of a batch's rows, `maintenance_tasks`
+backfills and merges kept segments, `join_tasks` joins them (reading through `join_segments`),
+`advance_task` advances the dataflows of `dataflow_cache` and writes their changes. `protocol` says
+what a runtime offers the pond (`Runtime`) and what the pond offers a runtime (`Pipeline`). `spark`
+is the runtime on Spark; the in-process one of the tests is in `millpond.testing`.
 """

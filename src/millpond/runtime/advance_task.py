@@ -2,7 +2,7 @@
 
 A derivation is a query whose changes somebody wants: a standing query that is followed, or a
 derived stream. Derivations at the same position over the same streams are advanced together, by one
-dataflow in which equal parts of their plans are one (`kept_dataflows`).
+dataflow in which equal parts of their plans are one (`dataflow_cache`).
 
 INV-ADVANCE-1: what a job writes is a function of the kept history and of the job, not of which
 worker does it nor of what that worker did before.

@@ -1,6 +1,7 @@
 """What a worker does with kept segments: match them against new queries, merge them.
 
-As the tasks that build segments (`tasks`), these write files nobody sees until they are committed.
+Like the tasks that build segments (`batch_tasks`), they write files that nobody sees before the
+driver commits them.
 """
 
 from __future__ import annotations

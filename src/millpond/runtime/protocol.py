@@ -25,7 +25,7 @@ INBOX = "inbox"
 class Pipeline(Protocol):
     """The pond's side: called by a runtime, from any thread, around every batch.
 
-    For one source the calls are `committed`, `plan`, then `commit` or `release`, never overlapping.
+    For one source the calls are `is_committed`, `plan`, then `commit` or `release`, never at once.
     """
 
     def is_committed(self, source: str, batch_id: int) -> bool:
@@ -96,7 +96,7 @@ class Runtime(Protocol):
         ...
 
     def run(self, task: Callable[[Job], Done], jobs: Sequence[Job]) -> list[Done]:
-        """Run a task of `runtime.tasks` for every job, in parallel, results in order."""
+        """Run a task of `millpond.runtime` for every job, in parallel; results in order."""
         ...
 
     def read_relation(self, relation: RelationDef, path: Path) -> FileMeta:

@@ -1,8 +1,12 @@
-"""The pond: what every way in talks to.
+"""The service: one open pond, from a statement to its effect.
 
-`pond` is what a client can do, `works` what works inside and how it is put together, `composition`
-makes one on Spark. Rows: `intake`, `promises`, `sequencer`. Queries: `registration`, `additions`,
-`prepared`, `stems`. Answers: `invocation`, `leaf_views`, `stored_join`, `kept_answers`. Changes:
-`derivations`, `agenda`, `advancer`, `following`. Behind everyone's back: `maintenance`, `backfill`,
-`join_maintenance`. Text: `statements`, `row_statements`, `shown`, `explanations`.
+`pond` and `handles` are what a client sees; `components` puts the parts together and `open_pond`
+opens them on Spark. What happens in a part reaches the other parts through the port `events`, whose
+one implementation, `reactions`, names who acts. Each folder is a part of the story, bottom to top:
+`queries` registers standing queries and keeps their slots in the Query SteMs; `ingest` takes rows
+in and makes epochs of them (`intake`, `floors`, `sequencer`); `answers` invokes queries and keeps
+answers current; `maintenance` backfills, merges, evicts and joins behind the scenes; `changes`
+computes, stores and delivers the changes of followed queries; `definitions` creates streams and
+relations and opens their sources; `observe` explains, measures and lists; `statements` executes one
+parsed statement.
 """

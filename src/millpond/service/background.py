@@ -1,4 +1,4 @@
-"""Work done behind everybody's back: a thread that is woken, works, and can be waited for."""
+"""Background work: a thread that others wake, and can wait for until it is idle."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 
 
 class Background(ABC):
-    """One thread's work; its methods may be called from any."""
+    """The work of one thread; its methods may be called from any thread."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -23,13 +23,13 @@ class Background(ABC):
         self._thread.start()
 
     def wake(self) -> None:
-        """Something changed; look again soon."""
+        """Have the thread look for work soon: something changed."""
         with self._idle:
             self._asked += 1
         self._wake.set()
 
     def wait_until_idle(self, timeout: float | None = None) -> bool:
-        """Wait until there is nothing left to do for what was asked so far."""
+        """Wait until the thread has done all work for the calls of `wake` so far."""
         self.wake()
         with self._idle:
             asked = self._asked
@@ -44,12 +44,12 @@ class Background(ABC):
             self._idle.notify_all()
 
     def wait_seconds(self) -> float | None:
-        """Seconds after which it looks again even if nobody wakes it; None: never."""
+        """Seconds after which the thread looks for work even if nobody wakes it; None: never."""
         return None
 
     @abstractmethod
     def work(self) -> None:
-        """Do everything there is to do, or as much until it is stopping."""
+        """Do all work there is, or as much as can be done before the thread is stopped."""
 
     def _loop(self) -> None:
         while not self._stopping:

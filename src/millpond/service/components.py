@@ -53,7 +53,7 @@ class Components:
 
     Attributes:
         log: The epochs, and the current version.
-        promises: Floors held for rows in flight.
+        floors: Floors held for rows in flight.
         stems: The Query SteMs.
         intake: Takes pushes.
         sequencer: Plans and commits batches.

@@ -5,15 +5,14 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
-from datetime import timedelta
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from millpond.service.changes import settings
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.maintenance.join_rounds import JoinSettings
-from millpond.service.observe.control_settings import with_settings
 from millpond.service.pond import Pond
+from millpond.service.queries.options import check_settings
 
 
 def open_pond(
@@ -24,37 +23,18 @@ def open_pond(
     bounded: bool = False,
     progress: Callable[[dict[str, Any]], None] | None = None,
     function_seconds: float | None = None,
-    routing: str = "ticket",
-    shards: int | None = None,
-    max_pairs: int | None = None,
-    strategy: str = "aware",
-    eager_expiration: str | timedelta = "0 seconds",
-    lazy_expiration: str | timedelta = "auto",
+    **settings: Any,
 ) -> Pond:
-    """Open a pond on Spark.
-
-    Args:
-        store: Its directory; None for a temporary one that is removed when the pond is closed.
-        master: A Spark master URL; None for this machine.
-        spark: A session to use instead of one of Millpond's own; it is left running.
-        bounded: See `Pond`.
-        progress: See `Pond`.
-        function_seconds: See `Pond`.
-        routing: The eddies' routing policy: `ticket`, `fixed`, `random` or `worst`. It changes no
-            answer.
-        shards: Into how many tasks the work on a shared join is divided; its SteMs are partitioned
-            by the join key. About as many as there are cores.
-        max_pairs: How many pairs one task may find in one batch; a query whose own join finds more
-            is suspended.
-        strategy, eager_expiration, lazy_expiration: How changes are computed where a query's own
-            options of these names do not say. They change none.
+    """Open a pond on Spark: `millpond.open`, whose parameters say what each is for.
 
     Raises:
-        MillpondError: CQL-214 for a value a setting cannot have, SERVE-702 without Java, STORE-601
-            to STORE-604.
+        MillpondError: CQL-214 for a setting there is not or a value it cannot have, SERVE-702
+            without Java, STORE-601 to STORE-604.
     """
     from millpond.runtime.spark.runtime import SparkRuntime
 
+    checked = check_settings(settings)
+    of_joins = [field.name for field in fields(JoinSettings)]
     on_close = None
     if store is None:
         directory = Path(tempfile.mkdtemp(prefix="millpond-"))
@@ -71,20 +51,6 @@ def open_pond(
         progress=progress,
         on_close=on_close,
         function_seconds=function_seconds,
-        joins=with_settings(
-            JoinSettings(),
-            {
-                "routing": routing,
-                "shards": shards or JoinSettings.shards,
-                "max_pairs": max_pairs or JoinSettings.max_pairs,
-            },
-        ),
-        changes=settings.with_settings(
-            ChangeSettings(),
-            {
-                "strategy": strategy,
-                "eager_expiration": eager_expiration,
-                "lazy_expiration": lazy_expiration,
-            },
-        ),
+        joins=JoinSettings(**{name: checked[name] for name in of_joins if name in checked}),
+        changes=ChangeSettings().with_options(checked),
     )

@@ -1,4 +1,4 @@
-"""What statements and invocations give back."""
+"""The results of statements and invocations."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Change:
     """One change of a query: a row came to its answer, or went.
 
     Attributes:
-        cursor: Its name; reading after it goes on behind it.
+        cursor: Its name; a reader gives it to read the changes after this one.
         at: The instant at which it happened, microseconds since 1970 UTC.
         sign: '+' or '-'.
         row: The row's values.
@@ -108,8 +108,8 @@ class Changes:
         table: `cursor` (int64, the number that ends a change's cursor), `timestamp` (int64,
             microseconds since 1970 UTC), `change` ('+' or '-'), and then the query's columns.
         query: The query's name.
-        cursor: Where to read on: the last change's, or the one read after when there is none.
-        newest: The number of the last change there is so far.
+        cursor: Where to read on: the last change's cursor, or the given one when there is none.
+        newest: The number of the last change so far.
         as_of: All changes up to this instant are here or before the cursor.
     """
 
@@ -130,7 +130,7 @@ class Changes:
 
     @property
     def final(self) -> bool:
-        """Always: changes are given for final instants only, and never revised."""
+        """Always true: changes are given for final instants only, and never revised."""
         return True
 
     @staticmethod

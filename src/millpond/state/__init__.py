@@ -1,7 +1,10 @@
-"""What survives: segments, the epoch log, the inbox, and how a directory is recovered.
+"""What survives: segments, the epoch log, the inbox, and the recovery of a store's directory.
 
-Read in this order: `version` (what a reader sees), `epoch_change` and `settlement` (what an epoch
-does), `epoch_log` (one transaction, one epoch), `arrow_file`, `inbox`, `store`; then the policies
-`segment_tree` and `retention`, and `relation_log`. `join_state` and its kin are the same for shared
-joins.
+Reading order: `version` (what a reader sees), `epoch_change` (what one epoch changes),
+`resolve_change` (what that means for the current version) and `next_version` (the version after
+it), `epoch_log` (one SQLite transaction makes one epoch) over `database`. Files: `arrow_file`,
+`segment_file`, `push_file`. Pushed rows wait in the `inbox`. `store` opens and recovers a
+directory. Policies: `segment_tree` says what to merge, `retention` what to evict. `relation_log`
+keeps what relations held, `join_state` and `resolve_joins` do for shared joins what the above does
+for streams. `fail_points` names the places where a test kills the process.
 """

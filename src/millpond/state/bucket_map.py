@@ -19,8 +19,8 @@ _BUCKETS = 256
 class BucketMap(Mapping[K, V], Generic[K, V]):
     """A persistent mapping of str or bytes keys; iterates in ascending order of its keys.
 
-    >>> one = BucketMap[str, int]().changed({"c": 3, "a": 1})
-    >>> two = one.changed({"b": 2}, drop=["c"])
+    >>> one = BucketMap[str, int]().with_changes({"c": 3, "a": 1})
+    >>> two = one.with_changes({"b": 2}, drop=["c"])
     >>> dict(one), dict(two)
     ({'a': 1, 'c': 3}, {'a': 1, 'b': 2})
     """

@@ -1,7 +1,7 @@
 """The epoch log: one transaction, one epoch, one new version.
 
 Everything the store says happened, happened in an epoch: a batch of elements, a registration, a
-merge. `commit` settles the change against the current version, writes it to SQLite in one
+merge. `commit` resolves the change against the current version, writes it to SQLite in one
 transaction (durable when it returns: the journal has its record) and publishes the next version
 by assigning one attribute. Readers take no lock; each sees exactly the epochs up to the version it
 took (SEMANTICS, section 5).
@@ -118,38 +118,38 @@ class EpochLog:
             for source, batch_id in change.batches:
                 if self.is_committed(source, batch_id):
                     raise StaleChange(f"batch {batch_id} of {source} is committed already")
-            settled = resolve_change(
+            resolved = resolve_change(
                 change, before, self._next_segment, self._next_match, self._next_join
             )
-            after = next_version(before, settled)
-            added = (*settled.add, *settled.add_functions)
+            after = next_version(before, resolved)
+            added = (*resolved.add, *resolved.add_functions)
             next_id = max([self._saved_next_id, *(d.id + 1 for d in added)])
             reach("epoch.before_write")
             try:
                 with self._database.transaction() as connection:
-                    self._write(connection, settled, next_id)
+                    self._write(connection, resolved, next_id)
                     reach("epoch.before_commit")
             except BaseException:
                 # An interrupt may come when the transaction is already durable: look.
                 if self._database.read("SELECT max(epoch) FROM epoch")[0][0] == after.epoch:
-                    self._publish(after, settled, next_id)
+                    self._publish(after, resolved, next_id)
                 raise
             reach("epoch.after_commit")
-            self._publish(after, settled, next_id)
+            self._publish(after, resolved, next_id)
         reach("epoch.after_publish")
         for listener in self._listeners:
             listener()
         return after
 
-    def _publish(self, after: Version, settled: ResolvedChange, next_id: int) -> None:
+    def _publish(self, after: Version, resolved: ResolvedChange, next_id: int) -> None:
         self._saved_next_id = next_id
-        self._next_segment = max([self._next_segment, *(s.id + 1 for s in settled.segments)])
-        self._next_match = max([self._next_match, *(m.id + 1 for m in settled.matches)])
-        self._next_join = max(self._next_join, settled.joins.next_id)
-        self._batches.update(sorted(settled.batches))
+        self._next_segment = max([self._next_segment, *(s.id + 1 for s in resolved.segments)])
+        self._next_match = max([self._next_match, *(m.id + 1 for m in resolved.matches)])
+        self._next_join = max(self._next_join, resolved.joins.next_id)
+        self._batches.update(sorted(resolved.batches))
         with self._readers:
             self._version = after
-            self._unreferenced += [(after.epoch, path) for path in settled.unreferenced]
+            self._unreferenced += [(after.epoch, path) for path in resolved.unreferenced]
 
     @contextmanager
     def pin(self) -> Iterator[Version]:

@@ -23,8 +23,8 @@ _LAST = _SIZE - 1
 class IdMap(Mapping[int, V], Generic[V]):
     """A persistent mapping of ids to anything but None; iterates in ascending order of its keys.
 
-    >>> one = IdMap[str]().changed({3: "c", 1: "a"})
-    >>> two = one.changed({2: "b"}, drop=[3])
+    >>> one = IdMap[str]().with_changes({3: "c", 1: "a"})
+    >>> two = one.with_changes({2: "b"}, drop=[3])
     >>> dict(one), dict(two)
     ({1: 'a', 3: 'c'}, {1: 'a', 2: 'b'})
     """
@@ -132,9 +132,9 @@ class PageSummaries(Generic[V, D]):
     Made again only for the pages that changed, so what is made of tens of thousands of entries
     after each of their changes costs what a page holds.
 
-    >>> digest = Digest(lambda values: sum(map(len, values)))
-    >>> one = IdMap[str]().changed({1: "a", 2: "bb"})
-    >>> sum(digest.of(one)), sum(digest.of(one.changed({1: "aaa"})))
+    >>> sums = PageSummaries[str, int](lambda values: sum(map(len, values)))
+    >>> one = IdMap[str]().with_changes({1: "a", 2: "bb"})
+    >>> sum(sums.of(one)), sum(sums.of(one.with_changes({1: "aaa"})))
     (3, 5)
     """
 

@@ -84,7 +84,7 @@ class InboxRow:
 
 @dataclass(eq=False)
 class _Push:
-    """A push on its way; `settled` once it is acknowledged or has failed."""
+    """A push on its way; `is_over` once it is acknowledged or has failed."""
 
     number: int
     columns: tuple[int, int, int | None, int, int]
@@ -275,7 +275,7 @@ class Inbox:
         return file
 
     def _commit_or_wait(self, push: _Push) -> None:
-        """Wait until `push` is settled, committing for everybody when nobody else does."""
+        """Wait until `push` is over, committing for everybody when nobody else does."""
         while True:
             with self._turn:
                 while not push.is_over and (self._committing or self._line[0].file is None):

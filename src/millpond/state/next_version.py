@@ -1,4 +1,4 @@
-"""Making the next Version: what a settled change touches is copied, the rest is shared.
+"""Making the next Version: what a resolved change touches is copied, the rest is shared.
 
 The cost is that of the change: a registration touches a handful of buckets whatever the number of
 queries, a batch the tuple of its own stream's segments (which merging keeps short).

@@ -1,9 +1,9 @@
 """Deciding what a change means for the version it meets.
 
-`settle` gives numbers to what is new, leaves out what has lost its object meanwhile (matches of a
+`resolve_change` numbers what is new, leaves out what has lost its object meanwhile (matches of a
 segment that was merged away, a batch's rows of a stream that was dropped), and refuses what would
-no longer be right (`StaleChange`). The `ResolvedChange` change is then written to SQLite and
-applied to the version with no further decisions, so that both say the same.
+no longer be right (`StaleChange`). The `ResolvedChange` is then written to SQLite and applied to
+the version with no further decisions, so that both say the same.
 """
 
 from __future__ import annotations

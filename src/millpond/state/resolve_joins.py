@@ -1,7 +1,7 @@
-"""Settling changes of shared joins, and what is there after them.
+"""Resolves changes of shared joins, as `resolve_change` does for the rest of an epoch.
 
-A change says what somebody wants; settled, it has numbers and its consequences spelled out: a core
-goes with its last use, with it its files, and runs go with their segments.
+A change says what its author wants. The resolved change has numbers and lists the consequences: a
+core and its files go with the last use of the core, and runs go with their segments.
 """
 
 from __future__ import annotations

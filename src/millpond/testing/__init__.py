@@ -1,7 +1,8 @@
-"""What Millpond is tested with, for tests of one's own too.
+"""What Millpond is tested with; public, so that other projects can test with it too.
 
-`local_runtime` and `manual_clock` make a pond without Spark and without waiting. `golden` runs what
-`golden_file` reads, in the `golden_ways`. `oracle_pond` answers as the definition says, and
-`oracle_laws` holds the engine to it. `check_operator` holds an operator to its meaning.
-`strategies` draws streams, queries and feeds.
+`local_runtime` and `manual_clock` make a pond without Spark and without waiting. `golden_file`
+reads a golden, `golden` runs it, in each of the ways that `golden_ways` lists. `oracle_pond`
+answers as the definition of a query says, naively; `oracle_laws` and `oracle_following` compare a
+pond's answers and changes with it. `check_operator` holds one operator to its meaning.
+`strategies` has Hypothesis draw streams, queries and feeds.
 """

@@ -1,4 +1,4 @@
-"""Queries registered beside the one under test, to show that company changes no answer.
+"""Queries registered beside the one under test, to show that they change none of its answers.
 
 They ask of each column what a grouped filter is for, and take windows of every kind, so that the
 query under test shares its Query SteM, its segments and its tables with all of them.

@@ -1,8 +1,8 @@
 """Runs golden files: every golden many ways, and the answer must not move.
 
 A golden says what a behaviour is; a `Variation` says how it is run: how the feed is cut into
-epochs, whether queries or data come first, in what company, with which options, and how often the
-pond is closed and opened again. By SEMANTICS section 7 none of that is part of the meaning, so
+epochs, whether queries or data come first, among how many decoys, with which options, and how often
+the pond is closed and opened again. By SEMANTICS section 7 none of that is part of the meaning, so
 every variation has the same expected answers.
 
 Beside the pond under test runs the oracle, over the same epochs. Each answer is held to the file's
@@ -167,7 +167,7 @@ class _Performance:
             self._compare_changes(step, step.table, result.changes, meant.changes)
         elif isinstance(statement, Show | Describe | Explain):
             if self.variation == AS_WRITTEN and not self.alone:
-                self._look(step, result)  # of other company and options it would say more
+                self._look(step, result)  # with decoys and other options it would say more
         elif step.table is not None:
             ordered = (
                 _is_ordered(statement.query)

@@ -1,4 +1,4 @@
-"""The ways a golden is run: cuts, orders, company, options, restarts.
+"""The ways a golden is run: cuts, orders, decoys, options, restarts.
 
 By SEMANTICS section 7 none of them is part of what a query means, so no answer may change.
 """
@@ -167,16 +167,16 @@ def variations(every: bool = False) -> tuple[Variation, ...]:
             AS_WRITTEN,
             cut=cut,
             order=order,
-            decoys=company,
+            decoys=decoys,
             options=(("materialize", mode),),
             reopen_every=reopened,
             routing=(("random", 2), ("worst", 3))[reopened is None],
-            is_matched=company == 0,
-            expiring=(("0 seconds", "3 seconds"), ("10 seconds", "1 hour"))[company == 0],
+            is_matched=decoys == 0,
+            expiring=(("0 seconds", "3 seconds"), ("10 seconds", "1 hour"))[decoys == 0],
         )
         for cut in (1, 7, None)
         for order in ("written", "queries first", "data first")
-        for company in (0, 12)
+        for decoys in (0, 12)
         for mode in ("lazy", "none", "eager")
         for reopened in (None, 1)
     )

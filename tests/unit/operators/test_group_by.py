@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import pickle
+import pkgutil
 from collections import Counter
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
+from importlib import import_module
 from itertools import pairwise
 
 import duckdb
@@ -19,22 +21,13 @@ from hypothesis import strategies as st
 
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
+from millpond.operators.aggregation import aggregates as aggregates_directory
 from millpond.operators.aggregation.aggregate import Aggregate, AggregateCall
-from millpond.operators.aggregation.aggregates import (
-    average,
-    count,
-    extreme,
-    quantile,
-    spread,
-    total,
-    truth,
-)
 from millpond.operators.aggregation.measures import Argument
 from millpond.operators.group_by import GroupBy, Grouping
 from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.source import RelationSource
-
-MODULES = (average, count, extreme, quantile, spread, total, truth)
+from millpond.planner.dataflow.group_by import find_recognizers
 
 
 class NoScalars:
@@ -52,9 +45,9 @@ class NoScalars:
 def aggregate(name, gives, column=None, of=None, **more) -> Aggregate:
     chosen, distinct = more.pop("chosen", None), more.pop("distinct", False)
     argument = Argument(column, of, chosen, distinct)
-    found = [m.recognize(AggregateCall(name, argument, of, gives, **more)) for m in MODULES]
-    (one,) = [a for a in found if a is not None]
-    return one
+    found = find_recognizers()[name](AggregateCall(name, argument, of, gives, **more))
+    assert found is not None
+    return found
 
 
 def group_by(types, by, aggregates) -> GroupBy:
@@ -163,6 +156,9 @@ def histories(draw, values, keys=3, most=25):
     return changes, cuts
 
 
+HUGEINT = pa.decimal128(38, 0)
+
+
 def numeric(of, sum_type, deviation=True):
     """Aggregates of a numeric column c1, filtered by c2 too, and their SQL."""
     f64 = pa.float64()
@@ -181,6 +177,7 @@ def numeric(of, sum_type, deviation=True):
         (aggregate("quantile_disc", of, 1, of, share=0.3), "quantile_disc(c1, 0.3)"),
         (aggregate("bool_and", pa.bool_(), 2, pa.bool_()), "bool_and(c2)"),
         (aggregate("bool_or", pa.bool_(), 2, pa.bool_()), "bool_or(c2)"),
+        (aggregate("count_if", HUGEINT, 2, pa.bool_()), "count_if(c2)"),
     ]
     continuous = of if pa.types.is_decimal(of) or pa.types.is_float32(of) else f64
     pairs.append((aggregate("median", continuous, 1, of), "median(c1)"))
@@ -193,7 +190,15 @@ def numeric(of, sum_type, deviation=True):
     return pairs
 
 
-HUGEINT = pa.decimal128(38, 0)
+def test_every_file_of_the_aggregates_is_held_to_duckdb():
+    """Each function of each file has a case in `numeric`, and is in one file alone."""
+    compared = {sql.partition("(")[0] for _, sql in numeric(pa.float64(), pa.float64())}
+    followed = Counter()
+    for file in pkgutil.iter_modules(aggregates_directory.__path__):
+        names = list(import_module(f"{aggregates_directory.__name__}.{file.name}").NAMES)
+        assert names, file.name
+        followed.update(names)
+    assert followed == Counter(compared)
 
 
 @settings(max_examples=60)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from millpond.model.time import to_datetime
+from millpond.service.components import Components
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
@@ -55,3 +56,18 @@ def rows(*seconds: int, **columns: Any) -> list[dict[str, Any]]:
 def values(answer: Any) -> list[Any]:
     """The only column of an answer, sorted."""
     return sorted(value for (value,) in answer.rows())
+
+
+def components_of(pond: Pond) -> Components:
+    """What a pond is made of."""
+    return pond._components
+
+
+class RecordedEvents:
+    """The port of events with nobody behind it: what happened is written down."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, event: str) -> Callable[..., None]:
+        return lambda *said: self.calls.append((event, *said))

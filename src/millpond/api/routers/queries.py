@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,10 +12,9 @@ from starlette.responses import Response
 from millpond.api import decode, encode
 from millpond.api.negotiate import answer_response, choose_form
 from millpond.api.surface import QueryHandle, ServedHandle, ServedPond
+from millpond.cql.tree.explain_levels import Level
 from millpond.errors import MillpondError
 from millpond.service.queries.options import check_options
-
-Level = Literal["syntax", "logical", "rewritten", "shared", "runtime"]
 
 #: An instant whose zone's "+" was not escaped in the URL and has become a space.
 _LOST_PLUS = re.compile(r"^(\S+[T ]\S+) (\d\d:?\d\d)$")
@@ -110,7 +109,7 @@ def router(pond: ServedPond) -> APIRouter:
         return answer_response(find_query(pond, query).invoke(instant), form)
 
     @routes.get("/v1/queries/{query}/plan", response_class=Response)
-    def plan(query: str, level: Level = "logical") -> Response:
+    def plan(query: str, level: Level = Level.LOGICAL) -> Response:
         """The query's plan as text, at a level of EXPLAIN."""
         handle = find_query(pond, query)
         return _json({"id": handle.id, "level": level, "plan": handle.plan(level)})
@@ -118,11 +117,11 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get("/v1/plan", response_class=Response)
     def explain(
         query: Annotated[str | None, Query(description="a query's text or name")] = None,
-        level: Level = "logical",
+        level: Level = Level.LOGICAL,
     ) -> Response:
         """The plan a query would have, registered or not; without one, what all queries share."""
         if query is None:
-            return _json({"level": "shared", "plan": pond.shared_plan()})
+            return _json({"level": Level.SHARED, "plan": pond.shared_plan()})
         return _json({"level": level, "plan": pond.explain(query, level)})
 
     return routes

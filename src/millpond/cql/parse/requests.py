@@ -8,6 +8,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.queries import TO_STREAM
 from millpond.cql.parse.row_statements import RowStatementParser
+from millpond.cql.tree.explain_levels import Level
 from millpond.cql.tree.statements import (
     Ask,
     Describe,
@@ -36,7 +37,6 @@ FIRST_WORDS = (
     "SHOW",
     "DESCRIBE",
 )
-LEVELS = ("SYNTAX", "LOGICAL", "REWRITTEN", "SHARED", "RUNTIME")
 SHOWN = ("STREAMS", "RELATIONS", "QUERIES", "SUMMARIES", "ENTITIES", "FUNCTIONS")
 
 
@@ -131,21 +131,21 @@ class StatementParser(RowStatementParser):
         return self.string("a cursor")[0]
 
     def _explain(self) -> Explain:
-        level = "logical"
-        for word in LEVELS:
+        level = Level.LOGICAL
+        for named in Level:
             # A level is one only if something follows: EXPLAIN shared may mean a query's name.
-            if self._next and self.accept(word):
-                level = word.lower()
+            if self._next and self.accept(named.name):
+                level = named
                 break
         if self._starts_query():
             start = self.here()
             query = self.query()
             return Explain(level=level, query=query, query_span=self.since(start), **self.frame())
         name, span = self.name("a query, or a query itself")
-        if not self.at_end() and level == "logical":
+        if not self.at_end() and level is Level.LOGICAL:
             raise self.fault(
                 f'"{name}" is no level of EXPLAIN',
-                detail=f"The levels are {', '.join(LEVELS)}.",
+                detail=f"The levels are {', '.join(level.name for level in Level)}.",
                 hint="Write EXPLAIN [level] followed by a query or a query's name.",
                 span=span,
             )

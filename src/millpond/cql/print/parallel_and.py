@@ -21,7 +21,7 @@ from sqlglot.errors import SqlglotError
 def apply_parallel_and(tree: exp.Expr) -> exp.Expr | None:
     """A copy with every WHERE in that form; None if none of them has two conjuncts.
 
-    >>> sheltered(sqlglot.parse_one("SELECT 1 FROM t WHERE a > 1", read="duckdb")) is None
+    >>> apply_parallel_and(sqlglot.parse_one("SELECT 1 FROM t WHERE a > 1", read="duckdb")) is None
     True
     """
     copied = tree.copy()

@@ -2,7 +2,8 @@
 
 DuckDB evaluates them all, so a call keeps its name and arguments rather than becoming one of
 sqlglot's portable functions, whose printed form may mean something else. Only aggregates get
-nodes of their own kind, because a query's meaning depends on which calls are aggregates.
+nodes of their own kind, because a query's meaning depends on which calls are aggregates: those of
+`millpond.model.functions`.
 """
 
 from __future__ import annotations
@@ -13,89 +14,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.parser import Parser
 
-#: DuckDB's aggregate functions.
-AGGREGATES = frozenset(
-    [
-        "any_value",
-        "approx_count_distinct",
-        "approx_quantile",
-        "approx_top_k",
-        "arbitrary",
-        "arg_max",
-        "arg_max_null",
-        "arg_max_nulls_last",
-        "arg_min",
-        "arg_min_null",
-        "arg_min_nulls_last",
-        "argmax",
-        "argmin",
-        "array_agg",
-        "avg",
-        "bit_and",
-        "bit_or",
-        "bit_xor",
-        "bitstring_agg",
-        "bool_and",
-        "bool_or",
-        "corr",
-        "count",
-        "count_if",
-        "count_star",
-        "countif",
-        "covar_pop",
-        "covar_samp",
-        "entropy",
-        "favg",
-        "first",
-        "fsum",
-        "group_concat",
-        "histogram",
-        "histogram_exact",
-        "kahan_sum",
-        "kurtosis",
-        "kurtosis_pop",
-        "last",
-        "list",
-        "listagg",
-        "lttb",
-        "mad",
-        "max",
-        "max_by",
-        "mean",
-        "median",
-        "min",
-        "min_by",
-        "mode",
-        "percentile_cont",
-        "percentile_disc",
-        "product",
-        "quantile",
-        "quantile_cont",
-        "quantile_disc",
-        "regr_avgx",
-        "regr_avgy",
-        "regr_count",
-        "regr_intercept",
-        "regr_r2",
-        "regr_slope",
-        "regr_sxx",
-        "regr_sxy",
-        "regr_syy",
-        "reservoir_quantile",
-        "sem",
-        "skewness",
-        "stddev",
-        "stddev_pop",
-        "stddev_samp",
-        "string_agg",
-        "sum",
-        "sum_no_overflow",
-        "sumkahan",
-        "var_pop",
-        "var_samp",
-        "variance",
-    ]
-)
+from millpond.model import functions
 
 
 def _aggregate(name: str) -> Callable[[list[Any]], exp.Expr]:
@@ -104,7 +23,11 @@ def _aggregate(name: str) -> Callable[[list[Any]], exp.Expr]:
 
 #: What a call of each name becomes; a name that is not here becomes an `exp.Anonymous`.
 FUNCTIONS: dict[str, Callable[..., exp.Expr]] = {
-    **{name.upper(): _aggregate(name) for name in AGGREGATES},
+    **{
+        name.upper(): _aggregate(name)
+        for name, function in functions.FUNCTIONS.items()
+        if function.kind is functions.Kind.AGGREGATE
+    },
     **{name: Parser.FUNCTIONS[name] for name in ("COUNT", "SUM", "AVG", "COALESCE")},
     "MIN": lambda args: exp.Min(this=args[0] if args else None, expressions=args[1:]),
     "MAX": lambda args: exp.Max(this=args[0] if args else None, expressions=args[1:]),
@@ -141,3 +64,13 @@ def _call(name: str, arguments: list[exp.Expr | None]) -> exp.Expr:
 NO_PAREN_FUNCTION_PARSERS: dict[str, Callable[[Any], exp.Expr]] = {
     name: Parser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("CASE",)
 }
+
+
+def name_call(node: exp.Expr) -> str:
+    """The function a call names, in lower case.
+
+    >>> name_call(exp.Count(this=exp.Star())), name_call(exp.Anonymous(this="Lower"))
+    ('count', 'lower')
+    """
+    by_name = isinstance(node, exp.Anonymous | exp.AnonymousAggFunc)
+    return node.name.lower() if by_name else str(node.key)

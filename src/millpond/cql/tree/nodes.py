@@ -21,7 +21,7 @@ BY_ATTRIBUTES = "by_attributes"
 class StreamWindow(exp.Expression):
     """A window in brackets behind a stream's name (SEMANTICS, section 2).
 
-    Args:
+    Its arguments, in sqlglot's sense:
         kind: 'now', 'unbounded', 'range' or 'rows'.
         size: Microseconds, for 'range'.
         slide: Microseconds, for 'range' with SLIDE.

@@ -39,7 +39,7 @@ class Dataflow:
     """
 
     def __init__(self, *plans: Plan, since: int = BEGINNING) -> None:
-        """A flow at the beginning of time that gives changes after `since` only.
+        """A dataflow at the beginning of time that gives changes after `since` only.
 
         Feed it everything from `plan.reach(since)` on; what it gives up to `since` is kept back.
         """
@@ -161,7 +161,7 @@ class Dataflow:
             cast(Purger, self._operators[node_key]).purging.set_intervals(some)
 
     def attach(self, other: Dataflow) -> None:
-        """Takes over another flow's plans; nodes both have are this one's from now on.
+        """Take over another dataflow's plans; of nodes that both have, keep this one's.
 
         Raises:
             ValueError: the other is at another position.

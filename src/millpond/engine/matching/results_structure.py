@@ -120,7 +120,7 @@ def list_bytes(count: Any) -> Any:
 def choose_encoding(counts: Any, rows: int) -> Any:
     """The encoding that takes the fewest bytes for so many of `rows` elements, by count.
 
-    >>> smallest(np.array([1, 40, 10_000, 30_000, 100_000]), 100_000).tolist()
+    >>> choose_encoding(np.array([1, 40, 10_000, 30_000, 100_000]), 100_000).tolist()
     [1, 1, 3, 0, 2]
     """
     counts = np.asarray(counts)

@@ -3,7 +3,7 @@
 DuckDB brings a column and the constants it is compared with to one type first, and that type
 depends on all of them: `d IN ('2020-01-01', TIMESTAMP '…')` compares timestamps, `f IN (0.1)` on
 a FLOAT column compares floats. The rules below were read off DuckDB's plans; a combination that
-is not written here is left to DuckDB (`Unfolded`), never guessed. Constants whose value is not
+is not written here is left to DuckDB (`NotFoldable`), never guessed. Constants whose value is not
 evident are computed by DuckDB itself and remembered.
 """
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
+from millpond.catalog.options import OPTIONS
 from millpond.cql.print.parallel_and import apply_parallel_and_to_sql
 from millpond.engine.scalars.deadline import deadlines
 from millpond.engine.scalars.user_functions import (
@@ -28,8 +29,8 @@ from millpond.errors import MillpondError
 class Limits:
     """What one evaluation may use: seconds, rows of answer, bytes of memory."""
 
-    seconds: float = 30.0
-    rows: int = 1_000_000
+    seconds: float = OPTIONS["max_seconds"].default
+    rows: int = OPTIONS["max_rows"].default
     memory: int = 1 << 30
 
 

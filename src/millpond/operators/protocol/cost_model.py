@@ -2,8 +2,8 @@
 
 The paper's cost model is per unit of time: an operator's input rates λ1 and λ2, its output rate λo,
 the sizes N1, N2 and No of its inputs and output, and for each operator a formula of these. Here a
-`EdgeEstimate` has an edge's rate and size, and each node estimates its own flow from those of its
-inputs and its work in nanoseconds per second of stream time. Where the paper's operators scan
+`EdgeEstimate` has an edge's rate and size, and each node estimates its output from those of its
+inputs, and its work in nanoseconds per second of stream time. Where the paper's operators scan
 lists, ours look up tables, so what the paper counts as λ1·N2 for a join is λ1 probes and as many
 pairs as are found.
 

@@ -6,7 +6,7 @@ stands for w copies of the row from `at` on until before `until`,
     R(τ) = sum of w over the rows with at ≤ τ < until.
 
 Both of the update-pattern paper's ways to delete are this one thing (Golab and Özsu, SIGMOD 2005,
-section 2.3). In the direct approach a row carries its expiration time `exp`: that is `until`. In
+section 2.3). In the direct approach a row carries its expiration time exp: that is `until`. In
 the negative tuple approach it does not (`until` is END) and a negative tuple follows: a row of
 weight
 -1. A negative tuple for a row that does carry its expiration ends where the row would have ended,
@@ -175,7 +175,7 @@ _PLACE = re.compile(r"\bc(\d+)\b")
 def positional_schema(types: Sequence[pa.DataType]) -> pa.Schema:
     """The schema of an edge: its columns by position.
 
-    >>> positional([pa.int64()]).names
+    >>> positional_schema([pa.int64()]).names
     ['c0']
     """
     return pa.schema([pa.field(f"c{i}", type_) for i, type_ in enumerate(types)])

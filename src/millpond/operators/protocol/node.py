@@ -59,9 +59,9 @@ class Scalars(Protocol):
 class Operator(Protocol):
     """A node at work: the state it keeps and how it is advanced.
 
-    When a flow takes over another, of two operators of equal nodes one is kept. If what an operator
-    keeps depends on who reads it, it has a method `absorb(other)`, which takes over what the
-    other keeps for its readers.
+    When a dataflow takes over another, it keeps one of two operators of equal nodes. If what an
+    operator keeps depends on who reads it, it has a method `absorb(other)`, which takes over what
+    the other keeps for its readers.
     """
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:

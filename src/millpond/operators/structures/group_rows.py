@@ -58,7 +58,7 @@ def group_rows(numbers: Ints, most: int) -> tuple[Ints, Ints, Ints]:
         The rows' places group by group; where each group starts among them, and behind them the
         number of rows; the number of each group.
 
-    >>> order, starts, which = grouped(np.array([7, 3, 7]), 10)
+    >>> order, starts, which = group_rows(np.array([7, 3, 7]), 10)
     >>> order.tolist(), starts.tolist(), which.tolist()
     ([0, 2, 1], [0, 2, 3], [7, 3])
     """

@@ -9,16 +9,13 @@ from sqlglot import exp
 
 from millpond.cql.print.dialect import to_duckdb
 from millpond.cql.tree import nodes
+from millpond.cql.tree.function_calls import name_call
 from millpond.errors import MillpondError
+from millpond.model.functions import ALLOWED
 from millpond.planner.check.duckdb_messages import translate_message
 from millpond.planner.check.localize_error import Prober, list_clause_expressions, localize_error
 from millpond.planner.check.typecheck import TypeCheck
-from millpond.planner.resolve.allowed_functions import (
-    FunctionCall,
-    find_calls,
-    find_tables,
-    read_function_names,
-)
+from millpond.planner.resolve.duckdb_tree import FunctionCall, find_calls, find_tables
 from millpond.planner.resolve.error_places import mark, mark_word
 from millpond.planner.resolve.names import Names, did_you_mean
 from millpond.planner.resolve.placement import is_aggregate
@@ -57,27 +54,22 @@ def _forbidden_call_error(
     wanted = call.name.replace("_", "")
     span = None
     for node in tree.find_all(exp.Func, bfs=False):
-        name = node.name if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc) else node.key
-        if name.lower().replace("_", "") == wanted:
+        if name_call(node).replace("_", "") == wanted:
             span = mark(node, text)
             break
     span = span or mark_word(call.name, text)
-    if not call.is_known:
+    if call.refusal is None:
         return MillpondError(
             "CQL-212",
             f'no function "{call.name}"',
-            hint=did_you_mean(call.name, [*own, *read_function_names().allowed]),
+            hint=did_you_mean(call.name, [*own, *ALLOWED]),
             text=text if span else None,
             span=span,
         )
-    if call.in_from or call.name in read_function_names().tables - read_function_names().allowed:
-        detail = "It reads what no stream or relation holds."
-    else:
-        detail = "Its answer would change from call to call, or with where it is called."
     return MillpondError(
         "CQL-213",
         f'function "{call.name}" cannot be used in a query',
-        detail=detail,
+        detail=call.refusal.value,
         hint="A query's answer depends on its windows and relations only; for the present, use a "
         "window or BEGIN … END NOW.",
         text=text if span else None,

@@ -39,7 +39,8 @@ class TranslatedMessage:
 def translate_message(message: str) -> TranslatedMessage:
     """The complaint behind a DuckDB exception's text.
 
-    >>> complaint_of("Binder Error: Cannot compare values of type DATE and type TIME - x").primary
+    >>> message = "Binder Error: Cannot compare values of type DATE and type TIME - x"
+    >>> translate_message(message).primary
     'DATE cannot be compared with TIME'
     """
     inside = names_inside(message)

@@ -18,7 +18,7 @@ from millpond.catalog.objects import FunctionDef
 from millpond.cql.print.duckdb_words import quote_name
 from millpond.model.casts import try_cast_text
 from millpond.model.schema import Field
-from millpond.planner.resolve.allowed_functions import syntax_tree
+from millpond.planner.resolve.duckdb_tree import syntax_tree
 from millpond.planner.resolve.scope import Leaf
 from millpond.planner.resolve.user_functions import create_in
 

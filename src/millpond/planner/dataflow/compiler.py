@@ -44,7 +44,7 @@ from millpond.planner.dataflow.subquery_conditions import Subqueries
 from millpond.planner.dataflow.top_k import Cut
 from millpond.planner.residual import LEAF, replace_literals, to_slices
 from millpond.planner.resolve.negation import STAMPS
-from millpond.planner.resolve.placement import has_aggregate
+from millpond.planner.resolve.placement import find_set_call, has_aggregate
 from millpond.planner.resolve.pushdown import split_where
 from millpond.planner.resolve.with_entries import find_own_entries
 
@@ -209,7 +209,7 @@ class Compiler:
         listed: list[Listed] = []
         for item in node.expressions:
             value = item.unalias()
-            _refuse_unnest(value)
+            _refuse_set_calls(value)
             if value.is_star:
                 listed += expand_star(value, frame)
             else:
@@ -227,7 +227,7 @@ class Compiler:
                     names.append(name)
                     columns.append(place)
                 continue
-            _refuse_unnest(value)
+            _refuse_set_calls(value)
             if value.find(exp.Query) is not None:
                 value, frame = self._subqueries.replace_subqueries(value, frame)
             names.append(item.alias_or_name or value.sql())
@@ -280,9 +280,9 @@ def _has_plain_aggregates(node: exp.Select) -> bool:
     return False
 
 
-def _refuse_unnest(value: exp.Expr) -> None:
-    if any(call.name.lower() == "unnest" for call in value.find_all(exp.Anonymous)):
-        raise Unsupported("unnest")
+def _refuse_set_calls(value: exp.Expr) -> None:
+    if (call := find_set_call(value)) is not None:
+        raise Unsupported(call.name.lower())
 
 
 def _align_types(some: Sequence[Node]) -> list[Node]:

@@ -17,7 +17,6 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.cql.print.dialect import to_duckdb
 from millpond.operators.aggregation import aggregates as catalogue
 from millpond.operators.aggregation.aggregate import Aggregate, AggregateCall
 from millpond.operators.aggregation.measures import Argument
@@ -26,7 +25,7 @@ from millpond.operators.group_by import GroupBy, Grouping
 from millpond.planner.dataflow.column_types import find_expression_types, type_names
 from millpond.planner.dataflow.frame import Frame, Item, Unsupported, find_columns, select
 from millpond.planner.dataflow.grouping_sets import expand_grouping_sets
-from millpond.planner.resolve.placement import has_aggregate, is_aggregate
+from millpond.planner.resolve.placement import find_aggregate, has_aggregate, is_aggregate
 from millpond.planner.resolve.pushdown import split_conjuncts
 from millpond.synopses.order_keys import can_be_ordered
 
@@ -280,14 +279,14 @@ class _Grouping:
         if isinstance(node, exp.WithinGroup):
             (ordered,) = node.expression.expressions
             descending, node = bool(ordered.args.get("desc")), node.this
-        name = to_duckdb(node).partition("(")[0].strip().lower()
+        function = find_aggregate(node)
+        if function is None:
+            raise Unsupported(shown)
+        name = function.synonym_of or function.name
         arguments = [
             a for a in (node.args.get("this"), *node.expressions) if isinstance(a, exp.Expr)
         ]
         if ordered is not None:
-            name = {"percentile_cont": "quantile_cont", "percentile_disc": "quantile_disc"}.get(
-                name, ""
-            )
             arguments = [ordered.this, *arguments]
         once = bool(arguments) and isinstance(arguments[0], exp.Distinct)
         if once:
@@ -309,7 +308,8 @@ class _Grouping:
             raise Unsupported(shown)
         (gives,) = self._types_of([sql])
         call = AggregateCall(name, argument, of, gives, share, descending)
-        found = next((a for recognize in find_recognizers() if (a := recognize(call))), None)
+        recognize = find_recognizers().get(name)
+        found = None if recognize is None else recognize(call)
         if found is None:
             raise Unsupported(shown)
         return found
@@ -365,12 +365,16 @@ class _Grouping:
 
 
 @cache
-def find_recognizers() -> tuple[Callable[[AggregateCall], Aggregate | None], ...]:
-    """What makes aggregates of calls: `recognize` of every file of the catalogue."""
-    found = []
+def find_recognizers() -> dict[str, Callable[[AggregateCall], Aggregate | None]]:
+    """By the names of functions, what makes aggregates of their calls.
+
+    It is `recognize` of the file of `operators.aggregation.aggregates` that has the name.
+    """
+    found = {}
     for module in pkgutil.iter_modules(catalogue.__path__):
-        found.append(import_module(f"{catalogue.__name__}.{module.name}").recognize)
-    return tuple(found)
+        aggregates = import_module(f"{catalogue.__name__}.{module.name}")
+        found.update(dict.fromkeys(aggregates.NAMES, aggregates.recognize))
+    return found
 
 
 def _is_call(node: exp.Expr) -> bool:

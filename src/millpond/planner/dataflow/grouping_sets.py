@@ -15,7 +15,7 @@ def expand_grouping_sets(clause: exp.Expr | None) -> list[GroupingSet] | None:
 
     >>> from sqlglot import parse_one
     >>> clause = parse_one("SELECT 1 GROUP BY a, ROLLUP (b, c)").args["group"]
-    >>> [[key.sql() for key in keys] for keys in grouping_sets(clause) or ()]
+    >>> [[key.sql() for key in keys] for keys in expand_grouping_sets(clause) or ()]
     [['a', 'b', 'c'], ['a', 'b'], ['a']]
     """
     if clause is None:

@@ -154,7 +154,7 @@ class Plan:
 
     @property
     def purging(self) -> dict[str, set[int | None]]:
-        """As `purgings`, of this plan alone."""
+        """As `find_purge_intervals`, of this plan alone."""
         return find_purge_intervals([(self, (self.lazy_expiration,))])
 
     def nodes(self) -> Iterator[Node]:
@@ -287,7 +287,7 @@ def plan_changes(
         bound: The query.
         catalog: What it was bound with.
         seed: Of its samples; the n-th leaf's is seed + n.
-        strategy: One of `strategies.STRATEGIES`; the changes are the same by any.
+        strategy: A value of the option `strategy`; the changes are the same by any.
         known: What is known of the streams; nothing by default.
         partitions, rules: As of `strategies.apply_strategy`.
         lazy_expiration: As of `Plan`.

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import sqlglot
 from sqlglot import exp
 
 from millpond.operators.join import Join
@@ -33,7 +34,7 @@ from millpond.planner.dataflow.frame import (
     reads_columns,
 )
 from millpond.planner.dataflow.joins import outer_join, split_condition
-from millpond.planner.resolve.placement import has_aggregate, is_aggregate
+from millpond.planner.resolve.placement import find_aggregate, has_aggregate
 from millpond.planner.resolve.pushdown import split_where
 
 #: What is wrong with a scalar subquery of several rows, in DuckDB's words.
@@ -180,16 +181,12 @@ def _key(conjunct: exp.Expr, select: exp.Select, knows: Knows) -> tuple[exp.Expr
 def _of_nothing(item: exp.Expr) -> exp.Expr:
     """The aggregate's expression over no rows."""
     holder = exp.Paren(this=item.copy())
-    for call in [c for c in holder.walk() if is_aggregate(c)]:
+    calls = [(c, function) for c in holder.walk() if (function := find_aggregate(c)) is not None]
+    for call, function in calls:
         whole = call
         while isinstance(whole.parent, exp.Filter | exp.WithinGroup):
             whole = whole.parent
-        if isinstance(call, exp.Count | exp.CountIf | exp.ApproxDistinct):
-            whole.replace(exp.Literal.number(0))
-        elif isinstance(call, exp.Anonymous):
-            raise Unsupported("an aggregate of no rows")
-        else:
-            whole.replace(exp.Null())
+        whole.replace(sqlglot.parse_one(function.of_nothing, dialect="duckdb"))
     if reads_columns(holder):
         raise Unsupported("an aggregate of no rows")
     return holder

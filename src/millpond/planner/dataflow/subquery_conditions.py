@@ -4,8 +4,8 @@
     WHERE x NOT IN (…)       rows of which it is false        (L ANTI equal) ANTI unknown
     WHERE x > ALL (…)        no value of which it is not true L ANTI (x > v IS NOT TRUE)
 
-Anywhere else such a predicate is a mark (`marks`), and any other subquery a scalar one
-(`scalars`). What a subquery reads of the query around it must be conjuncts of its WHERE.
+Anywhere else such a predicate is a mark (`mark_join`), and any other subquery a scalar one
+(`scalar_subqueries`). What a subquery reads of the query around it must be conjuncts of its WHERE.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """EXPLAIN: what becomes of a query, level by level, as indented text.
 
-- `syntax`: the tree of the text.
-- `logical`: the operators the text asks for, with the update pattern of every edge.
-- `rewritten`: what is matched as elements arrive, what windows choose at invocation, and what is
-  left for the residual.
-- `shared` and `runtime`: the same leaves with what only a running pond knows of them, as facts.
+The levels are those of `millpond.cql.tree.explain_levels`; `shared` and `runtime` are the leaves as
+rewritten, with what only a running pond knows of them, as facts.
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ from typing import Any
 from sqlglot import exp
 
 from millpond.cql.print.dialect import print_query
+from millpond.cql.tree.explain_levels import Level
 from millpond.errors import MillpondError
 from millpond.model.function_names import restore_names
 from millpond.model.windows import Rows
@@ -22,10 +20,6 @@ from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.planner.explain.logical_plan import LogicalOperator, plan_logically, window_text
 from millpond.planner.residual import replace_literals
 from millpond.planner.resolve.pushdown import split_conjuncts
-
-#: What EXPLAIN can show.
-LEVELS = ("syntax", "logical", "rewritten", "shared", "runtime")
-
 
 #: Says what matches a factor of a leaf's predicate: a grouped filter, or nothing but DuckDB.
 ServedBy = Callable[[StreamLeaf, exp.Expr], str]
@@ -41,7 +35,7 @@ def explain(
 
     Args:
         bound: The query.
-        level: One of `LEVELS`.
+        level: One of `Level`.
         served_by: What is said of a factor; only the engine that matches it knows.
         facts: For `shared` and `runtime`, what the service knows: `leaves`, one mapping for every
             stream leaf, is shown under the leaf it belongs to; anything else stands first.
@@ -50,19 +44,19 @@ def explain(
         MillpondError: CQL-214, for another level.
     """
     match level:
-        case "syntax":
+        case Level.SYNTAX:
             lines = _show_syntax(_fill_in_literals(bound))
-        case "logical":
+        case Level.LOGICAL:
             lines = _show_logical(plan_logically(bound))
-        case "rewritten":
+        case Level.REWRITTEN:
             lines = _show_rewritten(bound, served_by, {})
-        case "shared" | "runtime":
+        case Level.SHARED | Level.RUNTIME:
             lines = _show_rewritten(bound, served_by, facts)
         case _:
             raise MillpondError(
                 "CQL-214",
                 f'no level "{level}" of EXPLAIN',
-                hint=f"The levels are {', '.join(LEVELS)}.",
+                hint=f"The levels are {', '.join(Level)}.",
             )
     return "\n".join(lines)
 

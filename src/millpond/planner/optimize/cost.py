@@ -67,7 +67,7 @@ class NodeEstimate:
     """What is expected of a node.
 
     Attributes:
-        flow: What runs on its edge.
+        output: What runs on its edge.
         work: Nanoseconds per second of stream time that it takes, without what is below it.
     """
 

@@ -32,8 +32,6 @@ from millpond.operators.structures.expiration_queues import ARRIVAL_ORDER
 from millpond.planner.optimize.cost import PlanStatistics, find_cheapest, is_distinct, strip_expire
 from millpond.planner.optimize.rules import RULES, Rule, rewrite
 
-STRATEGIES = ("aware", "direct", "negative")
-
 
 def apply_strategy(
     root: Node,
@@ -46,7 +44,7 @@ def apply_strategy(
 
     Args:
         root: The plan as written.
-        strategy: One of `STRATEGIES`.
+        strategy: A value of the option `strategy`.
         known: What `aware` estimates costs from.
         partitions: How many partitions by expiration time `aware` uses; None: what costs least.
         rules: The rewritings `aware` may use.

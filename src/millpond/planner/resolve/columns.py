@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from millpond.cql.tree.places import span_of
 from millpond.errors import MillpondError
-from millpond.planner.resolve.allowed_functions import CALLS_WITHOUT_PARENTHESES
+from millpond.planner.resolve.duckdb_tree import FunctionCall, is_word_called
 from millpond.planner.resolve.leaves import no_such_column_error
 from millpond.planner.resolve.names import did_you_mean, join_names, spell
 from millpond.planner.resolve.scope import TYPE, Resolution, Scope, Source
@@ -71,7 +71,7 @@ def _resolve_qualified(column: exp.Column, scope: Scope, text: str) -> Resolutio
             spell(wanted, source.columns[place])
             return Resolution(source, source.columns[place], outer=at is not scope)
         for holder in at.find_sources_of(qualifier):
-            # A struct's field: `column.field`.  Columns of streams are never structs. Others may
+            # A struct's field, `c.f`. Columns of streams are never structs. Others may
             # be none either, and then a table of the name further out is what is meant.
             if holder.leaf is None and structured is None:
                 place = holder.place(qualifier)
@@ -130,11 +130,13 @@ def _ambiguity_error(column: exp.Column, holders: list[Source], text: str) -> Mi
 
 def _unknown_column_error(column: exp.Column, scope: Scope, text: str) -> MillpondError:
     name = column.name
-    if name.lower() in CALLS_WITHOUT_PARENTHESES:
+    if is_word_called(name):
+        refusal = FunctionCall(name, 0).refusal
+        assert refusal is not None
         return MillpondError(
             "CQL-213",
             f'function "{name.lower()}" cannot be used in a query',
-            detail="Its answer would change from call to call.",
+            detail=refusal.value,
             hint="Use a window, or BEGIN … END with NOW, to speak of the present.",
             text=text,
             span=span_of(column),

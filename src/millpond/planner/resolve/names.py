@@ -36,9 +36,9 @@ class Names(Protocol):
 def find_nearest(name: str, candidates: Iterable[str]) -> str | None:
     """The candidate a reader most probably meant, in its own spelling, or None.
 
-    >>> nearest("flihgts", ["flights", "weather"])
+    >>> find_nearest("flihgts", ["flights", "weather"])
     'flights'
-    >>> nearest("x", ["flights"]) is None
+    >>> find_nearest("x", ["flights"]) is None
     True
     """
     spelling = {c.lower(): c for c in candidates}
@@ -59,7 +59,7 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
 def join_names(names: Iterable[str], limit: int = 20) -> str:
     """Names for a detail, cut off where the list gets long.
 
-    >>> listed(["a", "b"])
+    >>> join_names(["a", "b"])
     'a, b'
     """
     every = list(names)

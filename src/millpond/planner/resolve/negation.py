@@ -4,7 +4,7 @@ For each value of the attributes, with v1 rows in R1 and v2 in R2, the youngest 
 R1's rows are left (SEMANTICS, section 3; Update patterns, 2.1). A row is as young as the youngest
 element it is made of; among rows of one age the later ones in the order of their values count as
 the younger. So R1 selects from streams (and relations) row by row, and its streams' slices have
-their elements' timestamps as one more column that no text can name, as in `attached.py`.
+their elements' timestamps as one more column that no text can name, as in `nrr_join.py`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from millpond.cql.tree.function_calls import name_call
 from millpond.errors import MillpondError
-from millpond.planner.resolve.allowed_functions import read_function_names
+from millpond.model.functions import Function, Kind, find_function
 from millpond.planner.resolve.error_places import mark
 
 
@@ -44,11 +45,26 @@ class Placement:
 _WRAPPERS = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 
 
+def find_aggregate(node: exp.Expr) -> Function | None:
+    """The aggregate a node calls (of one group, or as a window function), if it calls any."""
+    if not isinstance(node, exp.Anonymous | exp.AggFunc):
+        return None
+    function = find_function(name_call(node))
+    return function if function is not None and function.kind is Kind.AGGREGATE else None
+
+
 def is_aggregate(node: exp.Expr) -> bool:
     """Whether a node calls an aggregate (of one group, or as a window function)."""
-    if isinstance(node, exp.Anonymous):
-        return node.name.lower() in read_function_names().aggregates
-    return isinstance(node, exp.AggFunc)
+    return find_aggregate(node) is not None
+
+
+def find_set_call(node: exp.Expr) -> exp.Expr | None:
+    """A call inside an expression that gives several rows for one, if there is any."""
+    for call in node.find_all(exp.Anonymous):
+        function = find_function(call.name)
+        if function is not None and function.kind is Kind.SET:
+            return call
+    return None
 
 
 def has_aggregate(node: exp.Expr) -> bool:

@@ -22,7 +22,7 @@ from millpond.planner.resolve.error_places import mark
 from millpond.planner.resolve.from_clause import FromClause
 from millpond.planner.resolve.names import Names, spell
 from millpond.planner.resolve.negation import check_attributes
-from millpond.planner.resolve.placement import Placement, check_placement
+from millpond.planner.resolve.placement import Placement, check_placement, find_set_call
 from millpond.planner.resolve.scope import Body, Cte, Leaf, Resolution, Scope, Source
 
 
@@ -281,7 +281,7 @@ class Resolver:
             named = isinstance(item, exp.Alias) or plain
             columns.append(item.alias_or_name if named else "")
             is_open = is_open or not named
-            is_exact = is_exact and not _unnests(item)
+            is_exact = is_exact and find_set_call(item) is None
             kept = plain and found is not None and not found.outer and len(inner.parts) < 3
             origins.append(found if kept else None)
         return Body(
@@ -302,8 +302,3 @@ def _expand_star(sources: Iterable[Source], merged: set[str]) -> Iterator[tuple[
             if key not in merged or key not in seen:
                 seen.add(key)
                 yield source, column
-
-
-def _unnests(item: exp.Expr) -> bool:
-    """Whether an item of the SELECT list may stand for several columns."""
-    return any(call.name.lower() == "unnest" for call in item.find_all(exp.Anonymous))

@@ -9,7 +9,7 @@ from sqlglot import exp
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.model.windows import Period, Rows, Unbounded, Window
 
-#: Key of a column's `meta` under which its type stands, if it is a stream's or a relation's.
+#: Key under which sqlglot keeps a column's type, if the column is a stream's or a relation's.
 TYPE = "millpond_type"
 
 
@@ -29,7 +29,7 @@ class Leaf:
         positional: Whether the residual names columns by place (`flights AS f(a, b)`), so that
             none may be left out.
         table: The name of its slice.
-        hidden: Columns of the slice (BIGINT) that no text can name (`attached.py`).
+        hidden: Columns of the slice (BIGINT) that no text can name (`nrr_join.py`).
     """
 
     node: exp.Table

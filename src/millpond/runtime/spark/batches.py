@@ -64,7 +64,7 @@ def _build_all_but_large(
 def deal_row_groups(large: Sequence[Large], parts: int) -> list[list[tuple[str, int]]]:
     """The row groups of large files in shares of about as many rows, each in the files' order.
 
-    >>> dealt([("a", (4, 4, 4)), ("b", (4,))], 2)
+    >>> deal_row_groups([("a", (4, 4, 4)), ("b", (4,))], 2)
     [[('a', 0), ('a', 1)], [('a', 2), ('b', 0)]]
     """
     groups = [(uri, n, rows) for uri, sizes in sorted(large) for n, rows in enumerate(sizes)]

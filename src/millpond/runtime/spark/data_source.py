@@ -100,7 +100,7 @@ class _ReadRequest:
 
 
 class MillpondSource(DataSource):
-    """Spark's data source `millpond`; `_Request` says what its options are."""
+    """Spark's data source `millpond`; `_ReadRequest` says what its options are."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,14 +1,15 @@
-"""Answers that are kept: PSoup-C, the current window's answer kept current.
+"""The answer cache: PSoup-C, the answer over the current window kept current.
 
-What a query answers NOW is a function of what it reads and of the instant. So an answer is kept
-with both, and served as long as they are the same in the version a reader has pinned: a kept answer
-is never older than what would be computed. A thread computes anew what an epoch has changed, the
-queries of greater weight first; a reader who comes before it computes for himself.
+The answer of a query at NOW is a function of the query's inputs and of the instant. So the cache
+keeps an answer together with both, and gives it to a reader only if both are the same in the
+version the reader has pinned: a cached answer is never older than a computed one. The refresher's
+thread recomputes the answers an epoch has changed, queries of greater weight first; a reader who
+comes before the thread computes the answer itself.
 
-- `eager`: computed anew after every epoch that changes it (PSoup, VLDB 2002, section 5: PSoup-C;
-  there by counting matches in and out, here by evaluation, which serves every query).
-- `auto`: computed anew only while it is asked for about as often as it changes, and only if it is
-  not cheap anyway. Invocations earn credit, computing ahead spends it.
+- `eager`: recomputed after every epoch that changes it (PSoup, VLDB 2002, section 5: PSoup-C; there
+  by counting matches in and out, here by evaluation, which serves every query).
+- `auto`: recomputed only while clients invoke the query about as often as its answer changes, and
+  only if computing it is not cheap. Invocations earn credit, computing ahead spends it.
 
 INV-KEPT-1: an answer is served only if every segment, relation delta and clock it was computed
 from is the reader's too, and the instant is the same or cannot matter.
@@ -35,7 +36,7 @@ _MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class AnswerInputs:
-    """What an answer was computed from: `parts` by identity, `clocks` by value."""
+    """The inputs of an answer: `parts` are compared by identity, `clocks` by value."""
 
     parts: tuple[object, ...]
     clocks: tuple[tuple[int | None, int], ...]
@@ -49,7 +50,7 @@ class AnswerInputs:
 
 
 def inputs_of(version: Version, bound: BoundQuery, streams: Sequence[StreamDef]) -> AnswerInputs:
-    """What a query reads of a version."""
+    """The inputs of a query's answer in a version."""
     parts: list[object] = []
     clocks = []
     for stream in streams:
@@ -66,7 +67,7 @@ def inputs_of(version: Version, bound: BoundQuery, streams: Sequence[StreamDef])
 
 @dataclass
 class CachedAnswer:
-    """A query's kept answer and what is known of how it is used."""
+    """A query's cached answer, and how often it was of use."""
 
     query: PreparedQuery | None = None
     inputs: AnswerInputs | None = None
@@ -80,7 +81,7 @@ class CachedAnswer:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def figures(self) -> dict[str, object]:
-        """For people: what is kept, and how often it was of use."""
+        """The figures EXPLAIN shows: what is kept, and how often it was of use."""
         with self.lock:
             table = self.table
             return {
@@ -94,7 +95,7 @@ class CachedAnswer:
 
 
 class AnswerCache:
-    """The kept answers of a pond; safe to use from any thread."""
+    """The cached answers of a pond; safe to use from any thread."""
 
     def __init__(self) -> None:
         self._answers: dict[int, CachedAnswer] = {}
@@ -132,7 +133,7 @@ class AnswerCache:
         found: tuple[pa.Table, int],
         seconds: float,
     ) -> None:
-        """Keep what was computed in so many seconds."""
+        """Keep an answer, which took so many seconds to compute."""
         with kept.lock:
             kept.seconds, kept.computed = seconds, kept.computed + 1
             kept.query, kept.inputs, kept.instant = query, inputs, instant
@@ -140,7 +141,7 @@ class AnswerCache:
             kept.table = table if table.nbytes <= _MOST_BYTES else None
 
     def forget(self, query_ids: set[int]) -> None:
-        """Let go of the answers of queries that are gone."""
+        """Drop the answers of queries that were dropped."""
         with self._lock:
             for id in self._answers.keys() & query_ids:
                 del self._answers[id]

@@ -1,4 +1,4 @@
-"""Invocation: the answer of a query at an instant, from what is kept.
+"""Invocation: computes the answer of a query at an instant, from the kept segments.
 
 PSoup (VLDB 2002, section 3.3): the window is applied to the Results Structure, rows are fetched
 from the Data SteM, and projection, duplicate elimination and whatever else SQL says are done just
@@ -99,7 +99,7 @@ class Invoker:
     def _compute(
         self, version: Version, query: PreparedQuery, streams: Sequence[StreamDef], instant: int
     ) -> tuple[pa.Table, int]:
-        """The rows, and the instant from which on all that matters is kept."""
+        """Compute the rows, and the instant from which on everything the query reads is kept."""
         slices: dict[str, pa.Table] = {}
         since: int = BEGINNING
         views_of: list[list[LeafView]] = []
@@ -137,7 +137,7 @@ class Invoker:
         instant: int,
         current: bool,
     ) -> tuple[pa.Table, int]:
-        """As `_compute`, from what is kept if it is that; what is current is kept."""
+        """Like `_compute`, but from the cache if it has this answer; a current answer is cached."""
         kept, inputs = self.answer_cache.of(id), inputs_of(version, query.bound, streams)
         found = self.answer_cache.find(kept, query, inputs, instant)
         if found is None:
@@ -168,7 +168,7 @@ class Invoker:
         views: Sequence[list[LeafView]],
         at: int,
     ) -> JoinedRows | None:
-        """The joined rows from what is stored of the join; None: from the windows' slices."""
+        """The joined rows, from stored pairs; None if they must come from the windows' slices."""
         found = version.joins.core_of(query.id) if query.id is not None else None
         if found is None or query.join is None or query.bound.join is None:
             return None
@@ -283,7 +283,7 @@ def _slice(views: Sequence[LeafView], leaf: StreamLeaf, stream: StreamDef, at: i
 def _is_full(views: Sequence[LeafView], leaf: StreamLeaf, at: int, kept_from: int) -> bool:
     """Whether a `[ROWS n]` window has its n rows among what is kept without gaps.
 
-    Then nothing that was forgotten could be in it. Older rows may be kept too, but with gaps.
+    If so, no evicted row could be in the window. Older rows may be kept too, but with gaps.
     """
     if not isinstance(leaf.window, Rows):
         return False

@@ -1,8 +1,8 @@
 """A leaf's view of the kept segments: which rows match, from stored bits where there are any.
 
-What a leaf matches is a function of element and predicate. Stored matches are consulted first; a
-segment without them (its backfill is on its way, or the query is not materialised: PSoup's NoMat)
-is matched here and now by the same kernel.
+What a leaf matches is a function of element and predicate. Where a segment has stored matches for
+the leaf's slot, the view reads them. Where it has none (its backfill is on its way, or the query is
+not materialized: PSoup's NoMat), the view matches the segment now, with the same kernel.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class OpenSegment:
 
     @cached_property
     def _arrival(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """The arrival numbers ascending, and the rows they are of (None: in order)."""
+        """The arrival numbers in ascending order, and the row of each (None: the rows in order)."""
         numbers = global_seq(self.local_seq, self.ref.seq_runs)
         if bool((numbers[1:] > numbers[:-1]).all()):
             return numbers, None
@@ -114,14 +114,14 @@ class OpenSegment:
         return np.flatnonzero(here) if places is None else places[here], found[here]
 
     def get_run(self, key: str, arrange: Callable[[], Run]) -> Run:
-        """A run the store has not; kept as long as the segment is open."""
+        """A run that the store does not have; it is kept as long as the segment is open."""
         found = self._runs.get(key)
         if found is None:
             found = self._runs[key] = arrange()
         return found
 
     def get_or_compute(self, key: tuple[Any, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
-        """What was computed under that key, or is now; the last few are kept."""
+        """The result kept under that key, or computed now; the last few results are kept."""
         with self._lock:
             found = self._computed.get(key)
             if found is not None:
@@ -188,7 +188,7 @@ class Files:
         return found
 
     def forget(self, paths: Iterable[str]) -> None:
-        """Let go of files that were removed, so that the disk gets their space back."""
+        """Close files that were removed, so that the disk gets their space back."""
         with self._lock:
             for path in paths:
                 self._segments.pop(path, None)
@@ -210,7 +210,7 @@ class Files:
 
 
 class LeafView:
-    """`engine.slices.SegmentView` of one stored segment for one leaf."""
+    """`engine.window_slices.SegmentView` of one stored segment for one leaf."""
 
     def __init__(
         self,

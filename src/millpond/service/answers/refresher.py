@@ -74,7 +74,7 @@ class Refresher(Background):
                 log.warning('computing "%s" ahead failed: %s', query.name, error)
 
     def _should_compute(self, query: QueryDef, prepared: PreparedQuery) -> bool:
-        """Whether an answer is to be computed ahead: it would be of use, and is not there."""
+        """Whether to compute an answer ahead: a client will likely ask, and it is not cached."""
         version = self._log.version
         streams = [version.find(leaf.stream) for leaf in prepared.bound.streams]
         known = [s for s in streams if isinstance(s, StreamDef)]

@@ -1,10 +1,10 @@
-"""Joins answered from the Results Structure: the pairs that are stored, and what came since.
+"""Answers joins from the Results Structure: from the stored pairs, and from newer elements.
 
 PSoup (VLDB 2002, section 3.3) reads the tuple ids of a window's results and fetches the base
-tuples; the window itself is not touched. So an invocation costs what is in the answer, more or
-less, and not what is in the windows. Elements that arrived after the core's position are joined
-here and now, with the same SteMs. Each tuple found is then held against the query's own windows,
-predicates and samples, so what is stored for several queries gives each its own answer.
+tuples; it does not read the window itself. So the cost of an invocation depends on the size of the
+answer, more or less, and not on the size of the windows. Elements that arrived after the core's
+position are joined now, with the same SteMs. Each tuple found is then checked against the query's
+own windows, predicates and samples, so pairs stored for several queries give each its own answer.
 """
 
 from __future__ import annotations
@@ -188,8 +188,8 @@ class StoredJoin:
     ) -> StoredRows | None:
         """The joined slice, in the order a joined slice has (`engine/joins/join.py`).
 
-        None when the windows' slices are the better way, or the only one: nothing is stored for
-        this use, or not as far back as a window reaches, or more than there is in the windows.
+        None when joining the windows' slices is better, or the only way: no pairs are stored for
+        this use, or not as far back as a window reaches, or more than the windows hold.
 
         Args:
             bound: The query.
@@ -253,7 +253,7 @@ class StoredJoin:
         return fresh
 
     def _locate(self, leaves: Sequence[_LeafRows], arrivals: list[Numbers]) -> list[Numbers]:
-        """The places of stored tuples, those the query does not want left out."""
+        """The places of the stored tuples that the query wants."""
         kept: Numbers | None = None
         located: list[Numbers] = []
         for leaf, every in zip(leaves, arrivals, strict=True):
@@ -271,7 +271,7 @@ class StoredJoin:
     def _join_fresh(
         self, leaves: Sequence[_LeafRows], fresh: list[list[Numbers]]
     ) -> list[list[Numbers]]:
-        """The tuples with a constituent the core has not seen."""
+        """The tuples with a constituent that arrived after the core's position."""
         stems = [self._stem(leaf) for leaf in leaves]
         budget = Budget(4_000_000)
         found = []

@@ -33,10 +33,10 @@ class Runnable:
     """A derivation that is to be advanced up to an instant.
 
     Attributes:
-        derivation: Which.
-        clock: Where it is.
+        derivation: The derivation.
+        clock: The clock of its change log, with its position.
         upto: The instant.
-        reached: Up to where it is known to have no changes behind its clock's position.
+        complete_upto: The last instant up to which all its changes are known to be in its log.
     """
 
     derivation: Derivation
@@ -73,7 +73,7 @@ def step_end(version: Version, derivation: Derivation, clock: StreamClock, upto:
 
 
 class AdvanceJobs:
-    """Makes jobs of what is due."""
+    """Makes jobs of the derivations that are due."""
 
     def __init__(self, store: Path, stems: QueryStems) -> None:
         self._store = store
@@ -139,17 +139,17 @@ class AdvanceJobs:
 
 
 def _group(version: Version, due: list[Runnable]) -> list[list[Runnable]]:
-    """Derivations that one dataflow can advance: in one company, with a position in common.
+    """Derivations that share one dataflow: same streams, same eager interval, same position.
 
-    A derivation is at every instant from its clock's position on up to where it is known to have
-    no changes.
+    A derivation counts as being at any instant from its clock's position to the last instant up to
+    which it is known to have no changes.
     """
-    companies: defaultdict[tuple[object, ...], list[Runnable]] = defaultdict(list)
+    sharing: defaultdict[tuple[object, ...], list[Runnable]] = defaultdict(list)
     for item in due:
         known = _find_last_deltas(version, item)
-        companies[(item.derivation.sharing_key, item.upto, known)].append(item)
+        sharing[(item.derivation.sharing_key, item.upto, known)].append(item)
     groups = []
-    for members in companies.values():
+    for members in sharing.values():
         rest = sorted(members, key=lambda item: (item.clock.position, item.derivation.id))
         while rest:
             least = min(item.complete_upto for item in rest)
@@ -163,7 +163,7 @@ def _group(version: Version, due: list[Runnable]) -> list[list[Runnable]]:
 
 
 def _find_last_deltas(version: Version, item: Runnable) -> tuple[int, ...]:
-    """Of each relation the last of its deltas that a derivation has read."""
+    """Of each relation, the last delta that a derivation has read."""
     epoch = item.clock.relations_epoch
     return tuple(
         max((d.epoch for d in version.relation_deltas(relation) if d.epoch <= epoch), default=-1)
@@ -174,7 +174,7 @@ def _find_last_deltas(version: Version, item: Runnable) -> tuple[int, ...]:
 def _label(members: list[Runnable]) -> str:
     """The name under which a worker keeps the group's dataflow.
 
-    It says in what company it is and not who is in it, so that a derivation that joins finds the
+    It is made of the sharing key and not of the members, so that a derivation that joins finds the
     dataflow there. A large group is cut in parts, named by their first members.
     """
     first = members[0].derivation

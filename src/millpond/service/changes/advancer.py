@@ -1,15 +1,15 @@
-"""The advancer: derivations are brought as far as they can come while data flow.
+"""The advancer: computes the changes of derivations while data arrive.
 
-One thread, woken by every commit, and by the clock where time alone brings changes: on system
-time, for idle streams, and when an expiration is due. A round finds the derivations that something
-is new for, deals them out in groups that are at one position over the same streams, has the runtime
-advance the groups, and commits what they gained with their new positions: one epoch a round,
-whatever the number of derivations. Derived streams of derived streams come a round later each.
+It is one thread. Every commit wakes it, and so does the clock where time alone brings changes: on
+system time, for idle streams, and when an expiration is due. In a round the advancer finds the
+derivations that have something new, groups those at one position over the same streams, has the
+runtime advance the groups, and commits their changes and new positions: one epoch a round,
+whatever the number of derivations. A derived stream over a derived stream comes one round later.
 
-Changes that time alone brings may wait (eager expiration intervals, Update patterns 2.3.2): a
-query is advanced for them when the first of them is due by its interval, and sooner for anything
-else that is new or when somebody asks for all of its changes. Whatever it is advanced for, those it
-shares a dataflow with come along, because a dataflow is at one instant.
+Changes that time alone brings may wait (eager expiration intervals, Update patterns 2.3.2): the
+advancer advances a query for them when the first of them is due by its interval, and sooner if
+something else is new or a client asks for all changes. The derivations that share the query's
+dataflow are advanced with it, because a dataflow is at one instant.
 
 INV-ADVANCER-1: a derivation's position moves only in the epoch that holds its changes up to there.
 """
@@ -50,7 +50,7 @@ _RETRY_SECONDS = 15.0
 
 
 class Advancer:
-    """Advances derivations; one thread of its own, its methods safe to call from any."""
+    """Advances derivations in a thread of its own; its methods are safe to call from any thread."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Advancer:
         self._thread.start()
 
     def wake(self) -> None:
-        """Something was committed or registered; look soon."""
+        """Have the thread do a round soon: something was committed or registered."""
         with self._progress:
             self._asked += 1
         self._wake.set()
@@ -152,12 +152,12 @@ class Advancer:
         """Wait until these derivations, and those they read, are as far as they can be now.
 
         Args:
-            streams: What their changes are elements of.
+            streams: Their change logs, or the derived streams themselves.
             timeout: How long at most, in seconds; False if that was not enough.
-            expired: Whether changes that time alone brings are not to wait any longer.
+            expired: Whether to compute also the changes that time alone brings, without waiting.
 
         Raises:
-            MillpondError: STORE-603 when what they gained cannot be written.
+            MillpondError: STORE-603 when their changes cannot be written.
         """
         version = self._log.version
         wanted: dict[int, StreamDef] = {}
@@ -192,12 +192,12 @@ class Advancer:
         return is_over
 
     def wait(self, is_over: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait until `heard` is true, which is asked whenever changes were committed."""
+        """Wait until `is_over` is true; it is called after every round of the advancer."""
         with self._progress:
             return self._progress.wait_for(lambda: is_over() or self.stopping, timeout)
 
     def retry(self, stream: StreamDef) -> None:
-        """Try a derived stream that has stopped again, now."""
+        """Retry a stopped derived stream now."""
         self.retries.retry(stream.id)
         self.wake()
 
@@ -217,11 +217,11 @@ class Advancer:
         return None
 
     def complete_upto(self, version: Version, stream: StreamDef) -> int:
-        """The last instant up to which all of a derivation's changes are known to be there."""
+        """The last instant up to which all of a derivation's changes are known to be committed."""
         return self._schedule.complete_upto(version, stream)
 
     def lag(self) -> dict[int, float]:
-        """By derivation, how many seconds of what is final it does not have yet."""
+        """By derivation, how many seconds its changes are behind the last final instant."""
         reading, version = self._floors.capture(), self._log.version
         behind: dict[int, float] = {}
         for stream in self._derivations.list_streams(version):
@@ -244,9 +244,9 @@ class Advancer:
 
         Args:
             now: The clock reading that counts; None for a new one.
-            called: Whether somebody asked for it. If only time has passed, the heartbeats of
-                what has nothing new are not published all the time.
-            wanted: Ids of the derivations of which everything that is final is wanted.
+            called: Whether `wake` was called. If only time has passed, heartbeats of derivations
+                without changes are published only now and then.
+            wanted: Ids of derivations whose changes somebody wants up to the last final instant.
         """
         with self._round:
             reading = self._floors.capture()
@@ -270,7 +270,7 @@ class Advancer:
                 return busy
 
     def _publish_heartbeats(self, moved: dict[int, int]) -> None:
-        """Derivations nothing is new for, and whose heartbeats are to be known: they go on."""
+        """Commit the heartbeats of derivations that have nothing new."""
 
         def change(now: Version) -> EpochChange:
             clocks = {

@@ -1,4 +1,4 @@
-"""Updates of non-retroactive relations that come too late for those who follow a query."""
+"""Backdated updates: updates of non-retroactive relations that come after delivered changes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from millpond.state.version import Version
 def check_instant(
     derivations: Derivations, version: Version, relation: RelationDef, at: int
 ) -> None:
-    """Refuse an update at an instant whose elements have been delivered with what they found.
+    """Refuse an update at an instant whose joined elements have been delivered.
 
-    Rows are attached as their elements come and are not kept, so those who follow the query could
-    not be told that what they were given is something else now.
+    An NRR join looks up the relation's rows as elements come, and keeps nothing of them. So
+    followers of the query could not be told that the delivered rows would be different now.
 
     Raises:
         MillpondError: POND-413.

@@ -1,10 +1,9 @@
-"""Changes: reading what derivations have made, from committed segments, a page at a time.
+"""Reads change logs: the changes of derivations, from committed segments, a page at a time.
 
-Changes are numbered from 1 on, in the order in which they are delivered, and a cursor
-(`cursor.py`) names one of them; reading after number 7 begins with number 8. Readers hold no
-position anywhere but in their own hands, read only what is committed, and one page at a time, so
-that neither a slow reader nor one that went away holds anybody up, and what is read twice is the
-same twice.
+Changes are numbered from 1 on, in the order of delivery, and a cursor (`cursor.py`) names one of
+them; reading after number 7 begins with number 8. Only the reader knows its cursor: the pond keeps
+no position of any reader. Readers read committed changes only, one page at a time. So a slow or
+absent reader blocks nobody, and a page that is read twice is the same twice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Derivations: the queries whose changes are made, and where they have come to.
+"""Derivations: the queries whose changes are computed, with their plans and positions.
 
-A query's changes are made from when somebody first asks for them: then it gets a change log, a
-stream of its own that no query can name, whose elements are the changes. A derived stream (CREATE
-STREAM … AS) is the same with a name. How far a derivation has come is in its stream's clock, so
-its elements and its position become durable in one epoch, and what it makes after a crash is what
-it would have made (SEMANTICS, section 7, law 5).
+The first client that asks for a query's changes makes the query a derivation: it gets a change log,
+a stream that no query can name, whose elements are the changes. A derived stream (CREATE STREAM …
+AS) is the same with a name. The position of a derivation is in its stream's clock, so its changes
+and its position become durable in one epoch; after a crash it computes the changes it would have
+computed without the crash (SEMANTICS, section 7, law 5).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Derivation:
         plan: What computes its changes.
         streams: Ids of the streams it reads.
         relations: Ids of the relations it reads.
-        eager_expiration: How long changes that time alone brings may wait, in microseconds. Those
-            of a derived stream do not: whatever reads it waits for its heartbeat.
+        eager_expiration: How long changes that time alone brings may wait, in microseconds. In a
+            derived stream they never wait: its readers wait for its heartbeat.
     """
 
     stream: StreamDef
@@ -61,10 +61,10 @@ class Derivation:
 
     @property
     def sharing_key(self) -> SharingKey:
-        """What those have in common that are advanced together, and share operators.
+        """The key of its dataflow: derivations with equal keys are advanced together.
 
-        Of other intervals each is advanced for its own: a dataflow is at one instant, so what it
-        shares would be advanced for the least patient, and the others would wait for nothing.
+        The eager interval is part of the key. A dataflow is at one instant, so derivations with
+        different intervals in one dataflow would all be advanced at the shortest interval.
         """
         return (self.streams, self.relations, self.eager_expiration)
 
@@ -74,16 +74,17 @@ class Derivation:
 
     @property
     def must_record_position(self) -> bool:
-        """Whether its position is to be durable also where it has no changes.
+        """Whether its position must be committed even where it has no changes.
 
-        Others wait for the heartbeat of a derived stream. What a relation is told of instants that
-        count as delivered comes behind them, and those are the ones readers were told of.
+        The readers of a derived stream wait for its heartbeat. And updates of a relation at
+        instants that readers were told of must be delivered after these instants, also after a
+        restart.
         """
         return bool(self.relations) or not self.stream.is_change_log
 
     @property
     def moves_by_itself(self) -> bool:
-        """Whether time alone may bring changes: what is there may expire."""
+        """Whether time alone may bring changes: rows of the answer may expire."""
         return self.plan.root.pattern is not Pattern.MONOTONIC
 
 
@@ -107,14 +108,14 @@ class Derivations:
         self._current_instant = present
         self._statistics = statistics
         self._settings = settings or ChangeSettings()
-        #: By company, the keys of the nodes of all plans that are known, and in how many they are.
+        #: By sharing key, the keys of all known plans' nodes, each with how many plans have it.
         self._running: defaultdict[SharingKey, Counter[str]] = defaultdict(Counter)
         self._planned_derivations: dict[int, Derivation] = {}
         self._lock = threading.RLock()
 
     @property
     def settings(self) -> ChangeSettings:
-        """How changes are computed where a query does not say."""
+        """The settings for queries whose options do not say how changes are computed."""
         return self._settings
 
     @settings.setter
@@ -168,7 +169,7 @@ class Derivations:
     def sharing_key_of(
         self, version: Version, bound: BoundQuery, query: QueryDef | None
     ) -> SharingKey:
-        """In what company a query, or a derived stream, is advanced."""
+        """The key of what a query, or a derived stream, shares its dataflow with."""
         streams = frozenset(stream_of(version, leaf).id for leaf in bound.streams)
         relations = frozenset(
             found.id
@@ -279,7 +280,7 @@ class Derivations:
     def final_instant(self, version: Version, reading: ClockReading, bound: BoundQuery) -> int:
         """The last instant that is final for a query: before the least heartbeat.
 
-        A query over relations alone has no heartbeat to wait for: what they have been told counts.
+        A query over relations alone has no heartbeat to wait for: it counts what they hold now.
         """
         if bound.streams:
             streams = [stream_of(version, leaf) for leaf in bound.streams]
@@ -295,7 +296,7 @@ class Derivations:
         return told
 
     def is_corrected(self, version: Version, derivation: Derivation) -> bool:
-        """Whether a relation was told something since the derivation last read it."""
+        """Whether a relation was updated since the derivation last read it."""
         known = version.clock(derivation.id).relations_epoch
         return any(
             delta.epoch > known
@@ -337,7 +338,7 @@ class Derivations:
             return log
 
     def create(self, name: str, bound: BoundQuery, text: str, statement: str) -> StreamDef:
-        """Make a derived stream, of everything that is kept on (SEMANTICS, section 4).
+        """Make a derived stream, from everything that is kept on (SEMANTICS, section 4).
 
         Raises:
             MillpondError: CQL-208 for the name; what planning refuses.

@@ -1,8 +1,8 @@
-"""Expirations: when time alone will next bring changes to a derivation.
+"""The next expiration: when time alone will next bring changes to a derivation.
 
-A derivation that nothing new has come for still changes when elements leave its windows or, with
-SLIDE, come into them. When that is follows from the timestamps of the kept elements, so nobody has
-to look before: on system time and for idle streams the advancer sleeps until then.
+A derivation without new input still changes when elements leave its windows or, with SLIDE, enter
+them. The timestamps of the kept elements say when. So on system time and for idle streams the
+advancer sleeps until then and need not poll.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from millpond.state.version import DATA, REJECTS, Version
 def next_expiration(files: Files, version: Version, bound: BoundQuery, position: int) -> int:
     """The first instant after a position at which a window may change by itself; END if none does.
 
-    The elements are taken as they are, before any predicate: an instant may turn out to be none,
-    but none is missed.
+    It looks at all elements, whatever the predicates: the instant may bring no change, but no
+    change comes earlier.
     """
     soonest: int = END
     for leaf in bound.streams:

@@ -1,8 +1,9 @@
-"""Stoppages: derived streams whose changes cannot be computed, why, and when they are tried again.
+"""Retries of derived streams whose changes could not be computed.
 
-What made one fail may pass: a relation is put right, a function defined anew, memory is free again.
-So each is tried again by itself, less and less often, and at once when somebody says so. A stoppage
-is not written down: a store that is opened again tries all of its streams.
+The cause of a failure may pass: somebody corrects a relation, defines a function anew, or memory is
+free again. So each stopped derived stream is retried separately, with exponential backoff, and at
+once when a client says `ALTER STREAM … SET (active = true)`. The failures are kept in memory only:
+a store that is opened again tries all its derived streams.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ class _RetryState:
 
 
 class Retries:
-    """By stream why it has stopped; its methods are safe to call from any thread."""
+    """For each stopped stream its error and its next attempt; safe to use from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._states: dict[int, _RetryState] = {}
 
     def note(self, stream_id: int, error: MillpondError) -> None:
-        """A stream has failed, for the first time or again."""
+        """Note that a stream has failed, for the first time or again."""
         known = self._states.get(stream_id)
         wait = FIRST_SECONDS if known is None else min(2 * known.wait, MOST_SECONDS)
         self._states[stream_id] = _RetryState(error, wait, self._clock() + wait)
 
     def clear(self, stream_id: int) -> None:
-        """A stream goes on, or is no more."""
+        """Forget a stream's failure: it goes on, or was dropped."""
         self._states.pop(stream_id, None)
 
     def retry(self, stream_id: int) -> None:
-        """Have a stream tried at once; its reason stays until it goes on."""
+        """Make a stream due for an attempt now; its error stays until it goes on."""
         known = self._states.get(stream_id)
         if known is not None:
             self._states[stream_id] = _RetryState(known.error, FIRST_SECONDS / 2, self._clock())
@@ -54,12 +55,12 @@ class Retries:
         return None if known is None else known.error
 
     def is_backing_off(self, stream_id: int) -> bool:
-        """Whether a stream has stopped and is not to be tried yet."""
+        """Whether a stream has stopped and its next attempt is not due yet."""
         known = self._states.get(stream_id)
         return known is not None and self._clock() < known.again_at
 
     def seconds_until_retry(self, there: Container[int]) -> float | None:
-        """Seconds until one of those still there is to be tried again; None if none has stopped."""
+        """Seconds until the next attempt at an existing stream; None if none has stopped."""
         for gone in [id for id in list(self._states) if id not in there]:
             self.clear(gone)
         due = [known.again_at for known in list(self._states.values())]

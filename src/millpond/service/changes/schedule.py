@@ -1,8 +1,9 @@
-"""The agenda: which derivations are to be advanced, how far, and when time alone makes one due.
+"""The schedule: which derivations the advancer advances next, how far, and when to look again.
 
-A derivation is due when something is new for it: elements, an update of a relation, an expiration.
-What nothing is new for goes on without being computed: it is known up to where it has no changes,
-and if others have to know that too, its heartbeat is moved.
+A derivation is due when one of its inputs has something new: elements, an update of a relation, or
+an expiration. A derivation whose inputs have nothing new is not computed: the schedule notes the
+instant up to which it has no changes. If other derivations or readers depend on that instant, the
+advancer commits it as the heartbeat of the derivation's change log.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ _LONGEST_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class DerivationProgress:
-    """What was found out about a derivation that is not as far as it can be.
+    """A derivation whose position is before the last final instant of its inputs.
 
     Attributes:
-        derivation: Which.
-        clock: Where it is.
-        upto: How far it can be.
-        is_due: Whether it is to be advanced for its own sake.
-        quiet: If it is not: up to where it has no changes.
+        derivation: The derivation.
+        clock: The clock of its change log, with its position.
+        upto: The last instant that is final for it: it can be advanced up to there.
+        is_due: Whether something is new for it, so that it must be advanced.
+        quiet: If it is not due: the instant up to which it has no changes.
     """
 
     derivation: Derivation
@@ -51,16 +52,16 @@ class DerivationProgress:
 
 
 class Schedule:
-    """Looks at derivations, for the thread that advances them.
+    """Decides which derivations to advance, for the thread that advances them.
 
-    `idles`, `planned` and `reached` may be called from any thread.
+    `is_idle`, `find_derivation` and `complete_upto` may be called from any thread.
 
     Args:
         files: Opens segments.
-        derivations: What there is to look at.
-        relations: What they read of relations.
-        stoppages: Derived streams that cannot be advanced.
-        blame: Told of a derivation that cannot be planned.
+        derivations: The derivations of the pond.
+        relations: Reads the relations they use.
+        retries: Derived streams that could not be advanced, and when each is retried.
+        report_failure: Called with a derivation that cannot be planned and the error.
     """
 
     def __init__(
@@ -69,20 +70,20 @@ class Schedule:
         derivations: Derivations,
         relations: Relations,
         retries: Retries,
-        blame: Callable[[StreamDef, MillpondError], None],
+        report_failure: Callable[[StreamDef, MillpondError], None],
     ) -> None:
         self._files = files
         self._derivations = derivations
         self._relations = relations
         self._retries = retries
-        self._report_failure = blame
+        self._report_failure = report_failure
         #: Per derivation how far it is known that there is nothing new.
         self._complete_upto: dict[int, int] = {}
         #: Per derivation the state of its inputs for which its next moment was found, and that.
         self._next_expirations: dict[int, tuple[int, list[StreamState | None], int]] = {}
 
     def is_idle(self, version: Version, stream: StreamDef) -> bool:
-        """Whether a derivation is not to be advanced: its query is inactive or suspended."""
+        """Whether a derivation is not advanced now: it is inactive, suspended, or backing off."""
         assert stream.derived is not None
         if stream.derived.query_id is None:
             return self._retries.is_backing_off(stream.id)
@@ -90,7 +91,7 @@ class Schedule:
         return query is None or not query.active
 
     def find_derivation(self, version: Version, stream: StreamDef) -> Derivation | None:
-        """A derivation that is to be advanced; None if it is not, or cannot be."""
+        """Find the derivation of a stream; None if it is idle, or cannot be planned."""
         if self.is_idle(version, stream):
             return None
         try:
@@ -100,14 +101,14 @@ class Schedule:
             return None
 
     def complete_upto(self, version: Version, stream: StreamDef) -> int:
-        """The last instant up to which all of a derivation's changes are known to be there."""
+        """The last instant up to which all of a derivation's changes are known to be committed."""
         position = version.clock(stream.id).position
         return max(position, self._complete_upto.get(stream.id, position))
 
     def inspect(
         self, version: Version, reading: ClockReading, stream: StreamDef, wanted: bool
     ) -> DerivationProgress | None:
-        """Find out what is to be done for a derivation, if anything is."""
+        """Find how far a derivation can be advanced and whether it is due; None if up to date."""
         derivation = self.find_derivation(version, stream)
         if derivation is None:
             return None
@@ -128,7 +129,7 @@ class Schedule:
     def _brings_anything(
         self, version: Version, derivation: Derivation, clock: StreamClock, upto: int
     ) -> bool:
-        """Whether there is anything in the instants after the position up to `upto`."""
+        """Whether any input has something new in the instants after the position up to `upto`."""
         if clock.position < BEGINNING:
             return True
         for relation_id in derivation.relations:
@@ -144,20 +145,20 @@ class Schedule:
     def divide(
         self, version: Version, looks: Sequence[DerivationProgress]
     ) -> tuple[list[Runnable], dict[int, int]]:
-        """What is to be advanced, and what has nothing new and is only to go on.
+        """Divide derivations into those to advance and those whose heartbeat only moves.
 
-        Those that share a dataflow are advanced all, or none of them.
+        Derivations that share a dataflow are advanced all together, or none of them.
 
         Returns:
-            The derivations to be advanced; and for each whose heartbeat is to be moved, by its id,
-            the last instant it has all changes of.
+            The derivations to advance; and by id, for each derivation whose heartbeat moves, the
+            last instant up to which it has all changes.
         """
         due: list[Runnable] = []
         moved: dict[int, int] = {}
-        companies: defaultdict[object, list[DerivationProgress]] = defaultdict(list)
+        sharing: defaultdict[object, list[DerivationProgress]] = defaultdict(list)
         for look in looks:
-            companies[(look.derivation.sharing_key, look.upto)].append(look)
-        for members in companies.values():
+            sharing[(look.derivation.sharing_key, look.upto)].append(look)
+        for members in sharing.values():
             if any(look.is_due for look in members):
                 due += [self._make_runnable(version, look) for look in members]
                 continue
@@ -182,7 +183,7 @@ class Schedule:
     # -- time --------------------------------------------------------------------------------------
 
     def wait_seconds(self, version: Version, reading: ClockReading) -> float | None:
-        """Seconds in which nothing can become due if nothing is committed; None for ever."""
+        """Seconds in which no derivation becomes due without a commit; None: for ever."""
         patience = self._retries.seconds_until_retry(version.streams)
         if patience is not None:
             patience = max(_TICK_SECONDS, patience)
@@ -200,7 +201,7 @@ class Schedule:
 
     @staticmethod
     def _is_on_the_clock(version: Version, derivation: Derivation) -> bool:
-        """Whether what is final for a derivation depends on the clock, directly."""
+        """Whether the last final instant of a derivation depends directly on the clock."""
         return any(
             s.derived is None and (s.timestamp_by is None or s.idle_after is not None)
             for i in derivation.streams

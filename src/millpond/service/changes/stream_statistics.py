@@ -1,9 +1,9 @@
-"""What the pond knows of its streams, for planning how changes are computed.
+"""Statistics of streams, for planning how changes are computed.
 
-A stream's rate is how many elements it has kept over the time between the first and the last of
-them; its values are those of some thousand elements, taken evenly from its largest segment. Both
-are looked at when a plan is made, and again when the stream has grown fourfold: what is planned
-anew should be planned as before unless something has changed, or equal queries would not share.
+A stream's rate is the number of its kept elements over the time between the first and the last;
+its sample is some thousand elements, taken evenly from its largest segment. Both are read when a
+plan is made, and again when the stream has grown fourfold. In between they stay the same, so that
+equal queries are planned equally and share operators.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _StreamSummary:
 
 
 class StreamObserver:
-    """Looks at streams; safe to use from any thread."""
+    """Measures streams; safe to use from any thread."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -53,7 +53,7 @@ class StreamObserver:
         self._lock = threading.Lock()
 
     def of(self, version: Version, bound: BoundQuery, running: Set[str]) -> ObservedStatistics:
-        """What is known of the streams a query reads.
+        """The statistics of the streams a query reads.
 
         Args:
             version: What there is.

@@ -1,7 +1,7 @@
-"""Following: FETCH and subscriptions, for whoever asks and as long as they like.
+"""Subscriptions: FETCH, and reading changes as they come.
 
-A reader asks for pages after a cursor; between two pages the pond knows nothing of it. So a reader
-that is slow, away for a week, or gone for good costs the same: nothing.
+A reader asks for pages after a cursor. Between two pages, the pond keeps nothing about the reader,
+so a reader that is slow, away for a week, or gone for good costs nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Subscriptions:
             followed: A standing query or a derived stream.
             after: The cursor; None for the first change, 'oldest' for the oldest kept.
             limit: How many at most.
-            wait: Whether to have all that are final computed, or to give what is there.
+            wait: Whether to wait until all final changes are computed; else give those that are.
 
         Raises:
             MillpondError: POND-402 for an inactive or suspended query, POND-412 for the cursor,
@@ -93,7 +93,7 @@ class Subscriptions:
             page = self.fetch(followed, page.cursor, PAGE, wait=False)
 
     def resume(self, stream: StreamDef) -> None:
-        """Try a derived stream again that has stopped; does nothing to one that has not.
+        """Retry a stopped derived stream now; a stream that has not stopped goes on as before.
 
         Raises:
             MillpondError: POND-406, it still cannot be computed; CQL-216, it is not derived.
@@ -105,7 +105,7 @@ class Subscriptions:
     def has_more(self, id: int, position: int) -> bool:
         """Whether there is a change of a query or stream behind that number.
 
-        Also when there can be none any more: reading says why.
+        Also true when there can be no more: then reading raises the reason.
         """
         version = self._log.version
         current = version.definition(id)
@@ -118,7 +118,7 @@ class Subscriptions:
         )
 
     def progress(self, query: QueryDef) -> dict[str, int | str] | None:
-        """How far the changes of a query have come; None while nobody has asked for them."""
+        """How far the changes of a query are computed; None while nobody has asked for them."""
         version = self._log.version
         log = version.change_log(query.id)
         if log is None:
@@ -137,7 +137,7 @@ class Subscriptions:
             listener()
 
     def log_of(self, followed: QueryDef | StreamDef) -> StreamDef:
-        """The stream whose elements the changes are; made at the first call for a query.
+        """The change log of a query, made at the first call, or the derived stream itself.
 
         Raises:
             MillpondError: as `fetch`.

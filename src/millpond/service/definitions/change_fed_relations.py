@@ -1,12 +1,12 @@
-"""Relations fed by a change source: what is known of a database's table by the log of its changes.
+"""Relations fed by a change source: a database's table, known from the log of its changes.
 
     CREATE RELATION planes (tail STRING, model STRING, seen TIMESTAMP, PRIMARY KEY (tail))
       TIMESTAMP BY seen USING json OPTIONS (path '…', op_column 'op')
 
-A record of the source says what became of the row of one key, at the instant in its TIMESTAMP BY
-column: it is the row from then on, or, if the operation column says so, it is deleted. So the
-records are a stream, `planes$changes`, and the relation is what the last record of each key says:
-a derived relation over `[PARTITION BY tail ROWS 1]`. Exactly once, order of arrival, heartbeats and
+Each record of the source is about the row of one key, at the instant in its TIMESTAMP BY column:
+from then on the record is the row, or, if the operation column says so, the row is deleted. So the
+records are a stream, `planes$changes`, and the relation has the last record of each key: it is a
+derived relation over `[PARTITION BY tail ROWS 1]`. Exactly once, order of arrival, heartbeats and
 rejects are the stream's; past instants and changes follow from the window. `USING push` stands for
 records that clients push to that stream.
 """
@@ -38,7 +38,7 @@ def is_change_source(statement: CreateRelation) -> bool:
 
 
 def changes_name(relation: str) -> str:
-    """What the stream of a relation's change records is called."""
+    """The name of the stream of a relation's change records."""
     return f"{relation}$changes"
 
 
@@ -48,7 +48,7 @@ def change_source(
     """The stream of a change source's records, and the relation over it.
 
     Raises:
-        MillpondError: CQL-223, the relation has no key to tell its rows by.
+        MillpondError: CQL-223, the relation has no primary key.
     """
     if not relation.primary_key:
         raise statement.error(

@@ -1,4 +1,4 @@
-"""CREATE STREAM and CREATE RELATION: from what was declared to a definition that is sound."""
+"""CREATE STREAM and CREATE RELATION: makes checked definitions of declarations."""
 
 from __future__ import annotations
 

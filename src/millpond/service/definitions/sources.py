@@ -1,7 +1,7 @@
-"""Where rows come from: streams and relations come and go, and sources are opened and read.
+"""Sources: creates and drops streams and relations, and opens and reads their sources.
 
-The catalog's commit is what makes a stream or relation; opening its source follows, and a source
-that cannot be opened stops its stream alone.
+A stream or relation exists once the catalog's epoch is committed. Its source is opened after that;
+a source that cannot be opened stops its own stream only.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Sources:
             self.open(changes)
 
     def create_relation(self, definition: RelationDef) -> int:
-        """Commit a relation and, if it has a source, its rows; their number."""
+        """Commit a relation and, if it has a source, its rows; return how many."""
         file: FileMeta | None = None
         if definition.source is not None:
             self._runtime.check_source(definition)
@@ -117,7 +117,7 @@ class Sources:
         return found if fed and isinstance(found, StreamDef) else None
 
     def drop(self, definition: StreamDef | RelationDef) -> None:
-        """Close what it reads and commit its end; with the records it is fed by, if it is."""
+        """Close its source and commit the drop, with the stream it is fed by, if any."""
         records = self.records_of(definition)
         dropped = [definition] if records is None else [definition, records]
         for stream in dropped:
@@ -127,7 +127,7 @@ class Sources:
         self._events.definitions_changed()
 
     def from_frame(self, name: str, frame: Any, timestamp: str | None, delay: float) -> StreamDef:
-        """The stream a Spark DataFrame is, made unless it is there; see `Pond.stream`."""
+        """The stream of a Spark DataFrame, created unless it exists; see `Pond.stream`."""
         schema = Schema(
             tuple(Field(n, _column_type(n, t)) for n, t in self._runtime.columns(frame))
         )
@@ -156,7 +156,7 @@ class Sources:
     # -- sources -------------------------------------------------------------------------------
 
     def open(self, stream: StreamDef) -> None:
-        """Begin to read a stream's source, or go on; frames are opened by who has them."""
+        """Begin or go on to read a stream's source; a client opens its DataFrame itself."""
         if stream.source is None or self._log.version.clock(stream.id).ended:
             return
         if stream.source.format == "dataframe":
@@ -197,7 +197,7 @@ class Sources:
     # -- how they are --------------------------------------------------------------------------
 
     def trouble(self, stream: StreamDef) -> Exception | None:
-        """Why a stream stands still, if it does."""
+        """Why a stream has stopped, if it has."""
         return self._sequencer.troubles.get(stream.id) or self._advancer.retries.get(stream.id)
 
     def row(self, version: Version, stream: StreamDef, reading: ClockReading) -> tuple[object, ...]:

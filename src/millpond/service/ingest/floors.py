@@ -1,12 +1,13 @@
-"""Promises: the floors of what is in flight, so that no reader takes a heartbeat too far.
+"""Floors in flight: they keep readers from taking a heartbeat too far.
 
-A batch or a push is judged by a floor computed from the clock. Until its epoch is published, a
-reader who computed the heartbeat from a later clock could call an instant final that the batch
-still has elements for. So floors are fixed together with the clock reading they come from, and a
-reader captures clock and floors together *before* it pins a version:
+A batch or a push is judged by a floor, which is computed from the clock: rows before it are late.
+Until the epoch of the batch is published, a reader that computes the heartbeat from a later clock
+could call an instant final for which the batch still has elements. So the sequencer or the intake
+reads the clock and holds the floors computed from it in one step, and a reader captures the clock
+and the least held floors in one step, *before* it pins a version:
 
-INV-PROMISE-1: with `moment` captured before `version` was pinned, min(H(version, moment.now),
-moment.floors) is never above the timestamp of an element that is not in `version`.
+INV-FLOORS-1: with a `ClockReading` r captured before a version v was pinned, min(H(v, r.now),
+r.floors) is never above the timestamp of an element that is not in v.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class FloorsInFlight:
             return token, now, floors
 
     def release(self, token: int) -> None:
-        """What the token stood for is published or abandoned; harmless when called twice."""
+        """Release the floors of a batch or push that is published or given up; harmless twice."""
         with self._lock:
             self._floors.pop(token, None)
 

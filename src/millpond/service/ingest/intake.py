@@ -1,8 +1,8 @@
 """The intake: rows pushed by INSERT or over HTTP, durable before they are acknowledged.
 
-Rows are judged when they are accepted, against the heartbeat as all pushes before leave it, and lie
-in the inbox until the pipeline has made them an epoch. So what becomes of a row does not depend on
-how the pipeline happens to cut pushes into batches, and the client is told at once.
+The intake judges rows when it accepts them, against the heartbeat that all pushes accepted before
+lead to. The rows lie in the inbox until the pipeline has made them an epoch. So what becomes of a
+row does not depend on how the pipeline cuts pushes into batches, and the client is told at once.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Intake:
             self._adopt(row)
 
     def _adopt(self, row: InboxRow) -> None:
-        """What was acknowledged before a restart and is not committed yet is in flight again.
+        """Take over pushes that were acknowledged before a restart and are in no epoch yet.
 
-        What is lost (its file is missing or torn) is not waited for; but that its rows are missing
-        is not forgotten: the floor held for them stays.
+        A push whose file is missing or torn is lost, and nobody waits for it; but the floor held
+        for its rows stays, so that no reader takes them for present.
         """
         clock = self._log.version.clock(row.stream_id)
         committed = StreamProgress(clock.high, clock.heartbeat, clock.arrived_at, clock.ended)
@@ -173,9 +173,8 @@ class Intake:
     def count_waiting_rows(self) -> dict[int, int]:
         """The pushes that wait for their epoch, and how many rows each has.
 
-        A push's file is visible a moment before the push has returned, so one that is not known
-        here yet is waited for, never passed over. One whose thread was interrupted in that moment
-        never returns, and is taken over.
+        Spark may list a push's file a moment before `push` has noted it here. Such a push is waited
+        for, never skipped. If its thread was interrupted in that moment, the push is taken over.
         """
         rows = [row for row in self._inbox.list_pending() if row.number not in self._inbox.lost]
         for row in rows:
@@ -207,8 +206,8 @@ class Intake:
     def progress_after(self, numbers: Sequence[int]) -> dict[int, StreamProgress]:
         """How far each stream has come once these numbers are an epoch.
 
-        Should a later number have overtaken an earlier one, the stream does not go back when the
-        earlier one comes; until then its floor keeps readers from relying on the later one's.
+        If a later push became an epoch before an earlier one, the stream does not go back when the
+        earlier one comes; until then, the floor of the earlier push limits what readers rely on.
         """
         after: dict[int, StreamProgress] = {}
         with self._lock:
@@ -221,7 +220,7 @@ class Intake:
         return after
 
     def mark_committed(self, numbers: Sequence[int]) -> None:
-        """These numbers are an epoch; whoever waits for them may go on."""
+        """Note that these numbers are part of an epoch, and wake those who wait for them."""
         with self._lock:
             for number in numbers:
                 self._after.pop(number, None)
@@ -284,7 +283,7 @@ def _fingerprint(rows: pa.Table) -> str:
 
 
 class _HashingFile(io.RawIOBase):
-    """A file that keeps nothing of what is written but its digest."""
+    """A file that keeps only the digest of what is written to it."""
 
     def __init__(self) -> None:
         self._hash = hashlib.blake2b(digest_size=16)
@@ -302,7 +301,7 @@ class _HashingFile(io.RawIOBase):
 
 
 def _receipt(admitted: AdmittedRows) -> dict[str, Any]:
-    """An `IngestReceipt`'s fields, as the inbox keeps them for a repetition."""
+    """An `IngestReceipt`'s fields, as the inbox keeps them for a client that sends again."""
     shown = admitted.reject_rows[:_SHOWN_REJECTS]
     reasons = admitted.rejects["reason"].slice(0, len(shown)).to_pylist()
     return {

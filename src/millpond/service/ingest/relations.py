@@ -37,8 +37,9 @@ _DELTAS = 64
 class VersionedRows:
     """A relation's rows with `__rid`, `__from`, `__to`, and the instants at which it changes.
 
-    `next_rid` is above every `__rid` its deltas speak of. A row that ended as it began is in no
-    fold, but its end still lies in a delta, and would end whatever had its number after it.
+    `next_rid` is above every `__rid` in the relation's deltas. A row that ended at the instant it
+    began is in no folded delta, but its end still lies in an earlier delta, and would end a later
+    row with the same number.
     """
 
     table: pa.Table
@@ -48,7 +49,7 @@ class VersionedRows:
 
     @cached_property
     def latest(self) -> int:
-        """The last instant at which it changes, as far as is known; before all if it never does."""
+        """The last known instant at which it changes; before all instants if it never does."""
         told = [self.starts, self.ends[self.ends < END]]
         return max((int(at.max()) for at in told if len(at)), default=BEGINNING - 1)
 
@@ -63,7 +64,7 @@ class VersionedRows:
         return chosen if alive.all() else chosen.filter(pa.array(alive))
 
     def versions(self, columns: tuple[str, ...], interval: tuple[str, ...]) -> pa.Table:
-        """All rows it ever held, with when each was one under the two names of `interval`."""
+        """All rows it ever held, each with its interval under the two names of `interval`."""
         chosen = self.table.select([*columns, "__from", "__to"])
         return chosen.rename_columns([*columns, *interval])
 
@@ -124,7 +125,7 @@ class Relations:
         columns: tuple[str, ...],
         interval: tuple[str, ...],
     ) -> pa.Table:
-        """All rows a relation ever held, as of a version (`Held.versions`)."""
+        """All rows a relation ever held, as of a version (`VersionedRows.versions`)."""
         return self.read_rows(version, relation).versions(columns, interval)
 
     def insert(self, relation: RelationDef, rows: pa.Table, at: int) -> int:
@@ -188,7 +189,8 @@ class Relations:
     def create(self, relation: RelationDef, file: FileMeta, at: int) -> int:
         """Commit a relation with the rows a runtime read from its source; their number.
 
-        Both in one epoch: nobody sees it without them, and no crash leaves it so.
+        Relation and rows are one epoch: no reader sees the relation without its rows, nor after a
+        crash.
 
         Raises:
             MillpondError: CQL-208 when the name is taken, POND-408 for its keys.
@@ -202,7 +204,7 @@ class Relations:
         return added.num_rows
 
     def _compute(self, relation: RelationDef, items: list[str], rows: pa.Table) -> pa.Table:
-        """One expression a column, over rows; what fails is computed alone, to say which it is."""
+        """Compute one expression for each column; if any fails, find out which, one by one."""
         slices, behind = {relation.name: rows}, f" FROM {quote_name(relation.name)}"
         try:
             return self._residual.evaluate(f"SELECT {', '.join(items)}{behind}", slices)
@@ -253,7 +255,7 @@ class Relations:
     def _fold(
         self, relation: RelationDef, deltas: tuple[RelationDelta, ...]
     ) -> tuple[list[RelationDelta], tuple[RelationDelta, ...]]:
-        """One delta that says what many did, and those, once there are many."""
+        """Fold the older deltas once there are many: the one that replaces them, and they."""
         if len(deltas) < _DELTAS:
             return [], ()
         # Deltas up to the oldest epoch somebody still reads may become one; with later ones
@@ -274,7 +276,7 @@ class Relations:
     def _check_keys(
         self, relation: RelationDef, held: VersionedRows, added: pa.Table, ended: pa.Table
     ) -> None:
-        """No two rows of one key may hold at the same instant."""
+        """Raise POND-408 if two rows of one key hold at the same instant."""
         if not relation.primary_key or not added.num_rows:
             return
         after = _apply_change(held.table, added, ended)
@@ -317,7 +319,7 @@ def _rows(relation: RelationDef, rows: pa.Table, rid: int, start: int) -> pa.Tab
 
 
 def _apply_change(kept: pa.Table, added: pa.Table, ended: pa.Table) -> pa.Table:
-    """All rows once a change has been made."""
+    """All rows after a change."""
     ends = kept["__to"].to_numpy().copy()
     if ended.num_rows:
         rids = kept["__rid"].to_numpy()

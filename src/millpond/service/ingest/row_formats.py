@@ -1,4 +1,4 @@
-"""Rows as clients write them, decoded into columns; typing and judging are admission's."""
+"""Decodes rows as clients write them into columns; admission casts and judges them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def from_rows(rows: Any) -> pa.Table:
 
 
 def _column(values: list[Any], corrupt: list[str | None]) -> pa.Array:
-    """Values with their own type if they share one a column can have, else as text."""
+    """A column of values: with their own type if they have one type in common, else as text."""
     types = {type(value) for value in values if value is not None}
     if not types or (len(types) == 1 and types <= set(_TYPED)):
         try:
@@ -82,7 +82,7 @@ def _column(values: list[Any], corrupt: list[str | None]) -> pa.Array:
 
 
 def _is_encodable(text: str) -> bool:
-    """Whether a text has no half of a surrogate pair, which Python's may."""
+    """Whether a text can be encoded: half a surrogate pair in a Python text cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -93,7 +93,7 @@ def _is_encodable(text: str) -> bool:
 def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
     """Rows written as 'ndjson', 'csv' with a header, or an 'arrow' IPC stream.
 
-    A line that cannot be split into columns is kept as it is, to be rejected with the reason.
+    A line that cannot be split into columns is kept unchanged, and rejected later with the reason.
 
     Raises:
         MillpondError: DATA-501 when nothing of it can be read.
@@ -115,7 +115,7 @@ def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
 
 
 def unknown_format_error(format: str) -> MillpondError:
-    """The error of a format rows are not written in."""
+    """The error for an unknown format of rows."""
     return _unreadable_rows_error(f'the format "{format}"', "Formats are ndjson, csv and arrow.")
 
 
@@ -196,7 +196,7 @@ def _read_csv(data: bytes) -> pa.Table:
 
 
 def _check_quotes(text: str) -> None:
-    """Raises where the last value would be everything behind a quote: Arrow's reader takes it so.
+    """Check that every quote is closed: Arrow's reader would take the rest of the text as a value.
 
     Raises:
         ValueError: a quote is never closed.
@@ -231,7 +231,7 @@ def _to_text(value: Any) -> str | None:
 
 
 def _to_json_value(value: Any) -> float | str:
-    """A value JSON has no form for, where it stands within another."""
+    """A nested value that JSON has no form for, as JSON."""
     return float(value) if isinstance(value, Decimal) else str(value)
 
 

@@ -1,11 +1,11 @@
 """The sequencer: one total order of batches, registrations, drops and relation updates.
 
-PSoup's new-tuple pool (VLDB 2002, section 4.1): effects are published in epoch order, whole, so a
-reader always sees the effect of a prefix of (data, queries) in arrival order.
+This is PSoup's new-tuple pool (VLDB 2002, section 4.1): each epoch is published as a whole, in
+order, so a reader always sees the effects of a prefix of (data, queries) in arrival order.
 
 INV-SEQ-1: an element that is committed while a heartbeat H is published for its stream has a
-timestamp ≥ H. Batches are judged by the floor fixed at their plan, so a heartbeat that readers may
-take for a promise is capped by the floors of what is in flight.
+timestamp ≥ H. Batches are judged by the floor fixed at their plan, so the heartbeat that readers
+rely on is capped by the floors in flight.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from millpond.state.version import DATA, MatchRef, SegmentRef, StreamClock, Vers
 
 
 def progress_of(clock: StreamClock) -> StreamProgress:
-    """The part of a stream's clock its heartbeat follows from."""
+    """The part of a stream's clock that determines its heartbeat."""
     return StreamProgress(clock.high, clock.heartbeat, clock.arrived_at, clock.ended)
 
 
 def with_progress(clock: StreamClock, progress: StreamProgress) -> StreamClock:
-    """A stream's clock after it came further."""
+    """A stream's clock with new progress."""
     return replace(
         clock,
         high=progress.high,
@@ -164,7 +164,7 @@ class Sequencer:
             return self._source_locks[source]
 
     def heartbeat(self, version: Version, stream: StreamDef, reading: ClockReading) -> int:
-        """H as readers of `version` may rely on it; `moment` was captured before it was pinned."""
+        """The heartbeat readers of `version` may rely on; `reading` was captured before that."""
         if stream.rejects_of is not None:
             # Rejects are on system time; what is in flight for the stream may bring more.
             return BEGINNING if stream.id in reading.floors else reading.now
@@ -188,7 +188,7 @@ class Sequencer:
         self._log.commit(change)
 
     def end(self, stream: StreamDef) -> None:
-        """A bounded source was read to its end: H = +∞."""
+        """Commit that a bounded source was read to its end: H = +∞."""
         with self.stream_lock(source_key(stream)):
 
             def change(version: Version) -> EpochChange:

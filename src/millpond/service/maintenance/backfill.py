@@ -1,8 +1,8 @@
-"""Backfill: kept segments meet the queries that came after them, many new queries at once.
+"""Backfill: matches kept segments with queries registered after them, many new queries at once.
 
-A segment has been matched against the slots below the one where its matches end: none is missing in
-between. So what it lacks is found by comparing two numbers, nothing has to be noted when a query is
-registered, and after a crash one looks again.
+A segment has been matched with all slots below the slot where its matches end, without a gap. So
+comparing two numbers tells which slots a segment lacks: a registration has to note nothing, and
+after a crash, backfill compares again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Backfill:
         epochs: Its epoch log.
         stems: The Query SteMs.
         runtime: Runs tasks.
-        run: Runs tasks over segments; empty where a segment was to blame.
+        run: Runs tasks over segments; gives nothing if a segment was corrupt.
         suspend_failed: Suspends the queries of a stream whose slots failed, with the reasons.
     """
 
@@ -82,7 +82,7 @@ class Backfill:
         return bool(lacking or scattered)
 
     def _fold(self, scattered: list[tuple[MatchRef, ...]], live: list[int]) -> None:
-        """Make one file of many; each registration adds one to every segment."""
+        """Fold match files: each registration adds one to every segment."""
         jobs = []
         for parts in scattered:
             low, upto = parts[0].low, parts[-1].upto
@@ -141,7 +141,7 @@ def covered_upto(version: Version, segment_id: int) -> int:
 
 
 def shares(segments: list[SegmentRef], count: int) -> list[list[SegmentRef]]:
-    """Segments dealt out so that each share has about as many rows."""
+    """Divide segments into shares of about as many rows each."""
     dealt: list[list[SegmentRef]] = [[] for _ in range(min(count, len(segments)))]
     rows = [0] * len(dealt)
     for segment in sorted(segments, key=lambda s: s.rows, reverse=True):
@@ -152,10 +152,10 @@ def shares(segments: list[SegmentRef], count: int) -> list[list[SegmentRef]]:
 
 
 def choose_matches_to_fold(matches: tuple[MatchRef, ...]) -> tuple[MatchRef, ...]:
-    """The newest matches of a segment that are to be one file; none while there are few.
+    """The newest match files of a segment to fold into one; none while there are few.
 
-    A file is rewritten when those after it have grown to half its size, so a match is written
-    about as often as the files double.
+    A file is rewritten when the files after it have grown to half its size. So each match is
+    written about as often as the files double.
     """
     if len(matches) < _MOST_MATCHES:
         return ()

@@ -1,9 +1,9 @@
-"""Keeping shared joins: SteMs are built and probed behind everyone's back, as epochs come.
+"""Maintenance of shared joins: builds and probes SteMs in the background, as epochs come.
 
 A core is brought up to date in rounds: new uses probe what was covered before them (new queries
 probe old data), then everything that arrived since probes and is probed (new data probes old
-data, and what is new of the other streams). Each round is one job a shard and one commit, so a
-reader sees all of it or none, and what is lacking is joined at invocation.
+data, and what is new of the other streams). Each round is one job for each shard and one commit. So
+a reader sees all of a round or none; invocation joins what is lacking.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class JoinMaintenance:
     Args:
         store: The store's directory.
         epochs: Its epoch log.
-        run: Runs tasks; empty where a segment was to blame.
+        run: Runs tasks; gives nothing if a segment was corrupt.
         unreadable: Ids of segments found corrupt.
         suspend: Suspends a query, by its id, with a reason.
     """
@@ -86,7 +86,7 @@ class JoinMaintenance:
         return found
 
     def run_round(self) -> bool:
-        """Bring every core a round further, in one job; False when there was nothing to do."""
+        """Do one round of every core, in one job; False when there was nothing to do."""
         with self._log.pin() as version:
             cores = self._choose_cores(version)
             due = [(core, found) for core in cores if (found := round_of(version, core))]
@@ -108,7 +108,7 @@ class JoinMaintenance:
         return bool(due) or any(busy)
 
     def _choose_cores(self, version: Version) -> list[JoinCore]:
-        """The cores that are kept up to date: of too many, those that most queries use."""
+        """The cores to keep up to date: if there are too many, those that most queries use."""
         cores = [
             core
             for core in version.joins.cores.values()
@@ -123,7 +123,7 @@ class JoinMaintenance:
         return cores[: self.settings.max_cores]
 
     def _finish(self, core: JoinCore, due: Round, probed: list[ProbeResult]) -> None:
-        """Commit what the jobs of a core found, or do what their trouble asks for."""
+        """Commit what the jobs of a core found, or react to their failure."""
         if any(item.failed for item in probed):
             self._give_up(core.id, probed)
             return
@@ -246,7 +246,7 @@ class JoinMaintenance:
         return True
 
     def _fold(self, version: Version, core: JoinCore) -> bool:
-        """Make one file of many small ones that are for the same uses."""
+        """Fold many small files of pairs for the same uses into one."""
         alike: dict[tuple[int, int, int], list[PairsRef]] = {}
         for file in version.joins.pairs(core.id):
             if file.pairs < _LARGE:
@@ -285,7 +285,7 @@ class JoinMaintenance:
         return True
 
     def tidy(self) -> bool:
-        """Drop the runs no core needs: a SteM goes with the last query that needs it."""
+        """Drop the runs that no core needs: a SteM is dropped with the last query that needs it."""
         with self._log.pin() as version:
             joins = version.joins
             if joins.cores.keys() == self._tidied:

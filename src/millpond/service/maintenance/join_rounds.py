@@ -1,4 +1,4 @@
-"""Rounds: what a shared join has to look for next, and in which segments.
+"""Rounds of a shared join: which tuples it looks for next, and in which segments.
 
 Either uses that came since probe what was covered before them (new queries probe old data), or
 everything that arrived since probes and is probed, for all uses there are (new data probes old
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from millpond.catalog.options import OPTIONS
 from millpond.engine.eddy.routing import Account
 from millpond.engine.joins.plan import JoinPlan
 from millpond.model.time import BEGINNING
@@ -32,15 +33,15 @@ class JoinSettings:
             are joined at invocation.
     """
 
-    shards: int = 2
-    routing: str = "ticket"
-    max_pairs: int = 50_000_000
-    max_cores: int = 64
+    shards: int = OPTIONS["shards"].default
+    routing: str = OPTIONS["routing"].default
+    max_pairs: int = OPTIONS["max_pairs"].default
+    max_cores: int = OPTIONS["max_cores"].default
 
 
 @dataclass(frozen=True)
 class Round:
-    """What is to be looked for at once: one core's uses, over some of its streams' elements.
+    """The tuples to look for in one round: for some uses of a core, over some elements.
 
     Attributes:
         low, upto: Uses whose numbers are in [low, upto).

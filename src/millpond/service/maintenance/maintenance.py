@@ -1,10 +1,10 @@
-"""Maintenance: what makes answers cheaper and never changes them, done behind everyone's back.
+"""Maintenance: background work that makes answers cheaper and never changes them.
 
-- *Backfill*: kept segments × slots they have not been matched against (new queries probe old
-  data); many new queries at once.
-- *Merging*: the segment tree's levels, so that an invocation opens few segments.
-- *Expiry*: segments that neither RETAIN nor a registered window needs.
-- *Collection*: files no pinned version refers to.
+- *Backfill*: matches kept segments with slots they lack (new queries probe old data), for many new
+  queries at once.
+- *Merging*: merges the segment tree's levels, so that an invocation opens few segments.
+- *Eviction*: removes segments that neither RETAIN nor a registered window needs.
+- *Collection*: removes files that no pinned version refers to.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Maintenance(Background):
         )
 
     def rebuild_matches(self, matches: MatchRef) -> None:
-        """Stored matches are of no use: make them again. Until then answers do without them."""
+        """Have torn matches made again; until then, invocation matches the segment itself."""
         with self._idle:
             self._torn.add(matches)
         self.wake()
@@ -126,7 +126,7 @@ class Maintenance(Background):
         return busy
 
     def _run_guarded(self, work: Callable[[int], bool], stream_id: int) -> bool:
-        """One stream's trouble (a corrupt segment, a full disk) is not another's."""
+        """Run a step for one stream; its failure (corrupt segment, full disk) stops no other."""
         if self._stopping:
             return False
         try:
@@ -141,7 +141,7 @@ class Maintenance(Background):
             log.warning("maintenance failed and will be tried again: %s", error)
 
     def _is_up_to_date(self, work: str, stream_id: int, version: Version) -> bool:
-        """Whether nothing was to be done for a stream that is as it was then."""
+        """Whether a stream is as it was when there was nothing to do for it."""
         state = self._up_to_date[stream_id].get(work)
         return state is not None and state is version.states.get(stream_id)
 
@@ -156,7 +156,7 @@ class Maintenance(Background):
     def _run(
         self, task: Callable[[Job], Done], jobs: Sequence[Job], segments: Iterable[SegmentRef]
     ) -> list[Done]:
-        """Run a task; nothing if a segment is to blame, which from then on is left alone."""
+        """Run a task; give nothing if a segment is corrupt, which is skipped from then on."""
         try:
             return self._runtime.run(task, jobs)
         except Exception as error:
@@ -180,10 +180,10 @@ class Maintenance(Background):
     # -- torn matches ------------------------------------------------------------------------------
 
     def _forget_torn(self) -> bool:
-        """Forget torn matches, and the later ones of their segments; then they are lacking.
+        """Drop torn matches, and the later matches of their segments, so that backfill makes them.
 
-        What a segment has been matched against is said by where its matches end (`backfill`), so
-        that none may be missing in between.
+        Where a segment's matches end says which slots it has been matched with (`backfill`), so no
+        matches may be missing before that.
         """
         with self._idle:
             torn, self._torn = self._torn, set()
@@ -225,7 +225,7 @@ class Maintenance(Background):
             self._registrar.suspend(query, reason)
 
     def suspend_failed(self, stream_id: int, failed: dict[int, str]) -> None:
-        """A predicate that cannot be evaluated suspends its queries, and no others."""
+        """Suspend the queries whose predicate could not be evaluated, and no others."""
         if not failed:
             return
         version = self._log.version

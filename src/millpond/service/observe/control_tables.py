@@ -1,4 +1,4 @@
-"""The control tables: what works inside a pond, and how it does (STREAM, CIDR 2003, section 6.1).
+"""The control tables: the entities inside a pond and their figures (STREAM, CIDR 2003, 6.1).
 
 STREAM lists its operators, queues and synopses as relations to be looked at while it runs. An
 entity is one of them, with an id made of its kind and its name, and its figures.
@@ -13,14 +13,9 @@ from typing import Any
 from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.planner.resolve.names import did_you_mean
-from millpond.service.changes import settings as change_settings
 from millpond.service.components import Components
-from millpond.service.observe.control_settings import (
-    check_setting_names,
-    of_engine,
-    of_query,
-    with_settings,
-)
+from millpond.service.observe.control_settings import check_setting_names, of_engine, of_query
+from millpond.service.queries.options import check_settings
 from millpond.state.version import DATA, REJECTS, Version
 
 #: What an entity works for that works for all.
@@ -35,8 +30,8 @@ class Entity:
         id: Its kind and name; stays the same while it lives.
         kind: 'operator', 'queue' or 'synopsis'.
         of: What it works for: a stream, a query, a relation.
-        figures: How it does.
-        settings: What can be set of it, as it is set.
+        figures: What is measured of it.
+        settings: What can be set of it, with the current values.
     """
 
     id: str
@@ -102,15 +97,17 @@ class Entities:
             return replace(entity, settings=now)
         if kind == "changes":
             components.set_change_settings(
-                change_settings.with_settings(components.derivations.settings, settings)
+                components.derivations.settings.with_options(check_settings(settings))
             )
         else:
-            components.set_join_settings(with_settings(components.joins.settings, settings))
+            components.set_join_settings(
+                replace(components.joins.settings, **check_settings(settings))
+            )
         now = of_engine(kind, components.joins.settings, components.derivations.settings)
         return replace(entity, settings=now)
 
     def _engine(self, version: Version) -> Iterator[Entity]:
-        """What works for all streams and queries together."""
+        """The entities that work for all streams and queries together."""
         settings, joins = self._components.joins.settings, version.joins
         changes = self._components.derivations.settings
         yield Entity("eddies:all", "operator", _ALL, {}, of_engine("eddies", settings, changes))
@@ -130,7 +127,7 @@ class Entities:
         yield Entity("queue:inbox", "queue", "pushed streams", {"waiting pushes": waiting})
 
     def _filters(self, version: Version) -> Iterator[Entity]:
-        """Grouped filters, and what evaluates the other factors."""
+        """Grouped filters, and the evaluators of other factors."""
         for stream in version.named_streams():
             for name, (survive, ns) in self._components.stems.filters(stream.id).items():
                 figures = {"survive": round(survive, 4), "ns per element": round(ns, 1)}

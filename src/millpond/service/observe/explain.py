@@ -1,4 +1,4 @@
-"""EXPLAIN with what only a running pond knows: slots and who shares them, segments, changes."""
+"""EXPLAIN in a running pond: adds slots and who shares them, segments, and changes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
 from millpond.cql.parse.durations import duration_text
+from millpond.cql.tree.explain_levels import Level
 from millpond.engine.matching.results_structure import OTHERS
 from millpond.engine.predicates.factors import factorize
 from millpond.errors import MillpondError
@@ -32,7 +33,7 @@ from millpond.service.results import count_text
 from millpond.state.version import LeafRef, Version
 
 #: The levels that show what is computed, and not only what is asked.
-_COMPUTED = ("rewritten", "shared", "runtime")
+_COMPUTED = (Level.REWRITTEN, Level.SHARED, Level.RUNTIME)
 #: Other factors shown of a stream, those with the most tickets: there may be thousands.
 _MOST_OTHERS = 20
 
@@ -71,7 +72,7 @@ class Explainer:
         version = components.log.version
         bound = components.registrar.bind(definition.text)
         facts: dict[str, Any] = {"query": definition.name}
-        if bound.functions and level == "runtime":
+        if bound.functions and level == Level.RUNTIME:
             facts["functions"] = components.function_registry.costs(bound.functions)
         if level not in _COMPUTED:
             return explain(bound, level, self._describe_matcher)
@@ -81,7 +82,7 @@ class Explainer:
         if bound.to_stream is not None:
             lines = [f"{name}: {value}" for name, value in facts.items()]
             return "\n".join([*lines, self._changes(bound, level, definition)])
-        if level == "runtime" and definition.id in components.invoker.answer_cache.ids():
+        if level == Level.RUNTIME and definition.id in components.invoker.answer_cache.ids():
             facts["kept answer"] = components.invoker.answer_cache.of(definition.id).figures()
         join = JoinFacts(components.joins).of_query(version, definition.id, bound)
         if join is not None and level != "rewritten":
@@ -108,18 +109,18 @@ class Explainer:
         return self._explain_plan(plan, level, "" if query is None else query.name, sharing_key)
 
     def _explain_plan(self, plan: Plan, level: str, name: str, sharing_key: SharingKey) -> str:
-        """A plan's operators; at run time with what is expected of each and who shares it."""
+        """A plan's operators; of a running plan also the estimates and who shares each operator."""
         head = plan.to_stream or "changes"
         *_, patience = sharing_key
         waits = f"for expirations alone within {duration_text(patience)}, " if patience else ""
         lines = [f"{head} (incremental, at every heartbeat, {waits}strategy {plan.strategy})"]
         if plan.fallback:
             lines.append(f"  answered anew at every change: {plan.fallback}")
-        others = self._plans(sharing_key) if name and level in ("shared", "runtime") else {}
+        others = self._plans(sharing_key) if name and level in (Level.SHARED, Level.RUNTIME) else {}
         plans = others if name in others else {name: plan, **others}
         shared = find_readers(plans) if others else {}
         purging = find_purge_intervals((p, (p.lazy_expiration,)) for p in plans.values())
-        if level == "runtime":
+        if level == Level.RUNTIME:
             cost = f"≈ {plan.cost * 1e6:,.3g} µs/s more than runs without it"
             lines.append(f"  {cost}; {plan.basis}" if plan.basis else f"  {cost}")
             explained = plan.explain_estimates_among(shared, purging)
@@ -128,19 +129,19 @@ class Explainer:
         return "\n".join([*lines, *(f"  {line}" for line in explained.split("\n"))])
 
     def _plans(self, sharing_key: SharingKey) -> dict[str, Plan]:
-        """The plans of a company that compute changes now, by their queries' and streams' names."""
+        """The plans under one sharing key that compute changes now, by the names of their users."""
         return self._plans_by_sharing_key().get(sharing_key, {})
 
     def _plans_by_sharing_key(self) -> dict[SharingKey, dict[str, Plan]]:
-        """All plans that compute changes now: only those in one company share anything."""
+        """All plans that compute changes now, by sharing key: only those under one key share."""
         version = self._components.log.version
-        companies: dict[SharingKey, dict[str, Plan]] = {}
+        by_key: dict[SharingKey, dict[str, Plan]] = {}
         for stream in self._components.derivations.list_streams(version):
             with suppress(MillpondError):
                 derivation = self._components.derivations.of(version, stream)
-                plans = companies.setdefault(derivation.sharing_key, {})
+                plans = by_key.setdefault(derivation.sharing_key, {})
                 plans[version.name_of(stream)] = derivation.plan
-        return companies
+        return by_key
 
     def _describe_delivered(self, version: Version, definition: QueryDef) -> str | None:
         log = version.change_log(definition.id)
@@ -150,7 +151,7 @@ class Explainer:
         return f"{version.clock(log.id).next_seq} up to {upto}"
 
     def of_all(self) -> str:
-        """What all queries share: per stream its modules and what they have to do."""
+        """What all queries share: for each stream its modules and their load."""
         version = self._components.log.version
         lines = []
         for stream in version.named_streams():
@@ -248,7 +249,7 @@ class Explainer:
                     else 0,
                     "segments": len(segments),
                     "matched segments": matched,
-                    **(self._measure_leaf(version, ref) if level == "runtime" else {}),
+                    **(self._measure_leaf(version, ref) if level == Level.RUNTIME else {}),
                 }
             )
         return leaves

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: counters kept as things happen, gauges read when scraped."""
+"""Metrics for Prometheus: counters that events increase, gauges that are read when scraped."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Metrics:
         yield GaugeMetricFamily("millpond_inbox_waiting", "Pushes not committed yet", waiting)
 
     def _modules(self, version: Version) -> Iterator[Metric]:
-        """How fast streams come, and what the modules they pass let through."""
+        """The rates of streams, and the share that each module lets through."""
         rate = GaugeMetricFamily(
             "millpond_stream_rate", "Elements a second, over the last minute", labels=["stream"]
         )
@@ -153,7 +153,7 @@ class Metrics:
         )
 
     def _joins(self, version: Version) -> Iterator[Metric]:
-        """Shared joins, their SteMs, and how far tuples have to go."""
+        """Shared joins, their SteMs, and how far they are behind."""
         joins, kept = version.joins, self._components.joins
         yield GaugeMetricFamily("millpond_joins", "Joins queries share", len(joins.cores))
         runs = sum(len(own) for own in joins.runs_of.values())
@@ -201,6 +201,6 @@ class Metrics:
 
 
 def _trim(held: deque[tuple[int, int]], now: int) -> None:
-    """Forget what arrived before the time rates are taken over."""
+    """Forget arrivals from before the minute that rates are taken over."""
     while held and held[0][0] <= now - _RATED:
         held.popleft()

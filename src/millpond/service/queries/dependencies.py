@@ -1,4 +1,4 @@
-"""Who reads what: the definitions that would be left without a stream or a relation."""
+"""Dependencies: which definitions read a stream or a relation, and so forbid to drop it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def _find_queries_over(
 ) -> Iterator[QueryDef]:
     """The standing queries over a relation, or over what derives from it.
 
-    Only those that have one of the names in their text are bound: of ten thousand queries
-    hardly one reads the relation.
+    Only queries with one of the names in their text are bound: of ten thousand queries hardly one
+    reads the relation.
     """
     spelled = [n.lower().replace('"', '""') for n in (relation.name, *deriving)]
     name = relation.name.lower()

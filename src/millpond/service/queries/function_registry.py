@@ -1,8 +1,8 @@
-"""User-defined functions of a pond: defined, kept across restarts, dropped when nobody uses them.
+"""User-defined functions of a pond: defines, stores and drops them.
 
-A function is part of the catalog, its code by cloudpickle; workers read it from the store's folder
-`functions`. It is by value: the module it comes from need not be there when the store is opened
-again, the packages it imports must be.
+A function is part of the catalog, with its code as cloudpickle writes it; workers read it from the
+store's folder `functions`. The code is stored by value: when the store is opened again, the module
+it comes from need not exist, but the packages it imports must.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from typing import Any
 import cloudpickle
 
 from millpond.catalog.objects import FunctionDef
+from millpond.catalog.options import OPTIONS
 from millpond.engine.scalars.user_functions import Usage, functions, save
 from millpond.errors import MillpondError
 from millpond.model.function_names import name_inside
+from millpond.model.functions import find_function
 from millpond.model.schema import ALIASES, ARROW_TYPES, canonical_type
 from millpond.planner.bind.templates import Binder
-from millpond.planner.resolve.allowed_functions import read_function_names
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.queries.registration import CurrentNames, Registrar
 from millpond.service.results import count_text
@@ -36,8 +37,6 @@ from millpond.state.epoch_log import EpochLog
 from millpond.state.version import Version
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-#: How long a call may take where neither the function nor the pond says so.
-CALL_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class FunctionRegistry:
         self._folder = store / "functions"
         self._log = log
         self._registrar = registrar
-        self._seconds = CALL_SECONDS if seconds is None else seconds
+        self._seconds = OPTIONS["function_seconds"].default if seconds is None else seconds
         _check_seconds(self._seconds)
         self._before = functions.usage()
         for definition in log.version.functions.values():
@@ -187,7 +186,7 @@ class FunctionRegistry:
         functions.add(definition)
 
     def _check_replaceable(self, found: FunctionDef, definition: FunctionDef) -> None:
-        """A function may be mended while the queries that use it do not run."""
+        """Raise POND-401 if an active query uses it, or a query does not bind to the new one."""
         users = self.users(found)
         if active := [user for user in users if user.active]:
             raise _in_use_error(
@@ -207,7 +206,7 @@ class FunctionRegistry:
 
 
 class _NamesWith(CurrentNames):
-    """The catalog as it would be with a function defined anew."""
+    """The catalog as it would be after a function is defined again."""
 
     def __init__(self, log: EpochLog, definition: FunctionDef) -> None:
         super().__init__(log)
@@ -233,8 +232,7 @@ def sort_by_name(version: Version) -> list[FunctionDef]:
 def _check_name(name: str) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise _refused_error(name, "its name is not a plain word", "Use letters, digits and _.")
-    names = read_function_names()
-    if name.lower() in names.known | names.aggregates:
+    if find_function(name) is not None:
         raise MillpondError(
             "CQL-208",
             f'the name "{name}" is taken by a function of SQL',

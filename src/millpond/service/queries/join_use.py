@@ -1,7 +1,7 @@
-"""The joined slice: which rows of a query's slices join, found by SteMs and not by DuckDB.
+"""The joined slice: finds which rows of a query's slices join, by SteMs and not by DuckDB.
 
-Whatever mode and however much is stored, the tuples of a joined slice come in the order of their
-constituents, so an answer is the same to the last digit however it was found.
+In every `materialize` mode, and however many pairs are stored, the tuples of a joined slice come in
+the order of their constituents. So an answer is the same to the last digit however it was found.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_PAIRS = 16_000_000
 
 
 def join_of(bound: BoundQuery, streams: Sequence[StreamDef]) -> JoinPlan | None:
-    """The join a query is, if SteMs serve it; `streams` are those of its leaves."""
+    """The plan of a query's join, if SteMs serve it; `streams` are those of its leaves."""
     if bound.join is None or any(leaf.hidden for leaf in bound.streams):
         return None
     names = [stream.name for stream in streams]
@@ -54,7 +54,7 @@ def use_of(
 ) -> JoinUse | None:
     """How a query uses its join's core; None if its tuples cannot be stored.
 
-    What a ROWS window holds follows from later arrivals, and rejects are matched by nobody.
+    Which rows a ROWS window holds depends on later arrivals, and rejects have no Query SteM.
     """
     assert bound.join is not None
     leaves = bound.join.leaves
@@ -85,7 +85,7 @@ class SlicedRows:
         return table.take(pa.array(self.places[leaf][start:stop]))
 
     def _combine(self, leaf: int) -> pa.Table:
-        """The slice in one piece, so that taking need not look for the piece a row is in."""
+        """The slice as one chunk, so that taking a row need not search for its chunk."""
         if leaf not in self._combined:
             self._combined[leaf] = self.slices[leaf].combine_chunks()
         return self._combined[leaf]

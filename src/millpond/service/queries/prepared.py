@@ -1,7 +1,7 @@
-"""Prepared queries: what invoking a query needs of it, made once.
+"""Prepared queries: everything that invoking a query needs, made once.
 
 A query is prepared when it is registered, when it is used first after a restart, and when it is
-asked once. It is bound, and each of its leaves knows by what its elements are matched.
+asked once. Then it is bound, and each of its leaves has its factors and its slot.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from millpond.state.version import Version
 
 @dataclass(frozen=True)
 class PreparedQuery:
-    """A bound query with what its leaves are matched on.
+    """A bound query with the factors and slots of its leaves.
 
     Attributes:
         bound: The query.
         factors: Per stream leaf its predicate's factors, or None when every element matches.
         slots: Per stream leaf its slot in the Query SteM, or None.
-        seed: Of its samples.
+        seed: The seed of its samples.
         limits: What an evaluation may use.
         name: The handle's name, or None for a query asked once.
         join: What SteMs serve of the join the query is, if it is one.
@@ -55,7 +55,7 @@ class PreparedQuery:
 
     @cached_property
     def projected(self) -> JoinProjection | None:
-        """How the answer is taken from joined rows, if that is all there is to do."""
+        """The projection of joined rows that is the answer, if nothing else is left to do."""
         return projection_of(self.bound, self.join) if self.join is not None else None
 
 
@@ -66,7 +66,7 @@ def prepare(
     slots: Sequence[int | None],
     join: JoinPlan | None,
 ) -> PreparedQuery:
-    """A standing query, of which everything is known, with what its options say."""
+    """Prepare a standing query whose factors and slots are known, with its options."""
     options = definition.options
     limits = Limits(
         seconds=float(options.get("max_seconds", Limits.seconds)),
@@ -79,7 +79,7 @@ def prepare(
 
 
 def prepare_again(version: Version, definition: QueryDef, bound: BoundQuery) -> PreparedQuery:
-    """A standing query that was registered before the store was opened."""
+    """Prepare a standing query that was registered before the store was opened."""
     slots = [leaf.slot for leaf in version.leaves(definition.id)]
     factors: list[Factors | None] = []
     for leaf, slot in zip(bound.streams, slots, strict=True):
@@ -91,7 +91,7 @@ def prepare_again(version: Version, definition: QueryDef, bound: BoundQuery) -> 
 
 
 def prepare_once(version: Version, bound: BoundQuery) -> PreparedQuery:
-    """A query asked once: matches of a standing query with an equal predicate are used.
+    """Prepare a query asked once; it uses the slot of a standing query with an equal predicate.
 
     Raises:
         MillpondError: CQL-216, it is stream-valued.
@@ -128,19 +128,21 @@ def stream_of(version: Version, leaf: StreamLeaf) -> StreamDef:
 
 
 def default_seed(bound: BoundQuery) -> int:
-    """The seed of a query that names none: a function of its text, so that queries with the same
-    text have the same sample whenever they are registered."""
+    """The seed of a query without a seed option: the hash of its canonical text.
+
+    So queries with the same text have the same sample whenever they are registered.
+    """
     return zlib.crc32(bound.canonical.encode())
 
 
 def seed_of(bound: BoundQuery) -> int:
-    """The seed of a query that says none; it takes printing the query, so only if it is used."""
+    """The seed of a bound query without a seed option; computed only for a query with samples."""
     sampled = any(leaf.sample is not None for leaf in bound.streams)
     return default_seed(bound) if sampled else 0
 
 
 def stream_valued_error(bound: BoundQuery, instead: str) -> MillpondError:
-    """The error of asking a stream for what it holds at an instant."""
+    """The error for invoking a stream-valued query."""
     assert bound.to_stream is not None
     return MillpondError(
         "CQL-216",

@@ -1,8 +1,8 @@
 """The Query SteMs of the pond: which predicates are live on which stream, and who shares them.
 
 A slot is a predicate with a number in its stream's Query SteM. Queries with equal predicates share
-one. The catalog (epoch log) is the truth; what is held here is the driver's working copy, from
-which workers get snapshot files.
+one. The catalog (epoch log) has the slots; this module keeps the driver's working copy of them, and
+writes snapshot files of it for workers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Stem:
         self._most_accounts = 256
 
     def forget_dropped(self) -> None:
-        """Let go of the accounts of expressions no query has any more, now and then."""
+        """Drop the accounts of expressions that no query has any more, now and then."""
         accounts = self.ledger.accounts
         if len(accounts) > self._most_accounts:
             live = self.stem.expressions() | set(self.stem.schema.names)
@@ -68,7 +68,7 @@ class QueryStems:
         self._lock = threading.RLock()
 
     def load(self, version: Version) -> None:
-        """Take over what the catalog holds, at start; files of earlier processes are of no use."""
+        """Take over the catalog's slots at start, and remove snapshots of earlier processes."""
         for left in (self._store / "stems").iterdir():
             shutil.rmtree(left) if left.is_dir() else left.unlink()
         for query_id in version.queries:
@@ -77,19 +77,19 @@ class QueryStems:
                     self._users[leaf.stream_id][leaf.slot] += 1
 
     def use(self, slots: Iterable[tuple[int, int]]) -> None:
-        """Standing queries with these (stream, slot) leaves were registered."""
+        """Count one more user of each (stream, slot): queries were registered."""
         with self._lock:
             for stream_id, slot in slots:
                 self._users[stream_id][slot] += 1
 
     def find_unused_without(self, slots: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Which of these nobody uses any more once each loses one user."""
+        """Find the slots that have no user any more once each has lost one."""
         leaving = Counter(slots)
         with self._lock:
             return [s for s, count in leaving.items() if self.users(*s) <= count]
 
     def disuse(self, slots: Iterable[tuple[int, int]]) -> None:
-        """The queries with these leaves were dropped or deactivated."""
+        """Count one user less of each (stream, slot): queries were dropped or deactivated."""
         with self._lock:
             for stream_id, slot in slots:
                 users = self._users[stream_id]
@@ -181,7 +181,7 @@ class QueryStems:
     # -- routing -------------------------------------------------------------------------------
 
     def accounts(self, stream_id: int) -> dict[str, Account]:
-        """What is known of a stream's modules, for the eddies of the next batch."""
+        """The accounts of a stream's modules, for the eddies of the next batch."""
         with self._lock:
             held = self._stems.get(stream_id)
             return dict(held.ledger.accounts) if held else {}
@@ -197,9 +197,9 @@ class QueryStems:
             return tuple(sorted(known, key=lambda a: accounts[a].tickets, reverse=True))
 
     def observe(self, stream_id: int, built: BuiltSegment) -> None:
-        """Fold in what a task's eddy learnt.
+        """Take over the accounts of a task's eddy.
 
-        It started with what was known, and let that fade, so what it knows takes the place of it.
+        The task started with the driver's accounts and let them fade; its accounts replace them.
         """
         with self._lock:
             held = self._stems.get(stream_id)

@@ -1,7 +1,7 @@
 """Registration: text becomes a row in the Query SteM, in one commit, while everything runs.
 
-Adding a query starts no job and waits for none: its predicates get slots (or share those of equal
-predicates), and until kept segments have been matched against them (`maintenance`), invocation
+A registration starts no job and waits for none. The query's predicates get slots, or share those of
+equal predicates. Until `maintenance` has matched the kept segments with a new slot, invocation
 matches them itself.
 """
 
@@ -202,7 +202,7 @@ class Registrar:
     ) -> QueryDef:
         """Change options; slots come and go with `active` and `materialize`.
 
-        An active query that was suspended starts anew.
+        An active query that was suspended is matched again.
 
         Raises:
             MillpondError: CQL-214 for an option, CQL-201 when it was dropped meanwhile.
@@ -260,7 +260,7 @@ class Registrar:
         self._keep_prepared(altered.id, prepared)
 
     def _current_definition(self, definition: QueryDef) -> QueryDef:
-        """The query as it is now, the lock being held."""
+        """The query as it is now; the caller holds the lock."""
         found: QueryDef | None = self._log.version.queries.get(definition.id)
         if found is None:
             raise _gone_error(definition)
@@ -301,14 +301,14 @@ class Registrar:
             )
 
     def _keep_prepared(self, id: int, prepared: PreparedQuery) -> None:
-        """Keep it, the lock being held; the oldest go first."""
+        """Keep a prepared query; of too many, drop the oldest. The caller holds the lock."""
         self._prepared_queries.pop(id, None)
         self._prepared_queries[id] = prepared
         while len(self._prepared_queries) > _MOST_PREPARED:
             self._prepared_queries.popitem(last=False)
 
     def _prepare(self, definition: QueryDef) -> PreparedQuery:
-        """Bind a query that was not used since the start; with the lock, lest it changes."""
+        """Bind a query not used since the start; the caller holds the lock."""
         with self.lock:
             definition = self._current_definition(definition)
             found = prepare_again(self._log.version, definition, self.bind(definition.text))

@@ -1,7 +1,8 @@
-"""What registrations add, collected before their commit.
+"""The additions of one registration, collected before its commit.
 
-A query is a definition, a leaf for each stream it reads, and a slot in that stream's Query SteM for
-each predicate nobody had before it; a join of streams is a use of a core, which may be new too.
+Each query adds a definition, a leaf for each occurrence of a stream, and a slot in that stream's
+Query SteM for each predicate no earlier query has. A query that joins streams also adds a use of a
+core, and the core if no earlier query has it.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ class RegistrationBatch:
     """Queries that are registered, or altered, in one epoch.
 
     Attributes:
-        next_id: Gives an id nobody has.
-        now: When: microseconds since 1970 UTC.
+        next_id: Gives a new id.
+        now: The time of the registration, in microseconds since 1970 UTC.
         definitions: The queries that are registered.
         prepared: The queries, ready to be invoked, by their ids.
-        slots: The slots that nobody had.
+        slots: The new slots.
         leaves: The queries' leaves.
     """
 
@@ -47,14 +48,14 @@ class RegistrationBatch:
         self._core_of: dict[str, int] = {}
 
     def assign_id(self, version: Version) -> tuple[int, str]:
-        """An id, and a name made of it that nobody has."""
+        """A new id, and a name made of it that is not taken."""
         while True:
             id = self.next_id()
             if not self.is_taken(version, f"q{id}"):
                 return id, f"q{id}"
 
     def is_taken(self, version: Version, name: str) -> bool:
-        """Whether a name is that of something else, or of a query that was added before."""
+        """Whether a name is taken in the catalog, or by an earlier query of this batch."""
         return (
             version.find(name) is not None
             or name.lower() in self._names
@@ -62,7 +63,7 @@ class RegistrationBatch:
         )
 
     def add(self, version: Version, definition: QueryDef, bound: BoundQuery) -> None:
-        """A query that is registered."""
+        """Add a query that is registered."""
         self._names.add(definition.name.lower())
         self.definitions.append(definition)
         self.prepared[definition.id] = self.place(version, definition, bound)
@@ -88,11 +89,11 @@ class RegistrationBatch:
         return prepare(definition, bound, factors, slots, join)
 
     def change_joins(self, drop_uses: Sequence[int] = ()) -> JoinChange:
-        """What becomes of the shared joins; `drop_uses` are queries that stop using theirs."""
+        """The change of the shared joins; `drop_uses` are queries that stop using theirs."""
         return JoinChange(cores=self._cores, uses=self._uses, drop_uses=drop_uses)
 
     def instant(self, at: int) -> int:
-        """The instant, as one object for all queries that share it: they are kept."""
+        """The instant, as one object for all queries that share it, to save memory."""
         return self._instants.setdefault(at, at)
 
     def _join(
@@ -103,7 +104,7 @@ class RegistrationBatch:
         plan: JoinPlan,
         streams: Sequence[StreamDef],
     ) -> None:
-        """The use of the core of this join: that of an equal join, or a new one."""
+        """Add a use of this join's core: the core of an equal join, or a new one."""
         shared = version.joins.core_of_key(plan.key)
         core_id = shared.id if shared is not None else self._core_of.get(plan.key)
         fresh = core_id is None
@@ -119,7 +120,7 @@ class RegistrationBatch:
             self._core_of[plan.key] = core_id
 
     def _slot(self, version: Version, stream_id: int, factors: Factors) -> int:
-        """The slot of these factors: an equal predicate's, or a new one."""
+        """Find the slot of these factors: that of an equal predicate, or a new one."""
         key = slot_key(factors)
         shared = version.slot_of_key(stream_id, key)
         if shared is not None:

@@ -1,4 +1,4 @@
-"""Weights: whose work is done first where there is not time for everybody's (STREAM, 2.4)."""
+"""Weights: which queries' work is done first when there is not time for all (STREAM, 2.4)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from millpond.state.version import Version
 
 
 def weight_of(query: QueryDef) -> float:
-    """A query's weight; one that is not active has none."""
+    """A query's weight; 0 for an inactive one."""
     return float(query.options.get("weight", 1)) if query.active else 0.0
 
 
 class StreamWeights:
-    """What the queries over each stream weigh together; for use by one thread.
+    """The total weight of the queries over each stream; for use by one thread.
 
-    Added up again only when a query came, went or was altered, and then from sums of buckets of
-    queries: a registration must not cost what all queries do.
+    It is added up again only when a query came, went or was altered, and then from sums of buckets
+    of queries: the cost of a registration must not grow with the number of queries.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,8 @@
-"""What registered windows need of a stream, so that it is not forgotten (SEMANTICS, section 5).
+"""Which elements of a stream registered windows need, so that they are kept (SEMANTICS, section 5).
 
-Asked after every batch, so it must not cost as much as there are queries: what all of them need
-together is computed again only when a query came or went, and what one needs only once.
+Maintenance asks after every batch, so the cost must not grow with the number of queries. What all
+queries need together is computed again only when a query came or went; what one query needs is
+computed once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from millpond.state.version import Version
 
 @dataclass(frozen=True)
 class _WindowReach:
-    """How far back windows reach: so much before NOW, and to an instant that stands still."""
+    """How far back windows reach: a length of time before NOW, and a fixed instant."""
 
     before_now: int = -1
     instant: int = END

@@ -7,10 +7,11 @@ from textwrap import dedent
 
 import pytest
 
+from millpond.cql.tree.explain_levels import Level
 from millpond.errors import MillpondError
 from millpond.model.patterns import Pattern
 from millpond.planner.bind.bound_query import BoundQuery
-from millpond.planner.explain.explain import LEVELS, explain
+from millpond.planner.explain.explain import explain
 from millpond.planner.explain.logical_plan import plan_logically
 
 Binding = Callable[[str], BoundQuery]
@@ -88,7 +89,7 @@ def test_every_level_takes_every_query(binding: Binding) -> None:
         "EXCEPT SELECT model FROM planes BEGIN NOW - 1 HOUR END NOW",
         "SELECT (SELECT max(wind) FROM weather) FROM flights QUALIFY row_number() OVER () < 3",
     ):
-        for level in LEVELS:
+        for level in Level:
             assert explain(binding(text), level)
 
 

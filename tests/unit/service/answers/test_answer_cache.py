@@ -1,4 +1,4 @@
-"""Kept answers: never older than what would be computed, and computed before they are asked for."""
+"""The answer cache: never older than a computed answer, and filled before somebody asks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
+from tests.unit.service.conftest import SECOND, rows, values
 
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
@@ -14,8 +15,6 @@ from millpond.service.answers import answer_cache, refresher
 from millpond.service.answers.answer_cache import CachedAnswer
 from millpond.service.pond import Pond
 from millpond.testing.manual_clock import ManualClock
-
-from ..conftest import SECOND, rows, values
 
 
 class Computed:

@@ -6,14 +6,13 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from tests.unit.service.conftest import SECOND, OpenPond, rows, values
 
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END, to_datetime
 from millpond.service.answers import leaf_scan
 from millpond.service.pond import Pond
 from millpond.testing.manual_clock import ManualClock
-
-from ..conftest import SECOND, OpenPond, rows, values
 
 
 @pytest.fixture

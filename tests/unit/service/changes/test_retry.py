@@ -1,4 +1,4 @@
-"""Stoppages: when stopped streams are tried again."""
+"""Retries: when stopped streams are tried again."""
 
 from __future__ import annotations
 

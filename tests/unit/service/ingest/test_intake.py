@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.unit.service.conftest import SECOND, OpenPond, rows, values
 
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, format_instant, to_datetime
@@ -16,8 +17,6 @@ from millpond.runtime.protocol import INBOX
 from millpond.service.pond import Pond
 from millpond.state.push_file import read_push, visible_path
 from millpond.testing.manual_clock import ManualClock
-
-from ..conftest import SECOND, OpenPond, rows, values
 
 
 @pytest.fixture

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.service.conftest import SECOND, OpenPond, rows
 
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
-
-from ..conftest import SECOND, OpenPond, rows
 
 AT = "AT TIMESTAMP '1970-01-01 00:00:{:02}'"
 

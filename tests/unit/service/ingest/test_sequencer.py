@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.service.conftest import rows
 
 from millpond.errors import MillpondError
 from millpond.runtime.batch_tasks import BuiltSegment, SplitRun
@@ -17,8 +18,6 @@ from millpond.service.pond import Pond
 from millpond.state.arrow_file import FileMeta
 from millpond.state.epoch_change import StaleChange
 from millpond.state.segment_file import global_seq
-
-from ..conftest import rows
 
 
 def segment(count: int, *runs: SplitRun) -> BuiltSegment:

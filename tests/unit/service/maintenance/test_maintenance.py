@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.service.conftest import SECOND, OpenPond, values
 
 from millpond.engine.matching import query_stem
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, to_datetime
 from millpond.runtime import maintenance_tasks
 from millpond.service.maintenance import maintenance
-from millpond.service.maintenance.backfill import choose_matches_to_fold, covered_upto, shares
+from millpond.service.maintenance.backfill import covered_upto
 from millpond.service.pond import Pond
 from millpond.service.queries.window_needs import WindowNeeds
-from millpond.state.version import DATA, REJECTS, MatchRef, SegmentRef
-
-from ..conftest import SECOND, OpenPond, values
+from millpond.state.version import DATA, REJECTS, SegmentRef
 
 
 @pytest.fixture
@@ -156,32 +155,6 @@ def test_a_segment_does_not_gather_files_for_ever(s: Pond) -> None:
         assert covered_upto(s._components.log.version, segment.id) == 60
     assert files(s, "matches") == referenced(s, "matches")
     assert [values(query.invoke()) for query in kept] == expected
-
-
-def ref(number: int, bytes: int) -> MatchRef:
-    return MatchRef(number, 1, number, number + 1, "", "", bytes)
-
-
-def test_matches_are_rewritten_as_often_as_they_double() -> None:
-    stored: tuple[MatchRef, ...] = ()
-    written = 0
-    for number in range(2_000):
-        stored = (*stored, ref(number, 100))
-        while parts := choose_matches_to_fold(stored):
-            together = sum(p.bytes for p in parts)
-            written += together
-            stored = (*stored[: -len(parts)], ref(parts[0].low, together))
-        assert len(stored) <= 16
-    assert sum(s.bytes for s in stored) == 200_000
-    assert written < 12 * 200_000
-
-
-def test_few_matches_are_left_alone_and_a_large_file_is_not_rewritten_for_small_ones() -> None:
-    assert choose_matches_to_fold(tuple(ref(n, 100) for n in range(15))) == ()
-    mixed = (ref(0, 10**9), *(ref(n, 100) for n in range(1, 16)))
-    assert choose_matches_to_fold(mixed) == mixed[1:]
-    steep = tuple(ref(n, 10 ** (16 - n)) for n in range(16))
-    assert len(choose_matches_to_fold(steep)) >= 4
 
 
 # -- merging ------------------------------------------------------------------------------------
@@ -567,12 +540,3 @@ def test_a_snapshot_in_use_outlives_newer_ones(s: Pond) -> None:
     s.register("SELECT v FROM s WHERE v > 99")
     s._components.stems.snapshot(s._components.log.version, stream_id(s))
     assert not Path(stem).exists()
-
-
-def test_segments_are_dealt_out_evenly() -> None:
-    def sized(rows: int) -> SegmentRef:
-        return SegmentRef(rows, 1, DATA, 1, 0, "", rows, 0, 0, ((0, 0),), "", 0)
-
-    dealt = shares([sized(n) for n in (100, 1, 40, 50, 9)], 2)
-    assert sorted(sum(s.rows for s in share) for share in dealt) == [100, 100]
-    assert shares([sized(1)], 4) == [[sized(1)]]

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.unit.service.conftest import SECOND, OpenPond, rows, values
 
 from millpond.engine.eddy.routing import POLICIES
 from millpond.errors import MillpondError
@@ -19,8 +20,6 @@ from millpond.model.time import to_datetime
 from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.pond import Pond
 from millpond.testing.oracle_pond import OraclePond
-
-from ..conftest import SECOND, OpenPond, rows, values
 
 STREAM = "CREATE STREAM s (ts TIMESTAMP, v INTEGER, k VARCHAR) TIMESTAMP BY ts"
 

@@ -8,12 +8,11 @@ from datetime import date, datetime, timezone
 from typing import Any
 
 import pytest
+from tests.unit.service.conftest import SECOND, OpenPond, rows, values
 
 from millpond.errors import MillpondError
 from millpond.service.handles import to_instant
 from millpond.service.pond import Pond
-
-from ..conftest import SECOND, OpenPond, rows, values
 
 
 @pytest.fixture

@@ -24,6 +24,9 @@ from millpond.operators.aggregation.measures import Batch
 from millpond.synopses.order_keys import is_whole
 from millpond.synopses.running_totals import round_to_doubles
 
+#: The functions that are followed here.
+NAMES = ("avg",)
+
 
 @dataclass(frozen=True)
 class Average(Aggregate):
@@ -48,8 +51,8 @@ class Average(Aggregate):
 
 
 def recognize(call: AggregateCall) -> Aggregate | None:
-    """The aggregate of a call, if it is one of these."""
-    if call.name not in ("avg", "mean") or call.of is None:
+    """The aggregate of a call of one of `NAMES`, if it can be followed."""
+    if call.of is None:
         return None
     if pa.types.is_floating(call.of):
         return Average(call.argument, call.gives, None)

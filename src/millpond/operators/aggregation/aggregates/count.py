@@ -8,6 +8,9 @@ from millpond.operators.aggregation.additive_measures import Counted
 from millpond.operators.aggregation.aggregate import Aggregate, AggregateCall, NumberTrace, Trace
 from millpond.operators.aggregation.measures import Batch
 
+#: The functions that are followed here.
+NAMES = ("count",)
+
 
 @dataclass(frozen=True)
 class Count(Aggregate):
@@ -21,5 +24,5 @@ class Count(Aggregate):
 
 
 def recognize(call: AggregateCall) -> Aggregate | None:
-    """The aggregate of a call, if it is one of these."""
-    return Count(call.argument, call.gives) if call.name == "count" else None
+    """The aggregate of a call of one of `NAMES`, if it can be followed."""
+    return Count(call.argument, call.gives)

@@ -10,6 +10,9 @@ from millpond.operators.aggregation.ordered_measures import Picked
 from millpond.synopses.multiset_walks import GREATEST, LEAST
 from millpond.synopses.order_keys import can_be_ordered
 
+#: The functions that are followed here.
+NAMES = ("min", "max")
+
 
 @dataclass(frozen=True)
 class Extreme(Aggregate):
@@ -25,7 +28,7 @@ class Extreme(Aggregate):
 
 
 def recognize(call: AggregateCall) -> Aggregate | None:
-    """The aggregate of a call, if it is one of these."""
-    if call.name not in ("min", "max") or call.of is None or not can_be_ordered(call.of):
+    """The aggregate of a call of one of `NAMES`, if it can be followed."""
+    if call.of is None or not can_be_ordered(call.of):
         return None
     return Extreme(call.argument, call.gives, call.name == "max")

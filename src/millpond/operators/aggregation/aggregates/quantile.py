@@ -33,6 +33,8 @@ from millpond.synopses.wide_integers import fuse_multiply_add
 
 Doubles = npt.NDArray[np.float64]
 
+#: The functions that are followed here.
+NAMES = ("quantile_disc", "quantile_cont", "median")
 #: Microseconds of a day.
 _DAY = 86_400_000_000
 
@@ -126,7 +128,7 @@ def duckdb_is_fused() -> bool:
 
 
 def recognize(call: AggregateCall) -> Aggregate | None:
-    """The aggregate of a call, if it is one of these."""
+    """The aggregate of a call of one of `NAMES`, if it can be followed."""
     of, share = call.of, call.share
     if of is None or not can_be_ordered(of) or call.argument.distinct or call.descending:
         return None
@@ -137,7 +139,7 @@ def recognize(call: AggregateCall) -> Aggregate | None:
     numeric = pa.types.is_floating(of) or (is_whole(of) and not pa.types.is_boolean(of))
     timely = pa.types.is_timestamp(of) or pa.types.is_date32(of)
     match call.name:
-        case "quantile_disc" | "quantile":
+        case "quantile_disc":
             return DiscreteQuantile(call.argument, call.gives, share)
         case "median" if not (numeric or timely):
             return DiscreteQuantile(call.argument, call.gives, share)

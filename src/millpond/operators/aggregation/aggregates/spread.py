@@ -25,13 +25,11 @@ from millpond.operators.aggregation.aggregate import (
 from millpond.operators.aggregation.measures import Batch
 from millpond.synopses.order_keys import is_whole
 
-#: Names -> (whether of a sample, whether the root is taken).
-_NAMES = {
+#: The functions that are followed here -> (whether of a sample, whether the root is taken).
+NAMES = {
     "var_samp": (True, False),
-    "variance": (True, False),
     "var_pop": (False, False),
     "stddev_samp": (True, True),
-    "stddev": (True, True),
     "stddev_pop": (False, True),
 }
 
@@ -65,10 +63,10 @@ class Deviation(Aggregate):
 
 
 def recognize(call: AggregateCall) -> Aggregate | None:
-    """The aggregate of a call, if it is one of these."""
-    if call.name not in _NAMES or call.of is None or pa.types.is_boolean(call.of):
+    """The aggregate of a call of one of `NAMES`, if it can be followed."""
+    if call.of is None or pa.types.is_boolean(call.of):
         return None
     if not pa.types.is_floating(call.of) and not is_whole(call.of):
         return None
-    of_sample, root = _NAMES[call.name]
+    of_sample, root = NAMES[call.name]
     return Deviation(call.argument, call.gives, of_sample, root)

@@ -18,6 +18,9 @@ from millpond.operators.aggregation.aggregate import (
 from millpond.operators.aggregation.measures import Batch
 from millpond.synopses.order_keys import is_whole
 
+#: The functions that are followed here.
+NAMES = ("sum", "count_if")
+
 
 @dataclass(frozen=True)
 class WholeTotal(Aggregate):
@@ -40,12 +43,12 @@ class DoubleTotal(Aggregate):
 
 
 def recognize(call: AggregateCall) -> Aggregate | None:
-    """The aggregate of a call, if it is one of these."""
-    if call.name in ("count_if", "countif") and call.of == pa.bool_():
-        # As DuckDB has it: a sum, so a HUGEINT, and NULL where there is nothing to count.
-        return WholeTotal(call.argument, call.gives)
-    if call.name != "sum" or call.of is None:
+    """The aggregate of a call of one of `NAMES`, if it can be followed."""
+    if call.of is None:
         return None
+    if call.name == "count_if":
+        # As DuckDB has it: a sum, so a HUGEINT, and NULL where there is nothing to count.
+        return WholeTotal(call.argument, call.gives) if call.of == pa.bool_() else None
     if pa.types.is_floating(call.of):
         return DoubleTotal(call.argument, call.gives)
     if is_whole(call.of) or pa.types.is_decimal128(call.of):

@@ -10,6 +10,9 @@ from millpond.operators.aggregation.additive_measures import Counted, WholeSum
 from millpond.operators.aggregation.aggregate import Aggregate, AggregateCall, NumberTrace, Trace
 from millpond.operators.aggregation.measures import Batch
 
+#: The functions that are followed here.
+NAMES = ("bool_and", "bool_or")
+
 
 @dataclass(frozen=True)
 class Truth(Aggregate):
@@ -26,7 +29,7 @@ class Truth(Aggregate):
 
 
 def recognize(call: AggregateCall) -> Aggregate | None:
-    """The aggregate of a call, if it is one of these."""
-    if call.name not in ("bool_and", "bool_or") or call.of != pa.bool_():
+    """The aggregate of a call of one of `NAMES`, if it can be followed."""
+    if call.of != pa.bool_():
         return None
     return Truth(call.argument, call.gives, call.name == "bool_and")

@@ -1,6 +1,6 @@
 """Rewritings of dataflows that follow from update patterns (Update patterns, 5.4.2), in order.
 
-Each rule looks at one node and gives another that computes the same, or None. `rewritten` applies
+Each rule looks at one node and gives another that computes the same, or None. `rewrite` applies
 them from the leaves up until none has anything to say.
 """
 

@@ -76,8 +76,9 @@ def test_orders_move_registrations_only() -> None:
         order: [type(step).__name__ for step in arrange(steps, order)]
         for order in ("written", "queries first", "data first")
     }
-    assert shapes["written"] == shapes["queries first"] == ["Run", "Run", "Feed", "Feed", "Expect"]
-    assert shapes["data first"] == ["Run", "Feed", "Feed", "Run", "Expect"]
+    run, feed = "RunStatement", "FeedRows"
+    assert shapes["written"] == shapes["queries first"] == [run, run, feed, feed, "Expect"]
+    assert shapes["data first"] == [run, feed, feed, run, "Expect"]
 
 
 def test_cells_are_read_and_shown_alike() -> None:

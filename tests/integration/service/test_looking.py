@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.service.conftest import SECOND, rows
 
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 from millpond.testing.manual_clock import ManualClock
-
-from .conftest import SECOND, rows
 
 
 @pytest.fixture

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.service.conftest import rows
 
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
-
-from .conftest import rows
 
 
 def marked(pond: Pond, script: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.service.conftest import SECOND, OpenPond
 
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
@@ -21,8 +22,6 @@ from millpond.state.arrow_file import forget
 from millpond.state.join_state import JoinCore
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
-
-from .conftest import SECOND, OpenPond
 
 QUERIES = [
     "SELECT a.v, b.v FROM a [RANGE 9 SECONDS], b [RANGE 4 SECONDS] WHERE a.k = b.k",

@@ -1,0 +1,349 @@
+"""The options and settings: name, values, default, scope and what each is for.
+
+The one list of them. A query's options are checked against it, and so are the engine's settings,
+wherever they come from: `millpond.open`, a flag of the command line, a control table. The reference
+is generated from it. An option is added by an entry here; a setting of the engine besides becomes
+a parameter of `millpond.open`, and a test says so until it has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from typing import Any
+
+
+class Scope(Enum):
+    """What an option is one of."""
+
+    QUERY = "a standing query"
+    STREAM = "a derived stream"
+    ENGINE = "the engine: `millpond.open`, `millpond run` and `serve`, control tables"
+    OPEN = "`millpond.open` alone"
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option.
+
+    Attributes:
+        name: Its name, in lower case.
+        scopes: What has it.
+        takes: Its values, in words.
+        what: What it is for; empty where `takes` says it.
+        check: Gives a value as it is kept. Raises ValueError, with a sentence if there is more to
+            say than that it is none of the values.
+        default: Its value if it is not given; None: see `unless_given`.
+        unless_given: The default in words, where it is not one value.
+        type: The type of its values as the command line reads them.
+        entities: The control tables that have it among their settings: the first words of their
+            ids.
+        is_settled: Whether it cannot change any more once a query's changes are made.
+        remark: What else the reference says of it.
+    """
+
+    name: str
+    scopes: tuple[Scope, ...]
+    takes: str
+    what: str
+    check: Callable[[Any], Any]
+    default: Any = None
+    unless_given: str = ""
+    type: type = str
+    entities: tuple[str, ...] = ()
+    is_settled: bool = False
+    remark: str = ""
+
+    @property
+    def text(self) -> str:
+        """Its values and what it is for."""
+        return f"{self.takes}: {self.what}" if self.what else self.takes
+
+
+def _word(*words: str) -> Callable[[Any], Any]:
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or value.lower() not in words:
+            raise ValueError
+        return value.lower()
+
+    return check
+
+
+def _is_number(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and -math.inf < value < math.inf
+
+
+def _truth(value: Any) -> Any:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def _positive(value: Any) -> Any:
+    if not _is_number(value) or value <= 0:
+        raise ValueError
+    return value
+
+
+def _whole(value: Any) -> Any:
+    if not _is_number(value) or int(value) != value:
+        raise ValueError
+    return value
+
+
+def _count(value: Any) -> Any:
+    return _positive(_whole(value))
+
+
+def _integer(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError
+    return value
+
+
+def _length(value: Any) -> str:
+    """A length of time in its longest unit; it is text, or a `timedelta`."""
+    from millpond.cql.parse.durations import duration_text, parse_duration, timedelta_text
+
+    if isinstance(value, timedelta):
+        value = timedelta_text(value)
+    if not isinstance(value, str):
+        raise ValueError("A number needs a unit of time" if _is_number(value) else "")
+    return duration_text(parse_duration(value))
+
+
+def _length_or_auto(value: Any) -> str:
+    is_auto = isinstance(value, str) and value.lower() == "auto"
+    return "auto" if is_auto else _length(value)
+
+
+def _anything(value: Any) -> Any:
+    return value
+
+
+_EVERY = (
+    Option(
+        "materialize",
+        (Scope.QUERY,),
+        "'lazy' (match as data comes), 'none' (match at invocation), 'eager' (keep the current"
+        " answer too), 'auto' (keep it if it is often asked for)",
+        "",
+        _word("lazy", "none", "eager", "auto"),
+        "lazy",
+        entities=("answer",),
+        remark="See [standing queries](../guide/standing_queries.md).",
+    ),
+    Option(
+        "active",
+        (Scope.QUERY, Scope.STREAM),
+        "true or false",
+        "an inactive query keeps its definition and is not matched",
+        _truth,
+        True,
+        remark="A derived stream that has stopped goes on by `active = true`, the one option it"
+        " has.",
+    ),
+    Option(
+        "weight",
+        (Scope.QUERY,),
+        "a number > 0",
+        "the query's share when resources are short",
+        _positive,
+        1,
+        entities=("answer",),
+        remark="Whose work is done first: matching, merging and kept answers.",
+    ),
+    Option(
+        "max_rows",
+        (Scope.QUERY,),
+        "a whole number > 0",
+        "the largest answer",
+        _count,
+        1_000_000,
+        entities=("answer",),
+    ),
+    Option(
+        "max_seconds",
+        (Scope.QUERY,),
+        "a number > 0",
+        "the longest evaluation of an answer",
+        _positive,
+        30.0,
+        entities=("answer",),
+    ),
+    Option(
+        "changes",
+        (Scope.QUERY,),
+        "'from registration' or 'from beginning'",
+        "which changes FETCH begins with",
+        _word("from registration", "from beginning"),
+        "from registration",
+        is_settled=True,
+        remark="It counts when the first change is asked for, and not after.",
+    ),
+    Option(
+        "strategy",
+        (Scope.QUERY, Scope.ENGINE),
+        "'aware', 'direct' or 'negative'",
+        "how operators learn that rows have left",
+        _word("aware", "direct", "negative"),
+        "aware",
+        entities=("derivation", "changes"),
+        remark="Of its changes: the answers and changes are the same by any. Unless given, the"
+        " engine's.",
+    ),
+    Option(
+        "partitions",
+        (Scope.QUERY,),
+        "a whole number > 0",
+        "into how many parts, by when they leave, rows are put",
+        _count,
+        unless_given="what costs least",
+        remark="By 'aware', of its changes.",
+    ),
+    Option(
+        "eager_expiration",
+        (Scope.QUERY, Scope.ENGINE),
+        "a length of time, as '10 seconds' or INTERVAL 10 SECONDS",
+        "how long changes that time alone brings may wait to be computed",
+        _length,
+        "0 SECONDS",
+        entities=("derivation", "changes"),
+        remark="Of its changes, which are the same by any"
+        " ([expiration intervals](../guide/changes.md#expiration-intervals)). Unless given, the"
+        " engine's.",
+    ),
+    Option(
+        "lazy_expiration",
+        (Scope.QUERY, Scope.ENGINE),
+        "a length of time, or 'auto'",
+        "how often rows that have expired are dropped from state that nobody needs to read at"
+        " once; by 'auto', when they are as many as those alive",
+        _length_or_auto,
+        "auto",
+        entities=("derivation", "changes"),
+        remark="The same holds of it.",
+    ),
+    Option(
+        "keep_changes",
+        (Scope.QUERY,),
+        "a whole number > 0",
+        "how many changes are kept to be read again",
+        _count,
+        1_000_000,
+        entities=("derivation",),
+    ),
+    Option(
+        "seed",
+        (Scope.QUERY,),
+        "a whole number",
+        "the seed of its samples",
+        _whole,
+        unless_given="from the query's text",
+        is_settled=True,
+        remark="Queries with the same text have the same sample, whenever they are registered.",
+    ),
+    Option(
+        "routing",
+        (Scope.ENGINE,),
+        "'ticket', 'fixed', 'random' or 'worst'",
+        "the eddies' routing policy; 'ticket' adapts to what is measured",
+        _word("ticket", "fixed", "random", "worst"),
+        "ticket",
+        entities=("eddies",),
+    ),
+    Option(
+        "shards",
+        (Scope.ENGINE,),
+        "a whole number > 0",
+        "into how many tasks the work on a shared join is divided; about as many as there are"
+        " cores",
+        _integer,
+        2,
+        type=int,
+        entities=("joins",),
+    ),
+    Option(
+        "max_pairs",
+        (Scope.ENGINE,),
+        "a whole number > 0",
+        "how many pairs one task may find in one batch; a query whose own join finds more is"
+        " suspended",
+        _integer,
+        50_000_000,
+        type=int,
+        entities=("joins",),
+    ),
+    Option(
+        "max_cores",
+        (Scope.ENGINE,),
+        "a whole number > 0",
+        "how many joins are kept up to date, those with the most queries; the others are joined at"
+        " invocation",
+        _integer,
+        64,
+        type=int,
+        entities=("joins",),
+    ),
+    Option(
+        "function_seconds",
+        (Scope.OPEN,),
+        "a number > 0",
+        "how long one call of a user-defined function may take that does not say so itself",
+        _positive,
+        10.0,
+    ),
+    Option(
+        "master",
+        (Scope.OPEN,),
+        "the URL of a Spark master",
+        "where tasks run",
+        _anything,
+        unless_given="this machine",
+    ),
+    Option(
+        "spark",
+        (Scope.OPEN,),
+        "a Spark session",
+        "used instead of one of Millpond's own, and left running",
+        _anything,
+        unless_given="one of its own",
+    ),
+    Option(
+        "bounded",
+        (Scope.OPEN,),
+        "true or false",
+        "whether file sources are finite: they are read to their end before the first answer"
+        " instead of being watched for more",
+        _truth,
+        False,
+    ),
+    Option(
+        "progress",
+        (Scope.OPEN,),
+        "a function",
+        'called while sources are read, with `{"stream", "rows", "done"}`',
+        _anything,
+        unless_given="nobody is told",
+    ),
+)
+
+#: Every option, by its name.
+OPTIONS = {option.name: option for option in _EVERY}
+
+
+def list_options(scope: Scope, entity: str | None = None) -> tuple[str, ...]:
+    """The names of a scope's options, perhaps of those alone that a kind of entity has.
+
+    >>> list_options(Scope.QUERY, "derivation")
+    ('strategy', 'eager_expiration', 'lazy_expiration', 'keep_changes')
+    """
+    return tuple(
+        option.name
+        for option in _EVERY
+        if scope in option.scopes and (entity is None or entity in option.entities)
+    )

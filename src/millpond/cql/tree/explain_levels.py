@@ -1,0 +1,36 @@
+"""The levels of EXPLAIN: which there are and what each shows."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Level(StrEnum):
+    """What EXPLAIN can show of a query; a level is equal to its name.
+
+    >>> Level("shared").shows.partition(",")[0]
+    'as rewritten'
+    """
+
+    shows: str
+
+    SYNTAX = "syntax", "the tree of the text"
+    LOGICAL = (
+        "logical",
+        "the operators the text asks for, with the update pattern of every edge; the level if none"
+        " is named",
+    )
+    REWRITTEN = (
+        "rewritten",
+        "what is matched as elements arrive, what windows choose at invocation, and what is left"
+        " for the residual",
+    )
+    SHARED = "shared", "as rewritten, with what of it is shared with which queries"
+    RUNTIME = "runtime", "as shared, with what was measured: rates, selectivities, costs"
+
+    def __new__(cls, name: str, shows: str) -> Level:
+        """A level by its name, with what it shows."""
+        level = str.__new__(cls, name)
+        level._value_ = name
+        level.shows = shows
+        return level

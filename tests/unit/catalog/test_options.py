@@ -1,0 +1,125 @@
+"""The catalogue of options: the surfaces have what it has, and it has what the engine has."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+import millpond
+from millpond.catalog.options import OPTIONS, Scope, list_options
+from millpond.cli.main import app
+from millpond.engine.eddy.routing import POLICIES
+from millpond.errors import MillpondError
+from millpond.service.changes.settings import ChangeSettings
+from millpond.service.maintenance.join_rounds import JoinSettings
+from millpond.service.queries.options import check_options, check_settings
+
+
+def test_open_has_a_documented_parameter_for_every_setting() -> None:
+    parameters = dict(inspect.signature(millpond.open).parameters)
+    del parameters["store"]
+    names = {*list_options(Scope.ENGINE), *list_options(Scope.OPEN)}
+    assert parameters.keys() == names
+    described = inspect.getdoc(millpond.open) or ""
+    for name, parameter in parameters.items():
+        assert parameter.kind is inspect.Parameter.KEYWORD_ONLY, name
+        assert parameter.default == OPTIONS[name].default, name
+        assert f"\n    {name}: " in described, name
+
+
+@pytest.mark.parametrize("command", ["run", "serve"])
+def test_the_command_line_has_a_flag_for_every_setting(command: str) -> None:
+    flags = {p.name: p for p in get_command(app).commands[command].params}  # type: ignore[attr-defined]
+    for name in list_options(Scope.ENGINE):
+        assert flags[name].opts == [f"--{name.replace('_', '-')}"]
+        assert flags[name].default == OPTIONS[name].default
+        assert OPTIONS[name].takes in flags[name].help
+
+
+def test_every_setting_of_the_engine_is_one_of_its_parts() -> None:
+    parts = [f.name for part in (JoinSettings, ChangeSettings) for f in fields(part)]
+    assert sorted(parts) == sorted(list_options(Scope.ENGINE))
+
+
+def test_the_routing_policies_are_the_engines() -> None:
+    for name in POLICIES:
+        assert check_settings({"routing": name.upper()}) == {"routing": name}
+        assert f"'{name}'" in OPTIONS["routing"].takes
+
+
+@pytest.mark.parametrize("name", [n for n, o in OPTIONS.items() if o.default is not None])
+def test_a_default_is_a_value_as_it_is_kept(name: str) -> None:
+    option = OPTIONS[name]
+    assert option.check(option.default) == option.default
+
+
+def test_every_option_is_described_and_has_a_default_or_says_what_it_is() -> None:
+    for option in OPTIONS.values():
+        assert (option.default is None) == bool(option.unless_given), option.name
+        assert option.takes
+        assert not option.text.endswith((".", ": "))
+
+
+#: Values as they are given and as they are kept.
+KEPT: dict[str, list[tuple[Any, Any]]] = {
+    "materialize": [("EAGER", "eager")],
+    "active": [(False, False)],
+    "weight": [(0.5, 0.5), (2, 2)],
+    "max_rows": [(7, 7)],
+    "max_seconds": [(0.25, 0.25)],
+    "changes": [("From Beginning", "from beginning")],
+    "keep_changes": [(9, 9)],
+    "strategy": [("Direct", "direct")],
+    "partitions": [(4, 4)],
+    "eager_expiration": [("60 s", "1 MINUTE"), (timedelta(hours=2), "2 HOURS")],
+    "lazy_expiration": [("AUTO", "auto"), ("300 s", "5 MINUTES")],
+    "seed": [(-3, -3), (0, 0)],
+}
+REFUSED: dict[str, list[Any]] = {
+    "materialize": ["sometimes", 1, None],
+    "active": ["true", 1],
+    "weight": [0, -1, True, "1", float("nan"), float("inf")],
+    "max_rows": [0, 1.5, "7"],
+    "max_seconds": [0, "1"],
+    "changes": ["from now"],
+    "keep_changes": [0, True],
+    "strategy": ["best"],
+    "partitions": [0, 2.5],
+    "eager_expiration": ["auto", 7, "7", "-1 s", "2 months", None],
+    "lazy_expiration": [7, "never"],
+    "seed": [1.5, "1", float("inf")],
+}
+
+
+@pytest.mark.parametrize("name", list_options(Scope.QUERY))
+def test_the_values_of_a_query_option(name: str) -> None:
+    for given, kept in KEPT[name]:
+        assert check_options({name.upper(): given}) == {name: kept}
+    for value in REFUSED[name]:
+        with pytest.raises(MillpondError) as caught:
+            check_options({name: value})
+        assert caught.value.code == "CQL-214"
+        assert OPTIONS[name].text in (caught.value.detail or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("routing", "best"), ("shards", 0), ("shards", 2.0), ("max_pairs", True), ("max_cores", "9")],
+)
+def test_values_a_setting_cannot_have(name: str, value: object) -> None:
+    with pytest.raises(MillpondError, match=f'CQL-214: the setting "{name}" cannot be') as caught:
+        check_settings({name: value})
+    assert caught.value.detail == f"It takes {OPTIONS[name].text}."
+
+
+def test_what_is_no_setting() -> None:
+    with pytest.raises(MillpondError, match='CQL-214: no setting "routng"') as caught:
+        check_settings({"routng": "ticket"})
+    assert "routing" in (caught.value.hint or "")
+    with pytest.raises(MillpondError, match='no query option "routing"'):
+        check_options({"routing": "ticket"})

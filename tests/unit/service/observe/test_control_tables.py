@@ -1,0 +1,107 @@
+"""Control tables: every entity has a place in them, and what is set of one takes effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.service.conftest import components_of, rows
+
+from millpond.errors import MillpondError
+from millpond.service.components import Components
+from millpond.service.observe.control_tables import Entities
+from millpond.service.pond import Pond
+
+
+@pytest.fixture
+def parts(pond: Pond) -> Components:
+    pond.execute(
+        "CREATE STREAM s (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts;"
+        "CREATE RELATION r (v INTEGER);"
+        "INSERT INTO r VALUES (1), (2);"
+        "CREATE STREAM d AS SELECT v FROM s WHERE v > 1"
+    )
+    pond.register("SELECT v FROM s [ROWS 2] WHERE v > 0", "q", materialize="eager")
+    pond.ingest("s", rows(1, 2, 3))
+    pond.query("q").fetch()
+    pond.wait_until_matched()
+    pond.query("q").invoke()
+    return components_of(pond)
+
+
+@pytest.fixture
+def entities(parts: Components) -> Entities:
+    return Entities(parts)
+
+
+def figures(entities: Entities, id: str) -> dict[str, Any]:
+    return entities.one(id).figures
+
+
+def test_entities_are_in_order_and_have_ids_of_their_own(entities: Entities) -> None:
+    every = entities.every()
+    ids = [entity.id for entity in every]
+    assert len(set(ids)) == len(ids)
+    kinds = [entity.kind for entity in every]
+    assert kinds == sorted(kinds, key=["queue", "operator", "synopsis"].index)
+    for kind in set(kinds):
+        own = [entity.id for entity in every if entity.kind == kind]
+        assert own == sorted(own)
+
+
+def test_figures_are_those_of_the_version(
+    pond: Pond, parts: Components, entities: Entities
+) -> None:
+    assert figures(entities, "segments:s")["rows"] == 3
+    assert figures(entities, "relation:r")["rows"] == 2
+    assert figures(entities, "query stem:s")["predicates"] == 1
+    assert figures(entities, "derivation:q")["elements"] == 1  # the element at 3 is not final
+    assert figures(entities, "derivation:d")["elements"] == 0
+    assert figures(entities, "changes:all") == {"derivations": 2}
+    assert figures(entities, "answer:q")["rows"] == 2
+    assert "segments:s$rejects" not in {entity.id for entity in entities.every()}
+    pond.ingest("s", [{"ts": "never"}])
+    assert figures(entities, "segments:s$rejects")["rows"] == 1
+
+
+def test_a_setting_of_a_query_is_its_option(
+    pond: Pond, parts: Components, entities: Entities
+) -> None:
+    entity = entities.set("derivation:q", {"keep_changes": 7, "strategy": "negative"})
+    assert (entity.settings["keep_changes"], entity.settings["strategy"]) == (7, "negative")
+    assert pond.query("q").definition.options["keep_changes"] == 7
+    log = parts.log.version.change_log(pond.query("q").definition.id)
+    assert log is not None
+    assert log.retain_rows == 7
+    # A derived stream has no query whose options these were.
+    assert entities.one("derivation:d").settings == {}
+
+
+def test_a_setting_of_the_engine_is_for_all(
+    pond: Pond, parts: Components, entities: Entities
+) -> None:
+    entities.set("eddies:all", {"routing": "fixed"})
+    assert (parts.joins.settings.routing, parts.stems.routing) == ("fixed", "fixed")
+    entities.set("joins:all", {"shards": 5})
+    assert (parts.joins.settings.shards, parts.joins.settings.routing) == (5, "fixed")
+    entity = entities.set("changes:all", {"eager_expiration": "5 seconds"})
+    assert entity.settings["eager_expiration"] == "5 SECONDS"
+    assert parts.derivations.settings.eager_expiration == 5_000_000
+    assert entities.one("derivation:q").settings["eager_expiration"] == "5 SECONDS"
+
+
+def test_nothing_is_set_when_one_of_several_is_wrong(parts: Components, entities: Entities) -> None:
+    before = parts.joins.settings
+    with pytest.raises(MillpondError, match="CQL-214"):
+        entities.set("joins:all", {"shards": 5, "max_pairs": 0})
+    with pytest.raises(MillpondError, match='CQL-214: no setting "weight"'):
+        entities.set("joins:all", {"shards": 5, "weight": 1})
+    assert parts.joins.settings is before
+    entity = entities.one("joins:all")
+    assert entities.set("joins:all", {}) == entity
+
+
+def test_an_id_there_is_not_is_told_what_was_meant(entities: Entities) -> None:
+    with pytest.raises(MillpondError, match='CQL-201: no entity "segment:s"') as failure:
+        entities.one("segment:s")
+    assert failure.value.hint == 'Did you mean "segments:s"?'

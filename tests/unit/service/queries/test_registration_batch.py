@@ -1,0 +1,114 @@
+"""Batches of registrations: names, and slots and cores that queries of one batch share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.service.conftest import components_of
+
+from millpond.catalog.objects import QueryDef
+from millpond.service.components import Components
+from millpond.service.pond import Pond
+from millpond.service.queries.registration_batch import RegistrationBatch
+
+
+@pytest.fixture
+def parts(pond: Pond) -> Components:
+    for name in "st":
+        pond.execute(f"CREATE STREAM {name} (ts TIMESTAMP, k INTEGER, v INTEGER) TIMESTAMP BY ts")
+    pond.register("SELECT v FROM s WHERE v > 1", "first")
+    return components_of(pond)
+
+
+@pytest.fixture
+def batch(parts: Components) -> RegistrationBatch:
+    return RegistrationBatch(parts.log.next_id, 1_000)
+
+
+def add(parts: Components, batch: RegistrationBatch, text: str, **options: Any) -> QueryDef:
+    id, name = batch.assign_id(parts.log.version)
+    definition = QueryDef(id, name, text, options)
+    batch.add(parts.log.version, definition, parts.registrar.bind(text))
+    return definition
+
+
+def test_names_are_taken_once(parts: Components, batch: RegistrationBatch) -> None:
+    version = parts.log.version
+    for name in ("s", "First", "x$rejects", "X$REJECTS"):
+        assert batch.is_taken(version, name)
+    assert not batch.is_taken(version, "second")
+    definition = QueryDef(99, "Second", "SELECT v FROM s")
+    batch.add(version, definition, parts.registrar.bind(definition.text))
+    assert batch.is_taken(version, "sECOND")
+
+
+def test_a_given_name_is_one_that_nobody_has(pond: Pond, parts: Components) -> None:
+    numbers = iter([70, 71])
+    pond.register("SELECT v FROM s", "q70")
+    batch = RegistrationBatch(lambda: next(numbers), 0)
+    assert batch.assign_id(parts.log.version) == (71, "q71")
+
+
+def test_equal_predicates_share_a_slot(parts: Components, batch: RegistrationBatch) -> None:
+    for text in (
+        "SELECT k FROM s WHERE 1 < v",
+        "SELECT k FROM s WHERE v > 5 AND k = 2",
+        "SELECT v FROM s [ROWS 2] WHERE k = 2 AND v > 5",
+        "SELECT k FROM t WHERE v > 5 AND k = 2",
+        "SELECT k FROM s",
+    ):
+        add(parts, batch, text)
+    shared, first, second, other, none = [leaf.slot for leaf in batch.leaves]
+    (known,) = parts.log.version.leaves(parts.registrar.find("first").id)
+    assert shared == known.slot == 0
+    assert first == second == 1
+    assert other == 0  # the first of `t`
+    assert none is None
+    assert [(s.stream_id, s.slot) for s in batch.slots] == [
+        (batch.leaves[1].stream_id, 1),
+        (batch.leaves[3].stream_id, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("SELECT k FROM s WHERE v > 5", {"active": False}),
+        ("SELECT k FROM s WHERE v > 5", {"materialize": "none"}),
+        ("SELECT raw FROM s$rejects WHERE reason = 'x'", {}),
+    ],
+)
+def test_who_is_not_matched_has_no_slot(
+    parts: Components, batch: RegistrationBatch, text: str, options: dict[str, Any]
+) -> None:
+    query = add(parts, batch, text, **options)
+    assert [leaf.slot for leaf in batch.leaves] == [None]
+    assert batch.slots == []
+    assert batch.prepared[query.id].factors[0] is not None
+
+
+def test_equal_joins_share_a_core(pond: Pond, parts: Components, batch: RegistrationBatch) -> None:
+    join = "SELECT s.v FROM s [RANGE {} SECONDS], t WHERE s.k = t.k"
+    add(parts, batch, join.format(3))
+    add(parts, batch, join.format(9))
+    add(parts, batch, "SELECT s.v FROM s, t WHERE s.v = t.v")
+    add(parts, batch, "SELECT s.v FROM s [ROWS 3], t WHERE s.v = t.k")
+    add(parts, batch, join.format(4), active=False)
+    joins = batch.change_joins()
+    assert [use.core_id for use in joins.uses] == [-1, -1, -2]
+    assert len(joins.cores) == 2
+    # A core that is there already is used.
+    pond.register(join.format(5), "joined")
+    core, _ = parts.log.version.joins.core_of(parts.registrar.find("joined").id) or (None, None)
+    assert core is not None
+    later = RegistrationBatch(parts.log.next_id, 0)
+    add(parts, later, join.format(7))
+    assert [use.core_id for use in later.change_joins().uses] == [core.id]
+    assert later.change_joins(drop_uses=[5]).drop_uses == [5]
+
+
+def test_instants_are_kept_once() -> None:
+    batch = RegistrationBatch(lambda: 1, 0)
+    one, again = batch.instant(10**15), batch.instant(10**14 * 10)
+    assert one is again

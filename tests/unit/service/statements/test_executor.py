@@ -1,0 +1,130 @@
+"""Statements: what each gives back, what DROP refuses, and that errors carry their text."""
+
+from __future__ import annotations
+
+import pytest
+
+from millpond.errors import MillpondError
+from millpond.service.pond import Pond
+from millpond.service.results import StatementResult
+
+
+@pytest.fixture
+def pond(pond: Pond) -> Pond:
+    pond.execute(
+        "CREATE STREAM s (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts;"
+        "CREATE RELATION r (v INTEGER);"
+        "INSERT INTO s VALUES (TIMESTAMP '1970-01-01 00:00:01', 7)"
+    )
+    return pond
+
+
+def run(pond: Pond, statement: str) -> StatementResult:
+    (result,) = pond.execute(statement)
+    return result
+
+
+def test_a_query_lives_from_create_to_drop(pond: Pond) -> None:
+    assert run(pond, "CREATE QUERY q AS SELECT v FROM s").message == "query q: registered"
+    found = run(pond, "INVOKE Q")
+    assert found.answer is not None
+    assert (found.name, found.answer.rows()) == ("q", [(7,)])
+    early = run(pond, "INVOKE q AT TIMESTAMP '1970-01-01 00:00:00.5'").answer
+    assert early is not None
+    assert early.rows() == []
+    assert run(pond, "ALTER QUERY q SET (weight = 2)").message == "query q: altered"
+    assert pond.query("q").definition.options == {"weight": 2}
+    described = run(pond, "DESCRIBE q").table
+    assert described is not None
+    assert described.to_pylist() == [{"column": "v", "type": "INTEGER"}]
+    assert run(pond, "DROP QUERY q").message == "query q: dropped"
+    with pytest.raises(MillpondError, match="CQL-201"):
+        run(pond, "INVOKE q")
+
+
+def test_what_is_asked_once_is_answered(pond: Pond) -> None:
+    found = run(pond, "SELECT v + 1 AS w FROM s").answer
+    assert found is not None
+    assert (found.columns, found.rows()) == (["w"], [(8,)])
+
+
+def test_changes_are_fetched_by_cursor(pond: Pond) -> None:
+    pond.register("SELECT v FROM s", "q", changes="from beginning")
+    run(pond, "HEARTBEAT s AT TIMESTAMP '1970-01-01 00:00:09'")
+    found = run(pond, "FETCH q").changes
+    assert found is not None
+    assert found.rows() == [(1, 1_000_000, "+", 7)]
+    later = run(pond, "FETCH q AFTER 1 LIMIT 5").changes
+    assert later is not None
+    assert len(later) == 0
+    with pytest.raises(MillpondError, match='CQL-216: stream "s" is not derived'):
+        run(pond, "FETCH s")
+
+
+def test_derived_objects_are_made_of_queries(pond: Pond) -> None:
+    assert run(pond, "CREATE STREAM d AS SELECT v FROM s").message == "stream d: created"
+    assert run(pond, "CREATE RELATION w AS SELECT v FROM s").message == "relation w: created"
+    with pytest.raises(MillpondError, match="CQL-208"):
+        run(pond, "CREATE STREAM W AS SELECT v FROM s")
+    with pytest.raises(MillpondError, match="CQL-222"):
+        run(pond, "CREATE STREAM e AS SELECT count(*) AS n FROM s")
+    with pytest.raises(MillpondError, match="CQL-216"):
+        run(pond, "CREATE RELATION x AS ISTREAM(SELECT v FROM s)")
+    assert run(pond, "ALTER STREAM d SET (active = true)").message == "stream d: goes on"
+
+
+@pytest.mark.parametrize(
+    ("statement", "code", "words"),
+    [
+        ("DROP STREAM s", "POND-401", "3 definitions read it: q, d, w."),
+        ("DROP STREAM d", "POND-401", "1 definition reads it: over_d."),
+        ("DROP STREAM r", "CQL-216", '"r" is not a stream'),
+        ("DROP RELATION d", "CQL-216", '"d" is not a relation'),
+        ("DROP QUERY s", "CQL-216", '"s" is not a query'),
+        ("DROP STREAM q", "CQL-216", '"q" is not a stream'),
+        ("DROP STREAM s$rejects", "CQL-216", "is not a stream"),
+        ("DROP STREAM t", "CQL-201", 'no stream or relation "t"'),
+        ("DROP SUMMARY s", "CQL-201", "There are no summaries."),
+        ("DROP QUERY nothing", "CQL-201", "nothing"),
+        ("DESCRIBE t", "CQL-201", 'no stream or relation "t"'),
+        ("EXPLAIN nothing", "CQL-201", "nothing"),
+        ("ALTER STREAM d SET (active = false)", "CQL-214", "goes on"),
+    ],
+)
+def test_what_is_refused(pond: Pond, statement: str, code: str, words: str) -> None:
+    pond.execute(
+        "CREATE QUERY q AS SELECT v FROM s; CREATE STREAM d AS SELECT v FROM s;"
+        "CREATE RELATION w AS SELECT v FROM s; CREATE QUERY over_d AS SELECT v FROM d"
+    )
+    with pytest.raises(MillpondError) as failure:
+        pond.execute(statement)
+    assert failure.value.code == code
+    assert words in str(failure.value)
+    assert failure.value.text == statement
+    assert failure.value.span is not None
+
+
+def test_what_feeds_a_relation_is_in_use_with_it(pond: Pond) -> None:
+    pond.execute(
+        "CREATE RELATION f (k INTEGER, PRIMARY KEY (k)) USING push OPTIONS (op_column 'op');"
+        "CREATE QUERY records AS SELECT * FROM f$changes"
+    )
+    with pytest.raises(MillpondError, match=r"POND-401(.|\n)*1 definition reads it: records\."):
+        run(pond, "DROP RELATION f")
+    pond.execute("DROP QUERY records; DROP RELATION f")
+    assert pond.streams() == [s for s in pond.streams() if s.name == "s"]
+
+
+def test_of_many_users_the_first_are_named(pond: Pond) -> None:
+    for number in range(7):
+        run(pond, f"CREATE QUERY q{number} AS SELECT v FROM s")
+    with pytest.raises(MillpondError, match=r"7 definitions read it: q0, q1, q2, q3, q4 …\."):
+        run(pond, "DROP STREAM s")
+
+
+def test_plans_are_of_texts_and_of_names(pond: Pond) -> None:
+    run(pond, "CREATE QUERY q AS SELECT v FROM s WHERE v > 3")
+    by_name, by_text = run(pond, "EXPLAIN q"), run(pond, "EXPLAIN SELECT v FROM s WHERE v > 3")
+    assert by_name.text == by_text.text
+    assert by_name.text is not None
+    assert (by_name.name, by_text.name) == ("q", None)
