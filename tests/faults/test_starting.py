@@ -12,6 +12,10 @@ import pytest
 
 from millpond.api import server
 from millpond.testing.local_runtime import open_local
+from millpond.testing.manual_clock import ManualClock
+
+#: Long after any test runs, for the fixture's store is made by the real clock.
+NOON = 7_952_342_400_000_000
 
 SERVE_LOCAL = Path(__file__).parent / "serve_local.py"
 
@@ -120,3 +124,20 @@ def test_a_database_that_is_none(store):
     text = said(serve("--store", store, "--port", "0"))
     assert text.startswith("STORE-602: the store's database")
     assert str(store / "pond.db") in text
+
+
+def test_a_clock_that_went_back_is_said(store):
+    clock = ManualClock(NOON)
+    with open_local(store, clock) as pond:
+        pond.execute("INSERT INTO s VALUES (2)")
+        pond.wait_until_matched()
+        assert pond.status()["problems"] == []
+    with open_local(store, ManualClock(NOON - 3_600_000_000)) as pond:
+        (problem,) = pond.status()["problems"]
+        assert (problem["code"], "3,600 s" in problem["message"]) == ("STORE-605", True)
+        pond.execute("INSERT INTO s VALUES (3)")
+        pond.wait_until_matched()
+        assert pond.ask("SELECT n FROM s").rows() == [(1,)]
+    with open_local(store, ManualClock(NOON + 1)) as pond:
+        assert pond.status()["problems"] == []
+        assert pond.ask("SELECT n FROM s").rows() == [(1,), (2,), (3,)]

@@ -103,7 +103,7 @@ def test_events(http, q):
         params={"after": 0, "limit": 1},
         headers={**accept, "Last-Event-ID": "1"},
     )
-    assert [e["id"] for e in events(again.text)] == ["2"]
+    assert [numbered(e["id"]) for e in events(again.text)] == [2]
 
 
 def test_what_is_wrong_is_an_error_before_the_stream_begins(http, q):

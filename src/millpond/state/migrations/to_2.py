@@ -56,12 +56,12 @@ def migrate(store: Path) -> None:
     shutil.rmtree(store / DIRECTORY, ignore_errors=True)
     try:
         incarnation = _convert(database, made)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, pickle.UnpicklingError, EOFError, TypeError, ValueError) as error:
         made.unlink(missing_ok=True)
         raise MillpondError(
             "STORE-602",
             f'the store\'s database "{database}" is corrupt',
-            detail=f"SQLite says: {error}.",
+            detail=f"Reading it said: {error}.",
             hint="Restore the database from a copy of the store.",
         ) from error
     (store / DIRECTORY).mkdir()
