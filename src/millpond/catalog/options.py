@@ -121,6 +121,11 @@ def _length_or_auto(value: Any) -> str:
     return "auto" if is_auto else _length(value)
 
 
+def _length_or_unbounded(value: Any) -> str:
+    is_unbounded = isinstance(value, str) and value.lower() == "unbounded"
+    return "unbounded" if is_unbounded else _length(value)
+
+
 def _anything(value: Any) -> Any:
     return value
 
@@ -296,6 +301,16 @@ _EVERY = (
         "how long one call of a user-defined function may take that does not say so itself",
         _positive,
         10.0,
+    ),
+    Option(
+        "ahead",
+        (Scope.OPEN,),
+        "a length of time, or 'unbounded'",
+        "how far ahead of the clock an element may be whose stream has no AHEAD clause; what is"
+        " further is rejected",
+        _length_or_unbounded,
+        "1 DAY",
+        remark="Bounded runs have no limit.",
     ),
     Option(
         "master",

@@ -153,7 +153,7 @@ _AGGREGATES = """
     percentile_cont percentile_disc product quantile quantile_cont quantile_disc regr_avgx
     regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy sem
     skewness stddev stddev_pop stddev_samp string_agg sum sum_no_overflow sumkahan var_pop
-    var_samp variance variant_group_array variant_group_object wavg weighted_avg
+    var_samp variance variant_group_array wavg weighted_avg
 """
 #: Names of the same aggregate.
 _SYNONYMS = {
@@ -188,7 +188,7 @@ _OF_NOTHING = {
 #: Aggregates that are refused.
 _REFUSED_AGGREGATES = {
     Refusal.ORDER: "approx_quantile approx_top_k reservoir_quantile",
-    Refusal.INSIDE: "combine_aggr",
+    Refusal.INSIDE: "variant_group_object combine_aggr",
 }
 #: Other functions that are refused.
 _REFUSED = {

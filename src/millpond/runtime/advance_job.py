@@ -1,4 +1,4 @@
-"""What a worker is given to advance derivations, and what it gives back."""
+"""Jobs and results of advancing derivations, as driver and workers exchange them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What a worker does to advance derivations: read what is new, advance their dataflow, write.
 
-A derivation is a query whose changes somebody wants: a standing query that is followed, or a
-derived stream. Derivations at the same position over the same streams are advanced together, by one
-dataflow in which equal parts of their plans are one (`dataflow_cache`).
+A derivation is a standing query that is followed, or a derived stream. Derivations with one sharing
+key and one position are advanced together, by one dataflow, in which equal parts of their plans are
+one operator (`dataflow_cache`).
 
 INV-ADVANCE-1: what a job writes is a function of the kept history and of the job, not of which
 worker does it nor of what that worker did before.
@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from millpond.engine.dataflow.dataflow import to_millpond_error
 from millpond.engine.matching.query_stem import StemSnapshot
 from millpond.errors import MillpondError
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult, Sink
@@ -41,7 +42,8 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         held.flow.purge(_purge_intervals(job))
         deltas = held.advance(job, job.upto, job.now)
     except Exception as error:
-        return AdvanceResult(failures={sink.stream_id: _explain_error(error) for sink in job.sinks})
+        reason = to_millpond_error(error)
+        return AdvanceResult(failures={sink.stream_id: reason for sink in job.sinks})
     failures: dict[int, MillpondError] = {}
     derived: list[tuple[Sink, list[pa.Table]]] = []
     logged: list[tuple[Sink, pa.Table]] = []
@@ -50,11 +52,10 @@ def advance(job: AdvanceJob) -> AdvanceResult:
             failures[sink.stream_id] = held.flow.failed[sink.plan.key]
             continue
         try:
-            elements = _elements_of(sink, deltas[sink.plan.key])
-        except pa.ArrowException as error:
-            failures[sink.stream_id] = _explain_error(error)
+            parts = _parts(sink, _elements_of(sink, deltas[sink.plan.key]))
+        except Exception as error:
+            failures[sink.stream_id] = to_millpond_error(error)
             continue
-        parts = _parts(sink, elements)
         if sink.columns is None:
             logged += [(sink, part) for part in parts]
         else:
@@ -76,18 +77,6 @@ def _purge_intervals(job: AdvanceJob) -> dict[str, set[int | None]]:
     for sink in job.sinks:
         found.setdefault(sink.plan.key, set()).add(sink.plan.lazy_expiration)
     return found
-
-
-def _explain_error(error: Exception) -> MillpondError:
-    """Any error as one that can be shown to the owner of a query."""
-    if isinstance(error, MillpondError):
-        return error
-    if isinstance(error, pa.ArrowException):
-        return MillpondError(
-            "POND-404", "the query could not be evaluated", detail=str(error).split("\n", 1)[0]
-        )
-    what = f"{type(error).__name__}: {error}"
-    return MillpondError("INTERNAL-901", "the changes could not be computed", detail=what)
 
 
 def _elements_of(sink: Sink, delta: pa.Table) -> pa.Table:

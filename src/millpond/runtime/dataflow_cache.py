@@ -1,7 +1,8 @@
 """The dataflows a worker keeps between jobs, and what they are fed from the store.
 
-A worker keeps a group's dataflow for the next job; nothing depends on that. One that is not there
-is made again from kept segments, and one that other workers have left behind catches up on them.
+A worker keeps a group's dataflow for the next job, only to save work. A worker without the dataflow
+builds it again from kept segments. A dataflow that is behind, because other workers did the last
+jobs, catches up on the segments.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ class CachedDataflow:
 class _DataflowCache:
     """The dataflows of this process. A job takes one out and puts it back when it is done.
 
-    Of a group whose members are not all at one position there are several dataflows, which become
-    one where they meet.
+    If the members of a group are at several positions, there are several dataflows; dataflows that
+    reach one position become one.
     """
 
     def __init__(self) -> None:

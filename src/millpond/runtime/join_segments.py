@@ -1,6 +1,6 @@
-"""What a join reads of a segment: its rows' arrival numbers, its runs, and whom they match.
+"""Segments as joins read them: arrival numbers, runs, and the query sets of their rows.
 
-Runs and query sets are caches: what is not stored, or cannot be read, is made again.
+Runs and query sets are caches: a missing or unreadable one is made again.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from pathlib import Path
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
-from millpond.model.time import now
+from millpond.model.time import END, now
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.invocation import Invoker
 from millpond.service.answers.refresher import Refresher
@@ -63,7 +63,7 @@ class Components:
         residual: Evaluates what is not of any stream.
         invoker: Answers.
         refresher: Keeps answers current.
-        maintenance: Backfills, merges, expires; keeps shared joins.
+        maintenance: Backfills, merges, evicts; keeps shared joins.
         derivations: Queries whose changes are made.
         advancer: Makes them.
         reader: Reads them.
@@ -85,6 +85,7 @@ class Components:
         function_seconds: float | None = None,
         joins: JoinSettings | None = None,
         changes: ChangeSettings | None = None,
+        ahead: int = END,
     ) -> None:
         """Open a store and put the parts together; see `Pond`."""
         self.clock = clock or now
@@ -102,9 +103,9 @@ class Components:
         self.floors = FloorsInFlight(self.clock)
         self.stems = QueryStems(store)
         self.stems.load(self.log.version)
-        self.intake = Intake(self._store.inbox, self.log, self.floors)
+        self.intake = Intake(self._store.inbox, self.log, self.floors, ahead)
         self.sequencer = Sequencer(
-            self.log, self.intake, self.stems, self.floors, str(store), self.events
+            self.log, self.intake, self.stems, self.floors, str(store), self.events, ahead
         )
         self.residual = Residual()
         self.relations_state = Relations(store, self.log, self.residual, followers)
@@ -117,6 +118,7 @@ class Components:
             self.floors,
             self.relations_state,
             self.residual,
+            self.intake,
             self.events,
         )
         self.refresher = Refresher(self.log, self.registrar, self.invoker, self.events)

@@ -6,9 +6,13 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import fields
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from millpond.catalog.options import Scope
+from millpond.cql.parse.durations import parse_duration
+from millpond.model.time import END
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.pond import Pond
@@ -23,6 +27,7 @@ def open_pond(
     bounded: bool = False,
     progress: Callable[[dict[str, Any]], None] | None = None,
     function_seconds: float | None = None,
+    ahead: str | timedelta = "1 DAY",
     **settings: Any,
 ) -> Pond:
     """Open a pond on Spark: `millpond.open`, whose parameters say what each is for.
@@ -34,6 +39,7 @@ def open_pond(
     from millpond.runtime.spark.runtime import SparkRuntime
 
     checked = check_settings(settings)
+    limit = check_settings({"ahead": ahead}, Scope.OPEN)["ahead"]
     of_joins = [field.name for field in fields(JoinSettings)]
     on_close = None
     if store is None:
@@ -48,6 +54,7 @@ def open_pond(
         directory,
         SparkRuntime(master, spark),
         bounded=bounded,
+        ahead=END if bounded or limit == "unbounded" else parse_duration(limit),
         progress=progress,
         on_close=on_close,
         function_seconds=function_seconds,

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_script
 from millpond.errors import MillpondError
+from millpond.model.time import END
 from millpond.runtime.protocol import Runtime
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.components import Components
@@ -48,6 +49,7 @@ class Pond:
         function_seconds: float | None = None,
         joins: JoinSettings | None = None,
         changes: ChangeSettings | None = None,
+        ahead: int = END,
     ) -> None:
         """Open the store and start the runtime over it.
 
@@ -63,6 +65,8 @@ class Pond:
                 say so itself.
             joins: The routing policy, the shards of SteMs, and what a join may find.
             changes: How changes are computed where a query does not say.
+            ahead: How far ahead of the clock, in microseconds, elements on application time may
+                be whose stream does not say so itself; END for any distance.
 
         Raises:
             MillpondError: STORE-601 to STORE-604.
@@ -76,6 +80,7 @@ class Pond:
             function_seconds=function_seconds,
             joins=joins,
             changes=changes,
+            ahead=ahead,
         )
         self._metrics = Metrics(self._components)
         self._components.events.observers.append(self._metrics)

@@ -1,4 +1,4 @@
-"""Arrow files: written once, durable before anyone refers to them, memory-mapped for ever after.
+"""Arrow files: written once, durable before anything refers to them, then memory-mapped.
 
 A file is written under a temporary name, synced, given its name, and the directory synced. Its
 checksum is kept by whoever refers to it (the epoch log) and verified when this process first opens

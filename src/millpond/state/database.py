@@ -1,4 +1,4 @@
-"""The store's one SQLite connection: what is committed through it survives everything.
+"""The store's one SQLite connection; a committed transaction survives any crash.
 
 Every transaction is first a record of the journal, which makes it durable, and then SQLite's, which
 makes it readable. SQLite waits for no disk, because opening a store makes the database anew from

@@ -135,6 +135,7 @@ def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]
                 "timestamp_by": definition.timestamp_by,
                 "delay": definition.delay,
                 "idle_after": definition.idle_after,
+                "ahead": definition.ahead,
                 "retain": definition.retain,
                 "retain_rows": definition.retain_rows,
                 "source": _source_json(definition.source),

@@ -1,4 +1,4 @@
-"""The inbox: rows a client pushed, durable before it is told so.
+"""The inbox: keeps pushed rows, durable before their push is acknowledged, until their epoch.
 
 A push is a file with the rows and a line in SQLite; committing the line is the acknowledgement.
 Then the file gets the name under which the inbox's streaming query sees it, and some epoch later
@@ -7,9 +7,9 @@ smaller numbers, so "everything up to n" means something to every reader.
 
     INSERT, HTTP ─ .<number>.tmp, synced ─ line in SQLite = acknowledged ─ <number>.arrow ─ epoch
 
-Many clients share the costs: each thread writes and syncs its own file; whoever comes first when
-nobody is committing commits all pushes whose files are ready, up to the first that is not. A push
-therefore waits for larger ones that came just before it.
+Many clients share the costs. Each thread writes and syncs its own file. The first thread that finds
+nobody committing commits all pushes whose files are ready, up to the first that is not. So a push
+waits for larger ones that came just before it.
 
 Invariants:
     INV-INBOX-1: rows whose push was acknowledged are in exactly one epoch, or pending.
@@ -51,7 +51,7 @@ KEY_LIFETIME = 24 * 3_600 * 1_000_000
 
 @dataclass(frozen=True)
 class AcceptedPush:
-    """What a client is told: its push's number, or that of the same push made earlier.
+    """The acknowledgement: the push's number, or the number of the same push sent earlier.
 
     `receipt` is what the (first) push's author wants said of it.
     """

@@ -1,10 +1,10 @@
-"""What the store knows of shared joins: cores, who uses them, their pairs, their SteMs' runs.
+"""Shared joins as the store keeps them: cores, their uses, their pairs, the runs of their SteMs.
 
 A *join core* is what queries that join the same streams by the same factors share. Its pairs (the
 Results Structure of joins, PSoup VLDB 2002, section 4.3) and the runs of its SteMs are caches like
 matches: what is missing is found at invocation, and nothing here decides an answer.
 
-Which pairs a core has is said by positions: every tuple whose constituents all arrived before
+Positions say which pairs a core has: every tuple whose constituents all arrived before
 `covered` has been looked for, for the uses below `upto`, if its oldest constituent is not older
 than what `since` says. Positions are arrival numbers, which merging segments does not change.
 

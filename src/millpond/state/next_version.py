@@ -1,4 +1,4 @@
-"""Making the next Version: what a resolved change touches is copied, the rest is shared.
+"""Makes the next Version: copies what a resolved change touches, and shares the rest.
 
 The cost is that of the change: a registration touches a handful of buckets whatever the number of
 queries, a batch the tuple of its own stream's segments (which merging keeps short).

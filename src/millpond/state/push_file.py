@@ -1,8 +1,8 @@
-"""The files of the inbox: their names, and what each says of itself.
+"""The files of the inbox: their names and their metadata.
 
 A push's file is hidden (`.<number>.tmp`, which Spark does not list) until it is acknowledged, and
-visible (`<number>.arrow`) from then on. Its stream, its number and the time of its arrival stand in
-the metadata of its schema, so that a task that gets only the file needs nothing else.
+visible (`<number>.arrow`) from then on. Its stream, its number and the time of its arrival are in
+the metadata of its schema, so that a task needs only the file.
 """
 
 from __future__ import annotations

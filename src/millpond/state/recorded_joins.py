@@ -1,4 +1,4 @@
-"""Shared joins in SQLite: their rows written, and read again when a store is opened."""
+"""Shared joins in SQLite: writes their rows, and reads them when a store is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading back from SQLite the version the last committed epoch made."""
+"""Reads from SQLite the version that the last committed epoch made."""
 
 from __future__ import annotations
 

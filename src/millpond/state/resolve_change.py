@@ -1,4 +1,4 @@
-"""Deciding what a change means for the version it meets.
+"""Resolves a change: decides what it means for the version it meets.
 
 `resolve_change` numbers what is new, leaves out what has lost its object meanwhile (matches of a
 segment that was merged away, a batch's rows of a stream that was dropped), and refuses what would

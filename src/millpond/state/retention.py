@@ -1,4 +1,4 @@
-"""Retention: which segments nobody needs any more, and from when on everything is still kept.
+"""Retention: which segments to evict, and the instant from which everything is still kept.
 
 An element is needed if its timestamp is at or after `keep_from`, or if it is among the last
 `keep_rows` of the stream. What registered windows and RETAIN need is for the caller to fold into

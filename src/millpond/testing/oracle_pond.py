@@ -192,11 +192,12 @@ class OraclePond:
                 self.queries[statement.name.lower()] = handle
             case statements.CreateDerived(kind="stream"):
                 history = DerivedHistory.of(
-                    self.world, statement.name, self._expand(statement.query)
+                    self.world, statement.name, self._expand(parse_query(statement.query_text))
                 )
                 self.world.streams[statement.name.lower()] = history  # type: ignore[assignment]
             case statements.CreateDerived():
-                self.views[statement.name.lower()] = self._expand(statement.query)
+                view = self._expand(parse_query(statement.query_text))
+                self.views[statement.name.lower()] = view
             case statements.Fetch():
                 return OracleResult("fetch", statement.name, changes=self._fetch(statement))
             case statements.Insert():
@@ -262,6 +263,7 @@ class OraclePond:
                 timestamp_by=statement.timestamp_by,
                 delay=statement.delay,
                 idle_after=statement.idle_after,
+                ahead=statement.ahead,
                 retain=statement.retain,
                 retain_rows=statement.retain_rows,
             )
@@ -299,6 +301,7 @@ class OraclePond:
                 timestamp_by=statement.timestamp_by,
                 delay=statement.delay,
                 idle_after=statement.idle_after,
+                ahead=statement.ahead,
             )
         )
         keys = ", ".join(statement.primary_key)
@@ -316,9 +319,14 @@ class OraclePond:
             raise MillpondError("CQL-201", f'no stream or relation "{statement.name}"')
         columns = statement.columns or target.definition.schema.names
         fields = [target.definition.schema.find(column) for column in columns]
+        given = (
+            _evaluate(statement.rows)
+            if statement.query is None
+            else self.answer(self._expand(statement.query), None).rows()
+        )
         rows = [
             {f.name: value for f, value in zip(fields, row, strict=True) if f is not None}
-            for row in _evaluate(statement.rows)
+            for row in given
         ]
         if isinstance(target, StreamHistory):
             target.commit(rows, self.clock())
@@ -349,7 +357,9 @@ class OracleStore:
 
 
 def _schema(columns: Sequence[statements.ColumnDef]) -> Schema:
-    return Schema(tuple(Field(c.name, canonical_type(c.type) or "VARCHAR") for c in columns))
+    return Schema(
+        tuple(Field(c.name, canonical_type(c.type) or "VARCHAR", c.required) for c in columns)
+    )
 
 
 def _evaluate(rows: Sequence[Sequence[exp.Expression]]) -> list[tuple[Any, ...]]:

@@ -3,13 +3,15 @@
 A flow is pure: feeds in, changes out, state inside that can be thrown away and rebuilt by feeding
 the same again from `Plan.reach` on. Nothing in it reads a clock or a file.
 
+A failure is one node's, whatever was raised: the plans that have the node fail, the others go on.
+
 INV-FLOW-1: what `advance` gives over several steps is, put together, what one step over all of
 them gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import cast
 
 import numpy as np
@@ -96,8 +98,10 @@ class Dataflow:
         for node in self._nodes:
             try:
                 deltas[node.key] = self._step(node, deltas, broken, feeds, upto, scalars)
-            except MillpondError as error:
-                broken[node.key] = error
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                broken[node.key] = to_millpond_error(error)
         given = {}
         for key, plan in list(self._plans.items()):
             if plan.root.key in broken:
@@ -106,12 +110,15 @@ class Dataflow:
             delta = deltas[plan.root.key]
             if self.position < self._since[key]:
                 delta = delta.where(delta.at > self._since[key])
-            given[key] = net_changes(delta, plan.schema, plan.to_stream)
+            try:
+                given[key] = net_changes(delta, plan.schema, plan.to_stream)
+            except Exception as error:
+                self.failed[key] = to_millpond_error(error)
         self.position = upto
         for key in self.failed:
             if key in self._plans:
                 self._forget(key)
-        if broken:
+        if self.failed:
             self._arrange()
         return given
 
@@ -158,7 +165,9 @@ class Dataflow:
         else:
             told = find_purge_intervals((self._plans[key], some) for key, some in said.items())
         for node_key, some in told.items():
-            cast(Purger, self._operators[node_key]).purging.set_intervals(some)
+            operator = self._operators[node_key]
+            if not isinstance(operator, _Unstartable):
+                cast(Purger, operator).purging.set_intervals(some)
 
     def attach(self, other: Dataflow) -> None:
         """Take over another dataflow's plans; of nodes that both have, keep this one's.
@@ -168,6 +177,9 @@ class Dataflow:
         """
         if other.position != self.position:
             raise ValueError(f"flows at {self.position} and {other.position}")
+        for key in other._plans:
+            self.failed.pop(key, None)
+        self.failed.update({k: e for k, e in other.failed.items() if k not in self._plans})
         for key, plan in other._plans.items():
             self._plans.setdefault(key, plan)
             self._since.setdefault(key, other._since[key])
@@ -191,11 +203,42 @@ class Dataflow:
         roots = [plan.root for plan in self._plans.values()]
         self._nodes, self._reads = list(list_in_order(roots)), find_needed_columns(roots)
         held = self._operators
-        self._operators = {n.key: held.get(n.key) or n.operator() for n in self._nodes}
+        self._operators = {n.key: held.get(n.key) or _start_operator(n) for n in self._nodes}
         for node in self._nodes:
             if node.is_stateless:
                 cast(Stateless, self._operators[node.key]).needed = self._reads[node.key]
         self._tell_purging()
+
+
+def to_millpond_error(error: BaseException) -> MillpondError:
+    """Any exception as an error that can be shown to the owner of a query."""
+    if isinstance(error, MillpondError):
+        return error
+    said = str(error).split("\n", 1)[0][:300]
+    if isinstance(error, pa.ArrowException):
+        return MillpondError("POND-404", "the query could not be evaluated", detail=said)
+    what = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return MillpondError("INTERNAL-901", "the changes could not be computed", detail=what)
+
+
+class _Unstartable:
+    """Stands for an operator that could not be made; each step fails with the reason."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = to_millpond_error(error)
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        raise self._error
+
+    def size(self) -> int:
+        return 0
+
+
+def _start_operator(node: Node) -> Operator:
+    try:
+        return node.operator()
+    except Exception as error:
+        return _Unstartable(error)
 
 
 def _read_feed(node: Node, feeds: Mapping[str, pa.Table], places: Set[int]) -> Delta:

@@ -244,7 +244,9 @@ class _GuardedFunction:
         if self._function is None:
             try:
                 self._function = cloudpickle.loads(self.definition.code)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 said = f"{type(error).__name__}: {error}".split("\n", 1)[0]
                 raise self._fault(f"cannot be loaded here: {said[:300]}") from None
         assert self._function is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millpond.planner.resolve.placement import has_aggregate
+from millpond.planner.resolve.placement import find_set_call, has_aggregate
 from millpond.planner.resolve.scope import Scope
 
 
@@ -14,4 +14,6 @@ def is_row_by_row(scope: Scope) -> bool:
         for k in ("group", "having", "qualify", "distinct", "limit", "offset", "windows")
     ):
         return False
-    return not any(has_aggregate(item) for item in select.expressions)
+    return not any(
+        has_aggregate(item) or find_set_call(item) is not None for item in select.expressions
+    )

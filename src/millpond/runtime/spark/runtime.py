@@ -1,8 +1,8 @@
 """Spark's side of the pipeline: one Structured Streaming query per source, one for the inbox.
 
 Every batch is planned by the pond, built by Spark tasks, and committed by the pond as an epoch;
-the driver sees descriptions of files, never tuples. A query that fails says why and is started
-again after a while, from the batch it failed in.
+the driver sees descriptions of files, never tuples. A streaming query that fails is started again
+after a while, from the batch it failed in; its stream's status says why.
 """
 
 from __future__ import annotations

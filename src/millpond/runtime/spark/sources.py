@@ -22,7 +22,7 @@ from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.admission.admit import CORRUPT
 from millpond.errors import MillpondError
 from millpond.planner.resolve.names import did_you_mean
-from millpond.runtime.spark.headers import has_headers, local_path, read_by_header
+from millpond.runtime.spark.headers import columns_by_place, has_headers, local_path, read_by_header
 from millpond.runtime.spark.json_keys import keys_of
 from millpond.runtime.spark.parquet import check_columns, no_columns_error
 
@@ -162,6 +162,8 @@ def files_frame(
 
     if source.format == "json":
         return read_by_header(spark, definition, paths, read, keys_of)
+    if source.format == "csv" and not has_headers(definition):
+        return read_by_header(spark, definition, paths, read, columns_by_place)
     if not has_headers(definition):
         return read(declared, paths)
     return read_by_header(spark, definition, paths, read)

@@ -1,4 +1,4 @@
-"""Keeping streaming queries running: noticing that one ended, saying why, starting it again.
+"""The supervisor: notices that a streaming query ended, reports why, and starts it again.
 
 A stream whose query failed has stopped, with the reason on its status, until its query has been
 through a batch again (or has found that there is nothing to read). Waits between attempts grow, so

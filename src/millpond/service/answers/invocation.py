@@ -19,7 +19,7 @@ from millpond.engine.joins.projection import JoinedRows
 from millpond.engine.scalars.residual_query import Residual, too_many_rows_error
 from millpond.engine.window_slices import full_since, take_slice
 from millpond.errors import MillpondError
-from millpond.model.time import BEGINNING, format_instant
+from millpond.model.time import BEGINNING, END, format_instant
 from millpond.model.windows import Rows, Unbounded, interval
 from millpond.planner.bind.bound_query import StreamLeaf
 from millpond.service.answers.answer_cache import AnswerCache, inputs_of
@@ -27,6 +27,7 @@ from millpond.service.answers.leaf_scan import Files, LeafView
 from millpond.service.answers.stored_join import StoredJoin
 from millpond.service.events import Events
 from millpond.service.ingest.floors import ClockReading, FloorsInFlight
+from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.queries.join_use import join_window_slices
@@ -47,6 +48,7 @@ class Invoker:
         floors: FloorsInFlight,
         relations: Relations,
         residual: Residual,
+        intake: Intake,
         events: Events,
     ) -> None:
         self._log = log
@@ -54,6 +56,7 @@ class Invoker:
         self._floors = floors
         self._relations = relations
         self._residual = residual
+        self._intake = intake
         self._events = events
         self.files = Files(store, events)
         self.answer_cache = AnswerCache()
@@ -246,11 +249,16 @@ class Invoker:
         highs = [version.clock(s.id).high for s in on_application_time]
         return max((h for h in highs if h is not None), default=BEGINNING)
 
-    @staticmethod
-    def _find_gap_end(version: Version, leaf: StreamLeaf, stream: StreamDef, at: int) -> int:
-        """The instant from which everything is kept, if the window reaches further back."""
+    def _find_gap_end(self, version: Version, leaf: StreamLeaf, stream: StreamDef, at: int) -> int:
+        """The instant from which everything is kept, if the window reaches further back.
+
+        Elements are missing that retention dropped, and those of pushes whose files were lost.
+        """
+        if stream.rejects_of is not None:
+            return BEGINNING
         kept_from = version.clock(stream.id).kept_from
-        if kept_from == BEGINNING or stream.rejects_of is not None:
+        lost = self._intake.lost_upto.get(stream.id)
+        if lost is None and kept_from == BEGINNING:
             return BEGINNING
         if at < kept_from:
             raise MillpondError(
@@ -259,6 +267,8 @@ class Invoker:
                 detail=f"Everything is kept from {format_instant(kept_from)} on.",
                 hint="Ask for a later instant, or give the stream a longer RETAIN.",
             )
+        if lost is not None:
+            kept_from = max(kept_from, min(lost + 1, END))
         if isinstance(leaf.window, Unbounded | Rows):
             return kept_from
         low, _ = interval(leaf.window, at)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from operator import is_not
 
 from millpond.catalog.objects import StreamDef
+from millpond.engine.dataflow.dataflow import to_millpond_error
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END
 from millpond.service.answers.leaf_scan import Files
@@ -96,8 +97,8 @@ class Schedule:
             return None
         try:
             return self._derivations.of(version, stream)
-        except MillpondError as error:
-            self._report_failure(stream, error)
+        except Exception as error:
+            self._report_failure(stream, to_millpond_error(error))
             return None
 
     def complete_upto(self, version: Version, stream: StreamDef) -> int:

@@ -57,6 +57,13 @@ def change_source(
             detail="A change says what became of the row of a key.",
             hint="Declare PRIMARY KEY (…).",
         )
+    if any(field.required for field in relation.schema.fields):
+        raise statement.error(
+            "CQL-223",
+            f'relation "{relation.name}" is fed by changes and has a column that is NOT NULL',
+            detail="The record of a row that goes may hold its key alone.",
+            hint="Leave out NOT NULL; columns of the PRIMARY KEY are never NULL.",
+        )
     source, fields, kept = relation.source, list(relation.schema.fields), ""
     if source is not None:
         options = {k: v for k, v in source.options.items() if k != OP_COLUMN}
@@ -77,6 +84,7 @@ def change_source(
         statement.idle_after,
         source=source,
         text=statement.text,
+        ahead=statement.ahead,
     )
     columns = ", ".join(map(print_name, relation.schema.names))
     keys = ", ".join(map(print_name, relation.primary_key))

@@ -34,6 +34,7 @@ def stream_definition(statement: CreateStream, id: int, version: Version) -> Str
         statement.retain_rows,
         _source(statement.source),
         statement.text,
+        ahead=statement.ahead,
     )
 
 
@@ -117,6 +118,17 @@ def refuse_taken(
     )
 
 
+def check_columns(statement: CreateDerived, found: Schema) -> None:
+    """Raise CQL-217 when a derived stream or relation names too many or too few columns."""
+    if len(statement.columns) != len(found.names):
+        raise statement.error(
+            "CQL-217",
+            f"{len(statement.columns)} columns are named, and the query has {len(found.names)}",
+            detail=f"The query's columns are {', '.join(found.names)}.",
+            hint="Name each of them, or none.",
+        )
+
+
 def _schema(columns: Sequence[ColumnDef], text: str) -> Schema:
     fields: list[Field] = []
     seen: set[str] = set()
@@ -151,7 +163,7 @@ def _schema(columns: Sequence[ColumnDef], text: str) -> Schema:
                 text=text,
                 span=column.span,
             )
-        fields.append(Field(column.name, kind))
+        fields.append(Field(column.name, kind, column.required))
     return Schema(tuple(fields))
 
 

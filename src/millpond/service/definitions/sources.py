@@ -145,7 +145,10 @@ class Sources:
             columns = ", ".join(f"{quote_name(f.name)} {f.type}" for f in schema.fields)
             by = f" TIMESTAMP BY {quote_name(timestamp)}" if timestamp else ""
             late = f" DELAY INTERVAL {round(delay * 1e6)} MICROSECONDS" if delay else ""
-            text = f"CREATE STREAM {quote_name(name)} ({columns}){by}{late} USING dataframe"
+            # A frame that does not stream is bounded: no wrong date in it can end the stream.
+            unlimited = timestamp and not getattr(frame, "isStreaming", True)
+            ahead = " AHEAD UNBOUNDED" if unlimited else ""
+            text = f"CREATE STREAM {quote_name(name)} ({columns}){by}{late}{ahead} USING dataframe"
             parsed = parse_statement(text)
             assert isinstance(parsed, statements.CreateStream)
             definition = stream_definition(parsed, self._log.next_id(), self._log.version)

@@ -276,7 +276,16 @@ class Relations:
     def _check_keys(
         self, relation: RelationDef, held: VersionedRows, added: pa.Table, ended: pa.Table
     ) -> None:
-        """Raise POND-408 if two rows of one key hold at the same instant."""
+        """Raise POND-408 if two rows of one key hold at the same instant, CQL-205 for a NULL in a
+        column that is NOT NULL."""
+        for field in relation.schema.fields:
+            if field.required and added.num_rows and added[field.name].null_count:
+                raise MillpondError(
+                    "CQL-205",
+                    f'a NULL in column "{field.name}" of relation "{relation.name}"',
+                    detail=f"The column is {field.declared}. Nothing was changed.",
+                    hint="Give every row a value.",
+                )
         if not relation.primary_key or not added.num_rows:
             return
         after = _apply_change(held.table, added, ended)

@@ -6,11 +6,14 @@ from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql.tree import statements
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError, Span
+from millpond.planner.bind.bound_query import BoundQuery
+from millpond.planner.explain.notes import find_notes
 from millpond.planner.resolve.views import refuse_stream_valued
 from millpond.service.changes.derived_streams import derived_stream_query
 from millpond.service.components import Components
 from millpond.service.definitions.change_fed_relations import change_source, is_change_source
 from millpond.service.definitions.declarations import (
+    check_columns,
     refuse_taken,
     relation_definition,
     stream_definition,
@@ -126,6 +129,8 @@ class Executor:
         text = statement.query_text
         with components.definitions:
             refuse_taken(components.log.version, statement)
+            if statement.columns:
+                check_columns(statement, components.registrar.bind(statement.written_query).output)
             bound = components.registrar.bind(text)
             if statement.kind == "relation":
                 refuse_stream_valued(bound.to_stream, text, statement.name)
@@ -134,7 +139,8 @@ class Executor:
                 bound = derived_stream_query(bound)
                 components.derivations.create(statement.name, bound, text, statement.text)
         components.advancer.wake()
-        return report(f"create {statement.kind}", statement.name, "created")
+        done = f"created{self._notes(bound)}"
+        return report(f"create {statement.kind}", statement.name, done)
 
     def _fetch(self, statement: statements.Fetch) -> StatementResult:
         components = self._components
@@ -151,7 +157,11 @@ class Executor:
             text, statement.name, statement.options, statement.text, statement.name_span
         )
         (definition,) = self._components.registrar.register([request])
-        return report("create query", definition.name, "registered")
+        done = f"registered{self._notes(self._components.registrar.bind(definition.text))}"
+        return report("create query", definition.name, done)
+
+    def _notes(self, bound: BoundQuery) -> str:
+        return "".join(f"; note: {n}" for n in find_notes(bound, self._components.log.version.find))
 
     def _drop(self, statement: statements.Drop) -> StatementResult:
         components = self._components
@@ -217,7 +227,7 @@ class Executor:
             schema = self._components.registrar.bind(found.text).output
         else:
             schema = find_table(self._components.log.version, statement.name, statement).schema
-        table = tabulate(["column", "type"], [(f.name, f.type) for f in schema.fields])
+        table = tabulate(["column", "type"], [(f.name, f.declared) for f in schema.fields])
         return StatementResult("describe", statement.name, table=table)
 
     # -- names ---------------------------------------------------------------------------------
