@@ -119,11 +119,13 @@ def test_a_directory_of_something_else(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["photo.jpg"]
 
 
-def test_a_database_that_is_none(store):
-    (store / "pond.db").write_bytes(b"not a database at all" * 1000)
+def test_a_database_that_is_gone(store):
+    for file in store.glob("pond.db*"):
+        file.unlink()
     text = said(serve("--store", store, "--port", "0"))
     assert text.startswith("STORE-602: the store's database")
     assert str(store / "pond.db") in text
+    assert "millpond repair" in text
 
 
 def test_a_clock_that_went_back_is_said(store):

@@ -258,6 +258,7 @@ def _prepare(directory: Path) -> None:
     if not (directory / "FORMAT").exists():
         temporary = directory / ".FORMAT.tmp"
         temporary.write_text(FORMAT)
+        arrow_file.sync_file(temporary)
         temporary.rename(directory / "FORMAT")
         arrow_file.sync_directory(directory)
     for name in _DIRECTORIES:

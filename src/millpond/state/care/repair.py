@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from millpond.errors import MillpondError
-from millpond.state.arrow_file import sync_directory, translate_write_errors
+from millpond.state.arrow_file import translate_write_errors
 from millpond.state.care.check import FILES, Part, check_files, copy_aside
 from millpond.state.database import database_number
 from millpond.state.database_tables import fold_row
@@ -86,7 +86,7 @@ def repair_store(store: Path, to: Path) -> Repair:
         _copy_files(store, database, done)
         shutil.copyfile(database, to / "pond.db")
         (to / "FORMAT").write_text(FORMAT)
-        sync_directory(to)
+        os.sync()
     return done
 
 

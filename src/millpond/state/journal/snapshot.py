@@ -7,7 +7,6 @@ durable, so a file of that name with those bytes is whole.
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
 from contextlib import closing
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import xxhash
 
-from millpond.state.arrow_file import sync_directory, translate_write_errors
+from millpond.state.arrow_file import sync_directory, sync_file, translate_write_errors
 
 _NAME = re.compile(r"(\d{12})-([0-9a-f]{16})\.db")
 
@@ -65,8 +64,7 @@ def take_snapshot(database: Path, directory: Path) -> Snapshot:
         temporary.unlink(missing_ok=True)
         try:
             number = copy_database(database, temporary)
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
+            sync_file(temporary)
             checksum = checksum_of(temporary)
             path = directory / f"{number:012d}-{checksum}.db"
             temporary.rename(path)

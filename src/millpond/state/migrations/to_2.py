@@ -20,7 +20,7 @@ from typing import Any
 from millpond.engine.joins.keys import Axis
 from millpond.engine.joins.plan import JoinPlan, Link, Operand, Value
 from millpond.errors import MillpondError
-from millpond.state.arrow_file import sync_directory
+from millpond.state.arrow_file import sync_directory, sync_file
 from millpond.state.database_tables import fold_row
 from millpond.state.fail_points import reach
 from millpond.state.journal.fold import DIRECTORY
@@ -71,6 +71,7 @@ def migrate(store: Path) -> None:
     reach("migration.before_commit")
     temporary = store / ".FORMAT.tmp"
     temporary.write_text("millpond store 2\n")
+    sync_file(temporary)
     temporary.rename(store / "FORMAT")
     sync_directory(store)
     reach("migration.after_commit")
