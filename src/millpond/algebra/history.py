@@ -87,6 +87,7 @@ class StreamHistory:
         reached: What the heartbeat has reached; it never goes back.
         arrived_at: The clock at the last epoch with rows, or at the last HEARTBEAT, or None.
         ended: Whether a bounded source was read to its end.
+        derived_from: Of a derived stream the names of those it is derived from.
     """
 
     definition: StreamDef
@@ -96,6 +97,7 @@ class StreamHistory:
     reached: Instant = BEGINNING
     arrived_at: Instant | None = None
     ended: bool = False
+    derived_from: tuple[str, ...] = ()
 
     def heartbeat(self, clock: int) -> Instant:
         """H when the clock shows `clock`: no element with a smaller timestamp will come any more.
@@ -160,9 +162,9 @@ class StreamHistory:
         lower = {name.lower(): value for name, value in given.items()}
         fields = self.definition.schema.fields
         row = {f.name: cast(lower.get(f.name.lower()), f) for f in fields}
-        for field in fields:
-            if field.required and row[field.name] is None:
-                raise Unfit(f'column "{field.name}": NULL in NOT NULL')
+        for declared in fields:
+            if declared.required and row[declared.name] is None:
+                raise Unfit(f'column "{declared.name}": NULL in NOT NULL')
         return row
 
     def _timestamp(self, row: dict[str, Any], clock: int) -> Instant:

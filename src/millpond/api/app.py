@@ -13,6 +13,7 @@ from millpond.api.routers import changes, observation, queries, statements, stre
 from millpond.api.subscribers import Subscribers
 from millpond.api.surface import ServedPond
 from millpond.console import page
+from millpond.service.definitions.access_policy import CLOSED, AccessPolicy
 
 #: The largest body taken unless said otherwise, in bytes.
 MAX_BODY = 64 * 1024 * 1024
@@ -45,13 +46,20 @@ _PROBLEM: dict[str, Any] = {
 }
 
 
-def create_app(pond: ServedPond, *, token: str | None = None, max_body: int = MAX_BODY) -> FastAPI:
+def create_app(
+    pond: ServedPond,
+    *,
+    token: str | None = None,
+    max_body: int = MAX_BODY,
+    policy: AccessPolicy = CLOSED,
+) -> FastAPI:
     """The application that serves a pond.
 
     Args:
         pond: The pond; it stays the caller's to close.
         token: If set, what every call but liveness must bear.
         max_body: The largest body a request may have, in bytes, unpacked or not.
+        policy: What the statements of clients may have the pond read; nothing by default.
     """
     app = FastAPI(
         title="Millpond",
@@ -63,7 +71,7 @@ def create_app(pond: ServedPond, *, token: str | None = None, max_body: int = MA
         responses={"default": _PROBLEM, 422: _PROBLEM},
     )
     problems.install(app)
-    app.include_router(statements.router(pond))
+    app.include_router(statements.router(pond, policy))
     app.include_router(queries.router(pond))
     app.state.followers = Subscribers()
     app.include_router(changes.router(pond, app.state.followers))

@@ -35,6 +35,7 @@ STATUSES: dict[str, int] = {
     "POND-408": 409,
     "POND-409": 409,
     "POND-410": 503,
+    "POND-414": 403,
     "POND-413": 409,
     "DATA-503": 409,
     "STORE-601": 503,

@@ -15,6 +15,7 @@ import uvicorn
 from millpond.api.app import MAX_BODY, create_app
 from millpond.api.surface import ServedPond
 from millpond.errors import MillpondError
+from millpond.service.definitions.access_policy import CLOSED, AccessPolicy
 
 #: "mill" on a telephone's keys.
 DEFAULT_PORT = 6455
@@ -61,6 +62,7 @@ def serve(
     *,
     listener: socket.socket | None = None,
     max_body: int = MAX_BODY,
+    policy: AccessPolicy = CLOSED,
     on_ready: Callable[[str], None] | None = None,
 ) -> int | None:
     """Serves a pond until SIGTERM or SIGINT; the pond stays the caller's to close.
@@ -72,6 +74,7 @@ def serve(
         token: What clients must bear, if anything.
         listener: A socket from `bind`.
         max_body: The largest request body, in bytes.
+        policy: What the statements of clients may have the pond read; nothing by default.
         on_ready: Called with the server's URL once it answers, instead of printing a line.
 
     Returns:
@@ -81,7 +84,7 @@ def serve(
         MillpondError: SERVE-701.
     """
     listener = listener or bind(host, port)
-    app = create_app(pond, token=token, max_body=max_body)
+    app = create_app(pond, token=token, max_body=max_body, policy=policy)
     config = uvicorn.Config(
         app,
         # What fails in a request is logged with the request by `problems`.

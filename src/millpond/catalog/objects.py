@@ -14,10 +14,17 @@ REJECTS_SUFFIX = "$rejects"
 
 @dataclass(frozen=True)
 class SourceDef:
-    """Where a stream or relation comes from: a Spark format and its options."""
+    """Where a stream or relation comes from: a Spark format and its options.
+
+    Attributes:
+        format: The format, in lower case.
+        options: Its options, by names in lower case.
+        within: The directory its files must lie below, if a client of a server defined it.
+    """
 
     format: str
     options: dict[str, str]
+    within: str | None = None
 
 
 @dataclass(frozen=True)

@@ -119,12 +119,22 @@ def serve(
     master: Master = None,
     token: Token = None,
     max_body_mb: Annotated[int, typer.Option(min=1, help="The largest request body, MB.")] = 64,
+    source_root: Annotated[
+        list[Path] | None,
+        typer.Option(help="A directory whose files clients may make sources of; repeatable."),
+    ] = None,
+    source_format: Annotated[
+        list[str] | None,
+        typer.Option(help="A format clients' sources may have; those of files if not given."),
+    ] = None,
     *,
     settings: dict[str, Any],
 ) -> None:
     """Serves a pond: the HTTP API, the console and the metrics."""
     from millpond.api import server
+    from millpond.service.definitions.access_policy import AccessPolicy
 
+    policy = AccessPolicy.of(source_root or (), source_format or ())
     listener = server.bind(host, port)
     if not token and host not in ("127.0.0.1", "localhost", "::1"):
         _note(f"whoever reaches {host} can read and write: set --token or MILLPOND_TOKEN")
@@ -138,7 +148,11 @@ def serve(
     pond = open_pond(store, master=master, **settings)
     try:
         ended_by = server.serve(
-            pond, token=token, listener=listener, max_body=max_body_mb * 1024 * 1024
+            pond,
+            token=token,
+            listener=listener,
+            max_body=max_body_mb * 1024 * 1024,
+            policy=policy,
         )
     finally:
         pond.close()

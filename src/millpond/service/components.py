@@ -120,6 +120,7 @@ class Components:
             self.residual,
             self.intake,
             self.events,
+            followers,
         )
         self.refresher = Refresher(self.log, self.registrar, self.invoker, self.events)
         self.maintenance = Maintenance(
@@ -139,7 +140,7 @@ class Components:
             self.registrar,
             self.sequencer,
             self.relations_state,
-            self.invoker.current_instant,
+            self.invoker.present_of,
             StreamObserver(self.invoker.files),
             changes,
         )

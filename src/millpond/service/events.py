@@ -75,6 +75,10 @@ class Events(Protocol):
 class FollowerNeeds(Protocol):
     """What those who follow changes have been given, and what they still need."""
 
+    def sources_of(self, version: Version, stream: StreamDef) -> Sequence[StreamDef]:
+        """The streams a derived stream comes from, however far below; another stream itself."""
+        ...
+
     def read_finality(self) -> Callable[[BoundQuery], int]:
         """Read the clock and the heartbeats; return what tells a query's last final instant."""
         ...

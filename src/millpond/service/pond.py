@@ -21,6 +21,7 @@ from millpond.model.time import END
 from millpond.runtime.protocol import Runtime
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.components import Components
+from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.handles import Handle, StreamHandle
 from millpond.service.ingest import row_formats
 from millpond.service.maintenance.join_rounds import JoinSettings
@@ -100,11 +101,16 @@ class Pond:
         """
         return list(self.run(text))
 
-    def run(self, text: str) -> Iterable[StatementResult]:
-        """As `execute`, giving each result as soon as it is there."""
+    def run(self, text: str, policy: AccessPolicy | None = None) -> Iterable[StatementResult]:
+        """As `execute`, giving each result as soon as it is there.
+
+        Args:
+            text: The script.
+            policy: What its statements may have the pond read; None for all that this process may.
+        """
         self._components.check_open()
         parsed = parse_script(text)
-        executor = Executor(self._components, self._explainer, self._entities)
+        executor = Executor(self._components, self._explainer, self._entities, policy)
         for statement in parsed:
             try:
                 yield executor.execute(statement)

@@ -173,6 +173,10 @@ class NeedsOfFollowers(FollowerNeeds):
         self._floors = floors
         self._derivations = derivations
 
+    def sources_of(self, version: Version, stream: StreamDef) -> Sequence[StreamDef]:
+        """The streams a derived stream comes from, however far below; another stream itself."""
+        return self._derivations.sources_of(version, stream)
+
     def read_finality(self) -> Callable[[BoundQuery], int]:
         """Read the clock and the heartbeats; return what tells a query's last final instant."""
         reading = self._floors.capture()

@@ -189,7 +189,7 @@ def definition_of(
 
 
 def _source_json(source: SourceDef | None) -> dict[str, Any] | None:
-    return {"format": source.format, "options": source.options} if source else None
+    return asdict(source) if source else None
 
 
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -40,6 +40,7 @@ from millpond.state.database import Database
 from millpond.state.epoch_log import EpochLog
 from millpond.state.inbox import Inbox
 from millpond.state.migrations import MIGRATIONS
+from millpond.state.outside_files import check_ordinary
 
 FORMAT = "millpond store 2\n"
 
@@ -91,6 +92,7 @@ class Store:
                 be written; STORE-604, it is something else, or of another version.
         """
         directory = Path(path).absolute()
+        check_ordinary(directory, "the store")
         with arrow_file.translate_write_errors(directory):
             _check_directory(directory)
             lock = _take_lock(directory)

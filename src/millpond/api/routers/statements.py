@@ -15,6 +15,7 @@ from millpond.api.surface import ServedPond
 from millpond.cql import parse_script
 from millpond.cql.tree.statements import Ask, Invoke
 from millpond.errors import MillpondError
+from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.results import StatementResult
 
 
@@ -26,7 +27,7 @@ class StatementsBody(BaseModel):
     text: str
 
 
-def router(pond: ServedPond) -> APIRouter:
+def router(pond: ServedPond, policy: AccessPolicy) -> APIRouter:
     """The call of the module's first line."""
     routes = APIRouter(tags=["statements"])
 
@@ -45,7 +46,7 @@ def router(pond: ServedPond) -> APIRouter:
             _check_one_answer(body.text)
         results: list[StatementResult] = []
         try:
-            results.extend(pond.run(body.text))
+            results.extend(pond.run(body.text, policy))
         except MillpondError as error:
             return problem(error, status_of(error), results=_results(results))
         except Exception:

@@ -21,11 +21,11 @@ from millpond.engine.window_slices import full_since, take_slice
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END, format_instant
 from millpond.model.windows import Rows, Unbounded, interval
-from millpond.planner.bind.bound_query import StreamLeaf
+from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.service.answers.answer_cache import AnswerCache, inputs_of
 from millpond.service.answers.leaf_scan import Files, LeafView
 from millpond.service.answers.stored_join import StoredJoin
-from millpond.service.events import Events
+from millpond.service.events import Events, FollowerNeeds
 from millpond.service.ingest.floors import ClockReading, FloorsInFlight
 from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.relations import Relations
@@ -50,6 +50,7 @@ class Invoker:
         residual: Residual,
         intake: Intake,
         events: Events,
+        followers: FollowerNeeds,
     ) -> None:
         self._log = log
         self._sequencer = sequencer
@@ -57,6 +58,7 @@ class Invoker:
         self._relations = relations
         self._residual = residual
         self._intake = intake
+        self._followers = followers
         self._events = events
         self.files = Files(store, events)
         self.answer_cache = AnswerCache()
@@ -79,7 +81,7 @@ class Invoker:
         reading = self._floors.capture()
         with self._log.pin() as version:
             streams = [stream_of(version, leaf) for leaf in query.bound.streams]
-            now = self._now(version, streams, reading)
+            now = self._now(version, query.bound, streams, reading)
             instant = now if at is None else at
             if query.kept and query.id is not None:
                 table, since = self._answer_from_cache(
@@ -92,7 +94,7 @@ class Invoker:
         return Answer(
             table,
             instant,
-            final=all(instant < h for h in heartbeats),
+            final=all(instant < h for h in heartbeats) if heartbeats else instant <= now,
             complete=since == BEGINNING,
             complete_since=None if since == BEGINNING else since,
             query=query.name,
@@ -154,14 +156,7 @@ class Invoker:
     def current_instant(self) -> int:
         """The pond's present: what a relation update without AT is stamped with."""
         reading = self._floors.capture()
-        version = self._log.version
-        # What is derived follows from the others, sooner or later: it has no present of its own.
-        streams = [s for s in version.streams.values() if s.derived is None]
-        if all(s.timestamp_by is not None for s in streams):
-            highs = [version.clock(s.id).high for s in streams]
-            return max((h for h in highs if h is not None), default=BEGINNING)
-        touched = any(version.clock(s.id).high is not None for s in streams)
-        return reading.now if touched else BEGINNING
+        return _find_present(self._log.version, reading)
 
     def _read_stored_join(
         self,
@@ -237,17 +232,42 @@ class Invoker:
             if ref.min_ts <= at
         ]
 
-    @staticmethod
-    def _now(version: Version, streams: Sequence[StreamDef], reading: ClockReading) -> int:
+    def _now(
+        self,
+        version: Version,
+        bound: BoundQuery,
+        streams: Sequence[StreamDef],
+        reading: ClockReading,
+    ) -> int:
         """NOW: the greatest timestamp committed on the application-time streams, or the clock.
 
-        Before their first element nothing has happened yet: the beginning of time.
+        Before their first element nothing has happened yet: the beginning of time. A derived stream
+        counts as those it is derived from. Without any stream NOW is the pond's present.
         """
-        on_application_time = [s for s in streams if not s.on_system_time]
+        if not streams:
+            return self.present_of(version, bound, reading)
+        sources = [s for stream in streams for s in self._followers.sources_of(version, stream)]
+        on_application_time = [s for s in sources if not s.on_system_time]
         if not on_application_time:
             return reading.now
         highs = [version.clock(s.id).high for s in on_application_time]
         return max((h for h in highs if h is not None), default=BEGINNING)
+
+    def present_of(self, version: Version, bound: BoundQuery, reading: ClockReading) -> int:
+        """NOW of a query that reads no stream: the pond's present.
+
+        Before anything was committed on a stream it is the last instant its relations were told of.
+        """
+        present = _find_present(version, reading)
+        if present > BEGINNING:
+            return present
+        relations = [version.find(leaf.relation) for leaf in bound.relations]
+        told = [
+            self._relations.read_rows(version, relation).latest
+            for relation in relations
+            if isinstance(relation, RelationDef)
+        ]
+        return max([BEGINNING, *told])
 
     def _find_gap_end(self, version: Version, leaf: StreamLeaf, stream: StreamDef, at: int) -> int:
         """The instant from which everything is kept, if the window reaches further back.
@@ -273,6 +293,19 @@ class Invoker:
             return kept_from
         low, _ = interval(leaf.window, at)
         return kept_from if low is not None and low < kept_from else BEGINNING
+
+
+def _find_present(version: Version, reading: ClockReading) -> int:
+    """The pond's present: the greatest timestamp if all streams are on application time, or the
+    clock; the beginning of time while no stream has had an element."""
+    # What is derived follows from the others, sooner or later: it has no present of its own.
+    streams = [s for s in version.streams.values() if s.derived is None]
+    highs = [h for s in streams if (h := version.clock(s.id).high) is not None]
+    if not highs:
+        return BEGINNING
+    if any(s.timestamp_by is None for s in streams):
+        return reading.now
+    return max(highs)
 
 
 def _slice(views: Sequence[LeafView], leaf: StreamLeaf, stream: StreamDef, at: int) -> pa.Table:

@@ -203,6 +203,10 @@ class Schedule:
     @staticmethod
     def _is_on_the_clock(version: Version, derivation: Derivation) -> bool:
         """Whether the last final instant of a derivation depends directly on the clock."""
+        if not derivation.streams:  # the pond's present is final for it
+            return bool(derivation.relations) and any(
+                s.derived is None and s.timestamp_by is None for s in version.streams.values()
+            )
         return any(
             s.derived is None and (s.timestamp_by is None or s.idle_after is not None)
             for i in derivation.streams

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millpond.catalog.objects import RelationDef, SourceDef, StreamDef
+from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql.print.printer import print_name
 from millpond.cql.tree.statements import CreateRelation
 from millpond.model.schema import Field, Schema
@@ -68,7 +68,7 @@ def change_source(
     if source is not None:
         options = {k: v for k, v in source.options.items() if k != OP_COLUMN}
         column = source.options.get(OP_COLUMN)
-        source = None if source.format == PUSHED else SourceDef(source.format, options)
+        source = None if source.format == PUSHED else replace(source, options=options)
         if column is not None:
             if relation.schema.find(column) is None:
                 fields.append(Field(column, "VARCHAR"))

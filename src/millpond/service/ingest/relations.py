@@ -112,6 +112,18 @@ class Relations:
             self._cache[relation.id] = (deltas, held)
         return held
 
+    def was_told(self, version: Version, relation_id: int, epoch: int, upto: int) -> bool:
+        """Whether a relation was told after an epoch of an instant up to `upto`."""
+        for delta in reversed(version.relation_deltas(relation_id)):
+            if delta.epoch <= epoch:
+                return False
+            lines = open_arrow(self._store / delta.path, delta.checksum)
+            for column in ("__from", "__to"):
+                first = pc.min(lines[column]).as_py()
+                if first is not None and first <= upto:
+                    return True
+        return False
+
     def at(
         self, version: Version, relation: RelationDef, instant: int, columns: tuple[str, ...]
     ) -> pa.Table:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TypeVar
+
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql.tree import statements
 from millpond.cql.tree.statements import Statement
@@ -11,6 +14,7 @@ from millpond.planner.explain.notes import find_notes
 from millpond.planner.resolve.views import refuse_stream_valued
 from millpond.service.changes.derived_streams import derived_stream_query
 from millpond.service.components import Components
+from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.change_fed_relations import change_source, is_change_source
 from millpond.service.definitions.declarations import (
     check_columns,
@@ -31,11 +35,24 @@ from millpond.service.statements.insert_and_heartbeat import (
 )
 from millpond.service.statements.show import show, tabulate
 
+_D = TypeVar("_D", StreamDef, RelationDef)
+
 
 class Executor:
-    """Executes parsed statements against a components."""
+    """Executes parsed statements against the components of a pond.
 
-    def __init__(self, components: Components, explainer: Explainer, entities: Entities) -> None:
+    Args:
+        policy: What the statements may have the pond read; None for all that its process may.
+    """
+
+    def __init__(
+        self,
+        components: Components,
+        explainer: Explainer,
+        entities: Entities,
+        policy: AccessPolicy | None = None,
+    ) -> None:
+        self._policy = policy
         self._components = components
         self._explainer = explainer
         self._entities = entities
@@ -105,7 +122,7 @@ class Executor:
             definition = stream_definition(
                 statement, components.log.next_id(), components.log.version
             )
-            components.sources.create_stream(definition)
+            components.sources.create_stream(self._confine(definition))
         return report("create stream", definition.name, "created")
 
     def _create_relation(self, statement: statements.CreateRelation) -> StatementResult:
@@ -114,6 +131,7 @@ class Executor:
             definition = relation_definition(
                 statement, components.log.next_id(), components.log.version
             )
+            definition = self._confine(definition)
             if is_change_source(statement):
                 by = timestamp_column(statement, definition.schema)
                 components.sources.create_fed(
@@ -123,6 +141,12 @@ class Executor:
             rows = components.sources.create_relation(definition)
         loaded = f", {count_text(rows, 'row')} read" if definition.source else ""
         return report("create relation", definition.name, f"created{loaded}")
+
+    def _confine(self, definition: _D) -> _D:
+        """Hold what a client's definition reads against the policy."""
+        if self._policy is None:
+            return definition
+        return replace(definition, source=self._policy.confine(definition.source, definition.text))
 
     def _create_derived(self, statement: statements.CreateDerived) -> StatementResult:
         components = self._components
