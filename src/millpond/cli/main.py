@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 import millpond
 from millpond.cli.complaints import complain
 from millpond.cli.engine_flags import with_engine_flags
-from millpond.cli.output_format import Format
+from millpond.cli.output_format import Format, ReportFormat
 from millpond.errors import MillpondError
 
 #: The port of `millpond serve`, and where `millpond shell` looks for it.
@@ -237,6 +237,34 @@ def demo(
     from millpond.demo.run_demo import run_demo
 
     run_demo(serve=serve, port=port)
+
+
+@app.command()
+def check(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's directory.")],
+    format: Annotated[ReportFormat, typer.Option("--format", help="How it is printed.")] = (
+        ReportFormat.TABLE
+    ),
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Remove what was set aside and is not needed.")
+    ] = False,
+) -> None:
+    """Checks every file of a store that nobody has open, and changes nothing."""
+    from millpond.cli import care
+
+    if not care.check(store, format, clean):
+        raise typer.Exit(1)
+
+
+@app.command()
+def repair(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The damaged store.")],
+    to: Annotated[Path, typer.Option("--to", metavar="NEW", help="The directory of the new one.")],
+) -> None:
+    """Makes a new store of what is whole in a damaged one."""
+    from millpond.cli import care
+
+    care.repair(store, to)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -186,6 +186,14 @@ class Components:
         )
         self._note_damage()
 
+    def describe_set_aside(self) -> dict[str, int]:
+        """How much lies in the store's `set_aside` folder."""
+        folders = self._store.list_set_aside()
+        return {
+            "files": sum(folder.files for folder in folders),
+            "bytes": sum(folder.bytes for folder in folders),
+        }
+
     def _note_damage(self) -> None:
         """Matches found torn at the start are made again; other damage is shown."""
         matches = {m.path: m for refs in self.log.version.matches_of.values() for m in refs}

@@ -169,7 +169,7 @@ def fetch(
 ) -> OracleChanges:
     """The changes after a cursor, numbered from 1."""
     delivered = following.advance()
-    start = int(after or 0)
+    start = 0 if after in (None, "oldest") else int(after)
     upto = len(delivered) if limit is None else min(len(delivered), start + limit)
     rows = [
         (start + n, change.at, "+" if change.sign > 0 else "-", *change.row)

@@ -19,7 +19,7 @@ from millpond.api.routers.queries import find_query
 from millpond.api.subscribers import Subscribers
 from millpond.api.surface import Followable, ServedPond
 from millpond.errors import MillpondError
-from millpond.service.changes.change_log import PAGE, parse_cursor
+from millpond.service.changes.change_log import PAGE
 
 #: What may stand between a server and a browser must not hold events back.
 _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -34,7 +34,9 @@ _ANSWERS = describe_answer(
 class ChangesRequest:
     """What is asked for of what is followed, and in which form."""
 
-    after: Annotated[str | Absent, Query(description="a cursor: what comes behind it")] = None
+    after: Annotated[
+        str | Absent, Query(description="a cursor, or oldest: what comes behind it")
+    ] = None
     limit: Annotated[int | Absent, Query(ge=0, description="changes at most")] = None
     follow: Annotated[bool | Absent, Query(description="go on with those to come")] = None
     wait: Annotated[float, Query(ge=0, le=60, description="seconds an empty page waits")] = 0
@@ -80,7 +82,7 @@ async def _read(followers: Subscribers, handle: Followable, wanted: ChangesReque
     """A page of what is followed, or a response that goes on."""
     form = choose_form(wanted.accept, [encode.JSON, encode.NDJSON, EVENTS, encode.ARROW])
     # A browser that lost its connection asks the same again and says what it had last.
-    cursor = parse_cursor(wanted.last_event_id or wanted.after, handle.name)
+    cursor = wanted.last_event_id or wanted.after
     if not (form == EVENTS if wanted.follow is None else wanted.follow):
         most = PAGE if wanted.limit is None else wanted.limit
         if wanted.wait:

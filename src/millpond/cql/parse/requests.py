@@ -113,12 +113,12 @@ class StatementParser(RowStatementParser):
         return Fetch(name=name, after=after, limit=limit, name_span=span, **self.frame())
 
     def _cursor(self) -> str:
-        """Read a cursor: a string, or a bare word or number."""
+        """Read a cursor: a text, or a bare number."""
         if self._curr.token_type is TokenType.NUMBER and self._curr.text.isdigit():
             self._advance()
             return self._prev.text
         if self._curr.token_type is not TokenType.STRING:
-            self.fail_expecting("a cursor (a whole number)")
+            self.fail_expecting("a cursor ('…', or a whole number)")
         return self.string("a cursor")[0]
 
     def _explain(self) -> Explain:
