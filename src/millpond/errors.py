@@ -80,6 +80,9 @@ CODES: dict[str, str] = {
     "SERVE-707": "the request is too large",
     "SERVE-708": "the media type is not spoken here",
     "SERVE-709": "the answer has no form the request accepts",
+    "SERVE-710": "the server does not have the name the request asks for",
+    "SERVE-711": "a page of another origin may not call the server",
+    "SERVE-712": "the server cannot be started as it was told to",
     "INTERNAL-901": "Millpond itself failed",
 }
 

@@ -161,7 +161,7 @@ def test_a_page_that_waits(http, pond, q):
 
 
 def test_the_client_reads_and_follows(http, pond, q):
-    handle = connect("http://millpond", http=http).query("q")
+    handle = connect("http://127.0.0.1", http=http).query("q")
     here = pond.query("q").fetch()
     there = handle.fetch()
     assert there.table.equals(here.table)
@@ -170,7 +170,7 @@ def test_the_client_reads_and_follows(http, pond, q):
     (second,) = handle.subscribe(after=1, follow=False)
     assert (second.cursor, second.sign, second.timestamp) == (2, "-", "2026-03-01 11:20:00")
     assert len(handle.fetch(limit=1)) == 1
-    results = connect("http://millpond", http=http).execute("FETCH q AFTER 1")
+    results = connect("http://127.0.0.1", http=http).execute("FETCH q AFTER 1")
     assert results[0].changes is not None
     assert results[0].changes.rows() == here.rows()[1:]
     with pytest.raises(MillpondError, match="POND-412"):
@@ -184,7 +184,7 @@ def test_a_derived_stream_is_followed(http, pond):
     accept = {"Accept": "text/event-stream"}
     told = events(http.get("/v1/streams/late/changes", params={"limit": 1}, headers=accept).text)
     assert [(e["id"], json.loads(e["data"])["row"]["carrier"]) for e in told] == [("1", "AA")]
-    remote = connect("http://millpond", http=http)
+    remote = connect("http://127.0.0.1", http=http)
     late = remote.derived("late")
     assert late.fetch().rows() == pond.derived("late").fetch().rows()
     assert [c.row for c in late.subscribe(follow=False)] == [("AA", 61.5)]

@@ -169,7 +169,9 @@ def dumps(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        # Half of a surrogate pair, within an error say, is written as JSON's escape of it.
+        return text.encode(errors="backslashreplace")
 
 
 def answer_facts(answer: Answer) -> dict[str, Any]:

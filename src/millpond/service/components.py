@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millpond.catalog.objects import QueryDef, StreamDef
-from millpond.engine.scalars.residual_query import Residual
+from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
 from millpond.model.time import END, now
 from millpond.runtime.protocol import Runtime
@@ -86,6 +86,7 @@ class Components:
         joins: JoinSettings | None = None,
         changes: ChangeSettings | None = None,
         ahead: int = END,
+        ceilings: Limits | None = None,
     ) -> None:
         """Open a store and put the parts together; see `Pond`."""
         self.clock = clock or now
@@ -121,6 +122,7 @@ class Components:
             self.intake,
             self.events,
             followers,
+            ceilings,
         )
         self.refresher = Refresher(self.log, self.registrar, self.invoker, self.events)
         self.maintenance = Maintenance(

@@ -43,6 +43,10 @@ class Events(Protocol):
         """Queries, streams or relations came, changed or went."""
         ...
 
+    def query_activated(self, changes: StreamDef) -> None:
+        """Somebody activated a followed query; `changes` is its change log."""
+        ...
+
     def source_read(self, stream: StreamDef, rows: int) -> None:
         """A bounded source was read to its end; `rows` elements in all."""
         ...

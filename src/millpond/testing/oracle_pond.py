@@ -88,7 +88,8 @@ class OracleHandle:
         if self.following is None:
             self.following = OracleSubscription(self.pond.world, self.tree, self.after)
         relation = self.tree.this if isinstance(self.tree, RelationToStream) else self.tree
-        columns = denote(self.pond.world, relation, BEGINNING).table.column_names
+        at = max(self.after, BEGINNING)
+        columns = denote(self.pond.world, relation, at).table.column_names
         return fetch(self.following, columns, after, limit)
 
     def invoke(self, at: int | None = None) -> OracleAnswer:

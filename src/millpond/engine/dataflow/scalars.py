@@ -17,6 +17,7 @@ from millpond.engine.scalars.plain_comparisons import evaluate_comparison
 from millpond.engine.scalars.residual_query import Residual
 from millpond.engine.scalars.user_functions import fault_of, function_failed_error
 from millpond.errors import MillpondError
+from millpond.model.time import BEGINNING
 
 #: What DuckDB says of a column that is known by its place here, and not to who wrote the query.
 _OF_A_PLACE = re.compile(r" when casting from source column c\d+\b")
@@ -29,6 +30,7 @@ class DuckDBScalars:
     """`operators.node.Scalars`, on this thread's connection."""
 
     def __init__(self) -> None:
+        self.since: int = BEGINNING - 1
         self._residual = Residual()
 
     def compute(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[pa.Array]:

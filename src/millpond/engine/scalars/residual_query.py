@@ -22,6 +22,7 @@ from millpond.engine.scalars.user_functions import (
     functions,
     took_too_long,
 )
+from millpond.engine.scalars.work import current_work
 from millpond.errors import MillpondError
 
 
@@ -32,6 +33,16 @@ class Limits:
     seconds: float = OPTIONS["max_seconds"].default
     rows: int = OPTIONS["max_rows"].default
     memory: int = 1 << 30
+
+    def cap(self, ceilings: Limits | None) -> Limits:
+        """These limits, each at most what the operator allows."""
+        if ceilings is None:
+            return self
+        return Limits(
+            min(self.seconds, ceilings.seconds),
+            min(self.rows, ceilings.rows),
+            min(self.memory, ceilings.memory),
+        )
 
 
 class Residual:
@@ -55,12 +66,15 @@ class Residual:
                 POND-411 if a user-defined function failed.
         """
         limits = limits or self.limits
+        work = current_work()
+        if work is not None:
+            work.check()
         connection = self._connection()
         functions.teach(connection, self._local.taught, [sql])
         try:
             for name, table in tables.items():
                 connection.register(name, table)
-            with deadlines.within(limits.seconds, connection.interrupt):
+            with deadlines.within(limits.seconds, connection.interrupt, work):
                 try:
                     answer = _read(connection, sql, limits)
                 except (duckdb.Error, OSError) as error:
@@ -71,6 +85,8 @@ class Residual:
                     answer = _read(connection, other, limits)
         except (duckdb.Error, OSError) as error:
             self._probe(connection)
+            if work is not None and work.is_over:
+                raise work.error() from error
             raise _explain_error(error, limits) from error
         finally:
             if self._local.connection is connection:

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.joins.projection import JoinedRows
-from millpond.engine.scalars.residual_query import Residual, too_many_rows_error
+from millpond.engine.scalars.residual_query import Limits, Residual, too_many_rows_error
+from millpond.engine.scalars.work import check_work
 from millpond.engine.window_slices import full_since, take_slice
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END, format_instant
@@ -51,8 +52,10 @@ class Invoker:
         intake: Intake,
         events: Events,
         followers: FollowerNeeds,
+        ceilings: Limits | None = None,
     ) -> None:
         self._log = log
+        self._ceilings = ceilings
         self._sequencer = sequencer
         self._floors = floors
         self._relations = relations
@@ -105,6 +108,7 @@ class Invoker:
         self, version: Version, query: PreparedQuery, streams: Sequence[StreamDef], instant: int
     ) -> tuple[pa.Table, int]:
         """Compute the rows, and the instant from which on everything the query reads is kept."""
+        check_work()
         slices: dict[str, pa.Table] = {}
         since: int = BEGINNING
         views_of: list[list[LeafView]] = []
@@ -118,6 +122,7 @@ class Invoker:
         found = query.bound.join.leaves if joined is not None and query.bound.join else ()
         for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
             if number not in found:
+                check_work()
                 slices[leaf.table] = _slice(views_of[number], leaf, stream, instant)
         for occurrence in query.bound.relations:
             relation = version.find(occurrence.relation)
@@ -189,24 +194,25 @@ class Invoker:
         joined: JoinedRows | None = None,
     ) -> pa.Table:
         bound = query.bound
+        limits = query.limits.cap(self._ceilings)
         if bound.projection is not None:
             (table,) = slices.values()
-            if table.num_rows > query.limits.rows:
-                raise too_many_rows_error(query.limits)
+            if table.num_rows > limits.rows:
+                raise too_many_rows_error(limits)
             columns = [table[column] for column, _ in bound.projection]
             return pa.Table.from_arrays(columns, names=[name for _, name in bound.projection])
         if query.join is not None and joined is None:
             joined = join_window_slices(query.join, bound, slices)
         if joined is None:
-            answer = self._residual.evaluate(bound.residual_sql, slices, query.limits)
+            answer = self._residual.evaluate(bound.residual_sql, slices, limits)
         elif query.projected is not None:
-            return query.projected.project(joined, query.limits)
+            return query.projected.project(joined, limits)
         else:
             assert bound.join is not None
             for number, leaf in enumerate(bound.join.leaves):
                 own = bound.streams[leaf]
                 slices[own.table] = joined.take(number, own.columns)
-            answer = self._residual.evaluate(bound.joined_sql, slices, query.limits)
+            answer = self._residual.evaluate(bound.joined_sql, slices, limits)
         return narrow_integers(answer.rename_columns(list(bound.output.names)))
 
     def _views(

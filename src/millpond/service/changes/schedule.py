@@ -86,8 +86,10 @@ class Schedule:
     def is_idle(self, version: Version, stream: StreamDef) -> bool:
         """Whether a derivation is not advanced now: it is inactive, suspended, or backing off."""
         assert stream.derived is not None
+        if self._retries.is_backing_off(stream.id):
+            return True
         if stream.derived.query_id is None:
-            return self._retries.is_backing_off(stream.id)
+            return False
         query = version.query_of(stream)
         return query is None or not query.active
 

@@ -148,6 +148,16 @@ class Subscriptions:
             if found is None:
                 found = self._derivations.follow(current)
                 self._advancer.wake()
+            trouble = self._advancer.retries.get(found.id)
+            if trouble is not None:
+                raise MillpondError(
+                    "POND-402",
+                    f'the changes of query "{current.name}" are suspended',
+                    detail="Its changes could not be computed: "
+                    f"{trouble.detail or trouble.primary}",
+                    hint="They are tried again by themselves, and at once by "
+                    f"ALTER QUERY {current.name} SET (active = true). It can still be invoked.",
+                )
             return found
         if not isinstance(current, StreamDef):
             kind = "query" if isinstance(followed, QueryDef) else "stream"

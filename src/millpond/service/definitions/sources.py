@@ -17,6 +17,7 @@ from millpond.cql.tree import statements
 from millpond.errors import MillpondError
 from millpond.model import time
 from millpond.model.schema import Field, Schema, canonical_type
+from millpond.model.unicode_text import check_unicode
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.runtime.protocol import Runtime
 from millpond.service.changes.advancer import Advancer
@@ -131,7 +132,7 @@ class Sources:
         schema = Schema(
             tuple(Field(n, _column_type(n, t)) for n, t in self._runtime.columns(frame))
         )
-        found = self._log.version.find(name)
+        found = self._log.version.find(check_unicode(name, "the name", "CQL-102"))
         if isinstance(found, StreamDef):
             source = found.source
             if found.schema != schema or source is None or source.format != "dataframe":

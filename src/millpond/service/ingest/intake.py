@@ -20,8 +20,10 @@ from millpond.catalog.objects import StreamDef
 from millpond.engine.admission import heartbeat
 from millpond.engine.admission.admit import Admission, AdmittedRows, admit
 from millpond.engine.admission.heartbeat import StreamProgress
+from millpond.engine.scalars.work import wait_for
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END, format_instant
+from millpond.model.unicode_text import check_unicode
 from millpond.runtime.batch_tasks import pack
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.results import IngestReceipt
@@ -80,9 +82,11 @@ class Intake:
         """Accept rows; returns when they are durable, with the receipt and the inbox number.
 
         Raises:
-            MillpondError: POND-407 for a stream with a source, DATA-503 for a reused key,
-                STORE-603 when the disk is full.
+            MillpondError: DATA-501 for a key that is not Unicode, POND-407 for a stream with a
+                source, DATA-503 for a reused key, STORE-603 when the disk is full.
         """
+        if key is not None:
+            check_unicode(key, "the idempotency key", "DATA-501")
         if stream.derived is not None:
             raise MillpondError(
                 "POND-407",
@@ -248,7 +252,7 @@ class Intake:
     def wait(self, upto: int, timeout: float | None = None) -> bool:
         """Wait until every number ≤ `upto` is an epoch; False when the time ran out."""
         with self._accepted:
-            return self._accepted.wait_for(lambda: self._is_done_upto(upto), timeout)
+            return wait_for(self._accepted, lambda: self._is_done_upto(upto), timeout)
 
     def _is_done_upto(self, upto: int) -> bool:
         with self._lock:

@@ -29,12 +29,18 @@ def describe_status(components: Components) -> dict[str, Any]:
 
 
 def _list_stopped(components: Components) -> list[dict[str, Any]]:
-    """Which streams stand still, and why."""
+    """Which streams, and which queries' changes, stand still, and why."""
+    version = components.log.version
+    named = [(f'stream "{s.name}" stands still', s) for s in version.named_streams()]
+    followed = [
+        (f'changes of query "{query.name}" stand still', log)
+        for query in version.queries.values()
+        if (log := version.change_log(query.id)) is not None
+    ]
     found = []
-    for stream in components.log.version.named_streams():
+    for what, stream in (*named, *followed):
         reason = components.sources.trouble(stream)
         if isinstance(reason, MillpondError):
             error = reason.to_json()["error"]
-            message = f'stream "{stream.name}" stands still: {error["message"]}'
-            found.append({**error, "message": message})
+            found.append({**error, "message": f"{what}: {error['message']}"})
     return found
