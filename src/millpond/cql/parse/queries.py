@@ -16,6 +16,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.check_shape import check_query
 from millpond.cql.parse.other_dialects import clause_error, file_error, is_file_reader
+from millpond.cql.parse.selected_streams import move_window
 from millpond.cql.parse.windowing import WindowingParser
 from millpond.cql.parse.with_clauses import put_with_before
 from millpond.cql.tree.nodes import (
@@ -238,11 +239,10 @@ class QueryParser(WindowingParser):
         self.expect_symbol(TokenType.R_PAREN, ")")
         subquery = exp.Subquery(this=query)
         place(subquery, self.since(start))
-        if self.sees_symbol(TokenType.L_BRACKET):
-            raise self._window_on_query()
+        self._window_on_query(query)
         self._alias_and_sample(subquery, None)
-        if self.sees_symbol(TokenType.L_BRACKET):
-            raise self._window_on_query()
+        self._window_on_query(query)
+        self._sample(subquery)
         return self._append_joins(subquery, joins)
 
     def _is_query_ahead(self) -> bool:
@@ -297,13 +297,21 @@ class QueryParser(WindowingParser):
                 item.append("joins", join)
         return item
 
-    def _window_on_query(self) -> MillpondError:
-        return self.fault(
-            "a window stands behind a query",
-            detail="A window turns a stream into a relation, and a query's answer already is one.",
-            hint="Put the window on the streams inside the query, or make the query a derived "
-            "stream with CREATE STREAM ... AS and put the window on that.",
-        )
+    def _window_on_query(self, query: exp.Expr) -> None:
+        """Read a window behind a query in brackets, which has to be a selection from a stream."""
+        if not self.sees_symbol(TokenType.L_BRACKET):
+            return
+        start = self.here()
+        window = self._parse_stream_window()
+        if not move_window(window, query):
+            raise self.fault(
+                "a window stands behind a query that is no selection from one stream",
+                detail="A window turns a stream into a relation, and what joins, groups, orders or "
+                "has a window gives a relation already.",
+                hint="Put the window on the streams inside the query, or make the query a derived "
+                "stream with CREATE STREAM ... AS and put the window on that.",
+                span=self.since(start),
+            )
 
     def _not_outermost(self) -> MillpondError:
         return self.fault(
