@@ -39,7 +39,7 @@ def test_a_store_of_an_earlier_commit_goes_on(
     expected = stored.read_expected(NAME)
     clock = ManualClock(parse_instant(expected["clock"]))
     pond = open_store("store", clock=clock)
-    pond.settle(stored.PATIENCE)
+    pond.wait_until_matched(stored.PATIENCE)
     opened = stored.seen(pond, expected["instants"])
     stored.compare(opened, expected["opened"])
     assert pond.status()["problems"] == []
@@ -50,7 +50,7 @@ def test_a_store_of_an_earlier_commit_goes_on(
     cursors = {name: page.get("cursor") for name, page in opened["changes"].items()}
     for step in expected["later"]["steps"]:
         stored.take(pond, clock, step)
-        pond.settle(stored.PATIENCE)
+        pond.wait_until_matched(stored.PATIENCE)
     stored.compare(
         stored.seen(pond, expected["later"]["instants"], cursors), expected["later"]["seen"]
     )
