@@ -14,6 +14,7 @@ from millpond.cql.tree.places import span_of
 from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
 from millpond.model.casts import cast_value
+from millpond.planner.check.constant_calls import check_constants
 
 
 def values_of(
@@ -27,8 +28,10 @@ def values_of(
     Every value is cast where it stands: DuckDB would first look for one type for all rows.
 
     Raises:
-        MillpondError: CQL-205 at a value that does not fit its column or cannot be computed.
+        MillpondError: CQL-205 at a value that does not fit its column or cannot be computed,
+            CQL-212 and CQL-213 at a call that a query may not make.
     """
+    check_constants([value for row in statement.rows for value in row], statement.text)
     fields = [field for name in columns if (field := target.schema.find(name)) is not None]
     rows = [
         [cast_value(to_duckdb(v), field.type) for v, field in zip(row, fields, strict=True)]
