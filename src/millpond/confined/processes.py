@@ -30,6 +30,8 @@ from millpond.errors import MillpondError
 
 #: What one evaluation may use beyond twice what it is given and what the process has at rest.
 MEMORY = 256 << 20
+#: What an answer may have.
+ANSWER = 128 << 20
 #: What an evaluation may take where no query says so.
 SECONDS = 5.0
 _PROCESSES = 2
@@ -65,7 +67,7 @@ class Request:
     bind_only: bool = False
     seconds: float = SECONDS
     rows: int = sys.maxsize
-    memory: int = MEMORY
+    memory: int = ANSWER
     space: int = MEMORY
 
 

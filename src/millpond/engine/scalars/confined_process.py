@@ -83,7 +83,10 @@ def _evaluate(request: Request, database: duckdb.DuckDBPyConnection) -> Reply:
                 types = map(str, bound.types)
                 return Reply(columns=list(zip(bound.columns, types, strict=True)))
             limits = Limits(request.seconds, request.rows, request.memory)
-            rows = write_table(read_answer(connection, request.sql, limits))
+            answer = read_answer(connection, request.sql, limits)
+            # It is as large as it may be; the copies that are sent are no part of its evaluation.
+            _limit_space(None)
+            rows = write_table(answer)
         return Reply(rows=rows, usage=functions.take_usage())
     except MillpondError as error:
         return Reply(error=error, usage=functions.take_usage())

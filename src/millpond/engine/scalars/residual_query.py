@@ -101,7 +101,9 @@ def _evaluate_confined(sql: str, tables: Mapping[str, pa.Table], limits: Limits)
     try:
         return _try_in_parallel(
             sql,
-            lambda tried: select_confined(tried, tables, limits.seconds, limits.rows),
+            lambda tried: select_confined(
+                tried, tables, limits.seconds, limits.rows, limits.memory
+            ),
         )
     except duckdb.Error as error:
         raise _explain_error(error, limits) from error

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from millpond.confined.processes import SECONDS, Request, evaluate_confined, read_table
+from millpond.confined.processes import ANSWER, SECONDS, Request, evaluate_confined, read_table
 from millpond.engine.scalars.user_functions import functions
 from millpond.model.function_names import names_inside
 
@@ -17,8 +17,16 @@ def select_confined(
     tables: Mapping[str, pa.Table | pa.RecordBatch],
     seconds: float = SECONDS,
     rows: int = sys.maxsize,
+    memory: int = ANSWER,
 ) -> pa.Table:
-    """The rows of `sql` over the named tables; with one more than `rows` where there are more.
+    """The rows of `sql` over the named tables; not much more than `rows` where there are more.
+
+    Args:
+        sql: One SELECT.
+        tables: What it reads.
+        seconds: How long it may take.
+        rows: How many rows its answer may have.
+        memory: How many bytes its answer may have, 128 MiB at most.
 
     Raises:
         duckdb.Error: it failed; an `InterruptException` or an `OutOfMemoryException` where it took
@@ -27,7 +35,9 @@ def select_confined(
     """
     found = [functions.find(name) for name in sorted(names_inside(sql))]
     definitions = tuple(function.definition for function in found if function is not None)
-    request = Request(sql, definitions=definitions, seconds=seconds, rows=rows)
+    request = Request(
+        sql, definitions=definitions, seconds=seconds, rows=rows, memory=min(memory, ANSWER)
+    )
     reply = evaluate_confined(sql, tables, request)
     functions.report(reply.usage)
     assert reply.rows is not None
