@@ -16,9 +16,8 @@ import struct
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
@@ -35,6 +34,8 @@ ANSWER = 128 << 20
 #: What an evaluation may take where no query says so.
 SECONDS = 5.0
 _PROCESSES = 2
+#: Seconds to wait for a process that is free, and for one that starts.
+_PATIENCE = 60.0
 _MODULE = "millpond.engine.scalars.confined_process"
 _SIZE = struct.Struct("<Q")
 
@@ -144,6 +145,7 @@ class _Process:
             cwd="/",
         )
         self.was_interrupted = False
+        self._is_ready = False
 
     @property
     def is_alive(self) -> bool:
@@ -153,6 +155,13 @@ class _Process:
         """End it, from any thread, whatever it does."""
         self.was_interrupted = True
         self._popen.kill()
+
+    def wait_until_ready(self) -> None:
+        """Return when it has started, which takes a second; raises EOFError if it cannot."""
+        if not self._is_ready:
+            assert self._popen.stdout is not None
+            with _within(_PATIENCE, self.interrupt):
+                self._is_ready = isinstance(receive(self._popen.stdout), Reply)
 
     def ask(self, request: Request) -> Reply:
         """Its reply.
@@ -170,8 +179,10 @@ class _Process:
         assert isinstance(reply, Reply)
         return reply
 
-    def close(self) -> int:
-        """End it; its exit code."""
+    def close(self, patience: float = 0.0) -> int:
+        """End it, if it does not do so by itself; its exit code."""
+        with suppress(subprocess.TimeoutExpired):
+            self._popen.wait(patience)
         if self.is_alive:
             self._popen.kill()
         code = self._popen.wait()
@@ -206,15 +217,12 @@ class ConfinedProcesses:
                 took too long or too much.
             MillpondError: the answer is beyond its limits.
         """
-        began = time.monotonic()
-        if not self._free.acquire(timeout=min(request.seconds, threading.TIMEOUT_MAX)):
-            raise _interrupted(request)
+        # That others are evaluated, and for how long, is not the fault of the request.
+        if not self._free.acquire(timeout=_PATIENCE):
+            raise duckdb.InterruptException("INTERRUPT Error: too much else is being evaluated")
         try:
             given = sum(map(len, request.tables.values()))
-            left = max(request.seconds - (time.monotonic() - began), 0.1)
-            reply = self._ask(
-                replace(request, seconds=left, space=request.space + 2 * given), watch
-            )
+            reply = self._ask(replace(request, space=request.space + 2 * given), watch)
         finally:
             self._free.release()
         if isinstance(reply.error, MillpondError):
@@ -230,18 +238,14 @@ class ConfinedProcesses:
             process = self._take()
             keep = False
             try:
-                timer = threading.Timer(request.seconds, process.interrupt)
-                timer.daemon = True
-                timer.start()
-                try:
-                    with watch(process.interrupt) if watch is not None else nullcontext():
+                with watch(process.interrupt) if watch is not None else nullcontext():
+                    process.wait_until_ready()
+                    with _within(request.seconds, process.interrupt):
                         reply = process.ask(request)
-                finally:
-                    timer.cancel()
                 keep = not reply.is_last and not process.was_interrupted
                 return reply
             except EOFError:
-                code = process.close()
+                code = process.close(patience=1.0)
                 if process.was_interrupted:
                     raise _interrupted(request) from None
                 if code == 0:
@@ -273,6 +277,17 @@ class ConfinedProcesses:
             idle, self._idle = self._idle, []
         for process in idle:
             process.close()
+
+
+@contextmanager
+def _within(seconds: float, interrupt: Callable[[], None]) -> Iterator[None]:
+    timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _interrupted(request: Request) -> duckdb.InterruptException:

@@ -41,6 +41,7 @@ def main() -> None:
     requests = sys.stdin.buffer
     connection = _open()
     base = _address_space()
+    send(replies, Reply())
     while select.select([requests], [], [], _IDLE)[0]:
         try:
             request = receive(requests)
@@ -64,7 +65,10 @@ def _serve(
     _limit_space(None)
     if not reply.is_last and _address_space() > base + _GROWN:
         reply = Reply(reply.rows, reply.columns, reply.error, reply.usage, is_last=True)
-    send(replies, reply)
+    try:
+        send(replies, reply)
+    except BrokenPipeError:
+        return False  # whoever asked is not there any more
     return not reply.is_last
 
 
