@@ -320,8 +320,21 @@ def bind_confined(
     tables: Mapping[str, pa.Table] | None = None,
     definitions: Sequence[FunctionDef] = (),
 ) -> Columns:
-    """The columns of a SELECT; binding computes constants, which may be large."""
+    """The columns of a SELECT; binding computes constants, which may be large.
+
+    Raises:
+        duckdb.Error: it cannot be bound.
+        MillpondError: POND-405, a constant in it takes too long or too much.
+    """
     request = Request(sql, schema=tuple(schema), definitions=tuple(definitions), bind_only=True)
-    columns = evaluate_confined(sql, tables or {}, request).columns
+    try:
+        columns = evaluate_confined(sql, tables or {}, request).columns
+    except (duckdb.InterruptException, duckdb.OutOfMemoryException) as error:
+        raise MillpondError(
+            "POND-405",
+            "a constant in the query needs more time or memory than a query may use",
+            detail=str(error).partition(": ")[2],
+            hint="Write what it is to be, or compute less.",
+        ) from error
     assert columns is not None
     return columns
