@@ -111,7 +111,7 @@ def test_what_is_not_marked_makes_little(connection: duckdb.DuckDBPyConnection) 
 
 def test_the_measure_finds_what_is_marked(connection: duckdb.DuckDBPyConnection) -> None:
     forms = signatures(connection)
-    for name in ("repeat", "lpad", "range", "replace", "array_to_string", "to_base", "bitstring"):
+    for name in ("repeat", "lpad", "range", "replace", "bitstring"):
         tried = [t for t in forms[name] if all(kind in OF_TYPE for kind in t)]
         assert any(explosions(connection, name, types) for types in tried), name
 

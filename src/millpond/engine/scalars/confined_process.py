@@ -11,6 +11,7 @@ import resource
 import select
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -65,10 +66,7 @@ def _serve(
     _limit_space(None)
     if not reply.is_last and _address_space() > base + _GROWN:
         reply = Reply(reply.rows, reply.columns, reply.error, reply.usage, is_last=True)
-    try:
-        send(replies, reply)
-    except BrokenPipeError:
-        return False  # whoever asked is not there any more
+    send(replies, reply)
     return not reply.is_last
 
 
@@ -135,4 +133,5 @@ def _limit_space(size: int | None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with suppress(BrokenPipeError):  # whoever asks is not there any more
+        main()

@@ -29,8 +29,7 @@ def select_confined(
         memory: How many bytes its answer may have, 128 MiB at most.
 
     Raises:
-        duckdb.Error: it failed; an `InterruptException` or an `OutOfMemoryException` where it took
-            too long or too much.
+        duckdb.Error: it failed, or was ended because it took too long or too much.
         MillpondError: POND-405, the answer is larger than it may be.
     """
     found = [functions.find(name) for name in sorted(names_inside(sql))]
