@@ -74,7 +74,7 @@ _REMARKS = {
 }
 
 #: Errors there is no request to answer with: before a server is up, or on the client's side.
-_NOT_OVER_HTTP = ("STORE-601", "STORE-604", "SERVE-701", "SERVE-702", "SERVE-705")
+_NOT_OVER_HTTP = ("STORE-601", "STORE-604", "SERVE-701", "SERVE-702", "SERVE-705", "SERVE-712")
 
 
 def errors_page() -> str:

@@ -37,6 +37,7 @@ def open(
     bounded: bool = False,
     progress: Callable[[dict[str, Any]], None] | None = None,
     function_seconds: float = 10.0,
+    ahead: str | timedelta = "1 DAY",
     routing: str = "ticket",
     shards: int = 2,
     max_pairs: int = 50_000_000,
@@ -60,6 +61,8 @@ def open(
         progress: A function called while sources are read, with `{"stream", "rows", "done"}`.
         function_seconds: How long one call of a user-defined function may take that does not say
             so itself.
+        ahead: How far ahead of the clock an element may be whose stream has no AHEAD clause, as
+            '1 hour', or 'unbounded'; what is further is rejected. Bounded runs have no limit.
         routing: The eddies' routing policy: 'ticket', 'fixed', 'random' or 'worst'; 'ticket'
             adapts to what is measured.
         shards: Into how many tasks the work on a shared join is divided; about as many as there
@@ -87,6 +90,7 @@ def open(
         bounded=bounded,
         progress=progress,
         function_seconds=function_seconds,
+        ahead=ahead,
         routing=routing,
         shards=shards,
         max_pairs=max_pairs,

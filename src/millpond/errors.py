@@ -63,6 +63,7 @@ CODES: dict[str, str] = {
     "POND-411": "a user-defined function failed",
     "POND-412": "the cursor is not kept",
     "POND-413": "what was delivered does not change",
+    "POND-414": "the server does not read this for clients",
     "DATA-501": "the rows cannot be read",
     "DATA-502": "the source cannot be read",
     "DATA-503": "an idempotency key was used for other rows",
@@ -70,6 +71,7 @@ CODES: dict[str, str] = {
     "STORE-602": "a file of the store is corrupt or missing",
     "STORE-603": "the store cannot be written",
     "STORE-604": "the directory is not a store of this version",
+    "STORE-605": "the clock is behind what the store has seen",
     "SERVE-701": "the port is in use",
     "SERVE-702": "Java is missing or too old",
     "SERVE-703": "the request is malformed",
@@ -79,6 +81,9 @@ CODES: dict[str, str] = {
     "SERVE-707": "the request is too large",
     "SERVE-708": "the media type is not spoken here",
     "SERVE-709": "the answer has no form the request accepts",
+    "SERVE-710": "the server does not have the name the request asks for",
+    "SERVE-711": "a page of another origin may not call the server",
+    "SERVE-712": "the server cannot be started as it was told to",
     "INTERNAL-901": "Millpond itself failed",
 }
 

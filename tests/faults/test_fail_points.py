@@ -59,7 +59,11 @@ def meant(oracle: OraclePond) -> dict[tuple[str, int | None], list[Any]]:
     return {(n, at): ordered(oracle.query(n).invoke(at).rows()) for n in names for at in INSTANTS}
 
 
-@pytest.mark.parametrize("name", FAIL_POINTS)
+#: A life this short has no snapshot and no earlier format; `tests/unit/state` kills those.
+ELSEWHERE = ("migration.", "journal.before_snapshot", "journal.after_snapshot")
+
+
+@pytest.mark.parametrize("name", [n for n in FAIL_POINTS if not n.startswith(ELSEWHERE)])
 def test_killed_at(name, meant, delivered, tmp_path):
     settings = [f"{name}:{hit}" for hit in HITS]
     shown = subprocess.run(

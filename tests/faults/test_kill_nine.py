@@ -259,7 +259,7 @@ def check_followers(server: Server, client: Client, followers: list[Follower]) -
             told = list(follower.told)
             came = sorted(c.row[0] for c in told if c.sign == "+")
             assert came == [i for i in ids if follower.name != "few" or i % 3 == 0]
-            assert [c.cursor for c in told] == list(range(1, len(told) + 1))
+            assert [c.number for c in told] == list(range(1, len(told) + 1))
             assert [c.at for c in told] == sorted(c.at for c in told)
             kept = list(handle.subscribe(follow=False))
             assert kept[: len(told)] == told

@@ -12,6 +12,10 @@ import pytest
 
 from millpond.api import server
 from millpond.testing.local_runtime import open_local
+from millpond.testing.manual_clock import ManualClock
+
+#: Long after any test runs, for the fixture's store is made by the real clock.
+NOON = 7_952_342_400_000_000
 
 SERVE_LOCAL = Path(__file__).parent / "serve_local.py"
 
@@ -115,8 +119,27 @@ def test_a_directory_of_something_else(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["photo.jpg"]
 
 
-def test_a_database_that_is_none(store):
-    (store / "pond.db").write_bytes(b"not a database at all" * 1000)
+def test_a_database_that_is_gone(store):
+    for file in store.glob("pond.db*"):
+        file.unlink()
     text = said(serve("--store", store, "--port", "0"))
     assert text.startswith("STORE-602: the store's database")
     assert str(store / "pond.db") in text
+    assert "millpond repair" in text
+
+
+def test_a_clock_that_went_back_is_said(store):
+    clock = ManualClock(NOON)
+    with open_local(store, clock) as pond:
+        pond.execute("INSERT INTO s VALUES (2)")
+        pond.wait_until_matched()
+        assert pond.status()["problems"] == []
+    with open_local(store, ManualClock(NOON - 3_600_000_000)) as pond:
+        (problem,) = pond.status()["problems"]
+        assert (problem["code"], "3,600 s" in problem["message"]) == ("STORE-605", True)
+        pond.execute("INSERT INTO s VALUES (3)")
+        pond.wait_until_matched()
+        assert pond.ask("SELECT n FROM s").rows() == [(1,)]
+    with open_local(store, ManualClock(NOON + 1)) as pond:
+        assert pond.status()["problems"] == []
+        assert pond.ask("SELECT n FROM s").rows() == [(1,), (2,), (3,)]

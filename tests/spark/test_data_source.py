@@ -13,6 +13,7 @@ import pytest
 import uvicorn
 
 from millpond.api.app import create_app
+from millpond.errors import MillpondError
 from millpond.runtime.spark import data_source
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
@@ -123,6 +124,14 @@ def test_many_changes_are_read_in_parts(
     stream = source.streamReader(source.schema())
     spans = stream.partitions(stream.initialOffset(), stream.latestOffset())
     assert [[c for b in stream.read(s) for c in b["cursor"].to_pylist()] for s in spans] == read
+
+
+def test_a_checkpoint_of_other_changes_is_refused(url: str, pond: Pond) -> None:
+    source = data_source.MillpondSource({"url": url, "changes": "q"})
+    stream = source.streamReader(source.schema())
+    elsewhere = {"cursor": "000000.1.7"}
+    with pytest.raises(MillpondError, match=r"(?s)POND-412.*AFTER 'oldest'"):
+        stream.partitions(elsewhere, stream.latestOffset())
 
 
 def test_an_answer_is_no_stream(spark: Any, url: str, tmp_path: Path) -> None:

@@ -29,10 +29,10 @@ class AppTransport(httpx.BaseTransport):
 
 
 @contextmanager
-def local_client(app: ASGIApp) -> Iterator[httpx.Client]:
-    """A client of an application."""
+def local_client(app: ASGIApp, base_url: str = "http://127.0.0.1") -> Iterator[httpx.Client]:
+    """A client of an application that is served at a URL."""
     with (
         start_blocking_portal() as portal,
-        httpx.Client(transport=AppTransport(app, portal), base_url="http://millpond") as client,
+        httpx.Client(transport=AppTransport(app, portal), base_url=base_url) as client,
     ):
         yield client

@@ -16,6 +16,7 @@ import pytest
 from local_http import local_client
 
 from millpond.api import client as client_module
+from millpond.api.access import Access
 from millpond.api.app import create_app
 from millpond.api.client import RemotePond, connect
 from millpond.errors import MillpondError
@@ -25,7 +26,7 @@ LATE = "SELECT ts, carrier, delay FROM flights [RANGE 1 HOUR] WHERE delay > 60 O
 
 @pytest.fixture
 def remote(http) -> RemotePond:
-    return connect("http://millpond", http=http)
+    return connect("http://127.0.0.1", http=http)
 
 
 def test_register_invoke_unregister(remote, pond):
@@ -211,12 +212,12 @@ def test_errors_are_what_they_were(remote, pond):
 
 def test_the_token(pond):
     with (
-        local_client(create_app(pond, token="s3cret")) as http,
+        local_client(create_app(pond, access=Access("s3cret"))) as http,
         pytest.raises(MillpondError, match="SERVE-706: the token is missing"),
     ):
-        connect("http://millpond", http=http)
-    with local_client(create_app(pond, token="s3cret")) as http:
-        assert connect("http://millpond", "s3cret", http=http).queries() == []
+        connect("http://127.0.0.1", http=http)
+    with local_client(create_app(pond, access=Access("s3cret"))) as http:
+        assert connect("http://127.0.0.1", "s3cret", http=http).queries() == []
 
 
 def test_no_server():
@@ -241,9 +242,9 @@ def test_a_push_is_sent_again_with_its_key_when_the_connection_breaks(pond, http
                 raise httpx.ReadError("reset")
         return http.send(request)
 
-    broken = httpx.Client(transport=httpx.MockTransport(flaky), base_url="http://millpond")
+    broken = httpx.Client(transport=httpx.MockTransport(flaky), base_url="http://127.0.0.1")
     rows = [{"ts": "2026-03-01T12:00:00", "carrier": "DL"}]
-    receipt = connect("http://millpond", http=broken).ingest("flights", rows)
+    receipt = connect("http://127.0.0.1", http=broken).ingest("flights", rows)
     assert (receipt.accepted, receipt.duplicate) == (1, True)
     assert len(set(keys)) == 1
     assert pond.status()["streams"][0]["rows"] == 4

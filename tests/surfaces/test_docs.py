@@ -39,6 +39,7 @@ from millpond.cli.result_writers import TableWriter
 from millpond.cql import parse_script
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
+from millpond.state import database
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 
@@ -48,6 +49,9 @@ PAGES = [p for p in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))) if p.exist
 
 #: The clock's time in the documentation, 2026-03-01 12:00:00.
 NOON = 1_772_366_400_000_000
+
+#: What the documentation's stores are called in cursors.
+INCARNATION = "3f2a9c"
 
 _FENCE = re.compile(r"^(`{3,}|~{3,})[ ]*([\w-]*)[ ]*(.*)$")
 
@@ -131,7 +135,9 @@ class Performance:
             self._close()
             self.stores += 1
             store = self.directory / f"store-{self.stores}"
-            self.pond = open_local(store, ManualClock(NOON), bounded=True)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(database.secrets, "token_hex", lambda _: INCARNATION)
+                self.pond = open_local(store, ManualClock(NOON), bounded=True)
         return self.pond
 
     def take(self, block: Block) -> None:

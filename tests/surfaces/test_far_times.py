@@ -78,3 +78,26 @@ def test_every_text_reads_back():
 def test_what_is_absent_is_null():
     days = pa.table({"d": pa.array([None, -735_629], pa.int32()).cast(pa.date32())})
     assert json_rows(days) == [[None], ["-0045-12-02"]]
+
+
+def test_an_element_far_in_the_future_is_shown_everywhere(pond, http):
+    pond.execute("CREATE STREAM far (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts AHEAD UNBOUNDED")
+    pond.execute("CREATE QUERY q AS SELECT v FROM far")
+    pond.ingest("far", [{"ts": "99999-01-01", "v": 1}])
+    pond.catch_up()
+    for path in ("/v1/status", "/v1/streams", "/v1/queries/q", "/v1/entities"):
+        assert http.get(path).status_code == 200, path
+    answer = http.get("/v1/queries/q/result").json()
+    assert (answer["as_of"], answer["rows"]) == ("99999-01-01T00:00:00.000000", [[1]])
+    again = http.get("/v1/queries/q/result", params={"at": answer["as_of"]}).json()
+    assert again["rows"] == answer["rows"]
+    (stream,) = [s for s in http.get("/v1/status").json()["streams"] if s["name"] == "far"]
+    assert stream["heartbeat"] == "99999-01-01T00:00:00.000000"
+
+
+def test_both_ends_of_time_are_infinite_for_machines(pond, http):
+    pond.execute("CREATE STREAM empty (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts")
+    pond.execute("CREATE QUERY e AS SELECT count(*) AS n FROM empty")
+    assert http.get("/v1/queries/e/result").json()["as_of"] == "-infinity"
+    (line,) = pond.execute("INVOKE e")
+    assert "beginning of time" in repr(line.answer)

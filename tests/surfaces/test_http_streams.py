@@ -41,6 +41,15 @@ def test_push(http, media):
     assert http.get("/v1/streams").json()["streams"][0]["rows"] == 4
 
 
+def test_push_of_csv_without_a_header(http):
+    for body in (b"2026-03-01T12:00:00,AA", CSV.split(b"\n", 1)[1]):
+        response = http.post(TUPLES, content=body, headers={"Content-Type": "text/csv"})
+        assert response.status_code == 400
+        error = response.json()["error"]
+        assert (error["code"], error["message"]) == ("DATA-501", "the CSV has no header")
+        assert error["hint"].endswith("ts,carrier,origin,delay,number")
+
+
 def test_push_twice_with_one_key(http):
     headers = {"Content-Type": "text/csv", "Idempotency-Key": "k1"}
     assert http.post(TUPLES, content=CSV, headers=headers).json()["duplicate"] is False

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -13,7 +15,8 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from millpond.api import server
+from millpond.api import server, tokens
+from millpond.api.access import Access
 from millpond.api.client import connect
 from millpond.cli.main import app
 from millpond.errors import MillpondError
@@ -86,6 +89,76 @@ def test_a_host_that_is_not_here():
         server.bind("192.0.2.1", 0)
     with pytest.raises(MillpondError, match="SERVE-701: cannot listen"):
         server.bind("127.0.0.1", 70_000)
+
+
+def test_connections_send_without_delay():
+    """Else a small answer on a connection that is kept takes 40 ms, until the client says more."""
+    with (
+        server.bind("127.0.0.1", 0) as listener,
+        socket.create_connection(listener.getsockname()),
+    ):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_other_machines_are_not_served_without_a_token(pond):
+    with pytest.raises(MillpondError) as caught:
+        server.serve(pond, "0.0.0.0", 0)
+    assert caught.value.code == "SERVE-712"
+    for access, insecure in ((Access("t"), False), (None, True)):
+        answers = []
+
+        def visit(url, answers=answers):
+            def call():
+                answers.append(httpx.get(f"{url}/healthz").json())
+                signal.raise_signal(signal.SIGTERM)
+
+            threading.Thread(target=call).start()
+
+        server.serve(pond, "0.0.0.0", 0, access, insecure=insecure, on_ready=visit)
+        assert answers == [{"status": "alive"}]
+
+
+def test_the_command_refuses_other_machines_before_it_starts(tmp_path):
+    refused = CliRunner().invoke(app, ["serve", "--host", "0.0.0.0", "--port", "0"])
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("SERVE-712: whoever reaches 0.0.0.0 could read and write")
+    assert "--token auto" in refused.stderr
+
+
+def test_the_token_that_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with pytest.raises(MillpondError, match="SERVE-712"):
+        tokens.read_token()
+    token, path = tokens.make_token(), tmp_path / "millpond" / "token"
+    assert len(token) >= 32
+    assert tokens.make_token() == tokens.read_token() == token
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [entry.name for entry in path.parent.iterdir()] == ["token"]
+    path.chmod(0o640)
+    with pytest.raises(MillpondError, match="SERVE-712") as caught:
+        tokens.make_token()
+    assert caught.value.detail == "Others than its owner can read or write it."
+    path.unlink()
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(MillpondError, match="SERVE-712"):
+        tokens.make_token()
+
+
+def test_serve_and_shell_share_the_token_that_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with start(tmp_path / "s", "serve", "--port", "0", "--token", "auto") as process:
+        url = process.stdout.readline().split()[4].rstrip("/")
+        assert httpx.get(f"{url}/v1/queries").status_code == 401
+        arguments = ["shell", "--url", url, "--token", "auto"]
+        shell = CliRunner().invoke(app, arguments, input="SELECT count(*) AS n FROM flights")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=20)
+    assert shell.exit_code == 0, shell.stderr
+    assert "1 row as of" in shell.stdout
+    assert str(tmp_path / "millpond" / "token") in err
+    assert tokens.read_token() not in err
 
 
 def test_the_command_serves_the_shell_and_ends_gracefully(tmp_path):

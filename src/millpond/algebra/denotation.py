@@ -40,7 +40,7 @@ from millpond.cql.tree.nodes import (
 )
 from millpond.cql.tree.nodes import Period as PeriodNode
 from millpond.model.schema import Schema
-from millpond.model.time import BEGINNING, Instant
+from millpond.model.time import BEGINNING, END, Instant
 from millpond.model.windows import (
     Bound,
     Now,
@@ -109,8 +109,11 @@ def denote(
     occurrences = list(_occurrences(world, tree))
     attached, aged = join_nrrs(world, tree), ages(world, tree)
     streams = [name for name, _ in occurrences if name not in world.relations]
-    instant = Instant(at) if at is not None else _now(world, streams)
+    now = _now(world, streams) if streams else present_of(world, [n for n, _ in occurrences])
+    instant = Instant(at) if at is not None else now
     final = all(instant < heartbeat(world, name) for name in streams)
+    if not streams:
+        final = instant <= now
     reach: dict[str, int | None] = {}
     with session(world.functions) as connection:
         for number, (name, table) in enumerate(occurrences):
@@ -219,17 +222,38 @@ def _now(world: World, streams: list[str]) -> Instant:
     """NOW without AT: the greatest timestamp on its application-time streams, or the clock.
 
     With application-time streams that have no element yet it is the beginning of time: the clock
-    would be ahead of what they will have, and NOW would go back with their first element.
+    would be ahead of what they will have, and NOW would go back with their first element. A derived
+    stream counts as those it is derived from.
     """
+    base: set[str] = set()
+    waiting = list(streams)
+    while waiting:
+        name = waiting.pop()
+        below = () if name.endswith(REJECTS) else world.streams[name].derived_from
+        waiting += below
+        base |= set() if below else {name}
     on_application_time = [
         world.streams[name]
-        for name in streams
+        for name in base
         if not name.endswith(REJECTS) and not world.streams[name].definition.on_system_time
     ]
     if not on_application_time:
         return Instant(world.clock)
     greatest = [stream.greatest for stream in on_application_time]
     return max((g for g in greatest if g is not None), default=BEGINNING)
+
+
+def present_of(world: World, relations: list[str]) -> Instant:
+    """NOW of a query that reads no stream, up to which every instant is final.
+
+    It is the pond's present; before any element it is the last instant its relations changed at.
+    """
+    present = world.present()
+    if present > BEGINNING:
+        return present
+    versions = [v for name in relations for v in world.relations[name].versions]
+    told = [at for v in versions for at in (v.begin, v.end) if at < END]
+    return max([BEGINNING, *told])
 
 
 def heartbeat(world: World, name: str) -> Instant:

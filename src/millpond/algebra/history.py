@@ -87,6 +87,7 @@ class StreamHistory:
         reached: What the heartbeat has reached; it never goes back.
         arrived_at: The clock at the last epoch with rows, or at the last HEARTBEAT, or None.
         ended: Whether a bounded source was read to its end.
+        derived_from: Of a derived stream the names of those it is derived from.
     """
 
     definition: StreamDef
@@ -96,6 +97,7 @@ class StreamHistory:
     reached: Instant = BEGINNING
     arrived_at: Instant | None = None
     ended: bool = False
+    derived_from: tuple[str, ...] = ()
 
     def heartbeat(self, clock: int) -> Instant:
         """H when the clock shows `clock`: no element with a smaller timestamp will come any more.
@@ -139,10 +141,10 @@ class StreamHistory:
                 row = self._conform(given)
                 at = self._timestamp(row, clock)
                 if self.definition.timestamp_by is not None and at < floor:
-                    raise Unfit(
-                        f"late: timestamp {time.format_instant(at)} is before the heartbeat"
-                        f" {time.format_instant(floor)}"
-                    )
+                    raise Unfit("late: its timestamp is before the heartbeat")
+                ahead = self.definition.ahead
+                if self.definition.timestamp_by and ahead is not None and at > clock + ahead:
+                    raise Unfit("ahead of the clock by more than the stream's AHEAD")
             except Unfit as reason:
                 rejected.append(RejectedRow(place, str(reason)))
                 self._reject(given, str(reason), clock)
@@ -158,7 +160,12 @@ class StreamHistory:
 
     def _conform(self, given: dict[str, Any]) -> dict[str, Any]:
         lower = {name.lower(): value for name, value in given.items()}
-        return {f.name: cast(lower.get(f.name.lower()), f) for f in self.definition.schema.fields}
+        fields = self.definition.schema.fields
+        row = {f.name: cast(lower.get(f.name.lower()), f) for f in fields}
+        for declared in fields:
+            if declared.required and row[declared.name] is None:
+                raise Unfit(f'column "{declared.name}": NULL in NOT NULL')
+        return row
 
     def _timestamp(self, row: dict[str, Any], clock: int) -> Instant:
         if self.definition.timestamp_by is None:

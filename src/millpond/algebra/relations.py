@@ -81,6 +81,9 @@ class RelationHistory:
         removed = set(gone)
         kept = [v for place, v in enumerate(self.versions) if place not in removed]
         kept += [v for v in new if v.begin < v.end]
+        for declared in self.definition.schema.fields:
+            if declared.required and any(version.row[declared.name] is None for version in new):
+                raise MillpondError("CQL-205", f'a NULL in column "{declared.name}"')
         by_key: dict[tuple[Any, ...], list[RowVersion]] = {}
         for version in kept if self.definition.primary_key else ():
             key = tuple(version.row[column] for column in self.definition.primary_key)

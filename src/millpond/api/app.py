@@ -2,57 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Security
+from fastapi.security import HTTPBearer
 
 import millpond
 from millpond.api import problems
-from millpond.api.limits import BodyLimit, PlainBodies, TokenGate
+from millpond.api.access import Access, HostGate, SiteGate, allow_origins
+from millpond.api.document import COMMON, describe_errors
+from millpond.api.limits import BodyLimit, TokenGate
+from millpond.api.request_work import WorkForRequest
 from millpond.api.routers import changes, observation, queries, statements, streams
 from millpond.api.subscribers import Subscribers
 from millpond.api.surface import ServedPond
 from millpond.console import page
+from millpond.service.definitions.access_policy import CLOSED, AccessPolicy
 
 #: The largest body taken unless said otherwise, in bytes.
 MAX_BODY = 64 * 1024 * 1024
 
 
-#: `MillpondError.to_json`, as OpenAPI has it.
-_PROBLEM: dict[str, Any] = {
-    "description": "an error",
-    "content": {
-        "application/json": {
-            "schema": {
-                "type": "object",
-                "required": ["error"],
-                "properties": {
-                    "error": {
-                        "type": "object",
-                        "required": ["code", "message", "detail", "hint", "place"],
-                        "properties": {
-                            "code": {"type": "string"},
-                            "message": {"type": "string"},
-                            "detail": {"type": ["string", "null"]},
-                            "hint": {"type": ["string", "null"]},
-                            "place": {"type": ["object", "null"]},
-                        },
-                    }
-                },
-            }
-        }
-    },
-}
-
-
-def create_app(pond: ServedPond, *, token: str | None = None, max_body: int = MAX_BODY) -> FastAPI:
+def create_app(
+    pond: ServedPond,
+    *,
+    access: Access | None = None,
+    max_body: int = MAX_BODY,
+    max_seconds: float | None = None,
+    policy: AccessPolicy = CLOSED,
+) -> FastAPI:
     """The application that serves a pond.
 
     Args:
         pond: The pond; it stays the caller's to close.
-        token: If set, what every call but liveness must bear.
+        access: Who may call it; unless given, whoever reaches it by a loopback name or address.
         max_body: The largest body a request may have, in bytes, unpacked or not.
+        max_seconds: How long a request may take; None: as long as what it asks for may.
+        policy: What the statements of clients may have the pond read; nothing by default.
     """
+    access = access or Access()
     app = FastAPI(
         title="Millpond",
         version=millpond.__version__,
@@ -60,18 +46,36 @@ def create_app(pond: ServedPond, *, token: str | None = None, max_body: int = MA
         # The interactive pages load scripts from elsewhere; /openapi.json is all there is here.
         docs_url=None,
         redoc_url=None,
-        responses={"default": _PROBLEM, 422: _PROBLEM},
+        responses=describe_errors(*COMMON),
+        # A path is a call's or it is not: it leads to no other one.
+        redirect_slashes=False,
     )
     problems.install(app)
-    app.include_router(statements.router(pond))
-    app.include_router(queries.router(pond))
     app.state.followers = Subscribers()
-    app.include_router(changes.router(pond, app.state.followers))
-    app.include_router(streams.router(pond, max_body))
-    app.include_router(observation.router(pond))
+    guarded = APIRouter()
+    for router in (
+        statements.router(pond, policy),
+        queries.router(pond),
+        changes.router(pond, app.state.followers),
+        streams.router(pond, max_body),
+        observation.router(pond),
+    ):
+        guarded.include_router(router)
+    app.include_router(observation.liveness(pond))
+    if access.token:
+        # `TokenGate` has looked at the token by then; this is what the document says of it.
+        bearer = HTTPBearer(auto_error=False, description="The server's token.")
+        app.include_router(guarded, dependencies=[Security(bearer)], responses=describe_errors(401))
+    else:
+        app.include_router(guarded)
     page.mount(app)
-    app.add_middleware(PlainBodies)
+    # The last one added is asked first.
     app.add_middleware(BodyLimit, limit=max_body)
-    if token:
-        app.add_middleware(TokenGate, token=token)
+    if access.token:
+        app.add_middleware(TokenGate, token=access.token)
+    if access.origins:
+        app.add_middleware(allow_origins, origins=access.origins)
+    app.add_middleware(SiteGate, origins=access.origins)
+    app.add_middleware(HostGate, hosts=access.hosts)
+    app.add_middleware(WorkForRequest, max_seconds=max_seconds)
     return app

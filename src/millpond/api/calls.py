@@ -13,6 +13,7 @@ import httpx
 from millpond.api import decode, encode
 from millpond.cql.parse.durations import timedelta_text
 from millpond.errors import MillpondError
+from millpond.model.unicode_text import check_unicode
 
 #: Seconds an answer that would say nothing new is waited for.
 POLL_SECONDS = 25.0
@@ -61,6 +62,10 @@ class Calls:
                     "POND-410", "the connection is closed", hint="Call millpond.connect() again."
                 )
             return self.http.request(method, path, **arguments)
+        except UnicodeEncodeError as error:
+            # A text in the URL, in a header or of rows; those in JSON are the server's to refuse.
+            check_unicode(str(error.object), "a text of the request", "SERVE-703")
+            raise
         except (httpx.TransportError, httpx.UnsupportedProtocol) as error:
             raise MillpondError(
                 "SERVE-705",
@@ -79,7 +84,7 @@ class Calls:
 
 def segment(name: str | int) -> str:
     """A name as a part of a path."""
-    return quote(str(name), safe="")
+    return quote(check_unicode(str(name), "the name", "SERVE-703"), safe="")
 
 
 def in_json(options: Mapping[str, Any]) -> dict[str, Any]:

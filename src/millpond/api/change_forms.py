@@ -40,7 +40,7 @@ def encode_piece(changes: Changes, form: str) -> list[bytes]:
     if form == encode.NDJSON:
         return [encode.dumps(body) + b"\n" for body in objects]
     return [
-        b"id: %d\nevent: change\ndata: %s\n\n" % (body["cursor"], encode.dumps(body))
+        b"id: %s\nevent: change\ndata: %s\n\n" % (body["cursor"].encode(), encode.dumps(body))
         for body in objects
     ]
 
@@ -52,17 +52,17 @@ def encode_failure(error: MillpondError, form: str) -> bytes:
 
 
 def _objects(changes: Changes) -> list[dict[str, Any]]:
-    cursors, stamps, signs, *columns = encode.json_columns(encode.format_instants(changes))
+    numbers, stamps, signs, *columns = encode.json_columns(encode.format_instants(changes))
     names = changes.columns
-    rows = list(zip(*columns, strict=True)) if columns else [()] * len(cursors)
+    rows = list(zip(*columns, strict=True)) if columns else [()] * len(numbers)
     return [
         {
-            "cursor": cursor,
+            "cursor": changes.cursor_at(number),
             "timestamp": stamp,
             "change": sign,
             "row": dict(zip(names, row, strict=True)),
         }
-        for cursor, stamp, sign, row in zip(cursors, stamps, signs, rows, strict=True)
+        for number, stamp, sign, row in zip(numbers, stamps, signs, rows, strict=True)
     ]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
@@ -24,17 +23,17 @@ from millpond.service.results import Answer, Changes, IngestReceipt, StatementRe
 def instant(text: str | None) -> int | None:
     """The instant of `encode.instant_text`.
 
-    >>> instant("1970-01-01T00:00:01.500000"), instant("end of time") == END, instant(None)
+    >>> instant("1970-01-01T00:00:01.500000"), instant("infinity") == END, instant(None)
     (1500000, True, None)
     """
     match text:
         case None:
             return None
-        case "end of time":
+        case "infinity":
             return END
-        case "beginning of time":
+        case "-infinity":
             return BEGINNING
-    return int(text) if re.fullmatch(r"-?\d+", text) else parse_instant(text)
+    return parse_instant(text)
 
 
 def table(body: dict[str, Any]) -> pa.Table:
@@ -116,6 +115,7 @@ def stream(body: dict[str, Any]) -> StreamDef:
         timestamp_by=body["timestamp_by"],
         delay=body["delay_us"],
         idle_after=body["idle_after_us"],
+        ahead=body["ahead_us"],
         retain=body["retain_us"],
         retain_rows=body["retain_rows"],
         source=_source(body),

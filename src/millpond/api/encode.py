@@ -31,11 +31,11 @@ from millpond.model.far_times import format_ticks
 from millpond.model.schema import ARROW_TYPES
 from millpond.model.time import (
     BEGINNING,
+    END,
     LAST,
     format_instant,
     format_interval,
-    parse_instant,
-    to_datetime,
+    spell_instant,
 )
 from millpond.service.results import (
     Answer,
@@ -55,18 +55,27 @@ ANSWER_KEY = b"millpond.answer"
 _TYPE_NAMES = {str(arrow): name for name, arrow in ARROW_TYPES.items()}
 
 
+#: Both ends of time as machines write them, by how people read them.
+_ENDS = {format_instant(BEGINNING): "-infinity", format_instant(END): "infinity"}
+
+
 def instant_text(at: int | None) -> str | None:
     """An instant as JSON has it.
 
     >>> instant_text(1_500_000), instant_text(2**63 - 1), instant_text(None)
-    ('1970-01-01T00:00:01.500000', 'end of time', None)
+    ('1970-01-01T00:00:01.500000', 'infinity', None)
     """
     if at is None:
         return None
-    if not BEGINNING < at < LAST:
-        return format_instant(at)
-    reading = to_datetime(at)
-    return reading.isoformat(timespec="microseconds") if reading else str(at)
+    if BEGINNING < at < LAST:
+        return _to_iso(spell_instant(at))
+    return "infinity" if at > BEGINNING else "-infinity"
+
+
+def _to_iso(text: str) -> str:
+    """A text of `format_instant` as machines write it: with a T and microseconds."""
+    iso = text.replace(" ", "T")
+    return iso if "." in iso else f"{iso}.000000"
 
 
 def with_instant(facts: dict[str, Any], key: str) -> dict[str, Any]:
@@ -76,9 +85,9 @@ def with_instant(facts: dict[str, Any], key: str) -> dict[str, Any]:
     {'heartbeat': '1970-01-01T00:00:01.000000'}
     """
     at = facts.get(key)
-    if isinstance(at, str) and at[:1].isdigit():
-        at = parse_instant(at)
-    return {**facts, key: instant_text(at)} if isinstance(at, int) else facts
+    if isinstance(at, int):
+        return {**facts, key: instant_text(at)}
+    return {**facts, key: _ENDS.get(at) or _to_iso(at)} if isinstance(at, str) else facts
 
 
 def type_name(arrow: pa.DataType) -> str:
@@ -160,7 +169,9 @@ def dumps(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        # Half of a surrogate pair, within an error say, is written as JSON's escape of it.
+        return text.encode(errors="backslashreplace")
 
 
 def answer_facts(answer: Answer) -> dict[str, Any]:
@@ -241,6 +252,7 @@ def definition_json(definition: Definition) -> dict[str, Any]:
                 "timestamp_by": definition.timestamp_by,
                 "delay_us": definition.delay,
                 "idle_after_us": definition.idle_after,
+                "ahead_us": definition.ahead,
                 "retain_us": definition.retain,
                 "retain_rows": definition.retain_rows,
                 "derived": definition.derived is not None,

@@ -98,27 +98,3 @@ def gunzip(data: bytes, limit: int) -> bytes:
     if not inflate.eof:
         raise MillpondError("SERVE-703", "the body is not gzip", detail="It ends too early.")
     return plain
-
-
-class PlainBodies:
-    """Takes a body that calls itself a form for what the call wants.
-
-    `curl -d` says `application/x-www-form-urlencoded` unless told otherwise. No call takes forms,
-    so such a body is JSON, or NDJSON where tuples are pushed.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            pushes = scope["path"].endswith("/tuples")
-            meant = b"application/x-ndjson" if pushes else b"application/json"
-            scope["headers"] = [
-                (name, meant if name == b"content-type" and value.startswith(_FORM) else value)
-                for name, value in scope["headers"]
-            ]
-        await self._app(scope, receive, send)
-
-
-_FORM = b"application/x-www-form-urlencoded"

@@ -10,6 +10,15 @@ from millpond.api import encode
 from millpond.errors import MillpondError
 from millpond.service.results import Answer
 
+#: What the headers of an answer say.
+ANSWER_HEADERS = {
+    "Millpond-As-Of": "The answer's instant.",
+    "Millpond-Final": "Whether no element of that instant or before can come any more.",
+    "Millpond-Complete": "Whether everything the windows reach back to is kept.",
+    "Millpond-Complete-Since": "If not, since when everything is.",
+    "Millpond-Epoch": "The epoch whose effects the answer shows.",
+}
+
 
 def choose_form(accept: str | None, offered: Sequence[str]) -> str:
     """The form of `offered` that an `Accept` header likes best; the first one on a draw.

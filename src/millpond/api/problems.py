@@ -35,6 +35,7 @@ STATUSES: dict[str, int] = {
     "POND-408": 409,
     "POND-409": 409,
     "POND-410": 503,
+    "POND-414": 403,
     "POND-413": 409,
     "DATA-503": 409,
     "STORE-601": 503,
@@ -46,6 +47,14 @@ STATUSES: dict[str, int] = {
     "SERVE-707": 413,
     "SERVE-708": 415,
     "SERVE-709": 406,
+    "SERVE-710": 421,
+    "SERVE-711": 403,
+}
+
+#: What every answer says: no page may frame it, and it is what its media type says.
+SAFE_HEADERS = {
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
 }
 
 _FAMILIES = {"CQL": 400, "POND": 409, "DATA": 400, "STORE": 500, "SERVE": 500, "INTERNAL": 500}
@@ -62,7 +71,9 @@ def status_of(error: MillpondError) -> int:
 
 def problem(error: MillpondError, status: int | None = None, **beside: Any) -> Response:
     """The response that tells of an error; `beside` stands next to "error" in the body."""
-    headers = {"WWW-Authenticate": "Bearer"} if error.code == "SERVE-706" else None
+    headers = dict(SAFE_HEADERS)
+    if error.code == "SERVE-706":
+        headers["WWW-Authenticate"] = "Bearer"
     body = dumps({**error.to_json(), **beside})
     return Response(body, status or status_of(error), headers, media_type=JSON)
 

@@ -28,9 +28,9 @@ class RemoteFollowable:
     _path: str
 
     def fetch(self, after: str | int | None = None, limit: int | None = None) -> Changes:
-        """The changes after a cursor, or from the oldest kept on, as far as they are final."""
+        """The changes after a cursor, or from the first on, as far as they are final."""
         pages = [self.page(after, limit)]
-        while pages[-1].cursor < pages[-1].newest and (limit is None or _length(pages) < limit):
+        while pages[-1].position < pages[-1].newest and (limit is None or _length(pages) < limit):
             rest = None if limit is None else limit - _length(pages)
             pages.append(self.page(pages[-1].cursor, rest))
         table = pa.concat_tables([page.table for page in pages], promote_options="permissive")
@@ -44,7 +44,7 @@ class RemoteFollowable:
         When the server goes away, this goes on where it was as soon as it is back.
 
         Args:
-            after: The cursor; None for the oldest change that is kept.
+            after: The cursor; None for the first change, 'oldest' for the oldest kept.
             follow: Whether to wait for what is to come.
             patience: Seconds the server may be gone before that is an error.
         """
@@ -63,7 +63,7 @@ class RemoteFollowable:
             gone_since = None
             yield from page
             after = page.cursor
-            if not follow and page.cursor >= page.newest:
+            if not follow and page.position >= page.newest:
                 return
 
     def page(self, after: str | int | None, limit: int | None, wait: float = 0.0) -> Changes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import signal
 import socket
 import sys
@@ -12,9 +13,11 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from millpond.api.access import Access
 from millpond.api.app import MAX_BODY, create_app
 from millpond.api.surface import ServedPond
 from millpond.errors import MillpondError
+from millpond.service.definitions.access_policy import CLOSED, AccessPolicy
 
 #: "mill" on a telephone's keys.
 DEFAULT_PORT = 6455
@@ -35,6 +38,9 @@ def bind(host: str, port: int) -> socket.socket:
     taken = socket.socket(family, socket.SOCK_STREAM)
     try:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Connections inherit it: else the end of an answer on a connection that is kept waits for
+        # the client to acknowledge its beginning, 40 ms.
+        taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         taken.bind((host, port))
         # Without listening, SO_REUSEADDR would let a second server bind it as well.
         taken.listen(2048)
@@ -57,10 +63,13 @@ def serve(
     pond: ServedPond,
     host: str = "127.0.0.1",
     port: int = DEFAULT_PORT,
-    token: str | None = None,
+    access: Access | None = None,
     *,
+    insecure: bool = False,
     listener: socket.socket | None = None,
     max_body: int = MAX_BODY,
+    max_seconds: float | None = None,
+    policy: AccessPolicy = CLOSED,
     on_ready: Callable[[str], None] | None = None,
 ) -> int | None:
     """Serves a pond until SIGTERM or SIGINT; the pond stays the caller's to close.
@@ -69,19 +78,25 @@ def serve(
         pond: What is served.
         host: Where to listen, unless `listener` is given.
         port: The same; 0 takes any free port.
-        token: What clients must bear, if anything.
+        access: Who may call it.
+        insecure: Serve without a token even where other machines reach the server.
         listener: A socket from `bind`.
         max_body: The largest request body, in bytes.
+        max_seconds: How long a request may take.
+        policy: What the statements of clients may have the pond read; nothing by default.
         on_ready: Called with the server's URL once it answers, instead of printing a line.
 
     Returns:
         The signal that ended it, or None.
 
     Raises:
-        MillpondError: SERVE-701.
+        MillpondError: SERVE-701; SERVE-712, other machines reach it and there is no token.
     """
+    access = access or Access()
     listener = listener or bind(host, port)
-    app = create_app(pond, token=token, max_body=max_body)
+    if not insecure:
+        refuse_exposure(listener, access)
+    app = create_app(pond, access=access, max_body=max_body, max_seconds=max_seconds, policy=policy)
     config = uvicorn.Config(
         app,
         # What fails in a request is logged with the request by `problems`.
@@ -91,11 +106,30 @@ def serve(
         lifespan="off",
         timeout_graceful_shutdown=GRACE,
         server_header=False,
+        proxy_headers=False,
     )
     server = Server(config, url_of(listener), on_ready or announce)
     server.on_shutdown = app.state.followers.close
     server.run(sockets=[listener])
     return server.ended_by
+
+
+def refuse_exposure(listener: socket.socket, access: Access) -> None:
+    """Refuses to serve other machines without a token.
+
+    Raises:
+        MillpondError: SERVE-712.
+    """
+    address = listener.getsockname()[0]
+    if access.token or ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        return
+    listener.close()
+    raise MillpondError(
+        "SERVE-712",
+        f"whoever reaches {address} could read and write",
+        detail="The server has no token, and other machines reach this address.",
+        hint="Set --token auto, or --token TOKEN; --insecure serves without one all the same.",
+    )
 
 
 def url_of(listener: socket.socket) -> str:

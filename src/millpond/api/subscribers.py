@@ -38,18 +38,18 @@ class Subscribers:
             event.set()
 
     async def next_page(
-        self, handle: Followable, after: int | None, limit: int, seconds: float
+        self, handle: Followable, after: str | int | None, limit: int, seconds: float
     ) -> Changes:
         """A page after a cursor; if it would be empty, what comes within so many seconds."""
         async with _ChangeListener(self, handle) as ear:
             page: Changes = await run_in_threadpool(handle.page, after, limit)
             if not len(page) and limit:
-                await ear.wait_for_changes(page.cursor, seconds)
+                await ear.wait_for_changes(page.position, seconds)
                 page = await run_in_threadpool(handle.page, page.cursor, limit)
             return page
 
     async def follow(
-        self, handle: Followable, after: int | None, limit: int | None, form: str
+        self, handle: Followable, after: str | int | None, limit: int | None, form: str
     ) -> AsyncIterator[bytes]:
         """The changes after a cursor and those to come; at most `limit`, if it is given."""
         left = limit
@@ -62,7 +62,7 @@ class Subscribers:
                     left = None if left is None else left - len(page)
                     if len(page):
                         yield b"".join(change_forms.encode_piece(page, form))
-                    elif not await ear.wait_for_changes(after, IDLE_SECONDS):
+                    elif not await ear.wait_for_changes(page.position, IDLE_SECONDS):
                         yield change_forms.IDLE[form]
         except MillpondError as error:
             yield change_forms.encode_failure(error, form)
@@ -101,12 +101,12 @@ class _ChangeListener:
         self._end()
         self._followers.leave(self._event)
 
-    async def wait_for_changes(self, cursor: int, seconds: float) -> bool:
-        """Wait for changes behind a cursor; False when the time ran out or the server stops."""
+    async def wait_for_changes(self, position: int, seconds: float) -> bool:
+        """Wait for changes behind that number; False when the time ran out or the server stops."""
         deadline = asyncio.get_running_loop().time() + seconds
         while not self._followers.closed:
             self._event.clear()
-            if self._handle.has_more(cursor):
+            if self._handle.has_more(position):
                 return True
             left = deadline - asyncio.get_running_loop().time()
             try:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from prometheus_client import CollectorRegistry
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.observe.control_tables import Entity
 from millpond.service.queries.registration import Registration
 from millpond.service.results import Answer, Change, Changes, IngestReceipt, StatementResult
@@ -74,7 +75,7 @@ class Followable(Protocol):
 
     def page(self, after: str | int | None = None, limit: int | None = None) -> Changes: ...
 
-    def has_more(self, cursor: int) -> bool: ...
+    def has_more(self, position: int) -> bool: ...
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]: ...
 
@@ -150,7 +151,7 @@ class ControlTables(Protocol):
 class ServedPond(Surface, Protocol):
     """A pond in this process: its results come as they are given, and it has metrics."""
 
-    def run(self, text: str) -> Iterable[StatementResult]: ...
+    def run(self, text: str, policy: AccessPolicy | None = None) -> Iterable[StatementResult]: ...
 
     def query(self, name_or_id: str | int) -> ServedHandle: ...
 

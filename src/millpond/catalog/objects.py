@@ -14,10 +14,17 @@ REJECTS_SUFFIX = "$rejects"
 
 @dataclass(frozen=True)
 class SourceDef:
-    """Where a stream or relation comes from: a Spark format and its options."""
+    """Where a stream or relation comes from: a Spark format and its options.
+
+    Attributes:
+        format: The format, in lower case.
+        options: Its options, by names in lower case.
+        within: The directory its files must lie below, if a client of a server defined it.
+    """
 
     format: str
     options: dict[str, str]
+    within: str | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,9 @@ class Derived:
 class StreamDef:
     """A stream. Durations are microseconds; `timestamp_by` None means system time.
 
+    `ahead` is how far ahead of the clock an element may be: None for the pond's default, END for
+    any distance.
+
     The elements of a derived stream have the instants at which the changes they are happen, so it
     has no column they come from.
     """
@@ -57,6 +67,7 @@ class StreamDef:
     #: Set on the pseudo-stream `name$rejects`: the id of the stream whose rejects it holds.
     rejects_of: int | None = None
     derived: Derived | None = None
+    ahead: int | None = None
 
     @property
     def on_system_time(self) -> bool:
@@ -79,6 +90,7 @@ class StreamDef:
             timestamp_by=None,
             delay=0,
             idle_after=None,
+            ahead=None,
             source=None,
             rejects_of=self.id,
             derived=None,

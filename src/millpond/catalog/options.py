@@ -8,7 +8,6 @@ a parameter of `millpond.open`, and a test says so until it has.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -74,7 +73,8 @@ def _word(*words: str) -> Callable[[Any], Any]:
 
 def _is_number(value: Any) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and -math.inf < value < math.inf
+    # What is beyond 64 bits has no column to be kept in.
+    return is_number and -(2**63) <= value < 2**63
 
 
 def _truth(value: Any) -> Any:
@@ -119,6 +119,11 @@ def _length(value: Any) -> str:
 def _length_or_auto(value: Any) -> str:
     is_auto = isinstance(value, str) and value.lower() == "auto"
     return "auto" if is_auto else _length(value)
+
+
+def _length_or_unbounded(value: Any) -> str:
+    is_unbounded = isinstance(value, str) and value.lower() == "unbounded"
+    return "unbounded" if is_unbounded else _length(value)
 
 
 def _anything(value: Any) -> Any:
@@ -296,6 +301,16 @@ _EVERY = (
         "how long one call of a user-defined function may take that does not say so itself",
         _positive,
         10.0,
+    ),
+    Option(
+        "ahead",
+        (Scope.OPEN,),
+        "a length of time, or 'unbounded'",
+        "how far ahead of the clock an element may be whose stream has no AHEAD clause; what is"
+        " further is rejected",
+        _length_or_unbounded,
+        "1 DAY",
+        remark="Bounded runs have no limit.",
     ),
     Option(
         "master",

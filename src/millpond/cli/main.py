@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 import millpond
 from millpond.cli.complaints import complain
 from millpond.cli.engine_flags import with_engine_flags
-from millpond.cli.output_format import Format
+from millpond.cli.output_format import Format, ReportFormat
 from millpond.errors import MillpondError
 
 #: The port of `millpond serve`, and where `millpond shell` looks for it.
@@ -73,7 +73,11 @@ Master = Annotated[
 ]
 Token = Annotated[
     str | None,
-    typer.Option("--token", envvar="MILLPOND_TOKEN", help="What clients must bear."),
+    typer.Option(
+        "--token",
+        envvar="MILLPOND_TOKEN",
+        help="What clients must bear; auto: one kept in a file only you can read.",
+    ),
 ]
 
 
@@ -118,16 +122,55 @@ def serve(
     port: Annotated[int, typer.Option(help="The port; 0 takes any free one.")] = PORT,
     master: Master = None,
     token: Token = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", metavar="NAME", help="A name the server is reached by."),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-origin",
+            metavar="ORIGIN",
+            help="Whose pages may call it, as https://example.org.",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Serve other machines without a token.")
+    ] = False,
     max_body_mb: Annotated[int, typer.Option(min=1, help="The largest request body, MB.")] = 64,
+    max_seconds: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="How long a request may take, and any query's evaluation."),
+    ] = None,
+    max_rows: Annotated[
+        int | None, typer.Option(min=1, help="How many rows any answer may have.")
+    ] = None,
+    source_root: Annotated[
+        list[Path] | None,
+        typer.Option(help="A directory whose files clients may make sources of; repeatable."),
+    ] = None,
+    source_format: Annotated[
+        list[str] | None,
+        typer.Option(help="A format clients' sources may have; those of files if not given."),
+    ] = None,
     *,
     settings: dict[str, Any],
 ) -> None:
     """Serves a pond: the HTTP API, the console and the metrics."""
-    from millpond.api import server
+    from millpond.api import server, tokens
+    from millpond.api.access import Access
+    from millpond.service.definitions.access_policy import AccessPolicy
 
+    policy = AccessPolicy.of(source_root or (), source_format or ())
+    if token == tokens.AUTO:
+        token = tokens.make_token()
+        _note(f"the token is in {tokens.token_file()}")
+    access = Access.of(token, [host, *(allow_host or [])], allow_origin or [])
     listener = server.bind(host, port)
-    if not token and host not in ("127.0.0.1", "localhost", "::1"):
-        _note(f"whoever reaches {host} can read and write: set --token or MILLPOND_TOKEN")
+    if insecure:
+        _note(f"whoever reaches {host} can read and write")
+    else:
+        server.refuse_exposure(listener, access)
     if store is None:
         _note("without --store everything is gone when the server ends")
     _note("starting …")
@@ -135,10 +178,16 @@ def serve(
 
     from millpond.service.open_pond import open_pond
 
-    pond = open_pond(store, master=master, **settings)
+    pond = open_pond(store, master=master, max_seconds=max_seconds, max_rows=max_rows, **settings)
     try:
         ended_by = server.serve(
-            pond, token=token, listener=listener, max_body=max_body_mb * 1024 * 1024
+            pond,
+            access=access,
+            insecure=insecure,
+            listener=listener,
+            max_body=max_body_mb * 1024 * 1024,
+            max_seconds=max_seconds,
+            policy=policy,
         )
     finally:
         pond.close()
@@ -162,9 +211,10 @@ def shell(
     from millpond.cli.shell import talk
 
     if store is None:
+        from millpond.api import tokens
         from millpond.api.client import connect
 
-        with connect(url, token) as pond:
+        with connect(url, tokens.read_token() if token == tokens.AUTO else token) as pond:
             failed = talk(pond, str(url))
     else:
         from millpond.service.open_pond import open_pond
@@ -187,6 +237,34 @@ def demo(
     from millpond.demo.run_demo import run_demo
 
     run_demo(serve=serve, port=port)
+
+
+@app.command()
+def check(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's directory.")],
+    format: Annotated[ReportFormat, typer.Option("--format", help="How it is printed.")] = (
+        ReportFormat.TABLE
+    ),
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Remove what was set aside and is not needed.")
+    ] = False,
+) -> None:
+    """Checks every file of a store that nobody has open, and changes nothing."""
+    from millpond.cli import care
+
+    if not care.check(store, format, clean):
+        raise typer.Exit(1)
+
+
+@app.command()
+def repair(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The damaged store.")],
+    to: Annotated[Path, typer.Option("--to", metavar="NEW", help="The directory of the new one.")],
+) -> None:
+    """Makes a new store of what is whole in a damaged one."""
+    from millpond.cli import care
+
+    care.repair(store, to)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

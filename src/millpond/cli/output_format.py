@@ -11,3 +11,10 @@ class Format(StrEnum):
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
+
+
+class ReportFormat(StrEnum):
+    """The formats of `millpond check`."""
+
+    TABLE = "table"
+    JSON = "json"

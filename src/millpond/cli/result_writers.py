@@ -173,9 +173,9 @@ def changes_footer(changes: Changes) -> str:
     """What is said below changes: how many, up to when, and where to read on."""
     count = "1 change" if len(changes) == 1 else f"{len(changes):,} changes"
     line = f"{count} up to {format_instant(changes.as_of)}"
-    if changes.cursor < changes.newest:
-        return f"{line}; {changes.newest - changes.cursor:,} more AFTER {changes.cursor}"
-    return f"{line}, cursor {changes.cursor}"
+    if changes.position < changes.newest:
+        return f"{line}; {changes.newest - changes.position:,} more AFTER {changes.position}"
+    return f"{line}, cursor {changes.position}"
 
 
 def _count(rows: int) -> str:

@@ -114,6 +114,7 @@ RULES: dict[str, Callable[[Sequence[Edge]], Edge]] = {
     "group-by": _weak,
     "negation": _strict,
     "outer join": _strict,
+    "asof join": _strict,
     "scalar subquery": _strict,
     "window function": _strict,
     "limit": _strict,

@@ -18,6 +18,7 @@ ARROW_TYPES: dict[str, pa.DataType] = {
     "FLOAT": pa.float32(),
     "DOUBLE": pa.float64(),
     "VARCHAR": pa.string(),
+    "BLOB": pa.binary(),
     "TIMESTAMP": pa.timestamp("us"),
     "DATE": pa.date32(),
 }
@@ -37,6 +38,9 @@ ALIASES: dict[str, str] = {
     "STRING": "VARCHAR",
     "TEXT": "VARCHAR",
     "CHAR": "VARCHAR",
+    "BINARY": "BLOB",
+    "VARBINARY": "BLOB",
+    "BYTEA": "BLOB",
     "DATETIME": "TIMESTAMP",
     "NUMERIC": "DECIMAL",
     "DOUBLE PRECISION": "DOUBLE",
@@ -77,10 +81,16 @@ def arrow_type(name: str) -> pa.DataType:
 
 @dataclass(frozen=True)
 class Field:
-    """A column: its name as declared and its canonical type name."""
+    """A column: its name as declared, its canonical type name, and whether it is NOT NULL."""
 
     name: str
     type: str
+    required: bool = False
+
+    @property
+    def declared(self) -> str:
+        """What is declared behind its name."""
+        return f"{self.type} NOT NULL" if self.required else self.type
 
 
 @dataclass(frozen=True)
@@ -102,11 +112,14 @@ class Schema:
         return pa.schema([pa.field(f.name, arrow_type(f.type)) for f in self.fields])
 
     def to_json(self) -> list[dict[str, Any]]:
-        return [{"name": f.name, "type": f.type} for f in self.fields]
+        return [
+            {"name": f.name, "type": f.type, **({"required": True} if f.required else {})}
+            for f in self.fields
+        ]
 
     @staticmethod
     def from_json(fields: list[dict[str, Any]]) -> Schema:
-        return Schema(tuple(Field(f["name"], f["type"]) for f in fields))
+        return Schema(tuple(Field(f["name"], f["type"], bool(f.get("required"))) for f in fields))
 
 
 def goes_by_text(type_: pa.DataType) -> bool:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from typing import NewType
+
+import numpy as np
+
+from millpond.model.far_times import format_ticks, parse_ticks
 
 Instant = NewType("Instant", int)
 
@@ -20,6 +25,8 @@ LAST = Instant(2**62 - 2**40)
 _FIRST = BEGINNING + 2**40
 
 _EPOCH = datetime(1970, 1, 1)
+#: An instant Python has no object for: its year has another number of digits, or a sign.
+_FAR = re.compile(r"(-\d{4,6}|\d{5,6})-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
 
 
 def now() -> Instant:
@@ -50,15 +57,27 @@ def format_instant(at: int) -> str:
 
     >>> format_instant(1_500_000)
     '1970-01-01 00:00:01.500000'
-    >>> format_instant(END)
-    'end of time'
+    >>> format_instant(END), format_instant(3_093_527_894_400_000_000)
+    ('end of time', '99999-12-31 00:00:00')
     """
     if at <= _FIRST:
         return "beginning of time"
     if at >= LAST:
         return "end of time"
+    return spell_instant(at)
+
+
+def spell_instant(at: int) -> str:
+    """An instant as text, also one that counts as an end of time.
+
+    >>> spell_instant(1_500_000), spell_instant(BEGINNING + 1)
+    ('1970-01-01 00:00:01.500000', '-144169-06-28 09:59:32.612097')
+    """
     moment = to_datetime(at)
-    return moment.isoformat(sep=" ") if moment else str(at)
+    if moment is not None:
+        return moment.isoformat(sep=" ")
+    (text,) = format_ticks(np.array([at], "datetime64[us]"))
+    return text.replace("T", " ").removesuffix(".000000")
 
 
 def format_interval(months: int, days: int, nanoseconds: int) -> str:
@@ -83,12 +102,17 @@ def format_interval(months: int, days: int, nanoseconds: int) -> str:
 
 
 def parse_instant(text: str) -> Instant:
-    """The instant of an ISO 8601 text.
+    """The instant of an ISO 8601 text, also of a year beyond 9999 or before 1.
 
     Raises:
         ValueError: the text is not a timestamp.
 
-    >>> parse_instant("1970-01-01 00:00:01")
-    1000000
+    >>> parse_instant("1970-01-01 00:00:01"), parse_instant("99999-12-31 00:00:00")
+    (1000000, 3093527894400000000)
     """
-    return from_datetime(datetime.fromisoformat(text.strip()))
+    try:
+        return from_datetime(datetime.fromisoformat(text.strip()))
+    except ValueError:
+        if _FAR.fullmatch(text.strip()) is None:
+            raise
+    return Instant(parse_ticks(text.strip().replace(" ", "T"), "us"))

@@ -49,6 +49,10 @@ class NrrJoin(Node):
     remembers = False
 
     @property
+    def timed_inputs(self) -> tuple[Node, ...]:
+        return self.inputs
+
+    @property
     def schema(self) -> pa.Schema:
         return positional_schema([*self.input.schema.types, *self.relation.schema.types])
 

@@ -90,6 +90,9 @@ class Recomputation:
         for bag, delta in zip(self._bags, inputs, strict=True):
             instants.update(bag.take_in(delta, upto))
         parts = []
+        before = [instant for instant in instants if instant <= scalars.since]
+        if before:
+            instants = instants.difference(before) | {max(before)}
         for instant in sorted(instants):
             parts += self._step(instant, scalars)
         for bag in self._bags:

@@ -91,7 +91,7 @@ class RecomputingGroups:
             schema = self._bag.rows().schema
             rows = pa.RecordBatch.from_arrays(columns, schema=schema)
             self._bag.take_in(delta.with_rows(rows), upto)
-        instants, keys = self._find_changes(upto)
+        instants, keys = _drop_before(scalars.since, *self._find_changes(upto))
         parts: list[Delta] = []
         for lo, hi, rows in self._cells(instants, keys):
             answers = self._answer_cells(rows, scalars) if rows.num_rows else {}
@@ -194,3 +194,14 @@ class RecomputingGroups:
 
     def size(self) -> int:
         return self._bag.size()
+
+
+def _drop_before(since: int, instants: Ints, keys: Ints) -> tuple[Ints, Ints]:
+    """Cells without those of a key before its last one up to `since`."""
+    early = int(np.searchsorted(instants, since, side="right"))
+    if not early:
+        return instants, keys
+    _, from_the_end = np.unique(keys[:early][::-1], return_index=True)
+    kept = np.sort(early - 1 - from_the_end)
+    chosen = np.concatenate([kept, np.arange(early, len(keys))])
+    return instants[chosen], keys[chosen]

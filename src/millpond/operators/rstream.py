@@ -107,6 +107,10 @@ class RStream(Node):
     def schema(self) -> pa.Schema:
         return self.relation.schema
 
+    @property
+    def timed_inputs(self) -> tuple[Node, ...]:
+        return self.ticks
+
     def operator(self) -> Operator:
         return _RStream(self.relation.schema)
 

@@ -29,6 +29,7 @@ from millpond.engine.matching.results_structure import Matches, Passage
 from millpond.engine.predicates.factors import factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.model.schema import Field, Schema
+from millpond.model.time import END
 from millpond.state.arrow_file import FileMeta, write_arrow
 from millpond.state.segment_file import encode_elements
 from millpond.state.store import new_path
@@ -62,10 +63,11 @@ class StreamPlan:
     slots: int
     routing: str = "ticket"
     accounts: dict[str, Account] = field(default_factory=dict)
+    ceiling: int = END
 
     @property
     def judge(self) -> Admission:
-        return Admission(self.schema, self.timestamp_by, self.floor, self.arrival)
+        return Admission(self.schema, self.timestamp_by, self.floor, self.arrival, self.ceiling)
 
 
 @dataclass(frozen=True)

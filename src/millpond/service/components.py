@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millpond.catalog.objects import QueryDef, StreamDef
-from millpond.engine.scalars.residual_query import Residual
+from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
-from millpond.model.time import now
+from millpond.model.time import END, now
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.invocation import Invoker
 from millpond.service.answers.refresher import Refresher
@@ -85,6 +85,8 @@ class Components:
         function_seconds: float | None = None,
         joins: JoinSettings | None = None,
         changes: ChangeSettings | None = None,
+        ahead: int = END,
+        ceilings: Limits | None = None,
     ) -> None:
         """Open a store and put the parts together; see `Pond`."""
         self.clock = clock or now
@@ -102,9 +104,9 @@ class Components:
         self.floors = FloorsInFlight(self.clock)
         self.stems = QueryStems(store)
         self.stems.load(self.log.version)
-        self.intake = Intake(self._store.inbox, self.log, self.floors)
+        self.intake = Intake(self._store.inbox, self.log, self.floors, ahead)
         self.sequencer = Sequencer(
-            self.log, self.intake, self.stems, self.floors, str(store), self.events
+            self.log, self.intake, self.stems, self.floors, str(store), self.events, ahead
         )
         self.residual = Residual()
         self.relations_state = Relations(store, self.log, self.residual, followers)
@@ -117,7 +119,10 @@ class Components:
             self.floors,
             self.relations_state,
             self.residual,
+            self.intake,
             self.events,
+            followers,
+            ceilings,
         )
         self.refresher = Refresher(self.log, self.registrar, self.invoker, self.events)
         self.maintenance = Maintenance(
@@ -137,7 +142,7 @@ class Components:
             self.registrar,
             self.sequencer,
             self.relations_state,
-            self.invoker.current_instant,
+            self.invoker.present_of,
             StreamObserver(self.invoker.files),
             changes,
         )
@@ -180,6 +185,14 @@ class Components:
             files=self.invoker.files,
         )
         self._note_damage()
+
+    def describe_set_aside(self) -> dict[str, int]:
+        """How much lies in the store's `set_aside` folder."""
+        folders = self._store.list_set_aside()
+        return {
+            "files": sum(folder.files for folder in folders),
+            "bytes": sum(folder.bytes for folder in folders),
+        }
 
     def _note_damage(self) -> None:
         """Matches found torn at the start are made again; other damage is shown."""

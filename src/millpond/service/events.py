@@ -43,6 +43,10 @@ class Events(Protocol):
         """Queries, streams or relations came, changed or went."""
         ...
 
+    def query_activated(self, changes: StreamDef) -> None:
+        """Somebody activated a followed query; `changes` is its change log."""
+        ...
+
     def source_read(self, stream: StreamDef, rows: int) -> None:
         """A bounded source was read to its end; `rows` elements in all."""
         ...
@@ -74,6 +78,10 @@ class Events(Protocol):
 
 class FollowerNeeds(Protocol):
     """What those who follow changes have been given, and what they still need."""
+
+    def sources_of(self, version: Version, stream: StreamDef) -> Sequence[StreamDef]:
+        """The streams a derived stream comes from, however far below; another stream itself."""
+        ...
 
     def read_finality(self) -> Callable[[BoundQuery], int]:
         """Read the clock and the heartbeats; return what tells a query's last final instant."""

@@ -41,7 +41,7 @@ class Followable(ABC):
         return found
 
     def fetch(self, after: str | int | None = None, limit: int | None = None) -> Changes:
-        """The changes after a cursor, or from the oldest kept on, as far as they are final."""
+        """The changes after a cursor, or from the first on, as far as they are final."""
         self._components.await_inputs()
         return self._components.subscriptions.fetch(self.definition, after, limit)
 
@@ -53,9 +53,9 @@ class Followable(ABC):
         """As `fetch`, of what is there: nothing is waited for."""
         return self._components.subscriptions.fetch(self.definition, after, limit, wait=False)
 
-    def has_more(self, cursor: int) -> bool:
-        """Whether there is a change after a cursor, or there can be none any more."""
-        return self._components.subscriptions.has_more(self.id, cursor)
+    def has_more(self, position: int) -> bool:
+        """Whether there is a change behind that number, or there can be none any more."""
+        return self._components.subscriptions.has_more(self.id, position)
 
     def plan(self, level: str = "logical") -> str:
         """The plan as EXPLAIN shows it."""

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import fields
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from millpond.catalog.options import Scope
+from millpond.cql.parse.durations import parse_duration
+from millpond.engine.scalars.residual_query import Limits
+from millpond.model.time import END
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.pond import Pond
@@ -23,9 +30,15 @@ def open_pond(
     bounded: bool = False,
     progress: Callable[[dict[str, Any]], None] | None = None,
     function_seconds: float | None = None,
+    ahead: str | timedelta = "1 DAY",
+    max_seconds: float | None = None,
+    max_rows: int | None = None,
     **settings: Any,
 ) -> Pond:
     """Open a pond on Spark: `millpond.open`, whose parameters say what each is for.
+
+    With `max_seconds` and `max_rows` no evaluation of an answer takes longer, and no answer has
+    more rows, whatever a query's options of these names say.
 
     Raises:
         MillpondError: CQL-214 for a setting there is not or a value it cannot have, SERVE-702
@@ -34,6 +47,7 @@ def open_pond(
     from millpond.runtime.spark.runtime import SparkRuntime
 
     checked = check_settings(settings)
+    limit = check_settings({"ahead": ahead}, Scope.OPEN)["ahead"]
     of_joins = [field.name for field in fields(JoinSettings)]
     on_close = None
     if store is None:
@@ -48,9 +62,14 @@ def open_pond(
         directory,
         SparkRuntime(master, spark),
         bounded=bounded,
+        ahead=END if bounded or limit == "unbounded" else parse_duration(limit),
         progress=progress,
         on_close=on_close,
         function_seconds=function_seconds,
+        ceilings=Limits(
+            seconds=math.inf if max_seconds is None else max_seconds,
+            rows=sys.maxsize if max_rows is None else max_rows,
+        ),
         joins=JoinSettings(**{name: checked[name] for name in of_joins if name in checked}),
         changes=ChangeSettings().with_options(checked),
     )

@@ -16,10 +16,15 @@ from prometheus_client import CollectorRegistry
 
 from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_script
+from millpond.engine.scalars.residual_query import Limits
+from millpond.engine.scalars.work import check_work
 from millpond.errors import MillpondError
+from millpond.model.time import END
+from millpond.model.unicode_text import check_unicode
 from millpond.runtime.protocol import Runtime
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.components import Components
+from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.handles import Handle, StreamHandle
 from millpond.service.ingest import row_formats
 from millpond.service.maintenance.join_rounds import JoinSettings
@@ -48,6 +53,8 @@ class Pond:
         function_seconds: float | None = None,
         joins: JoinSettings | None = None,
         changes: ChangeSettings | None = None,
+        ahead: int = END,
+        ceilings: Limits | None = None,
     ) -> None:
         """Open the store and start the runtime over it.
 
@@ -63,6 +70,9 @@ class Pond:
                 say so itself.
             joins: The routing policy, the shards of SteMs, and what a join may find.
             changes: How changes are computed where a query does not say.
+            ahead: How far ahead of the clock, in microseconds, elements on application time may
+                be whose stream does not say so itself; END for any distance.
+            ceilings: What no query's evaluation may exceed, whatever its options say.
 
         Raises:
             MillpondError: STORE-601 to STORE-604.
@@ -76,6 +86,8 @@ class Pond:
             function_seconds=function_seconds,
             joins=joins,
             changes=changes,
+            ahead=ahead,
+            ceilings=ceilings,
         )
         self._metrics = Metrics(self._components)
         self._components.events.observers.append(self._metrics)
@@ -95,12 +107,18 @@ class Pond:
         """
         return list(self.run(text))
 
-    def run(self, text: str) -> Iterable[StatementResult]:
-        """As `execute`, giving each result as soon as it is there."""
+    def run(self, text: str, policy: AccessPolicy | None = None) -> Iterable[StatementResult]:
+        """As `execute`, giving each result as soon as it is there.
+
+        Args:
+            text: The script.
+            policy: What its statements may have the pond read; None for all that this process may.
+        """
         self._components.check_open()
         parsed = parse_script(text)
-        executor = Executor(self._components, self._explainer, self._entities)
+        executor = Executor(self._components, self._explainer, self._entities, policy)
         for statement in parsed:
+            check_work()
             try:
                 yield executor.execute(statement)
             except MillpondError as error:
@@ -232,8 +250,9 @@ class Pond:
         """Push rows written as 'ndjson', 'csv' (with a header) or 'arrow' (an IPC stream)."""
         self._components.check_open()
         definition = self._components.sources.find_pushed_stream(stream)
-        written = data.encode() if isinstance(data, str) else data
-        table = row_formats.from_text(written, format, definition.schema)
+        if isinstance(data, str):
+            data = check_unicode(data, "the text of the rows", "DATA-501").encode()
+        table = row_formats.from_text(data, format, definition.schema)
         receipt, _ = self._components.intake.push(definition, table, idempotency_key)
         self._components.runtime.wake_inbox()
         return receipt

@@ -119,6 +119,10 @@ class Reactions(Events):
         self._maintenance.wake()
         self._advancer.wake()
 
+    def query_activated(self, changes: StreamDef) -> None:
+        """Try the query's changes again at once, if they had stopped."""
+        self._advancer.retries.clear(changes.id)
+
     def source_read(self, stream: StreamDef, rows: int) -> None:
         """Tell whoever shows progress."""
         self._report(stream, rows, done=True)
@@ -143,11 +147,7 @@ class Reactions(Events):
             self._registrar.suspend(query, f"{error.detail}")
 
     def derivation_failed(self, stream: StreamDef, error: MillpondError) -> None:
-        """Suspend the query whose changes these are; note damage of the store."""
-        query = self._log.version.query_of(stream)
-        if query is not None:
-            reason = f"Its changes could not be computed: {error.detail or error.primary}"
-            self._registrar.suspend(query, reason)
+        """Note damage of the store. The advancer tries again later; INVOKE answers as before."""
         if error.code == "STORE-602":
             self.file_damaged(error)
 
@@ -172,6 +172,10 @@ class NeedsOfFollowers(FollowerNeeds):
         self._log = log
         self._floors = floors
         self._derivations = derivations
+
+    def sources_of(self, version: Version, stream: StreamDef) -> Sequence[StreamDef]:
+        """The streams a derived stream comes from, however far below; another stream itself."""
+        return self._derivations.sources_of(version, stream)
 
     def read_finality(self) -> Callable[[BoundQuery], int]:
         """Read the clock and the heartbeats; return what tells a query's last final instant."""

@@ -78,16 +78,21 @@ class Change:
     """One change of a query: a row came to its answer, or went.
 
     Attributes:
-        cursor: Its number; a reader gives it to read the changes after this one.
+        cursor: Its name; a reader gives it to read the changes after this one.
         at: The instant at which it happened, microseconds since 1970 UTC.
         sign: '+' or '-'.
         row: The row's values.
     """
 
-    cursor: int
+    cursor: str
     at: int
     sign: str
     row: tuple[Any, ...]
+
+    @property
+    def number(self) -> int:
+        """The number at the end of the cursor: changes are numbered from 1 on."""
+        return int(self.cursor.rpartition(".")[2])
 
     @property
     def timestamp(self) -> str:
@@ -100,19 +105,28 @@ class Changes:
     """Changes of a query in the order in which they happened; for each instant '-' before '+'.
 
     Attributes:
-        table: `cursor` (int64), `timestamp` (int64, microseconds since 1970 UTC), `change` ('+' or
-            '-'), and then the query's columns.
+        table: `cursor` (int64, the number that ends a change's cursor), `timestamp` (int64,
+            microseconds since 1970 UTC), `change` ('+' or '-'), and then the query's columns.
         query: The query's name.
         cursor: Where to read on: the last change's cursor, or the given one when there is none.
-        newest: The cursor of the last change so far.
+        newest: The number of the last change so far.
         as_of: All changes up to this instant are here or before the cursor.
     """
 
     table: pa.Table
     query: str
-    cursor: int
+    cursor: str
     newest: int
     as_of: int
+
+    @property
+    def position(self) -> int:
+        """The number at the end of `cursor`; there is more while it is less than `newest`."""
+        return int(self.cursor.rpartition(".")[2])
+
+    def cursor_at(self, number: int) -> str:
+        """The cursor of the change of that number."""
+        return f"{self.cursor.rpartition('.')[0]}.{number}"
 
     @property
     def final(self) -> bool:
@@ -124,6 +138,7 @@ class Changes:
         query: str,
         columns: list[str],
         found: pa.Table,
+        prefix: str,
         after: int,
         upto: int,
         newest: int,
@@ -141,7 +156,7 @@ class Changes:
         table = pa.Table.from_arrays(
             [cursors, stamps, signs, *values], names=["cursor", "timestamp", "change", *columns]
         )
-        return Changes(table, query, upto, newest, as_of)
+        return Changes(table, query, f"{prefix}.{upto}", newest, as_of)
 
     @property
     def columns(self) -> list[str]:
@@ -149,19 +164,19 @@ class Changes:
         return list(self.table.column_names[3:])
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """Per change its cursor, its instant (µs), its sign and the row's values."""
+        """Per change its number, its instant (µs), its sign and the row's values."""
         return list(zip(*(python_values(column) for column in self.table.columns), strict=True))
 
     def __iter__(self) -> Iterator[Change]:
-        for cursor, at, sign, *row in self.rows():
-            yield Change(cursor, at, sign, tuple(row))
+        for number, at, sign, *row in self.rows():
+            yield Change(self.cursor_at(number), at, sign, tuple(row))
 
     def __len__(self) -> int:
         return self.table.num_rows
 
     def __repr__(self) -> str:
         upto = time.format_instant(self.as_of)
-        return f"<Changes of {self.query}: {len(self)} up to {upto}, cursor {self.cursor}>"
+        return f"<Changes of {self.query}: {len(self)} up to {upto}, cursor {self.position}>"
 
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:
@@ -240,16 +255,16 @@ class StatementResult:
 
 
 def report(statement: str, name: str, what: str) -> StatementResult:
-    """The result of a statement that gives only a message: what it did, and to which object."""
+    """The result of a statement that gives nothing but a message: what it did, to what."""
     kind = statement.split()[-1]
     subject = f"{kind} {name}" if kind in ("stream", "relation", "query") else name
     return StatementResult(statement, name, message=f"{subject}: {what}")
 
 
 def count_text(number: int, noun: str, plural: str | None = None) -> str:
-    """A number of things as text.
+    """A number of things, for people.
 
-    >>> count_text(1, "row"), count_text(1200, "row"), count_text(2, "query", "queries")
+    >>> counted(1, "row"), counted(1200, "row"), counted(2, "query", "queries")
     ('1 row', '1,200 rows', '2 queries')
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -123,7 +123,7 @@ def write_together(files: Sequence[tuple[Path, pa.Table]]) -> list[FileMeta]:
                 for (temporary, _), (_, table) in zip(names, files, strict=True)
             ]
             with ThreadPoolExecutor(_SYNCERS) as pool:
-                list(pool.map(_sync, [temporary for temporary, _ in names]))
+                list(pool.map(sync_file, [temporary for temporary, _ in names]))
             reach("file.before_rename")
             for temporary, path in names:
                 os.rename(temporary, path)
@@ -140,7 +140,8 @@ def write_together(files: Sequence[tuple[Path, pa.Table]]) -> list[FileMeta]:
     ]
 
 
-def _sync(path: Path) -> None:
+def sync_file(path: Path) -> None:
+    """Make the bytes of a file durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,59 +1,152 @@
 """The store's one SQLite connection; a committed transaction survives any crash.
 
+Every transaction is first a record of the journal, which makes it durable, and then SQLite's, which
+makes it readable. SQLite waits for no disk, because opening a store makes the database anew from
+the journal (`journal/fold.py`).
+
 SQLite allows one writer. The epoch log and the inbox share this connection and its lock, so that
 they wait for each other here, in turn, and not in SQLite's sleeping busy handler.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from millpond.errors import MillpondError
-from millpond.state.database_tables import DDL, SCHEMA_VERSION
+from millpond.state.arrow_file import sync_directory, translate_write_errors
+from millpond.state.database_tables import fold_row
+from millpond.state.fail_points import reach
+from millpond.state.journal.fold import (
+    DIRECTORY,
+    JournalState,
+    cut_torn_end,
+    fold_journal,
+    read_fold,
+    read_journal,
+)
+from millpond.state.journal.journal import Journal
+from millpond.state.journal.journal_file import list_files
+from millpond.state.journal.record import Statement
+from millpond.state.journal.snapshot import TEMPORARY, list_snapshots, take_snapshot
+
+#: A snapshot is due when the journal has grown by so much, and by this share of the last snapshot.
+_SNAPSHOT_BYTES, _SNAPSHOT_SHARE = 16 << 20, 0.5
+
+#: How many snapshots are kept: should the newest be damaged, the one before it serves.
+_SNAPSHOTS = 2
+
+REPAIR_HINT = (
+    "`millpond check STORE` lists what is damaged; `millpond repair STORE --to NEW` makes a new "
+    "store of what is whole."
+)
+
+
+class Transaction:
+    """The statements of one transaction: each is executed at once, and noted for the journal."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.statements: list[Statement] = []
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
+        """Execute a statement that changes rows."""
+        self._connection.execute(sql, parameters)
+        self.statements.append((sql, [parameters]))
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Execute a statement once for each row of parameters."""
+        if given := list(rows):
+            self._connection.executemany(sql, given)
+            self.statements.append((sql, given))
 
 
 class Database:
     """`pond.db`, open for writing by this process alone (the store's lock sees to that)."""
 
     def __init__(self, path: Path) -> None:
+        """Make the database of what the journal beside it says, and open it.
+
+        Raises:
+            MillpondError: STORE-602, the journal is damaged, or one of the two is missing; nothing
+                was changed. STORE-603, it cannot be written.
+        """
         self.path = path
         #: Held for the length of a transaction, and around reads that must not fall into one.
         self.lock = threading.RLock()
+        #: What was found damaged without consequences.
+        self.problems: list[MillpondError] = []
+        self._directory = path.parent / DIRECTORY
         try:
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            version = self._prepare()
+            with translate_write_errors(path):
+                state = self._open_journal()
+                self._connection = sqlite3.connect(
+                    path, isolation_level=None, check_same_thread=False
+                )
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                self._connection.execute("PRAGMA synchronous = OFF")
+                self._connection.execute("PRAGMA cache_size = -16000")
         except sqlite3.Error as error:
             raise _explain_error(error, path) from error
-        if version != SCHEMA_VERSION:
-            self._connection.close()
-            raise MillpondError(
-                "STORE-604",
-                f'the store "{path.parent}" is of another version of Millpond',
-                detail=f"Its tables are of version {version}; this Millpond has {SCHEMA_VERSION}.",
-                hint="Open it with the Millpond that wrote it, or begin a new store.",
-            )
+        assert state.incarnation is not None
+        self._journal = Journal(self._directory, state.incarnation, state.number)
+        self._broken = False
+        snapshots = list_snapshots(self._directory)
+        self._snapshot_bytes = snapshots[-1].path.stat().st_size if snapshots else 0
+        self._since_snapshot = sum(file.length for file in state.files)
 
-    def _prepare(self) -> int:
-        connection = self._connection
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA cache_size = -16000")
-        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-        tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-        if version == 0 and tables == 0:
-            connection.executescript(
-                f"BEGIN IMMEDIATE; {DDL} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+    def _open_journal(self) -> JournalState:
+        store = self.path.parent
+        self._directory.mkdir(exist_ok=True)
+        (self._directory / TEMPORARY).unlink(missing_ok=True)
+        if is_new(store):
+            for _, file in list_files(self._directory):
+                file.unlink()
+            incarnation = secrets.token_hex(3)
+            Journal(self._directory, incarnation, 0).close()
+        elif not self.path.exists() or not self.path.stat().st_size:
+            raise MillpondError(
+                "STORE-602",
+                f'the store\'s database "{self.path}" is missing',
+                detail="The store has files of data, so it is not a new one; nothing was touched.",
+                hint="`millpond repair STORE --to NEW` makes the database again from the journal.",
             )
-            return SCHEMA_VERSION
-        return version
+        number = database_number(self.path)
+        state = read_journal(store, number)
+        if state.damage:
+            file, why = state.damage[0]
+            raise MillpondError(
+                "STORE-602",
+                f'the store\'s journal "{file}" is damaged or missing',
+                detail=f"{why} Opening the store would lose acknowledged changes.",
+                hint=REPAIR_HINT,
+            )
+        if number is None and self.path.exists() and not _is_older(self.path):
+            note = "It was damaged, and was made again from the journal; nothing is lost."
+            self.problems.append(_damage(self.path, note))
+        self.problems += [_damage(file, why) for file, why in state.notes]
+        cut_torn_end(state)
+        made = self.path.with_name(".pond.db.tmp")
+        fold_journal(state, made)
+        for suffix in ("-wal", "-shm", "-journal"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        os.replace(made, self.path)
+        sync_directory(store)
+        return state
+
+    @property
+    def incarnation(self) -> str:
+        """What this store is called until a repair loses something of it."""
+        return self._journal.incarnation
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[Transaction]:
         """One durable transaction: committed when the block ends, rolled back if it raises.
 
         Raises:
@@ -61,16 +154,48 @@ class Database:
         """
         with self.lock:
             try:
+                self._check_usable()
+                mark = self._journal.mark()
                 self._connection.execute("BEGIN IMMEDIATE")
                 try:
-                    yield self._connection
+                    transaction = Transaction(self._connection)
+                    yield transaction
+                    self._connection.execute(
+                        "UPDATE fold SET incarnation = ?, number = ?, proof = ?",
+                        fold_row(self.incarnation, self._journal.number + 1),
+                    )
+                    self._journal.append(transaction.statements)
                     self._connection.execute("COMMIT")
                 except BaseException:
-                    if self._connection.in_transaction:
-                        self._connection.execute("ROLLBACK")
+                    self._undo(mark)
                     raise
             except sqlite3.Error as error:
                 raise _explain_error(error, self.path) from error
+
+    def _check_usable(self) -> None:
+        if self._broken:
+            raise MillpondError(
+                "STORE-603",
+                f'the store "{self.path.parent}" must be opened again',
+                detail="A change could be neither written nor taken back.",
+                hint="Free disk space or make the directory writable, and open the store again.",
+            )
+
+    def _undo(self, mark: tuple[int, int]) -> None:
+        """Take a failed transaction back, from SQLite and from the journal.
+
+        An interrupt may come when the transaction is committed already: then it stays.
+        """
+        self._broken = True
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        found = read_fold(self._connection)
+        if found is None or found[1] <= mark[0]:
+            with suppress(OSError):
+                self._journal.take_back(mark)
+                self._broken = False
+        else:
+            self._broken = False
 
     def read(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """All rows of a SELECT."""
@@ -87,10 +212,74 @@ class Database:
         except sqlite3.Error as error:
             raise _explain_error(error, self.path) from error
 
+    def snapshot_if_due(self) -> bool:
+        """Take a snapshot if the journal has grown enough, and drop the journal it stands for.
+
+        Transactions go on meanwhile. To be called from one thread. Returns whether one was taken.
+
+        Raises:
+            MillpondError: STORE-603, it cannot be written.
+        """
+        grown = self._since_snapshot + self._journal.appended
+        if grown < max(_SNAPSHOT_BYTES, self._snapshot_bytes * _SNAPSHOT_SHARE):
+            return False
+        reach("journal.before_snapshot")
+        before = self._journal.appended
+        taken = take_snapshot(self.path, self._directory)
+        reach("journal.after_snapshot")
+        self._snapshot_bytes, self._since_snapshot = taken.path.stat().st_size, -before
+        kept = list_snapshots(self._directory)
+        for snapshot in kept[:-_SNAPSHOTS]:
+            snapshot.path.unlink(missing_ok=True)
+        if len(kept) >= _SNAPSHOTS:
+            with self.lock:
+                self._journal.drop_upto(kept[-_SNAPSHOTS].number)
+        return True
+
     def close(self) -> None:
         """Close the connection; closing again does nothing."""
         with self.lock:
             self._connection.close()
+            self._journal.close()
+
+
+def is_new(store: Path) -> bool:
+    """Whether nothing has happened in a store yet: its making may have been interrupted."""
+    if list_snapshots(store / DIRECTORY):
+        return False
+    database = store / "pond.db"
+    if database.exists() and database.stat().st_size:
+        return False
+    if any(file.stat().st_size > 64 for _, file in list_files(store / DIRECTORY)):
+        return False
+    kinds = ("segments", "rejects", "relations", "inbox")
+    return not any(any((store / kind).glob("*")) for kind in kinds)
+
+
+def database_number(path: Path) -> int | None:
+    """How many records a database says it has folded; None if it cannot say."""
+    if not path.exists() or not path.stat().st_size:
+        return None
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            found = read_fold(database)
+    except sqlite3.Error:
+        return None
+    return None if found is None else found[1]
+
+
+def _is_older(path: Path) -> bool:
+    """Whether a database is the one a store had before its format had a journal."""
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            version: int = database.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.Error:
+        return False
+    return version == 1
+
+
+def _damage(path: Path, detail: str) -> MillpondError:
+    return MillpondError("STORE-602", f'the file "{path}" of the store was damaged', detail=detail)
 
 
 def _explain_error(error: sqlite3.Error, path: Path) -> Exception:
@@ -102,7 +291,7 @@ def _explain_error(error: sqlite3.Error, path: Path) -> Exception:
             "STORE-602",
             f'the store\'s database "{path}" is corrupt',
             detail=f"SQLite says: {error}.",
-            hint="Restore the store from a copy, or begin a new one.",
+            hint="Open the store again: the database is then made anew from the journal.",
         )
     if name.startswith(
         ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")

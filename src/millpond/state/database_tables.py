@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict
+from sqlite3 import Connection
 from typing import Any
+
+import xxhash
 
 from millpond.catalog.objects import (
     Definition,
@@ -20,9 +24,12 @@ from millpond.catalog.objects import (
 from millpond.model.schema import Schema
 
 #: Raised when the tables change in a way an older Millpond cannot read.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 DDL = """
+CREATE TABLE fold (               -- one row: the last record of the journal that is in here
+  incarnation TEXT NOT NULL, number INTEGER NOT NULL, proof TEXT NOT NULL
+);
 CREATE TABLE counter (            -- numbers never used again, across drops and restarts
   name TEXT PRIMARY KEY, next INTEGER NOT NULL
 ) WITHOUT ROWID;
@@ -93,6 +100,20 @@ CREATE INDEX inbox_remembered ON inbox (accepted_at) WHERE collected = 1;
 """
 
 
+def create_tables(connection: Connection, incarnation: str) -> None:
+    """Make the tables of a store in which nothing has happened yet, in an open transaction."""
+    for statement in re.sub(r"--.*", "", DDL).split(";"):
+        if statement.strip():
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("INSERT INTO fold VALUES (?, ?, ?)", fold_row(incarnation, 0))
+
+
+def fold_row(incarnation: str, number: int) -> tuple[str, int, str]:
+    """The row of `fold`; its last column proves that the others were not changed by damage."""
+    return incarnation, number, xxhash.xxh3_64_hexdigest(f"{incarnation} {number}".encode())
+
+
 def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]:
     """A definition as (id, kind, JSON)."""
     match definition:
@@ -114,6 +135,7 @@ def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]
                 "timestamp_by": definition.timestamp_by,
                 "delay": definition.delay,
                 "idle_after": definition.idle_after,
+                "ahead": definition.ahead,
                 "retain": definition.retain,
                 "retain_rows": definition.retain_rows,
                 "source": _source_json(definition.source),
@@ -167,7 +189,7 @@ def definition_of(
 
 
 def _source_json(source: SourceDef | None) -> dict[str, Any] | None:
-    return {"format": source.format, "options": source.options} if source else None
+    return asdict(source) if source else None
 
 
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -2,7 +2,7 @@
 
 Everything the store says happened, happened in an epoch: a batch of elements, a registration, a
 merge. `commit` resolves the change against the current version, writes it to SQLite in one
-transaction (durable when it returns: write-ahead log, synchronous) and publishes the next version
+transaction (durable when it returns: the journal has its record) and publishes the next version
 by assigning one attribute. Readers take no lock; each sees exactly the epochs up to the version it
 took (SEMANTICS, section 5).
 
@@ -11,7 +11,7 @@ Invariants:
     INV-LOG-2: a file is removed only when no version refers to it that is pinned or could still
         be taken.
 
-A commit costs one synchronous write of SQLite's log, and work in proportion to the change.
+A commit costs one synchronous write of the journal, and work in proportion to the change.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from itertools import count
 from pathlib import Path
-from sqlite3 import Connection
 from typing import Any
 
 from millpond.model.time import now
 from millpond.state import arrow_file
-from millpond.state.database import Database
+from millpond.state.database import Database, Transaction
 from millpond.state.database_tables import definition_row
 from millpond.state.epoch_change import EpochChange, StaleChange
 from millpond.state.fail_points import reach
@@ -74,6 +73,11 @@ class EpochLog:
         directory = Path(store_dir)
         directory.mkdir(parents=True, exist_ok=True)
         return EpochLog(Database(directory / "pond.db"), directory, clock)
+
+    @property
+    def incarnation(self) -> str:
+        """What the store is called until a repair loses something of it."""
+        return self._database.incarnation
 
     @property
     def version(self) -> Version:
@@ -164,7 +168,7 @@ class EpochLog:
     def collect(self) -> list[str]:
         """Remove the files no pinned version refers to any more; returns their paths.
 
-        A file left over by a failure here, or by a process that died first, is collected when the
+        A file left over by a failure here, or by a process that died first, is set aside when the
         store is next opened.
         """
         with self._readers:
@@ -180,6 +184,16 @@ class EpochLog:
         reach("epoch.after_collect")
         return ready
 
+    def snapshot_if_due(self) -> bool:
+        """Let a snapshot take the place of much of the journal; for one thread.
+
+        Returns whether it was due.
+
+        Raises:
+            MillpondError: STORE-603, it cannot be written.
+        """
+        return self._database.snapshot_if_due()
+
     def epochs(self, limit: int = 100) -> list[tuple[int, str, int]]:
         """The last epochs, youngest first, as (epoch, kind, committed at)."""
         return self._database.read(
@@ -190,7 +204,7 @@ class EpochLog:
         """Close the database. Versions that were taken stay readable."""
         self._database.close()
 
-    def _write(self, connection: Connection, change: ResolvedChange, next_id: int) -> None:
+    def _write(self, connection: Transaction, change: ResolvedChange, next_id: int) -> None:
         """All rows of an epoch, deletions first."""
         many = connection.executemany
         connection.execute(

@@ -119,7 +119,9 @@ class Inbox:
         self._unnamed: deque[int] = deque()
         #: The numbers of acknowledged pushes whose file was missing or torn on opening.
         self.lost: set[int] = set()
-        #: STORE-602 for each of them.
+        #: Files of pushes that were never acknowledged, and of ones long absorbed: to be set aside.
+        self.orphans: list[str] = []
+        #: STORE-602 for each of `lost`.
         self.problems = self._recover()
 
     def path(self, number: int) -> Path:
@@ -350,7 +352,7 @@ class Inbox:
             self._unnamed.popleft()
 
     def _recover(self) -> list[MillpondError]:
-        """Finish acknowledged pushes, remove all traces of others, and say what is missing."""
+        """Finish acknowledged pushes, list the files of others, and say what is missing."""
         known: dict[int, tuple[int, str]] = {
             number: (done, checksum)
             for number, done, checksum in self._database.read(
@@ -363,9 +365,9 @@ class Inbox:
                 hidden_path(self._directory, number).rename(self.path(number))
                 visible.add(number)
             else:
-                hidden_path(self._directory, number).unlink()
+                self.orphans.append(f"inbox/{hidden_path(self._directory, number).name}")
         for number in sorted(visible - known.keys()):
-            self.path(number).unlink()
+            self.orphans.append(f"inbox/{self.path(number).name}")
         problems = []
         for number, (done, checksum) in known.items():
             if done:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from sqlite3 import Connection
 
-from millpond.state.database import Database
+from millpond.state.database import Database, Transaction
 from millpond.state.join_state import ArrangementRef, JoinCore, Joins, JoinUse, PairsRef
 from millpond.state.resolve_joins import ResolvedJoins, next_joins
 
 
-def write_joins(connection: Connection, change: ResolvedJoins) -> None:
+def write_joins(connection: Transaction, change: ResolvedJoins) -> None:
     """The rows of a change, deletions first."""
     many = connection.executemany
     for table, column, keys in (

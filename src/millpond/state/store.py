@@ -2,17 +2,20 @@
 
     FORMAT        what the directory is
     LOCK          held by the process that has the store open; says which
-    pond.db       definitions, clocks, the epoch log, the inbox's lines (SQLite)
+    journal/      every change as a numbered, checksummed record; snapshots of pond.db
+    pond.db       definitions, clocks, the epoch log, the inbox's lines (SQLite): the journal's fold
     segments/     elements          matches/    which element matches which slots
     rejects/      rejected rows     relations/  relation deltas
     runs/         the SteMs' runs   pairs/      what joins find
     inbox/        pushed rows       stems/      Query SteM snapshots (a cache, emptied on opening)
     functions/    user-defined functions for workers, from what is in pond.db
     checkpoints/  the streaming queries' own; nothing here looks into it
+    set_aside/    files nothing refers to, moved here when the store was opened
 
-A file is the store's only once a committed epoch refers to it. Opening removes the files no epoch
-refers to (a writer died before its commit) and reports the referenced ones that are missing or
-torn, by name, without refusing to open: what does not need them goes on.
+A file is the store's only once a committed epoch refers to it. Opening sets aside the files no
+epoch refers to (a writer died before its commit) and reports the referenced ones that are missing
+or torn, by name, without refusing to open: what does not need them goes on. Only a damaged journal
+keeps a store from opening, because what is missing then is not known.
 """
 
 from __future__ import annotations
@@ -21,15 +24,25 @@ import fcntl
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from millpond.errors import MillpondError
+from millpond.model.time import now
 from millpond.state import arrow_file
+from millpond.state.care.set_aside import (
+    SetAside,
+    clean_set_aside,
+    list_set_aside,
+    set_aside,
+)
 from millpond.state.database import Database
 from millpond.state.epoch_log import EpochLog
 from millpond.state.inbox import Inbox
+from millpond.state.migrations import MIGRATIONS
+from millpond.state.outside_files import check_ordinary
 
-_FORMAT = "millpond store 1\n"
+FORMAT = "millpond store 2\n"
 
 #: The directories of files that epochs refer to.
 REFERENCED = ("segments", "matches", "rejects", "relations", "runs", "pairs")
@@ -54,11 +67,17 @@ class Store:
         """Use `Store.open`."""
         self.directory = directory
         self._lock = lock
+        self._clock = clock or now
         self._database = Database(directory / "pond.db")
         self.log = EpochLog(self._database, directory, clock)
         self.inbox = Inbox(self._database, directory / "inbox", clock)
         #: What opening found missing or torn; each names the file.
-        self.problems: list[MillpondError] = [*self._recover(), *self.inbox.problems]
+        self.problems: list[MillpondError] = [
+            *self._database.problems,
+            *self._recover(),
+            *self.inbox.problems,
+        ]
+        clean_set_aside(directory, self._clock())
 
     @staticmethod
     def open(path: str | Path, clock: Callable[[], int] | None = None) -> Store:
@@ -73,10 +92,12 @@ class Store:
                 be written; STORE-604, it is something else, or of another version.
         """
         directory = Path(path).absolute()
+        check_ordinary(directory, "the store")
         with arrow_file.translate_write_errors(directory):
             _check_directory(directory)
             lock = _take_lock(directory)
             try:
+                _migrate(directory)
                 _prepare(directory)
                 return Store(directory, lock, clock)
             except BaseException:
@@ -86,6 +107,10 @@ class Store:
     def relative_path(self, path: str | Path) -> str:
         """A file's path as references have it."""
         return Path(path).relative_to(self.directory).as_posix()
+
+    def list_set_aside(self) -> list[SetAside]:
+        """What opening moved away, now and earlier."""
+        return list_set_aside(self.directory)
 
     def close(self) -> None:
         """Give the store to whoever opens it next; closing again does nothing."""
@@ -101,14 +126,21 @@ class Store:
         self.close()
 
     def _recover(self) -> list[MillpondError]:
-        """Remove orphans and cached snapshots; say which referenced files are not whole."""
+        """Set aside what nothing refers to; say which referenced files are not whole."""
         referenced = self.log.version.paths()
         found = dict(self._files(*REFERENCED))
-        for path in found.keys() - referenced.keys():
-            (self.directory / path).unlink(missing_ok=True)
+        orphans = [*(found.keys() - referenced.keys()), *self.inbox.orphans]
+        unknown = set_aside(self.directory, orphans, self._clock())
         for path, _ in self._files("stems"):
             (self.directory / path).unlink(missing_ok=True)
-        problems = []
+        problems = [
+            MillpondError(
+                "STORE-602",
+                f'the file "{path}" does not belong to the store',
+                detail="Opening the store moved it to set_aside/; it stays there.",
+            )
+            for path in unknown
+        ]
         for path, length in sorted(referenced.items()):
             if path not in found:
                 problems.append(arrow_file.corrupt_file_error(path, "There is no such file."))
@@ -141,12 +173,12 @@ def _check_directory(directory: Path) -> None:
     file = directory / "FORMAT"
     if file.exists():
         found = file.read_text(errors="replace")
-        if found != _FORMAT:
+        if found != FORMAT and found not in MIGRATIONS:
             raise MillpondError(
                 "STORE-604",
                 f'the store "{directory}" is of another version of Millpond',
                 detail=f"Its FORMAT says {found.strip()!r}; this Millpond reads "
-                f"{_FORMAT.strip()!r}.",
+                f"{FORMAT.strip()!r}.",
                 hint="Open it with the Millpond that wrote it, or begin a new store.",
             )
     elif any(entry.name not in ("LOCK", ".FORMAT.tmp") for entry in directory.iterdir()):
@@ -154,18 +186,52 @@ def _check_directory(directory: Path) -> None:
             "STORE-604",
             f'the directory "{directory}" is not a store',
             detail="It is not empty and has no FORMAT file.",
-            hint="Name an empty or new directory.",
+            hint="Name an empty or new directory."
+            if not (directory / "journal").exists()
+            else "`millpond repair` makes a new store of one that lost its FORMAT file.",
         )
+
+
+@contextmanager
+def lock_store(directory: Path) -> Iterator[None]:
+    """Keep everybody else from a store; nothing in it is written.
+
+    Raises:
+        MillpondError: STORE-601, somebody has it open; STORE-604, it is no directory.
+    """
+    if not directory.is_dir():
+        raise MillpondError(
+            "STORE-604", f'"{directory}" is not a directory', hint="Name the store's directory."
+        )
+    if not (directory / "LOCK").exists():
+        yield
+        return
+    lock = os.open(directory / "LOCK", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _lock(lock, directory)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _take_lock(directory: Path) -> int:
     """The descriptor of LOCK, locked; the kernel unlocks it when the process ends, however."""
     lock = os.open(directory / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
+        _lock(lock, directory)
+    except BaseException:
+        os.close(lock)
+        raise
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
+def _lock(lock: int, directory: Path) -> None:
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         pid = os.read(lock, 32).decode(errors="replace").strip()
-        os.close(lock)
         if pid == str(os.getpid()):
             raise MillpondError(
                 "STORE-601",
@@ -180,16 +246,21 @@ def _take_lock(directory: Path) -> int:
             detail="One process at a time has a store open.",
             hint=f"Talk to that process (for a server: --url), or stop it ({holder}) first.",
         ) from error
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-    return lock
+
+
+def _migrate(directory: Path) -> None:
+    """Bring a store of an earlier format forward, a format at a time."""
+    file = directory / "FORMAT"
+    while file.exists() and (migrate := MIGRATIONS.get(file.read_text())) is not None:
+        migrate(directory)
 
 
 def _prepare(directory: Path) -> None:
     """Make what is missing; FORMAT first, for without it the rest is somebody else's."""
     if not (directory / "FORMAT").exists():
         temporary = directory / ".FORMAT.tmp"
-        temporary.write_text(_FORMAT)
+        temporary.write_text(FORMAT)
+        arrow_file.sync_file(temporary)
         temporary.rename(directory / "FORMAT")
         arrow_file.sync_directory(directory)
     for name in _DIRECTORIES:

@@ -14,6 +14,7 @@ from millpond.cql.tree.statements import CreateRelation, CreateStream
 _CONSTANTS: dict[str, tuple[str, ...]] = {
     "BOOLEAN": ("true", "false"),
     "VARCHAR": ("'a'", "'b'", "''"),
+    "BLOB": ("'a'::BLOB", "''::BLOB"),
     "TIMESTAMP": ("TIMESTAMP '1970-01-01 00:00:03'", "TIMESTAMP '1970-01-01 00:00:10'"),
     "DATE": ("DATE '2024-02-29'",),
 }

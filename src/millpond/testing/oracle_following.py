@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from millpond.algebra.changes import OracleChange, changes, final_upto
 from millpond.algebra.contents import Element
-from millpond.algebra.denotation import denote, occurrences
+from millpond.algebra.denotation import denote, occurrences, present_of
 from millpond.algebra.rows import Row, normalize, sort_key
 from millpond.algebra.world import World
 from millpond.catalog.objects import Derived, StreamDef
@@ -90,7 +90,7 @@ def _sign(at: int, sign: int, rows: Counter[Row]) -> list[OracleChange]:
 def final_instant(world: World, query: exp.Expression) -> int:
     """The last instant whose changes can be delivered.
 
-    Of a query over relations alone that is the last one they were told anything of.
+    Of a query that reads no stream that is the present.
     """
     if isinstance(query, RelationToStream):
         query = query.this
@@ -98,12 +98,7 @@ def final_instant(world: World, query: exp.Expression) -> int:
     if any(leaf.window is not None for leaf in leaves):
         least = final_upto(world, query)
         return LAST if least >= END - 1 else least
-    present = world.present()
-    told = [present] if present > BEGINNING else []
-    for leaf in leaves:
-        for version in leaf.versions:
-            told += [at for at in (version.begin, version.end) if at < END]
-    return max(told, default=BEGINNING - 1)
+    return present_of(world, [leaf.name for leaf in leaves])
 
 
 @dataclass
@@ -113,6 +108,7 @@ class DerivedHistory:
     following: OracleSubscription
     definition: StreamDef
     rejects: list[Element] = field(default_factory=list)
+    derived_from: tuple[str, ...] = ()
 
     @staticmethod
     def of(world: World, name: str, query: exp.Expression) -> DerivedHistory:
@@ -120,12 +116,13 @@ class DerivedHistory:
         if not isinstance(query, RelationToStream):
             query = RelationToStream(this=query, kind="istream")
         table = denote(world, query.this, BEGINNING).table
-        fields = tuple(Field(f.name, _column_type(str(f.type))) for f in table.schema)
+        fields = tuple(Field(f.name, column_type(str(f.type))) for f in table.schema)
         streams = [o.name for o in occurrences(world, query.this) if o.window is not None]
         on_clock = all(world.streams[s].definition.on_system_time for s in streams)
         derived = Derived("", None, on_clock)
         definition = StreamDef(len(world.streams), name, Schema(fields), derived=derived)
-        return DerivedHistory(OracleSubscription(world, query, BEGINNING - 1), definition)
+        following = OracleSubscription(world, query, BEGINNING - 1)
+        return DerivedHistory(following, definition, derived_from=tuple(streams))
 
     @property
     def elements(self) -> list[Element]:
@@ -145,7 +142,8 @@ class DerivedHistory:
         return Instant(self.following.position + 1)
 
 
-def _column_type(arrow: str) -> str:
+def column_type(arrow: str) -> str:
+    """The type of a column, from its Arrow type's name."""
     if arrow.startswith("decimal128"):
         return f"DECIMAL{arrow.removeprefix('decimal128').replace(' ', '')}"
     known = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT"}
@@ -171,7 +169,7 @@ def fetch(
 ) -> OracleChanges:
     """The changes after a cursor, numbered from 1."""
     delivered = following.advance()
-    start = int(after or 0)
+    start = 0 if after in (None, "oldest") else int(after)
     upto = len(delivered) if limit is None else min(len(delivered), start + limit)
     rows = [
         (start + n, change.at, "+" if change.sign > 0 else "-", *change.row)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from sqlglot import exp
@@ -30,6 +30,7 @@ from millpond.testing.oracle_following import (
     DerivedHistory,
     OracleChanges,
     OracleSubscription,
+    column_type,
     fetch,
     final_instant,
 )
@@ -87,7 +88,8 @@ class OracleHandle:
         if self.following is None:
             self.following = OracleSubscription(self.pond.world, self.tree, self.after)
         relation = self.tree.this if isinstance(self.tree, RelationToStream) else self.tree
-        columns = denote(self.pond.world, relation, BEGINNING).table.column_names
+        at = max(self.after, BEGINNING)
+        columns = denote(self.pond.world, relation, at).table.column_names
         return fetch(self.following, columns, after, limit)
 
     def invoke(self, at: int | None = None) -> OracleAnswer:
@@ -192,25 +194,27 @@ class OraclePond:
                 self.queries[statement.name.lower()] = handle
             case statements.CreateDerived(kind="stream"):
                 history = DerivedHistory.of(
-                    self.world, statement.name, self._expand(statement.query)
+                    self.world, statement.name, self._expand(parse_query(statement.query_text))
                 )
                 self.world.streams[statement.name.lower()] = history  # type: ignore[assignment]
             case statements.CreateDerived():
-                self.views[statement.name.lower()] = self._expand(statement.query)
+                view = self._expand(parse_query(statement.query_text))
+                self.views[statement.name.lower()] = view
             case statements.Fetch():
                 return OracleResult("fetch", statement.name, changes=self._fetch(statement))
             case statements.Insert():
                 self._insert(statement)
             case statements.Update():
+                at = self._when(statement.at)
                 self.world.relations[statement.name.lower()].update(
-                    {name: to_duckdb(value) for name, value in statement.assignments},
-                    None if statement.where is None else to_duckdb(statement.where),
-                    self._when(statement.at),
+                    {name: self._sql(value, at) for name, value in statement.assignments},
+                    None if statement.where is None else self._sql(statement.where, at),
+                    at,
                 )
             case statements.Delete():
+                at = self._when(statement.at)
                 self.world.relations[statement.name.lower()].delete(
-                    None if statement.where is None else to_duckdb(statement.where),
-                    self._when(statement.at),
+                    None if statement.where is None else self._sql(statement.where, at), at
                 )
             case statements.Heartbeat():
                 self.world.streams[statement.name.lower()].advance_heartbeat(
@@ -250,6 +254,23 @@ class OraclePond:
             table.replace(subquery)
         return tree
 
+    def _sql(self, value: exp.Expression, at: int) -> str:
+        """An expression in which each query is the VALUES it is answered with at an instant."""
+        holder = exp.Paren(this=value.copy())
+        while (query := holder.find(exp.Select, exp.SetOperation)) is not None:
+            rows = self.answer(self._expand(cast(exp.Expression, query.copy())), at).table
+            values = ", ".join(
+                "(" + ", ".join(_quote(v) for v in row.values()) + ")" for row in rows.to_pylist()
+            )
+            casts = ", ".join(
+                f"CAST(v{i} AS {column_type(str(c.type))})" for i, c in enumerate(rows.schema)
+            )
+            names = ", ".join(f"v{i}" for i in range(rows.num_columns))
+            nulls = ", ".join("NULL" for _ in range(rows.num_columns))
+            given = f"VALUES {values}" if values else f"SELECT {nulls} LIMIT 0"
+            query.replace(exp.var(f"SELECT {casts} FROM ({given}) AS t({names})"))
+        return to_duckdb(holder)
+
     def _when(self, at: int | None) -> int:
         return self.world.present() if at is None else at
 
@@ -262,6 +283,7 @@ class OraclePond:
                 timestamp_by=statement.timestamp_by,
                 delay=statement.delay,
                 idle_after=statement.idle_after,
+                ahead=statement.ahead,
                 retain=statement.retain,
                 retain_rows=statement.retain_rows,
             )
@@ -299,6 +321,7 @@ class OraclePond:
                 timestamp_by=statement.timestamp_by,
                 delay=statement.delay,
                 idle_after=statement.idle_after,
+                ahead=statement.ahead,
             )
         )
         keys = ", ".join(statement.primary_key)
@@ -316,9 +339,14 @@ class OraclePond:
             raise MillpondError("CQL-201", f'no stream or relation "{statement.name}"')
         columns = statement.columns or target.definition.schema.names
         fields = [target.definition.schema.find(column) for column in columns]
+        given = (
+            _evaluate(statement.rows)
+            if statement.query is None
+            else self.answer(self._expand(statement.query), None).rows()
+        )
         rows = [
             {f.name: value for f, value in zip(fields, row, strict=True) if f is not None}
-            for row in _evaluate(statement.rows)
+            for row in given
         ]
         if isinstance(target, StreamHistory):
             target.commit(rows, self.clock())
@@ -348,8 +376,14 @@ class OracleStore:
         return self.pond
 
 
+def _quote(value: Any) -> str:
+    return "NULL" if value is None else "'" + str(value).replace("'", "''") + "'"
+
+
 def _schema(columns: Sequence[statements.ColumnDef]) -> Schema:
-    return Schema(tuple(Field(c.name, canonical_type(c.type) or "VARCHAR") for c in columns))
+    return Schema(
+        tuple(Field(c.name, canonical_type(c.type) or "VARCHAR", c.required) for c in columns)
+    )
 
 
 def _evaluate(rows: Sequence[Sequence[exp.Expression]]) -> list[tuple[Any, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,15 @@ def _plain(text: str) -> exp.Expression | None:
     statement = parse_statement(text)
     if not isinstance(statement, Ask) or statement.query.find(StreamWindow, RelationToStream):
         return None
-    # What a LIMIT leaves is made to depend on the rows alone: see below.
+    # VALUES, windows of rows and relations combined bare are read as what they stand for.
+    if re.search(r"->|VALUES|TUMBLE|HOP\(|^\(?a UNION", text):
+        return None
+    # What LIMIT and DISTINCT ON leave is made to depend on the rows alone: see below.
     ours = (PERIOD, STREAM_SAMPLE, BY_ATTRIBUTES, "limit", "offset")
+    if any(node.args.get("on") for node in statement.query.find_all(exp.Distinct)):
+        return None
+    if any(join.method == "ASOF" for join in statement.query.find_all(exp.Join)):
+        return None
     if any(node.args.get(key) for node in statement.query.walk() for key in ours):
         return None
     return statement.query

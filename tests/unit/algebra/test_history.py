@@ -39,7 +39,7 @@ def test_what_is_late_is_judged_by_the_epoch_before() -> None:
     assert stream.commit([row(10), row(1)], clock=0) == []
     (late,) = stream.commit([row(11), row(9)], clock=0)
     assert late.row == 1
-    assert late.reason.startswith("late: timestamp 1970-01-01 00:00:09 is before")
+    assert late.reason == "late: its timestamp is before the heartbeat"
     assert [e.at // SECOND for e in stream.elements] == [10, 1, 11]
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.model.schema import Field, Schema
-from millpond.state import fail_points
+from millpond.state import database, fail_points
 from millpond.state.arrow_file import open_arrow, write_arrow
 from millpond.state.epoch_change import EpochChange, new_segment_id
 from millpond.state.push_file import read_push
@@ -61,9 +61,12 @@ def live(directory: Path) -> None:
     commit(absorbed(store, stream, batch_id=1))
     commit(merged(store, stream))
     store.log.collect()
+    database._SNAPSHOT_BYTES, database._SNAPSHOT_SHARE = 0, 0
+    store.log.snapshot_if_due()
     push(13)
     commit(EpochChange(kind="expire", expired=[s.id for s in store.log.version.segments(stream)]))
     store.log.collect()
+    store.log.snapshot_if_due()
     store.close()
 
 

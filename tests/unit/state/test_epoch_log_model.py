@@ -11,12 +11,14 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.model.schema import Field, Schema
+from millpond.state import database
 from millpond.state.epoch_change import EpochChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import (
@@ -105,6 +107,9 @@ class EpochLogMachine(RuleBasedStateMachine):
     @initialize()
     def create(self):
         self.directory = Path(tempfile.mkdtemp())
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(database, "_SNAPSHOT_BYTES", 1_000)
+        self.patch.setattr(database, "_SNAPSHOT_SHARE", 0)
         self.log = EpochLog.open(self.directory, clock=lambda: 0)
         self.model = Model()
         self.files = 0
@@ -115,6 +120,7 @@ class EpochLogMachine(RuleBasedStateMachine):
         for pin, _, _ in self.readers:
             pin.__exit__(None, None, None)
         self.log.close()
+        self.patch.undo()
         shutil.rmtree(self.directory)
 
     def file(self):
@@ -270,12 +276,24 @@ class EpochLogMachine(RuleBasedStateMachine):
         if not self.readers:
             assert found == needed
 
-    @rule()
-    def reopen(self):
+    @rule(takes_snapshot=st.booleans(), loses=st.sampled_from(["nothing", "its end", "its log"]))
+    def reopen(self, takes_snapshot, loses):
+        """Open again: as it was closed, or as a machine leaves it that lost the database's end."""
         while self.readers:
             self.readers.pop()[0].__exit__(None, None, None)
         self.log.collect()
-        self.log.close()
+        if takes_snapshot:
+            self.log.snapshot_if_due()
+        file = self.directory / "pond.db"
+        if loses == "its log":  # the journal has all of it, SQLite's main file only a part
+            shutil.copy(file, self.directory / "kept")
+            self.log.close()
+            shutil.copy(self.directory / "kept", file)
+        else:
+            self.log.close()
+            if loses == "its end" and (self.directory / "earlier").exists():
+                shutil.copy(self.directory / "earlier", file)
+        shutil.copy(file, self.directory / "earlier")
         self.log = EpochLog.open(self.directory, clock=lambda: 0)
 
     @invariant()

@@ -89,11 +89,11 @@ def test_the_lock_goes_with_the_process_that_is_killed(tmp_path):
         Store.open(tmp_path / "pond").close()
 
 
-def test_files_no_epoch_refers_to_are_removed(store, a):
+def test_files_no_epoch_refers_to_are_set_aside(store, a):
     kept = with_segment(store, a)
     for kind in ("segments", "matches", "rejects", "relations", "stems"):
         write_arrow(new_path(store.directory, kind), a.rows)
-        (store.directory / kind / ".x.arrow.tmp").write_bytes(b"torn")
+        new_path(store.directory, kind).with_suffix(".arrow.tmp").write_bytes(b"torn")
     (store.directory / "checkpoints" / "offsets").write_bytes(b"not ours")
     store.close()
     with Store.open(store.directory) as again:
@@ -102,7 +102,28 @@ def test_files_no_epoch_refers_to_are_removed(store, a):
             for kind in ("segments", "matches", "rejects", "relations", "stems", "checkpoints")
             for file in (again.directory / kind).rglob("*")
         ]
+        (folder,) = again.list_set_aside()
+        assert again.problems == []
     assert sorted(left) == sorted([*kept, store.directory / "checkpoints" / "offsets"])
+    assert (folder.files, folder.is_known) == (8, True)
+
+
+def test_unreferenced_files_are_removed_after_a_week_and_unknown_ones_never(store, a):
+    path = store.directory
+    write_arrow(new_path(path, "segments"), a.rows)
+    (path / "segments" / "thesis.tex").write_text("…")
+    store.close()
+    week = 7 * 86_400 * 1_000_000
+    with Store.open(path, clock=lambda: 0) as again:
+        assert [p.primary for p in again.problems] == [
+            'the file "segments/thesis.tex" does not belong to the store'
+        ]
+        assert [folder.files for folder in again.list_set_aside()] == [1, 1]
+    with Store.open(path, clock=lambda: week) as again:
+        assert [folder.files for folder in again.list_set_aside()] == [1, 1]
+    with Store.open(path, clock=lambda: week + 2_000_000) as again:
+        (left,) = again.list_set_aside()
+    assert [file.name for file in left.path.rglob("*.*")] == ["thesis.tex"]
 
 
 def test_missing_and_torn_files_are_named_and_the_store_opens(store, a):
@@ -149,14 +170,33 @@ def test_a_store_whose_making_was_interrupted_is_made(tmp_path):
         assert store.log.version.epoch == 0
 
 
-def test_a_corrupt_database_lets_go_of_the_lock(store):
+def test_a_corrupt_database_is_made_again_from_the_journal(store, a):
+    with_segment(store, a)
+    before = store.log.version.paths()
     store.close()
     for file in store.directory.glob("pond.db*"):
         file.unlink()
     (store.directory / "pond.db").write_bytes(b"not a database" * 1_000)
+    with Store.open(store.directory) as again:
+        assert again.log.version.paths() == before
+        assert ["pond.db" in problem.primary for problem in again.problems] == [True]
+    with Store.open(store.directory) as again:
+        assert again.problems == []
+
+
+@pytest.mark.parametrize("how", ["missing", "empty"])
+def test_a_store_without_its_database_is_refused_and_untouched(store, a, how):
+    segment, matches = with_segment(store, a)
+    store.close()
+    for file in store.directory.glob("pond.db*"):
+        file.unlink()
+    if how == "empty":
+        (store.directory / "pond.db").touch()
     for _ in range(2):
-        with pytest.raises(MillpondError, match="STORE-602"):
+        with pytest.raises(MillpondError, match=r"(?s)STORE-602.*missing.*millpond repair"):
             Store.open(store.directory)
+    assert segment.exists()
+    assert matches.exists()
 
 
 def test_paths_are_new(store):

@@ -9,36 +9,51 @@ from fastapi import APIRouter, Depends, Header, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from millpond.api import change_forms, encode
+from millpond.api import change_forms, encode, shapes
 from millpond.api.change_forms import EVENTS
+from millpond.api.contract import DocumentedRoute
+from millpond.api.document import BINDS, WRITES, Absent, describe_answer, describe_errors
 from millpond.api.negotiate import choose_form
+from millpond.api.request_work import lift_limit
 from millpond.api.routers.queries import find_query
 from millpond.api.subscribers import Subscribers
 from millpond.api.surface import Followable, ServedPond
 from millpond.errors import MillpondError
-from millpond.service.changes.change_log import PAGE, parse_cursor
+from millpond.service.changes.change_log import PAGE
 
 #: What may stand between a server and a browser must not hold events back.
 _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+_ANSWERS = describe_answer(
+    shapes.ChangesPage, encode.NDJSON, EVENTS, encode.ARROW
+) | describe_errors(404, 406, *BINDS, *WRITES)
 
 
 @dataclass(frozen=True)
 class ChangesRequest:
     """What is asked for of what is followed, and in which form."""
 
-    after: Annotated[str | None, Query(description="a cursor: what comes behind it")] = None
-    limit: Annotated[int | None, Query(ge=0, description="changes at most")] = None
-    follow: Annotated[bool | None, Query(description="go on with those to come")] = None
+    after: Annotated[
+        str | Absent, Query(description="a cursor, or oldest: what comes behind it")
+    ] = None
+    limit: Annotated[int | Absent, Query(ge=0, description="changes at most")] = None
+    follow: Annotated[bool | Absent, Query(description="go on with those to come")] = None
     wait: Annotated[float, Query(ge=0, le=60, description="seconds an empty page waits")] = 0
-    accept: Annotated[str | None, Header()] = None
-    last_event_id: Annotated[str | None, Header()] = None
+    accept: Annotated[str | Absent, Header()] = None
+    last_event_id: Annotated[str | Absent, Header()] = None
 
 
 def router(pond: ServedPond, followers: Subscribers) -> APIRouter:
     """The calls that read and follow changes."""
-    routes = APIRouter()
+    routes = APIRouter(route_class=DocumentedRoute)
 
-    @routes.get("/v1/queries/{query}/changes", response_class=Response, tags=["queries"])
+    @routes.get(
+        "/v1/queries/{query}/changes",
+        response_class=Response,
+        responses=_ANSWERS,
+        tags=["queries"],
+    )
     async def changes(query: str, wanted: Annotated[ChangesRequest, Depends()]) -> Response:
         """The changes of a query after a cursor: a page of them, or a stream that goes on.
 
@@ -49,7 +64,12 @@ def router(pond: ServedPond, followers: Subscribers) -> APIRouter:
         handle = await run_in_threadpool(find_query, pond, query)
         return await _read(followers, handle, wanted)
 
-    @routes.get("/v1/streams/{stream}/changes", response_class=Response, tags=["streams"])
+    @routes.get(
+        "/v1/streams/{stream}/changes",
+        response_class=Response,
+        responses=_ANSWERS,
+        tags=["streams"],
+    )
     async def elements(stream: str, wanted: Annotated[ChangesRequest, Depends()]) -> Response:
         """The elements of a derived stream after a cursor, as the changes of a query are given."""
         handle = await run_in_threadpool(pond.derived, stream)
@@ -62,10 +82,11 @@ async def _read(followers: Subscribers, handle: Followable, wanted: ChangesReque
     """A page of what is followed, or a response that goes on."""
     form = choose_form(wanted.accept, [encode.JSON, encode.NDJSON, EVENTS, encode.ARROW])
     # A browser that lost its connection asks the same again and says what it had last.
-    cursor = parse_cursor(wanted.last_event_id or wanted.after, handle.name)
+    cursor = wanted.last_event_id or wanted.after
     if not (form == EVENTS if wanted.follow is None else wanted.follow):
         most = PAGE if wanted.limit is None else wanted.limit
         if wanted.wait:
+            lift_limit()
             page = await followers.next_page(handle, cursor, most, wanted.wait)
         else:
             page = await run_in_threadpool(handle.fetch, cursor, most)
@@ -79,5 +100,6 @@ async def _read(followers: Subscribers, handle: Followable, wanted: ChangesReque
     form = encode.NDJSON if form == encode.JSON else form
     # What is wrong with the cursor is to be an error and not a stream that ends with one.
     await run_in_threadpool(handle.page, cursor, 0)
+    lift_limit()
     body = followers.follow(handle, cursor, wanted.limit, form)
     return StreamingResponse(body, headers=_UNBUFFERED, media_type=form)

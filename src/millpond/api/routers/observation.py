@@ -2,40 +2,64 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 import millpond
-from millpond.api import encode
+from millpond.api import encode, shapes
+from millpond.api.contract import DocumentedRoute
+from millpond.api.document import (
+    BODY,
+    WRITES,
+    Absent,
+    EntitySettings,
+    describe_answer,
+    describe_errors,
+)
 from millpond.api.routers.streams import stream_figures
 from millpond.api.surface import ServedPond
 
+#: What is answered while the pond is not ready is no error.
+_NOT_READY = describe_answer(shapes.Ready, status=503)
+_MISSING = describe_errors(404)
 
-def router(pond: ServedPond) -> APIRouter:
-    """The calls that look and do not touch."""
-    routes = APIRouter(tags=["observation"])
 
-    @routes.get("/healthz", response_class=Response)
-    async def liveness(ready: str | None = None) -> Response:
+def liveness(pond: ServedPond) -> APIRouter:
+    """The call that needs no token."""
+    routes = APIRouter(route_class=DocumentedRoute, tags=["observation"])
+
+    @routes.get(
+        "/healthz",
+        response_class=Response,
+        responses=describe_answer(shapes.Alive) | _NOT_READY,
+    )
+    async def liveness(ready: str | Absent = None) -> Response:
         """200 while the server lives; with `?ready`, as `/readyz`."""
         if ready is not None:
             return _readiness(pond)
         return Response(encode.dumps({"status": "alive"}), media_type=encode.JSON)
 
-    @routes.get("/readyz", response_class=Response)
+    return routes
+
+
+def router(pond: ServedPond) -> APIRouter:
+    """The calls that look and do not touch."""
+    routes = APIRouter(route_class=DocumentedRoute, tags=["observation"])
+
+    @routes.get(
+        "/readyz", response_class=Response, responses=describe_answer(shapes.Ready) | _NOT_READY
+    )
     async def readiness() -> Response:
         """200 once the pond answers queries and takes rows, 503 before and after."""
         return _readiness(pond)
 
-    @routes.get("/metrics", response_class=Response)
+    @routes.get("/metrics", response_class=Response, responses=describe_answer(None, "text/plain"))
     def metrics() -> Response:
         """Prometheus."""
         return Response(generate_latest(pond.metrics), media_type=CONTENT_TYPE_LATEST)
 
-    @routes.get("/v1/status", response_class=Response)
+    @routes.get("/v1/status", response_class=Response, responses=describe_answer(shapes.Status))
     def status() -> Response:
         """The pond at a glance: epoch, queries, streams, problems."""
         figures = pond.status()
@@ -46,12 +70,14 @@ def router(pond: ServedPond) -> APIRouter:
         body = {"version": millpond.__version__, "ready": pond.ready, **rest, "streams": streams}
         return Response(encode.dumps(body), media_type=encode.JSON)
 
-    @routes.get("/v1/functions", response_class=Response)
+    @routes.get(
+        "/v1/functions", response_class=Response, responses=describe_answer(shapes.Functions)
+    )
     def functions() -> Response:
         """The user-defined functions: signature, limit, and what their calls have cost."""
         return Response(encode.dumps({"functions": pond.functions()}), media_type=encode.JSON)
 
-    @routes.get("/v1/entities", response_class=Response)
+    @routes.get("/v1/entities", response_class=Response, responses=describe_answer(shapes.Entities))
     def entities() -> Response:
         """The control tables: operators, queues and synopses, with their figures."""
         every = [entity.to_json() for entity in pond.entities.every()]
@@ -59,14 +85,22 @@ def router(pond: ServedPond) -> APIRouter:
             encode.dumps({"entities": encode.to_json_value(every)}), media_type=encode.JSON
         )
 
-    @routes.get("/v1/entities/{entity}", response_class=Response)
+    @routes.get(
+        "/v1/entities/{entity}",
+        response_class=Response,
+        responses=describe_answer(shapes.Entity) | _MISSING,
+    )
     def entity(entity: str) -> Response:
         """One operator, queue or synopsis, by its id."""
         found = pond.entities.one(entity).to_json()
         return Response(encode.dumps(encode.to_json_value(found)), media_type=encode.JSON)
 
-    @routes.patch("/v1/entities/{entity}", response_class=Response)
-    def set_entity(entity: str, settings: dict[str, Any]) -> Response:
+    @routes.patch(
+        "/v1/entities/{entity}",
+        response_class=Response,
+        responses=describe_answer(shapes.Entity) | _MISSING | describe_errors(*BODY, *WRITES),
+    )
+    def set_entity(entity: str, settings: EntitySettings) -> Response:
         """Sets what can be set of an entity: `{"routing": "fixed"}`, `{"max_rows": 100}`, …"""
         found = pond.entities.set(entity, settings).to_json()
         return Response(encode.dumps(encode.to_json_value(found)), media_type=encode.JSON)

@@ -9,8 +9,19 @@ from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from millpond.api import decode, encode
-from millpond.api.negotiate import answer_response, choose_form
+from millpond.api import decode, encode, shapes
+from millpond.api.contract import DocumentedRoute
+from millpond.api.document import (
+    BINDS,
+    BODY,
+    WRITES,
+    Absent,
+    QueryOptions,
+    describe_answer,
+    describe_errors,
+)
+from millpond.api.negotiate import ANSWER_HEADERS, answer_response, choose_form
+from millpond.api.request_work import MaxSeconds, limit_seconds
 from millpond.api.surface import QueryHandle, ServedHandle, ServedPond
 from millpond.cql.tree.explain_levels import Level
 from millpond.errors import MillpondError
@@ -27,14 +38,24 @@ class RegistrationBody(BaseModel):
 
     cql: str
     name: str | None = None
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: QueryOptions = Field(default_factory=dict)
 
 
 def router(pond: ServedPond) -> APIRouter:
     """The calls on standing queries."""
-    routes = APIRouter(tags=["queries"])
+    routes = APIRouter(route_class=DocumentedRoute, tags=["queries"])
 
-    @routes.post("/v1/queries", status_code=201, response_class=Response)
+    @routes.post(
+        "/v1/queries",
+        status_code=201,
+        response_class=Response,
+        responses=describe_answer(
+            shapes.Query | list[shapes.Query],
+            status=201,
+            headers={"Location": "The path of the one query that was registered."},
+        )
+        | describe_errors(*BODY, *BINDS, *WRITES),
+    )
     def register(body: RegistrationBody | list[RegistrationBody]) -> Response:
         """Registers one query, or a list of them all together.
 
@@ -56,7 +77,7 @@ def router(pond: ServedPond) -> APIRouter:
         response.headers["Location"] = f"/v1/queries/{handle.id}"
         return response
 
-    @routes.get("/v1/queries", response_class=Response)
+    @routes.get("/v1/queries", response_class=Response, responses=describe_answer(shapes.QueryPage))
     def list_queries(
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
         after: Annotated[int, Query(description="the id the page starts after")] = -1,
@@ -78,45 +99,75 @@ def router(pond: ServedPond) -> APIRouter:
         }
         return _json(body)
 
-    @routes.get("/v1/queries/{query}", response_class=Response)
+    @routes.get(
+        "/v1/queries/{query}",
+        response_class=Response,
+        responses=describe_answer(shapes.Query) | describe_errors(404),
+    )
     def describe(query: str) -> Response:
         """What a query is and how it does."""
         return _json(_handle(find_query(pond, query)))
 
-    @routes.patch("/v1/queries/{query}", response_class=Response)
-    def alter(query: str, options: dict[str, Any]) -> Response:
+    @routes.patch(
+        "/v1/queries/{query}",
+        response_class=Response,
+        responses=describe_answer(shapes.Query) | describe_errors(404, *BODY, *BINDS, *WRITES),
+    )
+    def alter(query: str, options: QueryOptions) -> Response:
         """Sets options of a query: `{"active": false}`, `{"weight": 0.5}`, …"""
         handle = find_query(pond, query)
         _check_options(options)
         handle.alter(**options)
         return _json(_handle(handle))
 
-    @routes.delete("/v1/queries/{query}", status_code=204, response_class=Response)
+    @routes.delete(
+        "/v1/queries/{query}",
+        status_code=204,
+        response_class=Response,
+        responses=describe_errors(404, *WRITES),
+    )
     def unregister(query: str) -> Response:
         """Unregisters a query."""
         find_query(pond, query).unregister()
         return Response(status_code=204)
 
-    @routes.get("/v1/queries/{query}/result", response_class=Response)
+    @routes.get(
+        "/v1/queries/{query}/result",
+        response_class=Response,
+        responses=describe_answer(
+            shapes.Answer, encode.NDJSON, encode.ARROW, headers=ANSWER_HEADERS
+        )
+        | describe_errors(404, 406, *BINDS),
+    )
     def invoke(
         query: str,
-        at: Annotated[str | None, Query(description="an instant, ISO 8601")] = None,
-        accept: Annotated[str | None, Header()] = None,
+        at: Annotated[str | Absent, Query(description="an instant, ISO 8601")] = None,
+        max_seconds: MaxSeconds = None,
+        accept: Annotated[str | Absent, Header()] = None,
     ) -> Response:
         """The query's answer as of now, or as of a kept instant."""
+        limit_seconds(max_seconds)
         form = choose_form(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
         instant = None if at is None else _instant(at)
         return answer_response(find_query(pond, query).invoke(instant), form)
 
-    @routes.get("/v1/queries/{query}/plan", response_class=Response)
+    @routes.get(
+        "/v1/queries/{query}/plan",
+        response_class=Response,
+        responses=describe_answer(shapes.QueryPlan) | describe_errors(404, *BINDS),
+    )
     def plan(query: str, level: Level = Level.LOGICAL) -> Response:
         """The query's plan as text, at a level of EXPLAIN."""
         handle = find_query(pond, query)
         return _json({"id": handle.id, "level": level, "plan": handle.plan(level)})
 
-    @routes.get("/v1/plan", response_class=Response)
+    @routes.get(
+        "/v1/plan",
+        response_class=Response,
+        responses=describe_answer(shapes.Plan) | describe_errors(*BINDS),
+    )
     def explain(
-        query: Annotated[str | None, Query(description="a query's text or name")] = None,
+        query: Annotated[str | Absent, Query(description="a query's text or name")] = None,
         level: Level = Level.LOGICAL,
     ) -> Response:
         """The plan a query would have, registered or not; without one, what all queries share."""

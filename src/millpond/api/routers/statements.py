@@ -8,13 +8,25 @@ from fastapi import APIRouter, Header
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
-from millpond.api import encode
+from millpond.api import encode, shapes
+from millpond.api.contract import DocumentedRoute
+from millpond.api.document import (
+    BINDS,
+    BODY,
+    COMMON,
+    WRITES,
+    Absent,
+    describe_answer,
+    describe_errors,
+)
 from millpond.api.negotiate import answer_response, choose_form
 from millpond.api.problems import internal_error, log, problem, status_of
+from millpond.api.request_work import MaxSeconds, limit_seconds
 from millpond.api.surface import ServedPond
 from millpond.cql import parse_script
 from millpond.cql.tree.statements import Ask, Invoke
 from millpond.errors import MillpondError
+from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.results import StatementResult
 
 
@@ -26,13 +38,20 @@ class StatementsBody(BaseModel):
     text: str
 
 
-def router(pond: ServedPond) -> APIRouter:
+def router(pond: ServedPond, policy: AccessPolicy) -> APIRouter:
     """The call of the module's first line."""
-    routes = APIRouter(tags=["statements"])
+    routes = APIRouter(route_class=DocumentedRoute, tags=["statements"])
 
-    @routes.post("/v1/statements", response_class=Response)
+    @routes.post(
+        "/v1/statements",
+        response_class=Response,
+        responses=describe_answer(shapes.Results, encode.NDJSON, encode.ARROW)
+        | describe_errors(*COMMON, *BODY, *BINDS, *WRITES, 406, shape=shapes.StatementsProblem),
+    )
     def run_statements(
-        body: StatementsBody, accept: Annotated[str | None, Header()] = None
+        body: StatementsBody,
+        max_seconds: MaxSeconds = None,
+        accept: Annotated[str | Absent, Header()] = None,
     ) -> Response:
         """Runs statements in order, as `millpond run` would.
 
@@ -40,12 +59,13 @@ def router(pond: ServedPond) -> APIRouter:
         for a text with exactly one. When a statement fails, the results of the statements before
         it stand as `results` next to `error`: what they did stays done.
         """
+        limit_seconds(max_seconds)
         form = choose_form(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
         if form == encode.ARROW:
             _check_one_answer(body.text)
         results: list[StatementResult] = []
         try:
-            results.extend(pond.run(body.text))
+            results.extend(pond.run(body.text, policy))
         except MillpondError as error:
             return problem(error, status_of(error), results=_results(results))
         except Exception:

@@ -8,10 +8,21 @@ from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from millpond.api import encode
+from millpond.api import encode, shapes
+from millpond.api.contract import DocumentedRoute, media_type
+from millpond.api.document import (
+    BODY,
+    BYTES,
+    TEXT,
+    WRITES,
+    StreamOptions,
+    describe_answer,
+    describe_errors,
+)
 from millpond.api.limits import gunzip
 from millpond.api.surface import RowFormat, ServedPond
 from millpond.errors import MillpondError
+from millpond.service.queries.options import check_stream_options
 
 #: The media types rows may come in.
 FORMATS: dict[str, RowFormat] = {
@@ -26,15 +37,11 @@ _ROWS = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/x-ndjson": {"schema": {"type": "string"}},
-            "text/csv": {"schema": {"type": "string"}},
-            "application/vnd.apache.arrow.stream": {
-                "schema": {"type": "string", "format": "binary"}
-            },
+            media: {"schema": BYTES if form == "arrow" else TEXT} for media, form in FORMATS.items()
         },
     },
     "parameters": [
-        {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string"}},
+        {"name": "Idempotency-Key", "in": "header", "schema": TEXT},
         {"name": "Content-Encoding", "in": "header", "schema": {"enum": ["identity", "gzip"]}},
     ],
 }
@@ -42,9 +49,9 @@ _ROWS = {
 
 def router(pond: ServedPond, max_body: int) -> APIRouter:
     """The calls on streams and relations; no body unpacks to more than `max_body` bytes."""
-    routes = APIRouter(tags=["streams"])
+    routes = APIRouter(route_class=DocumentedRoute, tags=["streams"])
 
-    @routes.get("/v1/streams", response_class=Response)
+    @routes.get("/v1/streams", response_class=Response, responses=describe_answer(shapes.Streams))
     def list_streams() -> Response:
         """The streams: their declaration and how they do."""
         figures = {entry["name"]: stream_figures(entry) for entry in pond.status()["streams"]}
@@ -54,13 +61,15 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
         ]
         return Response(encode.dumps({"streams": streams}), media_type=encode.JSON)
 
-    @routes.get("/v1/relations", response_class=Response)
+    @routes.get(
+        "/v1/relations", response_class=Response, responses=describe_answer(shapes.Relations)
+    )
     def list_relations() -> Response:
         """The relations."""
         relations = [encode.definition_json(relation) for relation in pond.relations()]
         return Response(encode.dumps({"relations": relations}), media_type=encode.JSON)
 
-    @routes.post("/v1/catch-up", response_class=Response)
+    @routes.post("/v1/catch-up", response_class=Response, responses=describe_answer(shapes.Epoch))
     def catch_up(
         timeout: Annotated[float, Query(gt=0, le=600, description="seconds")] = 30.0,
     ) -> Response:
@@ -68,14 +77,19 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
         pond.catch_up(timeout)
         return Response(encode.dumps({"epoch": pond.status()["epoch"]}), media_type=encode.JSON)
 
-    @routes.post("/v1/streams/{stream}/tuples", response_class=Response, openapi_extra=_ROWS)
+    @routes.post(
+        "/v1/streams/{stream}/tuples",
+        response_class=Response,
+        openapi_extra=_ROWS,
+        responses=describe_answer(shapes.Receipt) | describe_errors(404, *BODY, *WRITES),
+    )
     async def ingest(stream: str, request: Request) -> Response:
         """Pushes rows: NDJSON, CSV with a header line, or an Arrow IPC stream.
 
         Answered only once the rows are durable. The same `Idempotency-Key` with the same rows
         does nothing again; with other rows it is refused.
         """
-        format = _format(request.headers.get("content-type", ""))
+        format = FORMATS[media_type(request)]
         data = await request.body()
         encoding = request.headers.get("content-encoding", "identity").lower()
         if encoding == "gzip":
@@ -87,11 +101,15 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
         receipt = await run_in_threadpool(pond.ingest_text, stream, data, format, key)
         return Response(encode.dumps(encode.receipt_json(receipt)), media_type=encode.JSON)
 
-    @routes.patch("/v1/streams/{stream}", response_class=Response)
-    def alter(stream: str, options: dict[str, Any]) -> Response:
+    @routes.patch(
+        "/v1/streams/{stream}",
+        response_class=Response,
+        responses=describe_answer(shapes.Named) | describe_errors(404, *BODY, *WRITES),
+    )
+    def alter(stream: str, options: StreamOptions) -> Response:
         """`{"active": true}`: a derived stream that has stopped is tried again, and goes on."""
         handle = pond.derived(stream)
-        handle.alter(**options)
+        handle.alter(**check_stream_options(options))
         return Response(encode.dumps({"name": handle.name}), media_type=encode.JSON)
 
     return routes
@@ -100,15 +118,3 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
 def stream_figures(entry: dict[str, Any]) -> dict[str, Any]:
     """One stream's entry of `pond.status()` as JSON values."""
     return encode.with_instant(encode.to_json_value(entry), "heartbeat")
-
-
-def _format(content_type: str) -> RowFormat:
-    media = content_type.partition(";")[0].strip().lower()
-    if media not in FORMATS:
-        raise MillpondError(
-            "SERVE-708",
-            f'rows cannot come as "{media}"' if media else "the rows have no media type",
-            hint="Set Content-Type to application/x-ndjson, text/csv or "
-            "application/vnd.apache.arrow.stream.",
-        )
-    return FORMATS[media]

@@ -23,6 +23,7 @@ from millpond.cql.tree.allowed_parts import (
     PARTS,
     TYPES,
 )
+from millpond.cql.tree.asof import find_asof_keys
 from millpond.cql.tree.nodes import PERIOD, WINDOW, RelationToStream
 from millpond.cql.tree.places import span_of
 from millpond.errors import MillpondError, Span
@@ -202,11 +203,24 @@ class _Check:
         shape = (args.get("method") or "", args.get("side") or "", args.get("kind") or "")
         if shape not in JOINS:
             raise self.fault(node, f"{' '.join(filter(None, shape))} JOIN is not part of CQL")
-        if (args.get("on") or args.get("using")) and (shape[0] or shape[2] == "CROSS"):
+        if shape[0] == "ASOF":
+            self.asof(node)
+        elif (args.get("on") or args.get("using")) and (shape[0] or shape[2] == "CROSS"):
             raise self.fault(node, f"{shape[0] or shape[2]} JOIN takes no condition")
         for column in args.get("using") or ():
             if not isinstance(column, exp.Identifier):
                 raise self.fault(column, "USING takes the names of columns")
+
+    def asof(self, node: exp.Expr) -> None:
+        on, using = node.args.get("on"), node.args.get("using")
+        if not on and not using:
+            raise self.fault(node, "ASOF JOIN without a condition", hint=_ASOF)
+        if on and find_asof_keys(node) is None:
+            raise self.fault(
+                on,
+                "the condition of ASOF JOIN is no list of comparisons between its two sides",
+                hint=_ASOF,
+            )
 
     def tuple_(self, node: exp.Expr) -> None:
         if not isinstance(node.parent, exp.GroupingSets):
@@ -352,12 +366,17 @@ _RULES: dict[type[exp.Expr], Callable[[_Check, exp.Expr], None]] = {
 _SELECTING = ("columns", "unpack")
 
 _INSTEAD: dict[type[exp.Expr], str] = {
-    exp.Values: "Write SELECT for constants.",
     exp.TableSample: "Write SAMPLE(p) behind the stream.",
     exp.Fetch: "Write LIMIT n.",
     exp.Lambda: "There are no lambda expressions.",
     exp.Glob: "Write LIKE, or regexp_matches(x, pattern).",
 }
+
+
+_ASOF = (
+    "Write ASOF JOIN prices p ON t.symbol = p.symbol AND t.ts >= p.ts: equalities and one "
+    "inequality, each between a column of either side, with their tables' names."
+)
 
 
 def _what(node: exp.Expr) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.durations import duration_text
 from millpond.cql.parse.queries import QueryParser
+from millpond.cql.tree.nodes import RelationToStream
 from millpond.cql.tree.statements import (
     Alter,
     ColumnDef,
@@ -20,6 +22,7 @@ from millpond.cql.tree.statements import (
     Statement,
 )
 from millpond.errors import Span
+from millpond.model.time import END
 
 _DROPPABLE = ("QUERY", "STREAM", "RELATION", "SUMMARY")
 _MORE_TYPE_WORDS = (
@@ -55,7 +58,7 @@ class DefinitionParser(QueryParser):
             return self._create_relation(non_retroactive=False)
         if self.sees("SUMMARY"):
             raise self.fault("summaries are not available yet", code="CQL-301")
-        if self.sees("TABLE") or self.sees("VIEW"):
+        if self.sees("TABLE") or self.sees("VIEW") or self.sees("MATERIALIZED"):
             self.fail_expecting(
                 "STREAM, RELATION or QUERY behind CREATE",
                 "A table is a RELATION, and a view is CREATE RELATION name AS SELECT ...",
@@ -70,6 +73,11 @@ class DefinitionParser(QueryParser):
 
     def _create_query(self) -> CreateQuery:
         named = self._new_name("the new query")
+        if self._column_names():
+            raise self.fault(
+                "columns are named for a query",
+                hint="Write SELECT expression AS name, ... in the query.",
+            )
         options = self._options("=") if self.accept("WITH") else {}
         self.expect("AS", hint="Write CREATE QUERY name [WITH (...)] AS SELECT ...")
         start = self.here()
@@ -79,18 +87,47 @@ class DefinitionParser(QueryParser):
         )
 
     def _create_derived(self, kind: str, named: dict[str, Any]) -> CreateDerived:
-        start = self.here()
+        start, first = self.here(), self._index
         query = self.query()
+        relation = written = self.since(start)
+        if isinstance(query, RelationToStream):
+            relation = Span(self._tokens[first + 2].start, self._prev.start)
         return CreateDerived(
-            kind=kind, query=query, query_span=self.since(start), **named, **self.frame()
+            kind=kind,
+            query=query,
+            query_span=written,
+            relation_span=relation,
+            **named,
+            **self.frame(),
         )
+
+    def _column_names(self) -> dict[str, Any]:
+        """Read `(a, b)` where AS comes behind it: the names of a derived table's columns."""
+        place = self._index
+        while place + 1 < len(self._tokens) and (
+            self._tokens[place].token_type in (TokenType.L_PAREN, TokenType.COMMA)
+            and self._tokens[place + 1].token_type in self.ID_VAR_TOKENS
+        ):
+            place += 2
+        behind = [token.token_type for token in self._tokens[place : place + 2]]
+        if place == self._index or behind != [TokenType.R_PAREN, TokenType.ALIAS]:
+            return {}
+        names: list[str] = []
+        while not self.accept_symbol(TokenType.R_PAREN):
+            self._advance()
+            name, span = self.name("a column")
+            if name.lower() in (other.lower() for other in names):
+                raise self.fault(f'column "{name}" is named twice', code="CQL-209", span=span)
+            names.append(name)
+        return {"columns": tuple(names)}
 
     # Streams
 
     def _create_stream(self) -> Statement:
         named = self._new_name("the new stream")
+        columns_named = self._column_names()
         if self.accept("AS"):
-            return self._create_derived("stream", named)
+            return self._create_derived("stream", {**named, **columns_named})
         columns, keys = self._columns("stream")
         if keys is not None:
             raise self.fault(
@@ -110,7 +147,8 @@ class DefinitionParser(QueryParser):
                 self._retain(clauses)
             elif not self._using(clauses):
                 self.fail_expecting(
-                    "TIMESTAMP BY, DELAY, IDLE AFTER, RETAIN, USING or the end of the statement"
+                    "TIMESTAMP BY, DELAY, IDLE AFTER, AHEAD, RETAIN, USING or the end of the"
+                    " statement"
                 )
         return CreateStream(columns=columns, **clauses, **named, **self.frame())
 
@@ -123,7 +161,7 @@ class DefinitionParser(QueryParser):
         return True
 
     def _lateness(self, clauses: dict[str, Any]) -> bool:
-        """Read DELAY or IDLE AFTER, which are about timestamps in a column."""
+        """Read DELAY, IDLE AFTER or AHEAD, which are about timestamps in a column."""
         if self.sees("DELAY"):
             self._once(clauses, "delay", needs="timestamp_by")
             clauses["delay"] = self.duration("DELAY", zero=True)
@@ -132,6 +170,11 @@ class DefinitionParser(QueryParser):
             self._once(clauses, "idle_after", needs="timestamp_by")
             self.expect("AFTER", hint="Write IDLE AFTER INTERVAL 30 SECONDS.")
             clauses["idle_after"] = self.duration("IDLE AFTER")
+            return True
+        if self.sees("AHEAD"):
+            self._once(clauses, "ahead", needs="timestamp_by")
+            unbounded = self.accept("UNBOUNDED")
+            clauses["ahead"] = END if unbounded else self.duration("AHEAD", zero=True)
             return True
         return False
 
@@ -163,6 +206,7 @@ class DefinitionParser(QueryParser):
 
     def _create_relation(self, *, non_retroactive: bool) -> Statement:
         named = self._new_name("the new relation")
+        columns_named = self._column_names()
         if self.sees("AS"):
             if non_retroactive:
                 raise self.fault(
@@ -170,7 +214,7 @@ class DefinitionParser(QueryParser):
                     hint="Write CREATE RELATION name AS ..., or declare its columns.",
                 )
             self._advance()
-            return self._create_derived("relation", named)
+            return self._create_derived("relation", {**named, **columns_named})
         columns, keys = self._columns("relation")
         clauses: dict[str, Any] = {}
         while not self.at_end():
@@ -185,7 +229,7 @@ class DefinitionParser(QueryParser):
                 )
             else:
                 self.fail_expecting(
-                    "TIMESTAMP BY, DELAY, IDLE AFTER, USING or the end of the statement"
+                    "TIMESTAMP BY, DELAY, IDLE AFTER, AHEAD, USING or the end of the statement"
                 )
         return CreateRelation(
             columns=columns,
@@ -219,6 +263,8 @@ class DefinitionParser(QueryParser):
                 key_start = self.here()
                 if self._primary_key():
                     keys = self._only_key(keys, ((columns[-1].name,), self.since(key_start)))
+                    if self.accept("NOT", "NULL"):
+                        columns[-1] = replace(columns[-1], required=True)
             if not self.accept_symbol(TokenType.COMMA):
                 break
         if not self.sees_symbol(TokenType.R_PAREN):
@@ -268,7 +314,8 @@ class DefinitionParser(QueryParser):
                 numbers.append(self.whole_number("a type's parameter")[0])
             self.expect_symbol(TokenType.R_PAREN, ")")
             type_text += f"({', '.join(map(str, numbers))})"
-        return ColumnDef(name, type_text, self.since(start))
+        span = self.since(start)
+        return ColumnDef(name, type_text, span, required=self.accept("NOT", "NULL"))
 
     # Sources and options
 

@@ -15,7 +15,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.windows import WindowParser
 from millpond.cql.tree import function_calls
-from millpond.cql.tree.places import TokenPlace, span_of
+from millpond.cql.tree.places import TokenPlace, place, span_of
 
 _T = TypeVar("_T")
 
@@ -52,6 +52,13 @@ class ExpressionParser(WindowParser):
     NO_PAREN_FUNCTION_PARSERS = function_calls.NO_PAREN_FUNCTION_PARSERS
     FUNCTIONS_WITH_ALIASED_ARGS: ClassVar[set[str]] = set()
     SUPPORTS_TABLE_QUERY = False
+    LAMBDAS = {  # noqa: RUF012 - `->` is that of JSON
+        kind: read for kind, read in Parser.LAMBDAS.items() if kind is not TokenType.ARROW
+    }
+    JSON_OPERATORS = {  # noqa: RUF012
+        TokenType.ARROW: lambda self, this, path: self.member(this, path, "->"),
+        TokenType.DARROW: lambda self, this, path: self.member(this, path, "->>"),
+    }
     ID_VAR_TOKENS = Parser.ID_VAR_TOKENS - _NEVER_NAMES
     ALIAS_TOKENS = Parser.ALIAS_TOKENS - _NEVER_NAMES - _NEVER_ALIASES
     TABLE_ALIAS_TOKENS = Parser.TABLE_ALIAS_TOKENS - _NEVER_NAMES - _NEVER_ALIASES
@@ -63,6 +70,22 @@ class ExpressionParser(WindowParser):
         if value is None:
             self.fail_expecting(what)
         return cast(exp.Expression, value)
+
+    def member(self, this: exp.Expr, path: exp.Expr | None, sign: str) -> exp.Expr:
+        """What `this -> path` or `this ->> path` is: a member of JSON, as JSON or as text."""
+        key = path.this if isinstance(path, exp.Neg) else path
+        if not isinstance(key, exp.Literal) or path is None:
+            raise self.fault(
+                f"what stands behind {sign} is no constant",
+                detail=f"{sign} takes a member of JSON; there are no lambda expressions.",
+                hint=f"Write value {sign} 'key', value {sign} '$.path', or json_extract(value, x).",
+                span=span_of(path) if path is not None else None,
+            )
+        name = "json_extract" if sign == "->" else "json_extract_string"
+        found = exp.Anonymous(this=name, expressions=[this, path])
+        if (span := span_of(this)) is not None:
+            place(found, self.since(span))
+        return found
 
     def _parse_csv(
         self, parse_method: Callable[[], _T | None], sep: TokenType = TokenType.COMMA

@@ -15,8 +15,17 @@ from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.check_shape import check_query
-from millpond.cql.parse.expressions import ExpressionParser
-from millpond.cql.tree.nodes import BY_ATTRIBUTES, PERIOD, STREAM_SAMPLE, WINDOW, RelationToStream
+from millpond.cql.parse.other_dialects import clause_error, file_error, is_file_reader
+from millpond.cql.parse.windowing import WindowingParser
+from millpond.cql.parse.with_clauses import put_with_before
+from millpond.cql.tree.nodes import (
+    BY_ATTRIBUTES,
+    PERIOD,
+    QUALIFIER,
+    STREAM_SAMPLE,
+    WINDOW,
+    RelationToStream,
+)
 from millpond.cql.tree.places import place, span_of
 from millpond.errors import MillpondError, Span
 
@@ -34,10 +43,11 @@ _BEHIND_FROM = (
     "limit",
     "offset",
 )
-_QUERY_STARTS = {TokenType.SELECT, TokenType.WITH}
+_QUERY_STARTS = {TokenType.SELECT, TokenType.WITH, TokenType.VALUES}
+_SET_OPERATIONS = {TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT}
 
 
-class QueryParser(ExpressionParser):
+class QueryParser(WindowingParser):
     """Reads queries."""
 
     QUERY_MODIFIER_PARSERS = {  # noqa: RUF012
@@ -58,6 +68,25 @@ class QueryParser(ExpressionParser):
     }
     QUERY_MODIFIER_TOKENS = set(QUERY_MODIFIER_PARSERS)  # noqa: RUF012
 
+    def expect_end(self) -> None:
+        """Fail unless the statement ends here."""
+        if (error := clause_error(self)) is not None:
+            raise error
+        super().expect_end()
+
+    def _starts_query(self) -> bool:
+        """Whether a query stands here."""
+        if self._curr.token_type in (
+            TokenType.SELECT,
+            TokenType.WITH,
+            TokenType.VALUES,
+            TokenType.L_PAREN,
+        ):
+            return True
+        if self._is_united_ahead():
+            return True
+        return self._next.token_type is TokenType.L_PAREN and any(map(self.sees, TO_STREAM))
+
     def query(self) -> exp.Expression:
         """Read a query, with ISTREAM(...) and its like around it if they are there."""
         query = self._outermost_query()
@@ -77,21 +106,38 @@ class QueryParser(ExpressionParser):
         return self._plain_query()
 
     def _plain_query(self) -> exp.Expr:
-        if (
-            self._curr.token_type not in _QUERY_STARTS
-            and self._curr.token_type is not TokenType.L_PAREN
-        ):
-            self.fail_expecting("a query", "A query starts with SELECT or WITH.")
         start = self._curr
-        query = self._parse_select(nested=True, parse_subquery_alias=False)
+        query: exp.Expr | None
+        if start.token_type in _QUERY_STARTS or start.token_type is TokenType.L_PAREN:
+            query = self._parse_select(nested=True, parse_subquery_alias=False)
+        elif self._is_bare_relation_ahead():
+            query = self._bare_relation()
+        else:
+            self.fail_expecting("a query", "A query starts with SELECT or WITH.")
         query = self._parse_query_modifiers(self._parse_set_operations(query))
         if not isinstance(query, exp.Query):
             raise self.fault(f"expected a query, but found {self._quote(start)}")
         return query
 
+    def _is_bare_relation_ahead(self) -> bool:
+        """Whether a name stands here that is a query by itself: `a UNION b`, `ISTREAM(s [NOW])`."""
+        behind = self._next.token_type if self._next else None
+        return self._curr.token_type in self.ID_VAR_TOKENS and (
+            behind in (None, TokenType.R_PAREN, TokenType.L_BRACKET) or behind in _SET_OPERATIONS
+        )
+
+    def _bare_relation(self) -> exp.Select:
+        """Read a name with its window as the query that is all of it."""
+        start = self.here()
+        table = self._parse_table()
+        query = exp.Select(expressions=[exp.Star()], from_=exp.From(this=table))
+        place(query, self.since(start))
+        return query
+
     def _parse_statement(self) -> exp.Expr | None:
         # What sqlglot reads behind WITH, and inside the brackets of a common table expression.
-        if self._curr.token_type in _QUERY_STARTS or self.sees_symbol(TokenType.L_PAREN):
+        starts = self._curr.token_type in _QUERY_STARTS or self.sees_symbol(TokenType.L_PAREN)
+        if starts or self._is_bare_relation_ahead():
             return self._plain_query()
         if self._curr.text.upper() in TO_STREAM:
             raise self._not_outermost()
@@ -111,17 +157,33 @@ class QueryParser(ExpressionParser):
     ) -> exp.Expr | None:
         """Read one item of FROM: a name with its window, or a query in brackets."""
         kind = self._curr.token_type
+        if kind is TokenType.VALUES:
+            raise self.fault(
+                "VALUES stands in brackets in FROM",
+                hint="Write FROM (VALUES (1, 'a'), (2, 'b')) AS t (number, letter).",
+            )
         if kind is TokenType.L_PAREN or kind in _QUERY_STARTS:
             return self._derived_table(joins)
+        if kind is TokenType.LATERAL and self._next.token_type is TokenType.L_PAREN:
+            self._advance()  # what stands in brackets sees the items before it without the word
+            return self._derived_table(joins)
+        if self.sees_windowing():
+            windowed = self.windowing()
+            self._alias_and_sample(windowed, alias_tokens)
+            return self._append_joins(windowed, joins)
         if self._next.token_type is TokenType.L_PAREN and kind is not TokenType.IDENTIFIER:
             if self._curr.text.upper() in TO_STREAM:
                 raise self._not_outermost()
-            if kind in self.ID_VAR_TOKENS or kind is TokenType.VALUES:
+            if is_file_reader(self._curr.text):
+                raise file_error(self, self._curr.text)
+            if kind in self.ID_VAR_TOKENS:
                 raise self.fault(
                     "FROM takes streams, relations and queries only",
                     detail=f"{self._quote(self._curr)} is called like a function here.",
                     hint="Name a stream or a relation, or write a query in brackets.",
                 )
+        if kind is TokenType.STRING:
+            raise file_error(self, self._curr.text)
         name, span = self.name("a stream or a relation")
         identifier = exp.Identifier(this=name, quoted=self._prev.token_type is TokenType.IDENTIFIER)
         place(identifier, span)
@@ -140,11 +202,23 @@ class QueryParser(ExpressionParser):
                 raise self.fault(
                     "a second window on one stream", code="CQL-218", hint="Keep one of the two."
                 )
-            raise self.fault(
-                "the window stands behind the alias",
-                hint=f"Put the window right behind the name: {name} [...] {self._prev.text}.",
-            )
+            table.set(WINDOW, self._parse_stream_window())
+            self._sample(table)
+        self._check_qualifiers(table)
         return self._append_joins(table, joins)
+
+    def _check_qualifiers(self, table: exp.Table) -> None:
+        """PARTITION BY of a window may qualify its columns by the stream's name, or its alias."""
+        window = table.args.get(WINDOW)
+        names = {table.name.lower(), table.alias_or_name.lower()}
+        for column in (window.args.get("by") if window else None) or ():
+            qualifier = column.meta.pop(QUALIFIER, None)
+            if qualifier is not None and qualifier.lower() not in names:
+                raise self.fault(
+                    f'"{qualifier}" is not the stream whose window this is',
+                    hint=f"Write {table.alias_or_name}.{column.name}, or {column.name} alone.",
+                    span=span_of(column),
+                )
 
     def _derived_table(self, joins: bool) -> exp.Expr | None:
         if not self.sees_symbol(TokenType.L_PAREN):
@@ -154,7 +228,8 @@ class QueryParser(ExpressionParser):
             self._advance()
             raise self._not_outermost()
         self._advance()
-        query = self._plain_query() if self._is_query_ahead() else None
+        is_query = self._is_query_ahead() or self._is_united_ahead()
+        query = self._plain_query() if is_query else None
         if query is None:
             raise self.fault(
                 "expected a query in the brackets",
@@ -176,8 +251,14 @@ class QueryParser(ExpressionParser):
             index += 1
         return self._tokens[index].token_type in _QUERY_STARTS
 
+    def _is_united_ahead(self) -> bool:
+        return self._next.token_type in _SET_OPERATIONS and self._is_bare_relation_ahead()
+
     def _alias_and_sample(self, item: exp.Expr, alias_tokens: Collection[TokenType] | None) -> None:
-        if not self._is_sample_ahead() and not self._is_by_ahead():
+        if (error := clause_error(self)) is not None:
+            raise error
+        is_instant = self.sees("AT", "TIMESTAMP")  # of the INSERT around it
+        if not self._is_sample_ahead() and not self._is_by_ahead() and not is_instant:
             alias = self._parse_table_alias(alias_tokens=alias_tokens or self.TABLE_ALIAS_TOKENS)
             if self._prev.token_type is TokenType.ALIAS:
                 self.fail_expecting("a name behind AS")
@@ -189,6 +270,11 @@ class QueryParser(ExpressionParser):
                 )
             if alias:
                 item.set("alias", alias)
+        if (error := clause_error(self)) is not None:
+            raise error
+        self._sample(item)
+
+    def _sample(self, item: exp.Expr) -> None:
         if self._is_sample_ahead():
             self._advance(2)
             percentage = self._parse_number()
@@ -236,9 +322,28 @@ class QueryParser(ExpressionParser):
         parse_set_operation: bool = True,
     ) -> exp.Expr | None:
         start = self.here()
-        query = super()._parse_select_query(
-            nested, table, parse_subquery_alias, parse_set_operation
-        )
+        is_operand = nested and not parse_set_operation
+        query: exp.Expr | None
+        if self.sees_symbol(TokenType.VALUES):
+            query = self.values()
+            if isinstance(query, exp.SetOperation) and (
+                is_operand or self._curr.token_type in _SET_OPERATIONS
+            ):
+                query = exp.Subquery(this=query)
+            return self._parse_set_operations(query) if parse_set_operation else query
+        is_named = self._curr and self._curr.token_type in self.ID_VAR_TOKENS
+        if is_named and (is_operand or self._is_united_ahead()):
+            query = self._bare_relation()
+            return self._parse_set_operations(query) if parse_set_operation else query
+        clause = self._parse_with()
+        if clause is not None:
+            body = self._parse_statement()
+            assert body is not None
+            query = put_with_before(clause, body)
+        else:
+            query = super()._parse_select_query(
+                nested, table, parse_subquery_alias, parse_set_operation
+            )
         if isinstance(query, exp.Query):
             place(query, self.since(start))
         return query

@@ -6,6 +6,7 @@ import difflib
 
 from sqlglot.tokenizer_core import TokenType
 
+from millpond.cql.parse.other_dialects import show_hint, start_hint
 from millpond.cql.parse.queries import TO_STREAM
 from millpond.cql.parse.row_statements import RowStatementParser
 from millpond.cql.tree.explain_levels import Level
@@ -23,6 +24,7 @@ from millpond.cql.tree.statements import (
 FIRST_WORDS = (
     "SELECT",
     "WITH",
+    "VALUES",
     *TO_STREAM,
     "CREATE",
     "ALTER",
@@ -79,23 +81,12 @@ class StatementParser(RowStatementParser):
             return Ask(query=self.query(), **self.frame())
         return self._unknown()
 
-    def _starts_query(self) -> bool:
-        if self._curr.token_type in (
-            TokenType.SELECT,
-            TokenType.WITH,
-            TokenType.L_PAREN,
-        ):
-            return True
-        return self._next.token_type is TokenType.L_PAREN and any(map(self.sees, TO_STREAM))
-
     def _unknown(self) -> Statement:
         word = self._curr.text
         near = difflib.get_close_matches(word.upper()[:40], FIRST_WORDS, 1)
-        hint = f"Did you mean {near[0]}?" if near else None
+        hint = start_hint(word) or (f"Did you mean {near[0]}?" if near else None)
         if word.upper() in TO_STREAM:
             hint = f"Write {word.upper()}(SELECT ...)."
-        elif word.upper() == "VALUES":
-            hint = "Write SELECT for constants, or INSERT INTO name VALUES (...)."
         raise self.fault(
             f"{self._quote(self._curr)} starts no statement",
             code="CQL-101",
@@ -122,12 +113,12 @@ class StatementParser(RowStatementParser):
         return Fetch(name=name, after=after, limit=limit, name_span=span, **self.frame())
 
     def _cursor(self) -> str:
-        """Read a cursor: a string, or a bare word or number."""
+        """Read a cursor: a text, or a bare number."""
         if self._curr.token_type is TokenType.NUMBER and self._curr.text.isdigit():
             self._advance()
             return self._prev.text
         if self._curr.token_type is not TokenType.STRING:
-            self.fail_expecting("a cursor (a whole number)")
+            self.fail_expecting("a cursor ('…', or a whole number)")
         return self.string("a cursor")[0]
 
     def _explain(self) -> Explain:
@@ -155,4 +146,6 @@ class StatementParser(RowStatementParser):
         for word in SHOWN:
             if self.accept(word):
                 return Show(what=word.lower(), **self.frame())
-        self.fail_expecting(f"{', '.join(SHOWN[:-1])} or {SHOWN[-1]} behind SHOW")
+        self.fail_expecting(
+            f"{', '.join(SHOWN[:-1])} or {SHOWN[-1]} behind SHOW", show_hint(self._curr.text)
+        )

@@ -24,10 +24,18 @@ class RowStatementParser(DefinitionParser):
             while self.accept_symbol(TokenType.COMMA):
                 columns.append(self.name("a column")[0])
             self.expect_symbol(TokenType.R_PAREN, ")")
-        if self.sees("SELECT") or self.sees("WITH"):
-            raise self.fault(
-                "INSERT takes VALUES only",
-                hint="Write INSERT INTO name VALUES (...), or derive: CREATE STREAM name AS ...",
+        if not self.sees("VALUES") and self._starts_query():
+            start = self.here()
+            query = self.query()
+            span = self.since(start)
+            return Insert(
+                name=name,
+                columns=tuple(columns),
+                query=query,
+                query_span=span,
+                at=self.at_timestamp(),
+                name_span=name_span,
+                **self.frame(),
             )
         self.expect("VALUES", hint="Write INSERT INTO name VALUES (...), (...).")
         rows = [self._row(len(columns) or None, "columns")]
@@ -99,7 +107,7 @@ class RowStatementParser(DefinitionParser):
             raise self.fault(f'column "{column}" is set twice', hint="Keep one.", span=span)
         self.expect_symbol(TokenType.EQ, "=", "Write SET column = value.")
         value = self.scalar(f'a value for column "{column}"')
-        check_scalar(value, self.sql, subqueries=False)
+        check_scalar(value, self.sql, subqueries=True)
         return column, value
 
     def delete(self) -> Delete:
@@ -114,7 +122,7 @@ class RowStatementParser(DefinitionParser):
         if not self._match(TokenType.WHERE):
             return None
         where = self.scalar("a predicate behind WHERE")
-        check_scalar(where, self.sql, subqueries=False)
+        check_scalar(where, self.sql, subqueries=True)
         return where
 
     def heartbeat(self) -> Heartbeat:

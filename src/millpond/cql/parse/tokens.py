@@ -14,6 +14,7 @@ from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from millpond.errors import MillpondError, Span
+from millpond.model.unicode_text import check_unicode
 
 #: How deep brackets may nest: every level costs the parser and the printer a few stack frames.
 DEEPEST = 32
@@ -73,6 +74,7 @@ def tokenize(text: str) -> list[Token]:
     Raises:
         MillpondError: CQL-102, at what cannot be read.
     """
+    check_unicode(text, "the text", "CQL-102")
     try:
         tokens = CqlTokenizer(_DIALECT).tokenize(text)
     except TokenError:

@@ -10,7 +10,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.cursor import CqlCursor
-from millpond.cql.tree.nodes import Period, PeriodBound, StreamWindow
+from millpond.cql.tree.nodes import QUALIFIER, Period, PeriodBound, StreamWindow
 from millpond.cql.tree.places import place
 from millpond.errors import MillpondError, Span
 
@@ -237,8 +237,16 @@ class WindowParser(CqlCursor):
         while True:
             name, span = self.name("a column to partition by")
             quoted = self._prev.token_type is TokenType.IDENTIFIER
+            qualifier = None
+            if self.accept_symbol(TokenType.DOT):
+                qualifier, first = name, span
+                name, span = self.name("a column to partition by")
+                quoted = self._prev.token_type is TokenType.IDENTIFIER
+                span = Span(first.start, span.end)
             identifier = exp.Identifier(this=name, quoted=quoted)
             place(identifier, span)
+            if qualifier is not None:
+                identifier.meta[QUALIFIER] = qualifier
             names.append(identifier)
             if not self.accept_symbol(TokenType.COMMA):
                 break

@@ -17,6 +17,7 @@ from sqlglot.generators.duckdb import DuckDBGenerator
 
 from millpond.cql.parse.durations import duration_text
 from millpond.cql.print.duckdb_words import RESERVED
+from millpond.cql.tree.asof import find_asof_keys
 from millpond.cql.tree.nodes import (
     BY_ATTRIBUTES,
     PERIOD,
@@ -36,6 +37,12 @@ STYLE: dict[str, Any] = {
     "normalize_functions": "lower",
     "unsupported_level": ErrorLevel.IGNORE,
 }
+
+
+def _distinct(self: Any, e: exp.Distinct) -> str:
+    if on := e.args.get("on"):
+        return f"DISTINCT ON {self.sql(on)}"
+    return f"DISTINCT {self.expressions(e, flat=True)}".rstrip()
 
 
 def _operator(sign: str) -> Callable[[Any, Any], str]:
@@ -89,7 +96,7 @@ class FaithfulGenerator(DuckDBGenerator):
     TRANSFORMS = {  # noqa: RUF012
         **DuckDBGenerator.TRANSFORMS,
         exp.Select: Generator.select_sql,
-        exp.Distinct: lambda self, e: f"DISTINCT {self.expressions(e, flat=True)}".rstrip(),
+        exp.Distinct: lambda self, e: _distinct(self, e),
         exp.Not: _not,
         exp.Cast: _cast,
         exp.Pow: _operator("^"),
@@ -150,6 +157,21 @@ class EngineGenerator(FaithfulGenerator):
         ties = [tie if isinstance(tie, str) else self.sql(tie) for tie in _ties(query)]
         return ", ".join([text, *ties])
 
+    def join_sql(self, expression: exp.Join, join_op: str | None = None) -> str:
+        """A join; the right side of ASOF has one row, the least, of those it cannot tell apart."""
+        keys = find_asof_keys(expression) if expression.method == "ASOF" else None
+        if keys is None:
+            return super().join_sql(expression, join_op)
+        copied = expression.copy()
+        once = exp.Select(
+            distinct=exp.Distinct(on=exp.Tuple(expressions=[key.copy() for key in keys])),
+            expressions=[exp.Star()],
+            from_=exp.From(this=expression.this.copy()),
+        )
+        alias = exp.to_identifier(expression.this.alias_or_name, quoted=True)
+        copied.set("this", exp.Subquery(this=once, alias=exp.TableAlias(this=alias)))
+        return super().join_sql(copied, join_op)
+
     def unordered_ties(self, expression: exp.Expr) -> str:
         """What LIMIT without ORDER BY is ordered by."""
         if expression.args.get("order") or not _is_cut(expression):
@@ -158,7 +180,10 @@ class EngineGenerator(FaithfulGenerator):
 
 
 def _is_cut(query: exp.Expr) -> bool:
-    return bool(query.args.get("limit") or query.args.get("offset"))
+    """Whether the order says which rows are left, by LIMIT or by DISTINCT ON."""
+    distinct = query.args.get("distinct")
+    is_chosen = isinstance(distinct, exp.Distinct) and distinct.args.get("on")
+    return bool(query.args.get("limit") or query.args.get("offset") or is_chosen)
 
 
 def _ties(query: exp.Expr) -> list[str | exp.Expr]:

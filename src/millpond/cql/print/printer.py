@@ -39,7 +39,7 @@ from millpond.cql.tree.statements import (
     Update,
 )
 from millpond.errors import Span
-from millpond.model.time import format_instant
+from millpond.model.time import END, format_instant
 
 __all__ = ["meaning", "print_name", "print_query", "print_statement"]
 
@@ -78,7 +78,7 @@ def _without_places(value: Any) -> Any:
     if isinstance(value, SourceClause):
         return (value.format, value.options)
     if hasattr(value, "span") and isinstance(value.span, Span):
-        return (value.name, value.type)
+        return (value.name, value.type, value.required)
     return value
 
 
@@ -122,7 +122,8 @@ def _(statement: CreateRelation) -> str:
 @_print.register
 def _(statement: CreateDerived) -> str:
     kind, name = statement.kind.upper(), print_name(statement.name)
-    return f"CREATE {kind} {name} AS {print_query(statement.query)}"
+    columns = f" ({_names(statement.columns)})" if statement.columns else ""
+    return f"CREATE {kind} {name}{columns} AS {print_query(statement.query)}"
 
 
 @_print.register
@@ -163,9 +164,11 @@ def _(statement: Drop) -> str:
 @_print.register
 def _(statement: Insert) -> str:
     columns = f" ({_names(statement.columns)})" if statement.columns else ""
+    head = f"INSERT INTO {print_name(statement.name)}{columns}"
+    if statement.query is not None:
+        return f"{head} {print_query(statement.query)}{_at(statement.at)}"
     rows = ", ".join(f"({', '.join(map(print_query, row))})" for row in statement.rows)
-    name = print_name(statement.name)
-    return f"INSERT INTO {name}{columns} VALUES {rows}{_at(statement.at)}"
+    return f"{head} VALUES {rows}{_at(statement.at)}"
 
 
 @_print.register
@@ -206,7 +209,10 @@ def _(statement: Describe) -> str:
 
 
 def _columns(columns: tuple[Any, ...]) -> str:
-    return ", ".join(f"{print_name(column.name)} {column.type}" for column in columns)
+    return ", ".join(
+        f"{print_name(column.name)} {column.type}{' NOT NULL' * column.required}"
+        for column in columns
+    )
 
 
 def _names(names: tuple[str, ...]) -> str:
@@ -221,6 +227,9 @@ def _timestamps(statement: CreateStream | CreateRelation) -> str:
         text += f" DELAY INTERVAL {duration_text(statement.delay)}"
     if statement.idle_after is not None:
         text += f" IDLE AFTER INTERVAL {duration_text(statement.idle_after)}"
+    if statement.ahead is not None:
+        length = duration_text(statement.ahead) if statement.ahead < END else None
+        text += " AHEAD UNBOUNDED" if length is None else f" AHEAD INTERVAL {length}"
     return text
 
 

@@ -57,7 +57,7 @@ PARTS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Ordered: _args("this", "desc", "nulls_first"),
     exp.Limit: _args("expression"),
     exp.Offset: _args("expression"),
-    exp.Distinct: _args("expressions"),
+    exp.Distinct: _args("expressions", "on"),
     exp.Alias: _args("this", "alias"),
     RelationToStream: _args("this", "kind"),
     StreamWindow: _args("kind", "size", "slide", "rows", "by", "where"),
@@ -154,4 +154,5 @@ JOINS = {
     *(("", side, kind) for side in ("LEFT", "RIGHT", "FULL") for kind in ("", "OUTER")),
     *(("NATURAL", side, kind) for side in ("", "LEFT", "RIGHT", "FULL") for kind in ("", "OUTER")),
     ("NATURAL", "", "INNER"),
+    ("ASOF", "", ""), ("ASOF", "", "INNER"), ("ASOF", "LEFT", ""), ("ASOF", "LEFT", "OUTER"),
 }  # fmt: skip

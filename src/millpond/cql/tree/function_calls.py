@@ -38,6 +38,12 @@ FUNCTION_PARSERS: dict[str, Callable[[Any], exp.Expr]] = {
     **{name: Parser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "EXTRACT")},
     "SUBSTRING": lambda parser: _substring(parser),
     "TRIM": lambda parser: _trim(parser),
+    "TUMBLE": lambda parser: parser.window_of_time("TUMBLE"),
+    "TUMBLE_START": lambda parser: parser.window_of_time("TUMBLE_START"),
+    "TUMBLE_END": lambda parser: parser.window_of_time("TUMBLE_END"),
+    "HOP": lambda parser: parser.refuse_hops("HOP"),
+    "HOP_START": lambda parser: parser.refuse_hops("HOP_START"),
+    "HOP_END": lambda parser: parser.refuse_hops("HOP_END"),
 }
 
 

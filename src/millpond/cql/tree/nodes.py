@@ -14,6 +14,8 @@ STREAM_SAMPLE = "stream_sample"
 WINDOW = "window"
 #: Argument of a SELECT: its `Period`.
 PERIOD = "period"
+#: Key of the `meta` of a column of PARTITION BY: its qualifier, until the alias is known.
+QUALIFIER = "qualifier"
 #: Argument of EXCEPT ALL: the identifiers of `BY (a, ...)`.
 BY_ATTRIBUTES = "by_attributes"
 

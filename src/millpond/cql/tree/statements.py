@@ -16,11 +16,13 @@ from millpond.errors import MillpondError, Span
 
 @dataclass(frozen=True)
 class ColumnDef:
-    """A declared column: its name, its type's text as written, and where it stands."""
+    """A declared column: its name, its type's text as written, where it stands, and whether it is
+    NOT NULL."""
 
     name: str
     type: str
     span: Span
+    required: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class CreateStream(Statement):
     timestamp_span: Span | None = None
     delay: int = 0
     idle_after: int | None = None
+    ahead: int | None = None
     retain: int | None = None
     retain_rows: int | None = None
     source: SourceClause | None = None
@@ -86,16 +89,40 @@ class CreateRelation(Statement):
     timestamp_span: Span | None = None
     delay: int = 0
     idle_after: int | None = None
+    ahead: int | None = None
     source: SourceClause | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreateDerived(Statement):
-    """`CREATE STREAM | RELATION name AS query`; `kind` is 'stream' or 'relation'."""
+    """`CREATE STREAM | RELATION name [(column, …)] AS query`; `kind` is 'stream' or 'relation'.
+
+    Attributes:
+        columns: The names its columns are given, if they are.
+        relation_span: The place of the query without ISTREAM or its like around it.
+    """
 
     kind: str
     name: str
     query: exp.Expression
+    columns: tuple[str, ...] = ()
+    relation_span: Span | None = None
+
+    @property
+    def query_text(self) -> str:
+        """The text of its query, which calls the columns what they are called here."""
+        if not self.columns or self.relation_span is None:
+            return self.written_query
+        relation = self.text[self.relation_span.start : self.relation_span.end]
+        names = ", ".join('"' + name.replace('"', '""') + '"' for name in self.columns)
+        renamed = f"SELECT * FROM ({relation}\n) AS renamed ({names})"
+        kind = self.query.args.get("kind") if self.relation_span != self.query_span else None
+        return f"{kind}({renamed})" if kind else renamed
+
+    @property
+    def written_query(self) -> str:
+        """The text of its query as it was written."""
+        return super().query_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,11 +173,15 @@ class Drop(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Insert(Statement):
-    """`INSERT INTO name [(columns)] VALUES (…), …`; values are constant scalar expressions."""
+    """`INSERT INTO name [(columns)] VALUES (…), …` or `… query`.
+
+    Values are constant scalar expressions; where there is a query there are no `rows`.
+    """
 
     name: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[exp.Expression, ...], ...]
+    rows: tuple[tuple[exp.Expression, ...], ...] = ()
+    query: exp.Expression | None = None
     at: int | None = None
 
 

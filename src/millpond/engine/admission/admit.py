@@ -1,8 +1,9 @@
 """Admission: from the rows a source gives to elements and rejects.
 
-A row becomes an element if every column can be cast to its declared type, it has a timestamp, and
-the timestamp is not before the heartbeat's floor (SEMANTICS, section 1). Any other row becomes a
-reject with the reason. Casts are DuckDB's, like every scalar in Millpond, so a value means the same
+A row becomes an element if every column can be cast to its declared type, none that is NOT NULL is
+NULL, it has a timestamp, and the timestamp is neither before the heartbeat's floor nor further
+ahead of the clock than the stream's AHEAD (SEMANTICS, section 1). Any other row becomes a reject
+with the reason. Casts are DuckDB's, like every scalar in Millpond, so a value means the same
 whether it came as text or typed.
 
 Cost: columns that already have their type are passed through untouched; one DuckDB projection
@@ -26,7 +27,7 @@ from millpond.cql.print.duckdb_words import quote_name
 from millpond.errors import MillpondError
 from millpond.model import time
 from millpond.model.casts import try_cast_text
-from millpond.model.schema import Schema
+from millpond.model.schema import Field, Schema
 
 #: A column a reader may add: the text of a row it could not split into columns.
 CORRUPT = "__corrupt"
@@ -49,12 +50,14 @@ class Admission:
         floor: Elements with a timestamp below it are late.
         arrival: The clock when the batch was accepted: the timestamp on system time, and the
             `rejected_at` of rejects.
+        ceiling: Elements with a timestamp above it are too far ahead of the clock.
     """
 
     schema: Schema
     timestamp_by: str | None
     floor: int
     arrival: int
+    ceiling: int = time.END
 
 
 @dataclass(frozen=True)
@@ -75,24 +78,23 @@ def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:
     reasons = _Reasons(count)
     rows = _conform(rows, judge.schema, reasons)
     cast = _cast(rows, judge.schema, reasons)
+    for field in judge.schema.fields:
+        if field.required:
+            absent = _mask(pc.is_null(cast[field.name]))
+            reasons.mark(absent, lambda _, name=field.name: f'column "{name}": NULL in NOT NULL')
     if judge.timestamp_by is None:
         stamps = np.full(count, judge.arrival, dtype=np.int64)
     else:
-        field = judge.schema.find(judge.timestamp_by)
-        assert field is not None
-        stamps, absent = _timestamps(cast[field.name])
+        by = judge.schema.find(judge.timestamp_by)
+        assert by is not None
+        stamps, absent = _timestamps(cast[by.name])
         reasons.mark(absent, lambda _: "no timestamp")
         beyond = ~absent & ((stamps <= time.BEGINNING) | (stamps >= time.END))
         reasons.mark(beyond, lambda _: "timestamp out of range")
+        ahead = ~absent & (stamps > judge.ceiling)
+        reasons.mark(ahead, lambda _: "ahead of the clock by more than the stream's AHEAD")
         late = ~absent & (stamps < judge.floor)
-        floor = time.format_instant(judge.floor)
-        reasons.mark(
-            late,
-            lambda i: (
-                f"late: timestamp {time.format_instant(int(stamps[i]))} is before"
-                f" the heartbeat {floor}"
-            ),
-        )
+        reasons.mark(late, lambda _: "late: its timestamp is before the heartbeat")
     elements = pa.Table.from_arrays(
         [cast[f.name] for f in judge.schema.fields], schema=judge.schema.to_arrow()
     ).append_column("__ts", pa.array(stamps))
@@ -151,7 +153,7 @@ def _conform(rows: pa.Table, schema: Schema, reasons: _Reasons) -> pa.Table:
             column = _decode(rows[name])
         except (pa.ArrowException, NotImplementedError) as error:
             raise _unreadable_column_error(field.name, rows[name].type, error) from error
-        columns[field.name] = _text(column, field.name, reasons)
+        columns[field.name] = _text(column, field, reasons)
     if CORRUPT in rows.column_names:
         # Spark hands on the bytes of a line as they are, of a file that is no text at all too.
         columns[CORRUPT], _ = _utf8(rows[CORRUPT])
@@ -176,13 +178,25 @@ def _decode(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def _text(column: pa.ChunkedArray, name: str, reasons: _Reasons) -> pa.ChunkedArray:
-    """Text that is UTF-8; rows whose bytes are not are rejected and shown with replacements."""
+def _text(column: pa.ChunkedArray, field: Field, reasons: _Reasons) -> pa.ChunkedArray:
+    """Text that is UTF-8; rows whose bytes are not are rejected and shown with replacements.
+
+    Bytes are the UTF-8 of a text, also of a number's or an instant's, unless the column is a BLOB:
+    so Kafka and Parquet writers have them.
+    """
+    if field.type == "BLOB":
+        return column
+    if _is_bytes(column.type):
+        large = pa.types.is_large_binary(column.type)
+        column = column.cast(pa.binary()) if not large else column
+        text = pa.large_string() if large else pa.string()
+        chunks = [chunk.view(text) for chunk in column.chunks]
+        column = pa.chunked_array(chunks, text)
     if not _is_text(column.type):
         return column
     column, bad = _utf8(column)
     if bad is not None:
-        reasons.mark(bad, lambda _: f'column "{name}": its text is not UTF-8')
+        reasons.mark(bad, lambda _: f'column "{field.name}": its bytes are not UTF-8')
     return column
 
 
@@ -262,6 +276,14 @@ def _attempt(column: str, given: pa.DataType, type_: str) -> str:
 
 def _a(type_: str) -> str:
     return f"an {type_}" if type_ == "INTEGER" else f"a {type_}"
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(type_)
+        or pa.types.is_large_binary(type_)
+        or pa.types.is_fixed_size_binary(type_)
+    )
 
 
 def _is_text(type_: pa.DataType) -> bool:

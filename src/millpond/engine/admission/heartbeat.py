@@ -48,6 +48,21 @@ def current_heartbeat(progress: StreamProgress, stream: StreamDef, clock: int) -
     return progress.heartbeat
 
 
+def latest_allowed(stream: StreamDef, clock: int, default: int) -> int:
+    """The greatest timestamp a stream takes while the clock shows `clock`.
+
+    Args:
+        stream: The stream; one on system time, or a derived one, has no such limit.
+        clock: The arrival time of the rows.
+        default: How far ahead of the clock elements may be where the stream does not say; END for
+            any distance.
+    """
+    if stream.timestamp_by is None or stream.derived is not None:
+        return END
+    ahead = default if stream.ahead is None else stream.ahead
+    return END if ahead >= END else clock + ahead
+
+
 def after_arrivals(
     progress: StreamProgress, stream: StreamDef, high: int | None, arrival: int
 ) -> StreamProgress:

@@ -54,6 +54,8 @@ class Dataflow:
         self._nodes: list[Node] = []
         #: Of each node the places of its columns that others read.
         self._reads: dict[str, Set[int]] = {}
+        #: Nodes below one that asks when rows came: theirs must come when they came.
+        self._timed: set[str] = set()
         self._operators: dict[str, Operator] = {}
         for plan in plans:
             self._plans[plan.key] = plan
@@ -93,9 +95,12 @@ class Dataflow:
             upto: The instant; below every heartbeat, so that nothing more comes before it.
         """
         scalars = DuckDBScalars()
+        since = min(self._since.values(), default=BEGINNING - 1)
         deltas: dict[str, Delta] = {}
         broken: dict[str, MillpondError] = {}
         for node in self._nodes:
+            is_replayed = self.position < since and node.key not in self._timed
+            scalars.since = since if is_replayed else BEGINNING - 1
             try:
                 deltas[node.key] = self._step(node, deltas, broken, feeds, upto, scalars)
             except KeyboardInterrupt:
@@ -207,7 +212,17 @@ class Dataflow:
         for node in self._nodes:
             if node.is_stateless:
                 cast(Stateless, self._operators[node.key]).needed = self._reads[node.key]
+        self._timed = _find_timed(self._nodes)
         self._tell_purging()
+
+
+def _find_timed(nodes: Sequence[Node]) -> set[str]:
+    """The nodes, of some in order, below an input of which a node asks when its rows came."""
+    found: set[str] = set()
+    for node in reversed(nodes):
+        timed = node.inputs if node.is_window or node.key in found else node.timed_inputs
+        found.update(below.key for below in timed)
+    return found
 
 
 def to_millpond_error(error: BaseException) -> MillpondError:

@@ -19,6 +19,7 @@ from millpond.engine.scalars.residual_query import Residual, is_final
 from millpond.engine.scalars.select_confined import select_confined
 from millpond.engine.scalars.user_functions import fault_of, function_failed_error
 from millpond.errors import MillpondError
+from millpond.model.time import BEGINNING
 
 #: What DuckDB says of a column that is known by its place here, and not to who wrote the query.
 _OF_A_PLACE = re.compile(r" when casting from source column c\d+\b")
@@ -31,6 +32,7 @@ class DuckDBScalars:
     """`operators.node.Scalars`, on this thread's connection."""
 
     def __init__(self) -> None:
+        self.since: int = BEGINNING - 1
         self._residual = Residual()
 
     def compute(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[pa.Array]:

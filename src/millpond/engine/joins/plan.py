@@ -8,7 +8,7 @@ ours, and DuckDB joins its slices.
 
 from __future__ import annotations
 
-import pickle
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -125,13 +125,19 @@ class JoinPlan:
         return repr((tuple(s.lower() for s in self.streams), self.links))
 
     def pack(self) -> bytes:
-        """As the catalog keeps it."""
-        return pickle.dumps((self.streams, self.timed_by, self.links), protocol=5)
+        """As the catalog keeps it: JSON."""
+        links = [[_operand_values(k.left), k.op, _operand_values(k.right)] for k in self.links]
+        return json.dumps([self.streams, self.timed_by, links], separators=(",", ":")).encode()
 
     @staticmethod
     def unpack(packed: bytes) -> JoinPlan:
-        """The inverse of `packed`; the catalog is trusted like the code."""
-        return JoinPlan(*pickle.loads(packed))
+        """The inverse of `pack`."""
+        streams, timed_by, links = json.loads(packed)
+        return JoinPlan(
+            tuple(streams),
+            tuple(timed_by),
+            tuple(Link(_operand_of(*left), op, _operand_of(*right)) for left, op, right in links),
+        )
 
     def stems(self) -> Iterator[tuple[int, ArrangementKey]]:
         """The stream and the key of every SteM that may be probed; some more than once."""
@@ -198,6 +204,15 @@ class JoinPlan:
         """The value that is the timestamp of a stream's elements."""
         column = self.timed_by[leaf]
         return Value(TS if column is None else quote_name(column), TS, Axis.TIMESTAMP.value)
+
+
+def _operand_values(operand: Operand) -> list[int | str | None]:
+    value = operand.value
+    return [operand.leaf, operand.shift, value.sql, value.column, value.axis]
+
+
+def _operand_of(leaf: int, shift: int, sql: str, column: str | None, axis: str) -> Operand:
+    return Operand(leaf, Value(sql, column, axis), shift)
 
 
 def plan_join(

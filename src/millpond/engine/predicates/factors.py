@@ -15,6 +15,7 @@ not depend on it (`engine/matching/other_factors.py`).
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -88,9 +89,20 @@ class Factors:
 
     @staticmethod
     def unpack(packed: bytes) -> Factors:
-        """The inverse of `packed`; the catalog is trusted like the code."""
-        sets, clauses, others, never = pickle.loads(packed)
+        """The inverse of `pack`.
+
+        Raises:
+            pickle.UnpicklingError: it is anything but bare tuples.
+        """
+        sets, clauses, others, never = _BareUnpickler(io.BytesIO(packed)).load()
         return Factors(_to_clause(sets), tuple([_to_clause(c) for c in clauses]), others, never)
+
+
+class _BareUnpickler(pickle.Unpickler):
+    """Reads numbers, texts and tuples of them; no class, so that a damaged store runs nothing."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"{module}.{name} is no part of a predicate")
 
 
 def _to_tuples(clause: Clause) -> tuple[tuple[Any, ...], ...]:

@@ -13,7 +13,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from millpond.engine.scalars.work import Work
+
 Interrupt = Callable[[], None]
+
+#: Seconds between two interrupts of the same block.
+_AGAIN = 0.1
 
 
 class Deadlines:
@@ -27,8 +32,17 @@ class Deadlines:
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def within(self, seconds: float, interrupt: Interrupt) -> Iterator[None]:
-        """Call `interrupt` if the block takes longer than `seconds`, and never after it."""
+    def within(
+        self, seconds: float, interrupt: Interrupt, work: Work | None = None
+    ) -> Iterator[None]:
+        """Call `interrupt` if the block takes longer than `seconds`, and never after it.
+
+        It is called again until the block has ended: an evaluation that has not begun yet does not
+        hear of it. With `work` the block may not take longer than the request, and is interrupted
+        when that ends.
+        """
+        if work is not None:
+            seconds = min(seconds, work.seconds_left)
         at = time.monotonic() + min(seconds, threading.TIMEOUT_MAX / 2)
         with self._wake:
             number = next(self._numbers)
@@ -43,10 +57,20 @@ class Deadlines:
             elif self._due[0][1] == number:
                 self._wake.notify()
         try:
-            yield
+            if work is None:
+                yield
+            else:
+                with work.waking(lambda: self._hurry(number)):
+                    yield
         finally:
             with self._wake:
                 del self._running[number]
+
+    def _hurry(self, number: int) -> None:
+        """The time of a block is over now."""
+        with self._wake:
+            heapq.heappush(self._due, (time.monotonic(), number))
+            self._wake.notify()
 
     def _watch(self) -> None:
         with self._wake:
@@ -60,6 +84,7 @@ class Deadlines:
                     if interrupt is not None:
                         with suppress(Exception):  # its connection may be closed; others wait
                             interrupt()
+                        heapq.heappush(self._due, (now + _AGAIN, number))
                 self._wake.wait(self._due[0][0] - now if self._due else None)
 
 

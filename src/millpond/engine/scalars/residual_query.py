@@ -24,6 +24,7 @@ from millpond.engine.scalars.user_functions import (
     functions,
     took_too_long,
 )
+from millpond.engine.scalars.work import Work, current_work
 from millpond.errors import MillpondError
 
 
@@ -34,6 +35,16 @@ class Limits:
     seconds: float = OPTIONS["max_seconds"].default
     rows: int = OPTIONS["max_rows"].default
     memory: int = 1 << 30
+
+    def cap(self, ceilings: Limits | None) -> Limits:
+        """These limits, each at most what the operator allows."""
+        if ceilings is None:
+            return self
+        return Limits(
+            min(self.seconds, ceilings.seconds),
+            min(self.rows, ceilings.rows),
+            min(self.memory, ceilings.memory),
+        )
 
 
 class Residual:
@@ -57,24 +68,31 @@ class Residual:
                 POND-411 if a user-defined function failed.
         """
         limits = limits or self.limits
+        work = current_work()
+        if work is not None:
+            work.check()
         if can_expand(sql):
-            answer = _evaluate_confined(sql, tables, limits)
+            answer = _evaluate_confined(sql, tables, limits, work)
         else:
-            answer = self._evaluate_here(sql, tables, limits)
+            answer = self._evaluate_here(sql, tables, limits, work)
         if answer.num_rows > limits.rows:
             raise too_many_rows_error(limits)
         return answer
 
-    def _evaluate_here(self, sql: str, tables: Mapping[str, pa.Table], limits: Limits) -> pa.Table:
+    def _evaluate_here(
+        self, sql: str, tables: Mapping[str, pa.Table], limits: Limits, work: Work | None
+    ) -> pa.Table:
         connection = self._connection()
         functions.teach(connection, self._local.taught, [sql])
         try:
             for name, table in tables.items():
                 connection.register(name, table)
-            with deadlines.within(limits.seconds, connection.interrupt):
+            with deadlines.within(limits.seconds, connection.interrupt, work):
                 return _try_in_parallel(sql, lambda tried: read_answer(connection, tried, limits))
         except (duckdb.Error, OSError) as error:
             self._probe(connection)
+            if work is not None and work.is_over:
+                raise work.error() from error
             raise _explain_error(error, limits) from error
         finally:
             if self._local.connection is connection:
@@ -97,7 +115,9 @@ class Residual:
         return connection
 
 
-def _evaluate_confined(sql: str, tables: Mapping[str, pa.Table], limits: Limits) -> pa.Table:
+def _evaluate_confined(
+    sql: str, tables: Mapping[str, pa.Table], limits: Limits, work: Work | None
+) -> pa.Table:
     try:
         return _try_in_parallel(
             sql,
@@ -106,6 +126,8 @@ def _evaluate_confined(sql: str, tables: Mapping[str, pa.Table], limits: Limits)
             ),
         )
     except duckdb.Error as error:
+        if work is not None and work.is_over:
+            raise work.error() from error
         raise _explain_error(error, limits) from error
 
 

@@ -98,6 +98,11 @@ class Delta:
         rows = with_nulls(given, self.rows.schema, len(places))
         return Delta(rows, self.at[places], self.until[places], self.weight[places])
 
+    def since(self, instant: int) -> Delta:
+        """What it says from an instant on: rows that came before come then."""
+        left = self.where(self.until > instant)
+        return Delta(left.rows, np.maximum(left.at, instant), left.until, left.weight)
+
     def slice(self, lo: int, hi: int) -> Delta:
         """The rows [lo, hi), without copying."""
         return Delta(

@@ -29,7 +29,14 @@ from millpond.operators.protocol.purging import Purging
 
 
 class Scalars(Protocol):
-    """Evaluates scalar expressions as DuckDB means them; given to operators, who hold none."""
+    """Evaluates scalar expressions as DuckDB means them; given to operators, who hold none.
+
+    Attributes:
+        since: Nobody is given what is true before this instant: an operator need not compute it,
+            and what only holds then cannot make it fail. What it gives is right from there on.
+    """
+
+    since: int
 
     def compute(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[pa.Array]:
         """The value of each expression (over columns `c0`, `c1`, …) for every row, in row order.
@@ -172,6 +179,11 @@ class Node(ABC):
     def refuses_negatives(self) -> tuple[bool, ...]:
         """Of each input, whether its rows must not be taken back by negative tuples."""
         return (False,) * len(self.inputs)
+
+    @property
+    def timed_inputs(self) -> tuple[Node, ...]:
+        """The inputs of which it asks when their rows came, and not only which rows hold when."""
+        return ()
 
     @property
     def announces(self) -> bool:

@@ -3,7 +3,8 @@
 A join is bilinear: a row that a relation held once, and took back before a partner came, gives a
 pair of weight 1 and one of -1 with the same interval. They are no row at any instant, and
 an expression that fails on them does not fail on the answer. Cancelling costs more than evaluating,
-so it is done where an expression has failed.
+so it is done where an expression has failed. Then what holds only before the first instant anybody
+is given is left out too.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def evaluate_expressions(
     """
     if not sqls:
         return delta, []
-    return _retry_on_net_rows(delta, lambda rows: scalars.compute(rows, sqls))
+    return _retry_on_net_rows(delta, lambda rows: scalars.compute(rows, sqls), scalars.since)
 
 
 def select_rows(
@@ -57,18 +58,24 @@ def select_rows(
     """
     places = list(read)
     found, chosen = _retry_on_net_rows(
-        delta, lambda rows: scalars.select(rows.select(places) if places else rows, predicates)
+        delta,
+        lambda rows: scalars.select(rows.select(places) if places else rows, predicates),
+        scalars.since,
     )
     return found.where(chosen, needed)
 
 
-def _retry_on_net_rows(delta: Delta, evaluate: Callable[[pa.RecordBatch], _T]) -> tuple[Delta, _T]:
+def _retry_on_net_rows(
+    delta: Delta, evaluate: Callable[[pa.RecordBatch], _T], since: int
+) -> tuple[Delta, _T]:
     try:
         return delta, evaluate(delta.rows)
     except MillpondError as error:
-        if error.code != "POND-404" or not bool((delta.weight < 0).any()):
+        if error.code not in ("POND-404", "POND-411"):
             raise
-        left = net_weights(delta)
+        left = delta.since(since)
+        if bool((left.weight < 0).any()):
+            left = net_weights(left)
         if len(left) == len(delta):
             raise
         return left, evaluate(left.rows)

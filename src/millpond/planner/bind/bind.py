@@ -221,7 +221,7 @@ def _check_types(
         except duckdb.Error as error:
             raise explain_objection(str(error), text, resolver.scopes, prober) from None
         check_predicates(resolver.scopes, prober, text)
-        check_constants(resolver.scopes, check, text)
+        check_constants(resolver.scopes, check, prober, text)
         join = find_join(body, resolver.scopes, [f for f in leaves if f.is_stream], check)
     return Schema(tuple(_make_distinct(columns, leaves))), join
 

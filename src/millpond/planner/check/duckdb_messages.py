@@ -22,6 +22,13 @@ _OPERATORS = {"~~": "LIKE", "!~~": "NOT LIKE", "~~*": "ILIKE", "!~~*": "NOT ILIK
 _LITERALS = {"INTEGER_LITERAL": "INTEGER", "STRING_LITERAL": "VARCHAR", '"NULL"': "NULL"}
 
 
+_NUMBERS = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?(_LITERAL)?|DOUBLE|FLOAT|DECIMAL.*)")
+_EPOCHS = (
+    "Write the instant as '2024-12-31 10:00:00', or as epoch_ms(1735639200000) if it is a number "
+    "of milliseconds since 1970."
+)
+
+
 @dataclass(frozen=True)
 class TranslatedMessage:
     """An objection: the code and wording of the error it becomes.
@@ -54,7 +61,9 @@ def translate_message(message: str) -> TranslatedMessage:
         return TranslatedMessage(
             "CQL-205",
             f"{_name_type(match[1])} cannot be compared with {_name_type(match[2])}",
-            hint="Cast one side: CAST(… AS type).",
+            hint=_EPOCHS
+            if _is_time_and_number(match[1], match[2])
+            else "Cast one side: CAST(… AS type).",
         )
     if match := _GROUP.search(text):
         return TranslatedMessage(
@@ -85,6 +94,13 @@ def translate_message(message: str) -> TranslatedMessage:
     if "cast" in first.lower() and "type" in first.lower():
         return TranslatedMessage("CQL-205", _lower_first(first))
     return TranslatedMessage("CQL-219", _lower_first(first))
+
+
+def _is_time_and_number(one: str, other: str) -> bool:
+    return any(
+        a.startswith(("TIMESTAMP", "DATE")) and _NUMBERS.fullmatch(b)
+        for a, b in ((one, other), (other, one))
+    )
 
 
 def _translate_no_match(name: str, arguments: str, text: str, own: bool) -> TranslatedMessage:

@@ -98,6 +98,9 @@ class Compiler:
 
     def _query(self, node: exp.Expr) -> Relation:
         with self._items.within(node):
+            distinct = node.args.get("distinct")
+            if isinstance(distinct, exp.Distinct) and distinct.args.get("on"):
+                raise Unsupported("DISTINCT ON")
             if node.args.get("limit") or node.args.get("offset"):
                 cut = Cut(node)
                 return cut.first_of(self._query(cut.uncut))

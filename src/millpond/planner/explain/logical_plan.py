@@ -128,8 +128,14 @@ class _LogicalPlanner:
         if subqueries:
             plan = _apply("scalar subquery", "", plan, *subqueries)
         plan = _apply("project", ", ".join(_text(i) for i in node.expressions), plan)
-        if node.args.get("distinct"):
-            plan = _apply("distinct", "", plan)
+        if (distinct := node.args.get("distinct")) is not None:
+            on = distinct.args.get("on")
+            # One row of each is left, the first: another may come before it.
+            plan = (
+                _apply("limit", f"1 of each {_text(on)}", plan)
+                if on
+                else _apply("distinct", "", plan)
+            )
         return self._order(node, plan)
 
     def _order(self, node: exp.Expr, plan: LogicalOperator) -> LogicalOperator:
@@ -155,6 +161,8 @@ class _LogicalPlanner:
         detail = _text(on) if on is not None else ""
         if using := join.args.get("using"):
             detail = ", ".join(_text(i) for i in using)
+        if join.method == "ASOF":
+            return _apply("asof join", detail, left, right)
         if join.kind == "ANTI":
             return _apply("negation", detail, left, right)
         if join.side in ("LEFT", "RIGHT", "FULL"):

@@ -68,6 +68,8 @@ def _mark_nrr_join(scope: Scope, source: Source, text: str) -> None:
     sides = {s.join.side for s in source.steps}
     if sides & {"RIGHT", "FULL"}:
         raise _refusal(leaf, text, "below a RIGHT or FULL JOIN")
+    if any(s.join.method == "ASOF" for s in source.steps):
+        raise _refusal(leaf, text, "below an ASOF JOIN")
     is_optional = join is not None and join.side == "LEFT"
     beside = scope.sources[: scope.sources.index(source)] if is_optional else scope.sources
     streams = [s.leaf for s in beside if s.leaf is not None and s.leaf.is_stream]

@@ -11,6 +11,7 @@ be removed later has an influence before. That is so
 - if the window commutes with selection: RANGE and its like look at an element's timestamp alone,
   ROWS at its successors, which the selection might remove (then it waits for the window, if the
   occurrence is its scope's only source: what matches is known, and taken of what the window has);
+- never on the right of an ASOF JOIN, where another row would be found instead;
 - through a subquery or a CTE that is read once, if it maps rows one by one.
 """
 
@@ -154,7 +155,7 @@ def _is_legal(source: Source, join: exp.Join | None) -> bool:
 
 def _preserves(join: exp.Join, left: bool) -> bool:
     """Whether the join gives a row of that side unchanged or not at all, looking at it alone."""
-    if join.kind in ("SEMI", "ANTI"):
+    if join.kind in ("SEMI", "ANTI") or join.method == "ASOF":
         return left
     match join.side:
         case "":
@@ -168,6 +169,8 @@ def _preserves(join: exp.Join, left: bool) -> bool:
 
 def _on_passes(join: exp.Join, left: bool) -> bool:
     """Whether a conjunct of this join's ON may thin out that side."""
+    if join.method == "ASOF":
+        return False
     match join.side:
         case "":
             return join.kind != "ANTI" or not left

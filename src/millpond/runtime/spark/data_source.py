@@ -44,7 +44,8 @@ class _ReadRequest:
         query: A standing query whose answer is read, `at` an instant or now.
         cql: A question that is answered once, instead of a query.
         changes: A standing query or derived stream whose changes are read.
-        after: The cursor after which changes begin; None for all that are kept.
+        after: The cursor after which changes begin; None for the first change, 'oldest' for the
+            oldest kept.
     """
 
     url: str
@@ -138,16 +139,16 @@ class _AnswerReader(DataSourceReader):
             return
         page = asked.page(asked.after, _CHANGES_A_TASK)
         yield from page.table.to_batches()
-        while page.cursor < page.newest:
+        while page.position < page.newest:
             page = asked.page(page.cursor, _CHANGES_A_TASK)
             yield from page.table.to_batches()
 
 
 class _CursorRange(InputPartition):
-    """The changes after one cursor up to another."""
+    """So many changes after a cursor."""
 
-    def __init__(self, after: int, upto: int) -> None:
-        super().__init__((after, upto))
+    def __init__(self, after: str, count: int) -> None:
+        super().__init__((after, count))
 
 
 class _ChangesReader(DataSourceStreamReader):
@@ -156,19 +157,25 @@ class _ChangesReader(DataSourceStreamReader):
     def __init__(self, asked: _ReadRequest) -> None:
         self._asked = asked
 
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> dict[str, str]:
         return {"cursor": self._asked.page(self._asked.after, 0).cursor}
 
-    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
-        return {"cursor": self._asked.page(None, 0).newest}
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, str]:
+        page = self._asked.page("oldest", 0)
+        return {"cursor": page.cursor_at(page.newest)}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        first, last = start["cursor"], end["cursor"]
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
+        (prefix, _, first), (own, _, last) = (
+            str(offset["cursor"]).rpartition(".") for offset in (start, end)
+        )
+        if prefix != own:
+            # The checkpoint is of changes that are no more; the server says where to go on.
+            self._asked.page(start["cursor"], 0)
         return [
-            _CursorRange(after, min(after + _CHANGES_A_TASK, last))
-            for after in range(first, last, _CHANGES_A_TASK)
+            _CursorRange(f"{prefix}.{after}", min(_CHANGES_A_TASK, int(last) - after))
+            for after in range(int(first), int(last), _CHANGES_A_TASK)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        after, upto = partition.value
-        yield from self._asked.page(after, upto - after).table.to_batches()
+        after, count = partition.value
+        yield from self._asked.page(after, count).table.to_batches()

@@ -22,9 +22,10 @@ from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.admission.admit import CORRUPT
 from millpond.errors import MillpondError
 from millpond.planner.resolve.names import did_you_mean
-from millpond.runtime.spark.headers import has_headers, local_path, read_by_header
+from millpond.runtime.spark.headers import columns_by_place, has_headers, local_path, read_by_header
 from millpond.runtime.spark.json_keys import keys_of
 from millpond.runtime.spark.parquet import check_columns, no_columns_error
+from millpond.state.outside_files import check_ordinary, check_within
 
 FILE_FORMATS = ("csv", "json", "parquet", "orc", "text")
 _TEXT_FORMATS = ("csv", "json")
@@ -80,6 +81,8 @@ def find_absence(definition: StreamDef | RelationDef) -> MillpondError | None:
         return None
     path = source.options["path"]
     local = local_path(path)
+    if local is not None:
+        check_ordinary(local, f'the source of "{definition.name}",')
     if local is None or any(c in path for c in "*?[{") or local.exists():
         return None
     return MillpondError(
@@ -148,6 +151,7 @@ def files_frame(
     paths = sorted(set(paths))
     if not paths:
         return None
+    check_within(definition, paths)
     declared = [f.name for f in definition.schema.fields]
     options = {k: v for k, v in source.options.items() if k not in ("path", "pathglobfilter")}
     if source.format not in _TEXT_FORMATS:
@@ -162,6 +166,8 @@ def files_frame(
 
     if source.format == "json":
         return read_by_header(spark, definition, paths, read, keys_of)
+    if source.format == "csv" and not has_headers(definition):
+        return read_by_header(spark, definition, paths, read, columns_by_place)
     if not has_headers(definition):
         return read(declared, paths)
     return read_by_header(spark, definition, paths, read)
@@ -215,6 +221,8 @@ def is_direct(definition: StreamDef | RelationDef) -> bool:
     source = definition.source
     if source is None or source.format != "parquet" or not set(source.options) <= _DIRECT_OPTIONS:
         return False
+    if source.within is not None:
+        return False  # the driver holds the paths against the directory before anything is read
     local = local_path(source.options["path"])
     return local is not None and not any(local.glob("*=*"))
 

@@ -16,17 +16,19 @@ import pyarrow.compute as pc
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.joins.projection import JoinedRows
-from millpond.engine.scalars.residual_query import Residual, too_many_rows_error
+from millpond.engine.scalars.residual_query import Limits, Residual, too_many_rows_error
+from millpond.engine.scalars.work import check_work
 from millpond.engine.window_slices import full_since, take_slice
 from millpond.errors import MillpondError
-from millpond.model.time import BEGINNING, format_instant
+from millpond.model.time import BEGINNING, END, format_instant
 from millpond.model.windows import Rows, Unbounded, interval
-from millpond.planner.bind.bound_query import StreamLeaf
+from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.service.answers.answer_cache import AnswerCache, inputs_of
 from millpond.service.answers.leaf_scan import Files, LeafView
 from millpond.service.answers.stored_join import StoredJoin
-from millpond.service.events import Events
+from millpond.service.events import Events, FollowerNeeds
 from millpond.service.ingest.floors import ClockReading, FloorsInFlight
+from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.queries.join_use import join_window_slices
@@ -47,13 +49,19 @@ class Invoker:
         floors: FloorsInFlight,
         relations: Relations,
         residual: Residual,
+        intake: Intake,
         events: Events,
+        followers: FollowerNeeds,
+        ceilings: Limits | None = None,
     ) -> None:
         self._log = log
+        self._ceilings = ceilings
         self._sequencer = sequencer
         self._floors = floors
         self._relations = relations
         self._residual = residual
+        self._intake = intake
+        self._followers = followers
         self._events = events
         self.files = Files(store, events)
         self.answer_cache = AnswerCache()
@@ -76,7 +84,7 @@ class Invoker:
         reading = self._floors.capture()
         with self._log.pin() as version:
             streams = [stream_of(version, leaf) for leaf in query.bound.streams]
-            now = self._now(version, streams, reading)
+            now = self._now(version, query.bound, streams, reading)
             instant = now if at is None else at
             if query.kept and query.id is not None:
                 table, since = self._answer_from_cache(
@@ -89,7 +97,7 @@ class Invoker:
         return Answer(
             table,
             instant,
-            final=all(instant < h for h in heartbeats),
+            final=all(instant < h for h in heartbeats) if heartbeats else instant <= now,
             complete=since == BEGINNING,
             complete_since=None if since == BEGINNING else since,
             query=query.name,
@@ -100,6 +108,7 @@ class Invoker:
         self, version: Version, query: PreparedQuery, streams: Sequence[StreamDef], instant: int
     ) -> tuple[pa.Table, int]:
         """Compute the rows, and the instant from which on everything the query reads is kept."""
+        check_work()
         slices: dict[str, pa.Table] = {}
         since: int = BEGINNING
         views_of: list[list[LeafView]] = []
@@ -113,6 +122,7 @@ class Invoker:
         found = query.bound.join.leaves if joined is not None and query.bound.join else ()
         for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
             if number not in found:
+                check_work()
                 slices[leaf.table] = _slice(views_of[number], leaf, stream, instant)
         for occurrence in query.bound.relations:
             relation = version.find(occurrence.relation)
@@ -151,14 +161,7 @@ class Invoker:
     def current_instant(self) -> int:
         """The pond's present: what a relation update without AT is stamped with."""
         reading = self._floors.capture()
-        version = self._log.version
-        # What is derived follows from the others, sooner or later: it has no present of its own.
-        streams = [s for s in version.streams.values() if s.derived is None]
-        if all(s.timestamp_by is not None for s in streams):
-            highs = [version.clock(s.id).high for s in streams]
-            return max((h for h in highs if h is not None), default=BEGINNING)
-        touched = any(version.clock(s.id).high is not None for s in streams)
-        return reading.now if touched else BEGINNING
+        return _find_present(self._log.version, reading)
 
     def _read_stored_join(
         self,
@@ -191,24 +194,25 @@ class Invoker:
         joined: JoinedRows | None = None,
     ) -> pa.Table:
         bound = query.bound
+        limits = query.limits.cap(self._ceilings)
         if bound.projection is not None:
             (table,) = slices.values()
-            if table.num_rows > query.limits.rows:
-                raise too_many_rows_error(query.limits)
+            if table.num_rows > limits.rows:
+                raise too_many_rows_error(limits)
             columns = [table[column] for column, _ in bound.projection]
             return pa.Table.from_arrays(columns, names=[name for _, name in bound.projection])
         if query.join is not None and joined is None:
             joined = join_window_slices(query.join, bound, slices)
         if joined is None:
-            answer = self._residual.evaluate(bound.residual_sql, slices, query.limits)
+            answer = self._residual.evaluate(bound.residual_sql, slices, limits)
         elif query.projected is not None:
-            return query.projected.project(joined, query.limits)
+            return query.projected.project(joined, limits)
         else:
             assert bound.join is not None
             for number, leaf in enumerate(bound.join.leaves):
                 own = bound.streams[leaf]
                 slices[own.table] = joined.take(number, own.columns)
-            answer = self._residual.evaluate(bound.joined_sql, slices, query.limits)
+            answer = self._residual.evaluate(bound.joined_sql, slices, limits)
         return narrow_integers(answer.rename_columns(list(bound.output.names)))
 
     def _views(
@@ -234,23 +238,53 @@ class Invoker:
             if ref.min_ts <= at
         ]
 
-    @staticmethod
-    def _now(version: Version, streams: Sequence[StreamDef], reading: ClockReading) -> int:
+    def _now(
+        self,
+        version: Version,
+        bound: BoundQuery,
+        streams: Sequence[StreamDef],
+        reading: ClockReading,
+    ) -> int:
         """NOW: the greatest timestamp committed on the application-time streams, or the clock.
 
-        Before their first element nothing has happened yet: the beginning of time.
+        Before their first element nothing has happened yet: the beginning of time. A derived stream
+        counts as those it is derived from. Without any stream NOW is the pond's present.
         """
-        on_application_time = [s for s in streams if not s.on_system_time]
+        if not streams:
+            return self.present_of(version, bound, reading)
+        sources = [s for stream in streams for s in self._followers.sources_of(version, stream)]
+        on_application_time = [s for s in sources if not s.on_system_time]
         if not on_application_time:
             return reading.now
         highs = [version.clock(s.id).high for s in on_application_time]
         return max((h for h in highs if h is not None), default=BEGINNING)
 
-    @staticmethod
-    def _find_gap_end(version: Version, leaf: StreamLeaf, stream: StreamDef, at: int) -> int:
-        """The instant from which everything is kept, if the window reaches further back."""
+    def present_of(self, version: Version, bound: BoundQuery, reading: ClockReading) -> int:
+        """NOW of a query that reads no stream: the pond's present.
+
+        Before anything was committed on a stream it is the last instant its relations were told of.
+        """
+        present = _find_present(version, reading)
+        if present > BEGINNING:
+            return present
+        relations = [version.find(leaf.relation) for leaf in bound.relations]
+        told = [
+            self._relations.read_rows(version, relation).latest
+            for relation in relations
+            if isinstance(relation, RelationDef)
+        ]
+        return max([BEGINNING, *told])
+
+    def _find_gap_end(self, version: Version, leaf: StreamLeaf, stream: StreamDef, at: int) -> int:
+        """The instant from which everything is kept, if the window reaches further back.
+
+        Elements are missing that retention dropped, and those of pushes whose files were lost.
+        """
+        if stream.rejects_of is not None:
+            return BEGINNING
         kept_from = version.clock(stream.id).kept_from
-        if kept_from == BEGINNING or stream.rejects_of is not None:
+        lost = self._intake.lost_upto.get(stream.id)
+        if lost is None and kept_from == BEGINNING:
             return BEGINNING
         if at < kept_from:
             raise MillpondError(
@@ -259,10 +293,25 @@ class Invoker:
                 detail=f"Everything is kept from {format_instant(kept_from)} on.",
                 hint="Ask for a later instant, or give the stream a longer RETAIN.",
             )
+        if lost is not None:
+            kept_from = max(kept_from, min(lost + 1, END))
         if isinstance(leaf.window, Unbounded | Rows):
             return kept_from
         low, _ = interval(leaf.window, at)
         return kept_from if low is not None and low < kept_from else BEGINNING
+
+
+def _find_present(version: Version, reading: ClockReading) -> int:
+    """The pond's present: the greatest timestamp if all streams are on application time, or the
+    clock; the beginning of time while no stream has had an element."""
+    # What is derived follows from the others, sooner or later: it has no present of its own.
+    streams = [s for s in version.streams.values() if s.derived is None]
+    highs = [h for s in streams if (h := version.clock(s.id).high) is not None]
+    if not highs:
+        return BEGINNING
+    if any(s.timestamp_by is None for s in streams):
+        return reading.now
+    return max(highs)
 
 
 def _slice(views: Sequence[LeafView], leaf: StreamLeaf, stream: StreamDef, at: int) -> pa.Table:

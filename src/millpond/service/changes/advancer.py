@@ -25,6 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from millpond.catalog.objects import StreamDef
+from millpond.engine.scalars.work import wait_for
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST
 from millpond.runtime import advance_task as tasks
@@ -81,7 +82,7 @@ class Advancer:
         #: Why the last round failed, which is nobody's query's fault; it is tried again.
         self._failure: Exception | None = None
         self._moved_at = 0.0
-        #: Derived streams that cannot be advanced, and why.
+        #: Derived streams and change logs that cannot be advanced, and why.
         self.retries = Retries()
         self._schedule = Schedule(files, derivations, relations, self.retries, self._record_failure)
         self._round = threading.RLock()
@@ -180,7 +181,7 @@ class Advancer:
         self._wake.set()
         with self._progress:
             left = None if deadline is None else max(0.0, deadline - clock_time.monotonic())
-            is_over = self._progress.wait_for(lambda: self._done >= asked or self.stopping, left)
+            is_over = wait_for(self._progress, lambda: self._done >= asked or self.stopping, left)
         failure = self._failure
         if failure is not None and not self.stopping:
             if isinstance(failure, MillpondError):
@@ -194,7 +195,7 @@ class Advancer:
     def wait(self, is_over: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until `is_over` is true; it is called after every round of the advancer."""
         with self._progress:
-            return self._progress.wait_for(lambda: is_over() or self.stopping, timeout)
+            return wait_for(self._progress, lambda: is_over() or self.stopping, timeout)
 
     def retry(self, stream: StreamDef) -> None:
         """Retry a stopped derived stream now."""
@@ -302,8 +303,7 @@ class Advancer:
         return True
 
     def _record_failure(self, stream: StreamDef, error: MillpondError) -> None:
-        if stream.derived is not None and stream.derived.query_id is None:
-            self.retries.note(stream.id, error)
+        self.retries.note(stream.id, error)
         self._events.derivation_failed(stream, error)
 
     def _commit(self, gained: list[tuple[list[Runnable], AdvanceJob, AdvanceResult]]) -> None:

@@ -1,9 +1,9 @@
 """Reads change logs: the changes of derivations, from committed segments, a page at a time.
 
-A cursor is the number of a change, from 1 on, in the order of delivery; "after cursor 7" begins
-with number 8. Only the reader knows its cursor: the pond keeps no position of any reader. Readers
-read committed changes only, one page at a time. So a slow or absent reader blocks nobody, and a
-page that is read twice is the same twice.
+Changes are numbered from 1 on, in the order of delivery, and a cursor (`cursor.py`) names one of
+them; reading after number 7 begins with number 8. Only the reader knows its cursor: the pond keeps
+no position of any reader. Readers read committed changes only, one page at a time. So a slow or
+absent reader blocks nobody, and a page that is read twice is the same twice.
 """
 
 from __future__ import annotations
@@ -16,6 +16,13 @@ from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.service.answers.invocation import narrow_integers
 from millpond.service.changes.advancer import Advancer
+from millpond.service.changes.cursor import (
+    OLDEST,
+    cursor_prefix,
+    not_kept_error,
+    parse_cursor,
+    trimmed_error,
+)
 from millpond.service.changes.derivations import Derivations
 from millpond.service.events import Events
 from millpond.service.results import Changes
@@ -48,14 +55,17 @@ class ChangeReader:
         self._events = events
 
     def read(
-        self, stream: StreamDef, name: str, after: int | None = None, limit: int | None = None
+        self,
+        stream: StreamDef,
+        name: str,
+        after: str | int | None = None,
+        limit: int | None = None,
     ) -> Changes:
-        """The changes after a cursor, or from the oldest kept on; at most `limit`.
+        """The changes after a cursor, or from the first on; at most `limit`.
 
         Raises:
-            MillpondError: POND-412 when the cursor is not one of this query's changes, or they
-                are not kept any more; CQL-103 for a negative limit; STORE-602 for a corrupt
-                segment.
+            MillpondError: POND-412 when the cursor is not one of these changes, or they are not
+                kept any more; CQL-103 for a negative limit; STORE-602 for a corrupt segment.
         """
         if limit is not None and limit < 0:
             raise MillpondError("CQL-103", "LIMIT is negative", hint="Give 0 or more.")
@@ -72,16 +82,20 @@ class ChangeReader:
         version: Version,
         stream: StreamDef,
         name: str,
-        after: int | None,
+        cursor: str | int | None,
         limit: int | None,
     ) -> Changes:
+        prefix = self.prefix(stream)
         newest = version.clock(stream.id).next_seq
         segments = self._in_order(version.segments(stream.id))
         oldest = segments[0][0] if segments else newest
-        if after is None:
-            after = oldest
+        if cursor is None and oldest:
+            raise trimmed_error(name, oldest, newest)
+        after = oldest
+        if cursor is not None and cursor != OLDEST:
+            after = parse_cursor(cursor, prefix, name)
         if after < oldest or after > newest:
-            raise _not_kept_error(name, after, oldest, newest)
+            raise not_kept_error(name, after, oldest, newest)
         upto = newest if limit is None else min(newest, after + limit)
         parts = []
         for first, segment, table in segments:
@@ -102,7 +116,11 @@ class ChangeReader:
             # There is more, perhaps of the same instant: complete is what lies before.
             last = found["__ts"][-1] if found.num_rows else self._stamp(segments, upto)
             position = int(last.as_py()) - 1
-        return Changes.of(name, columns, found, after, upto, newest, position)
+        return Changes.of(name, columns, found, prefix, after, upto, newest, position)
+
+    def prefix(self, stream: StreamDef) -> str:
+        """What the cursors of a stream's changes begin with."""
+        return cursor_prefix(self._log.incarnation, stream.id)
 
     def _stamp(self, segments: Segments, place: int) -> pa.Scalar:
         """The instant of the change at a place."""
@@ -117,33 +135,3 @@ class ChangeReader:
             first = global_seq(table["__seq"][:1].to_numpy(), segment.seq_runs)
             found.append((int(first[0]), segment, table))
         return sorted(found, key=lambda item: item[0])
-
-
-def parse_cursor(text: str | int | None, name: str) -> int | None:
-    """Parse a cursor as clients give it back. Raises POND-412 if the text is not a cursor."""
-    if text is None or isinstance(text, int):
-        return text
-    if text.isascii() and text.isdigit() and len(text) < 19:
-        return int(text)
-    raise MillpondError(
-        "POND-412",
-        f'"{text}" is not a cursor of "{name}"',
-        detail="A cursor is what stood first in a row of FETCH: a whole number.",
-        hint="FETCH without AFTER begins with the oldest change that is kept.",
-    )
-
-
-def _not_kept_error(name: str, after: int, oldest: int, newest: int) -> MillpondError:
-    if after > newest:
-        return MillpondError(
-            "POND-412",
-            f'the cursor {after} of "{name}" is ahead of its changes',
-            detail=f"The last change so far is number {newest}.",
-            hint="A query registered anew counts its changes from 1: FETCH without AFTER.",
-        )
-    return MillpondError(
-        "POND-412",
-        f'the changes after cursor {after} of "{name}" are not kept any more',
-        detail=f"The oldest cursor available is {oldest}; {newest} is the last change.",
-        hint=f"Read AFTER {oldest}, and INVOKE to have the answer the lost changes led to.",
-    )

@@ -97,7 +97,7 @@ class Derivations:
         registrar: Registrar,
         sequencer: Sequencer,
         relations: Relations,
-        present: Callable[[], int],
+        present: Callable[[Version, BoundQuery, ClockReading], int],
         statistics: StreamObserver,
         settings: ChangeSettings | None = None,
     ) -> None:
@@ -105,7 +105,7 @@ class Derivations:
         self._registrar = registrar
         self._sequencer = sequencer
         self._relations = relations
-        self._current_instant = present
+        self._present_of = present
         self._statistics = statistics
         self._settings = settings or ChangeSettings()
         #: By sharing key, the keys of all known plans' nodes, each with how many plans have it.
@@ -216,6 +216,22 @@ class Derivations:
                 raise
             return by("aware")
 
+    def sources_of(self, version: Version, stream: StreamDef) -> list[StreamDef]:
+        """The streams a derived stream is derived from, however far below; itself of any other."""
+        found: dict[tuple[int, bool], StreamDef] = {}
+        waiting, seen = [stream], {stream.id}
+        while waiting:
+            current = waiting.pop()
+            if current.derived is None:
+                found[current.id, current.rejects_of is not None] = current
+                continue
+            for leaf in self.of(version, current).bound.streams:
+                below = stream_of(version, leaf)
+                if below.derived is None or below.id not in seen:
+                    waiting.append(below)
+                    seen.add(below.id)
+        return list(found.values())
+
     def list_streams(self, version: Version) -> list[StreamDef]:
         """The streams that are derived."""
         if self._planned_derivations.keys() - version.streams.keys():
@@ -280,28 +296,20 @@ class Derivations:
     def final_instant(self, version: Version, reading: ClockReading, bound: BoundQuery) -> int:
         """The last instant that is final for a query: before the least heartbeat.
 
-        A query over relations alone has no heartbeat to wait for: it counts what they hold now.
+        A query that reads no stream has no heartbeat to wait for: the present is final.
         """
         if bound.streams:
             streams = [stream_of(version, leaf) for leaf in bound.streams]
             least = min(self._sequencer.heartbeat(version, s, reading) for s in streams)
             return LAST if least >= END else least - 1
-        told: int = self._current_instant()
-        if told == BEGINNING:
-            told -= 1
-        for leaf in bound.relations:
-            relation = version.find(leaf.relation)
-            if isinstance(relation, RelationDef):
-                told = max(told, self._relations.read_rows(version, relation).latest)
-        return told
+        return self._present_of(version, bound, reading)
 
     def is_corrected(self, version: Version, derivation: Derivation) -> bool:
-        """Whether a relation was updated since the derivation last read it."""
-        known = version.clock(derivation.id).relations_epoch
+        """Whether a relation was told of an instant up to the position since it was last read."""
+        clock = version.clock(derivation.id)
         return any(
-            delta.epoch > known
-            for relation in derivation.relations
-            for delta in version.relation_deltas(relation)[-1:]
+            self._relations.was_told(version, id, clock.relations_epoch, clock.position)
+            for id in derivation.relations
         )
 
     # -- making one ------------------------------------------------------------------------------

@@ -86,8 +86,10 @@ class Schedule:
     def is_idle(self, version: Version, stream: StreamDef) -> bool:
         """Whether a derivation is not advanced now: it is inactive, suspended, or backing off."""
         assert stream.derived is not None
+        if self._retries.is_backing_off(stream.id):
+            return True
         if stream.derived.query_id is None:
-            return self._retries.is_backing_off(stream.id)
+            return False
         query = version.query_of(stream)
         return query is None or not query.active
 
@@ -203,6 +205,10 @@ class Schedule:
     @staticmethod
     def _is_on_the_clock(version: Version, derivation: Derivation) -> bool:
         """Whether the last final instant of a derivation depends directly on the clock."""
+        if not derivation.streams:  # the pond's present is final for it
+            return bool(derivation.relations) and any(
+                s.derived is None and s.timestamp_by is None for s in version.streams.values()
+            )
         return any(
             s.derived is None and (s.timestamp_by is None or s.idle_after is not None)
             for i in derivation.streams

@@ -13,7 +13,8 @@ from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.service.changes.advancer import Advancer
-from millpond.service.changes.change_log import PAGE, ChangeReader, parse_cursor
+from millpond.service.changes.change_log import PAGE, ChangeReader
+from millpond.service.changes.cursor import OLDEST, parse_cursor
 from millpond.service.changes.derivations import Derivations
 from millpond.service.queries.registration import Registrar
 from millpond.service.results import Change, Changes
@@ -52,7 +53,7 @@ class Subscriptions:
 
         Args:
             followed: A standing query or a derived stream.
-            after: The cursor; None for the oldest kept.
+            after: The cursor; None for the first change, 'oldest' for the oldest kept.
             limit: How many at most.
             wait: Whether to wait until all final changes are computed; else give those that are.
 
@@ -60,12 +61,15 @@ class Subscriptions:
             MillpondError: POND-402 for an inactive or suspended query, POND-412 for the cursor,
                 CQL-216 for a stream that is not derived.
         """
-        cursor = parse_cursor(after, followed.name)
         changes = self.log_of(followed)
+        if (
+            after is not None and after != OLDEST
+        ):  # a wrong one is said before others are waited for
+            parse_cursor(after, self._reader.prefix(changes), followed.name)
         if wait:
             self._advancer.catch_up([changes], _FETCH_SECONDS, expired=True)
             self.log_of(followed)  # it may have failed on the way
-        return self._reader.read(changes, followed.name, cursor, limit)
+        return self._reader.read(changes, followed.name, after, limit)
 
     def subscribe(
         self,
@@ -82,10 +86,10 @@ class Subscriptions:
         page = self.fetch(followed, after, PAGE, wait=not follow)
         while True:
             yield from page
-            if page.cursor >= page.newest:
+            if page.position >= page.newest:
                 if not follow:
                     return
-                self._advancer.wait(functools.partial(self.has_more, followed.id, page.cursor))
+                self._advancer.wait(functools.partial(self.has_more, followed.id, page.position))
             page = self.fetch(followed, page.cursor, PAGE, wait=False)
 
     def resume(self, stream: StreamDef) -> None:
@@ -98,8 +102,8 @@ class Subscriptions:
         self._advancer.catch_up([stream], _FETCH_SECONDS)
         self.log_of(stream)
 
-    def has_more(self, id: int, cursor: int) -> bool:
-        """Whether there is a change of a query or stream after a cursor.
+    def has_more(self, id: int, position: int) -> bool:
+        """Whether there is a change of a query or stream behind that number.
 
         Also true when there can be no more: then reading raises the reason.
         """
@@ -108,7 +112,7 @@ class Subscriptions:
         log = version.change_log(id) if isinstance(current, QueryDef) else current
         return (
             not isinstance(log, StreamDef)
-            or version.clock(log.id).next_seq > cursor
+            or version.clock(log.id).next_seq > position
             or self._advancer.retries.get(log.id) is not None
             or (isinstance(current, QueryDef) and not current.active)
         )
@@ -148,6 +152,16 @@ class Subscriptions:
             if found is None:
                 found = self._derivations.follow(current)
                 self._advancer.wake()
+            trouble = self._advancer.retries.get(found.id)
+            if trouble is not None:
+                raise MillpondError(
+                    "POND-402",
+                    f'the changes of query "{current.name}" are suspended',
+                    detail="Its changes could not be computed: "
+                    f"{trouble.detail or trouble.primary}",
+                    hint="They are tried again by themselves, and at once by "
+                    f"ALTER QUERY {current.name} SET (active = true). It can still be invoked.",
+                )
             return found
         if not isinstance(current, StreamDef):
             kind = "query" if isinstance(followed, QueryDef) else "stream"

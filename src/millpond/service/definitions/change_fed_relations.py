@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millpond.catalog.objects import RelationDef, SourceDef, StreamDef
+from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql.print.printer import print_name
 from millpond.cql.tree.statements import CreateRelation
 from millpond.model.schema import Field, Schema
@@ -57,11 +57,18 @@ def change_source(
             detail="A change says what became of the row of a key.",
             hint="Declare PRIMARY KEY (…).",
         )
+    if any(field.required for field in relation.schema.fields):
+        raise statement.error(
+            "CQL-223",
+            f'relation "{relation.name}" is fed by changes and has a column that is NOT NULL',
+            detail="The record of a row that goes may hold its key alone.",
+            hint="Leave out NOT NULL; columns of the PRIMARY KEY are never NULL.",
+        )
     source, fields, kept = relation.source, list(relation.schema.fields), ""
     if source is not None:
         options = {k: v for k, v in source.options.items() if k != OP_COLUMN}
         column = source.options.get(OP_COLUMN)
-        source = None if source.format == PUSHED else SourceDef(source.format, options)
+        source = None if source.format == PUSHED else replace(source, options=options)
         if column is not None:
             if relation.schema.find(column) is None:
                 fields.append(Field(column, "VARCHAR"))
@@ -77,6 +84,7 @@ def change_source(
         statement.idle_after,
         source=source,
         text=statement.text,
+        ahead=statement.ahead,
     )
     columns = ", ".join(map(print_name, relation.schema.names))
     keys = ", ".join(map(print_name, relation.primary_key))

@@ -34,6 +34,7 @@ def stream_definition(statement: CreateStream, id: int, version: Version) -> Str
         statement.retain_rows,
         _source(statement.source),
         statement.text,
+        ahead=statement.ahead,
     )
 
 
@@ -117,6 +118,31 @@ def refuse_taken(
     )
 
 
+def check_columns(statement: CreateDerived, found: Schema) -> None:
+    """Raise CQL-217 when a derived stream or relation names too many or too few columns."""
+    if len(statement.columns) != len(found.names):
+        raise statement.error(
+            "CQL-217",
+            f"{len(statement.columns)} columns are named, and the query has {len(found.names)}",
+            detail=f"The query's columns are {', '.join(found.names)}.",
+            hint="Name each of them, or none.",
+        )
+
+
+#: What to declare instead of types of other systems.
+_INSTEAD_OF_TYPES = {
+    **dict.fromkeys(
+        ("JSON", "JSONB", "STRUCT", "MAP", "LIST", "ARRAY", "ROW", "VARIANT"),
+        "Declare it STRING, which takes JSON as its text, and read members with -> and ->>.",
+    ),
+    **dict.fromkeys(
+        ("TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP_LTZ"),
+        "Declare it TIMESTAMP: what names a zone is kept as the instant it names, in UTC.",
+    ),
+    **dict.fromkeys(("UUID", "TIME", "INTERVAL", "ENUM"), "Declare it STRING."),
+}
+
+
 def _schema(columns: Sequence[ColumnDef], text: str) -> Schema:
     fields: list[Field] = []
     seen: set[str] = set()
@@ -147,11 +173,13 @@ def _schema(columns: Sequence[ColumnDef], text: str) -> Schema:
                 "CQL-210",
                 f'no column type "{column.type}"',
                 detail=f"The types are {', '.join([*ARROW_TYPES, 'DECIMAL(p, s)', 'STRING'])}.",
-                hint=did_you_mean(column.type.upper(), known) or "Use one of these.",
+                hint=_INSTEAD_OF_TYPES.get(column.type.upper().split("(")[0])
+                or did_you_mean(column.type.upper(), known)
+                or "Use one of these.",
                 text=text,
                 span=column.span,
             )
-        fields.append(Field(column.name, kind))
+        fields.append(Field(column.name, kind, column.required))
     return Schema(tuple(fields))
 
 

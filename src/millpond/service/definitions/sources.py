@@ -17,6 +17,7 @@ from millpond.cql.tree import statements
 from millpond.errors import MillpondError
 from millpond.model import time
 from millpond.model.schema import Field, Schema, canonical_type
+from millpond.model.unicode_text import check_unicode
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.runtime.protocol import Runtime
 from millpond.service.changes.advancer import Advancer
@@ -131,7 +132,7 @@ class Sources:
         schema = Schema(
             tuple(Field(n, _column_type(n, t)) for n, t in self._runtime.columns(frame))
         )
-        found = self._log.version.find(name)
+        found = self._log.version.find(check_unicode(name, "the name", "CQL-102"))
         if isinstance(found, StreamDef):
             source = found.source
             if found.schema != schema or source is None or source.format != "dataframe":
@@ -145,7 +146,10 @@ class Sources:
             columns = ", ".join(f"{quote_name(f.name)} {f.type}" for f in schema.fields)
             by = f" TIMESTAMP BY {quote_name(timestamp)}" if timestamp else ""
             late = f" DELAY INTERVAL {round(delay * 1e6)} MICROSECONDS" if delay else ""
-            text = f"CREATE STREAM {quote_name(name)} ({columns}){by}{late} USING dataframe"
+            # A frame that does not stream is bounded: no wrong date in it can end the stream.
+            unlimited = timestamp and not getattr(frame, "isStreaming", True)
+            ahead = " AHEAD UNBOUNDED" if unlimited else ""
+            text = f"CREATE STREAM {quote_name(name)} ({columns}){by}{late}{ahead} USING dataframe"
             parsed = parse_statement(text)
             assert isinstance(parsed, statements.CreateStream)
             definition = stream_definition(parsed, self._log.next_id(), self._log.version)

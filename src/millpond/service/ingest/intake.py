@@ -20,8 +20,10 @@ from millpond.catalog.objects import StreamDef
 from millpond.engine.admission import heartbeat
 from millpond.engine.admission.admit import Admission, AdmittedRows, admit
 from millpond.engine.admission.heartbeat import StreamProgress
+from millpond.engine.scalars.work import wait_for
 from millpond.errors import MillpondError
-from millpond.model.time import BEGINNING, format_instant
+from millpond.model.time import BEGINNING, END, format_instant
+from millpond.model.unicode_text import check_unicode
 from millpond.runtime.batch_tasks import pack
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.results import IngestReceipt
@@ -34,8 +36,14 @@ _SHOWN_REJECTS = 100
 class Intake:
     """Accepts pushed rows; safe to call from any thread."""
 
-    def __init__(self, inbox: Inbox, log: EpochLog, floors: FloorsInFlight) -> None:
+    def __init__(
+        self, inbox: Inbox, log: EpochLog, floors: FloorsInFlight, ahead: int = END
+    ) -> None:
         self._inbox = inbox
+        #: How far ahead of the clock elements of streams may be that do not say so themselves.
+        self._ahead = ahead
+        #: Of streams with pushes whose files were lost: the greatest timestamp they may have held.
+        self.lost_upto: dict[int, int] = {}
         self._log = log
         self._floors = floors
         self._locks: dict[int, threading.RLock] = defaultdict(threading.RLock)
@@ -61,7 +69,10 @@ class Intake:
         own = StreamProgress(row.high, row.heartbeat, row.arrived_at)
         before = self._progress.get(row.stream_id, committed)
         self._progress[row.stream_id] = heartbeat.merge_progress(before, own)
-        if row.number not in self._inbox.lost:
+        if row.number in self._inbox.lost:
+            lost = self.lost_upto.get(row.stream_id, BEGINNING)
+            self.lost_upto[row.stream_id] = max(lost, END if row.high is None else row.high)
+        else:
             with self._lock:
                 self._tokens[row.number], self._after[row.number] = token, (row.stream_id, own)
 
@@ -71,9 +82,11 @@ class Intake:
         """Accept rows; returns when they are durable, with the receipt and the inbox number.
 
         Raises:
-            MillpondError: POND-407 for a stream with a source, DATA-503 for a reused key,
-                STORE-603 when the disk is full.
+            MillpondError: DATA-501 for a key that is not Unicode, POND-407 for a stream with a
+                source, DATA-503 for a reused key, STORE-603 when the disk is full.
         """
+        if key is not None:
+            check_unicode(key, "the idempotency key", "DATA-501")
         if stream.derived is not None:
             raise MillpondError(
                 "POND-407",
@@ -102,7 +115,13 @@ class Intake:
             )
             try:
                 arrival = _arrival(progress, now)
-                judge = Admission(stream.schema, stream.timestamp_by, floors[stream.id], arrival)
+                judge = Admission(
+                    stream.schema,
+                    stream.timestamp_by,
+                    floors[stream.id],
+                    arrival,
+                    heartbeat.latest_allowed(stream, arrival, self._ahead),
+                )
                 admitted = admit(rows, judge)
                 stamps = admitted.elements["__ts"].to_numpy()
                 high = int(stamps.max()) if len(stamps) else None
@@ -233,7 +252,7 @@ class Intake:
     def wait(self, upto: int, timeout: float | None = None) -> bool:
         """Wait until every number ≤ `upto` is an epoch; False when the time ran out."""
         with self._accepted:
-            return self._accepted.wait_for(lambda: self._is_done_upto(upto), timeout)
+            return wait_for(self._accepted, lambda: self._is_done_upto(upto), timeout)
 
     def _is_done_upto(self, upto: int) -> bool:
         with self._lock:

@@ -112,6 +112,18 @@ class Relations:
             self._cache[relation.id] = (deltas, held)
         return held
 
+    def was_told(self, version: Version, relation_id: int, epoch: int, upto: int) -> bool:
+        """Whether a relation was told after an epoch of an instant up to `upto`."""
+        for delta in reversed(version.relation_deltas(relation_id)):
+            if delta.epoch <= epoch:
+                return False
+            lines = open_arrow(self._store / delta.path, delta.checksum)
+            for column in ("__from", "__to"):
+                first = pc.min(lines[column]).as_py()
+                if first is not None and first <= upto:
+                    return True
+        return False
+
     def at(
         self, version: Version, relation: RelationDef, instant: int, columns: tuple[str, ...]
     ) -> pa.Table:
@@ -276,7 +288,16 @@ class Relations:
     def _check_keys(
         self, relation: RelationDef, held: VersionedRows, added: pa.Table, ended: pa.Table
     ) -> None:
-        """Raise POND-408 if two rows of one key hold at the same instant."""
+        """Raise POND-408 if two rows of one key hold at the same instant, CQL-205 for a NULL in a
+        column that is NOT NULL."""
+        for field in relation.schema.fields:
+            if field.required and added.num_rows and added[field.name].null_count:
+                raise MillpondError(
+                    "CQL-205",
+                    f'a NULL in column "{field.name}" of relation "{relation.name}"',
+                    detail=f"The column is {field.declared}. Nothing was changed.",
+                    hint="Give every row a value.",
+                )
         if not relation.primary_key or not added.num_rows:
             return
         after = _apply_change(held.table, added, ended)

@@ -17,6 +17,7 @@ import pyarrow.csv
 from millpond.engine.admission.admit import CORRUPT
 from millpond.errors import MillpondError
 from millpond.model.schema import Schema
+from millpond.model.unicode_text import check_unicode, find_lone_surrogate
 
 #: Python types whose values of one column keep their type; of all others the text is taken. So a
 #: value means the same whatever stands beside it.
@@ -50,6 +51,8 @@ def from_rows(rows: Any) -> pa.Table:
     for row in given:
         for name in row:
             spelled.setdefault(str(name).lower(), str(name))
+    for name in spelled.values():
+        check_unicode(name, "a column's name", "DATA-501")
     folded = [{str(name).lower(): value for name, value in row.items()} for row in given]
     columns: dict[str, pa.Array] = {}
     corrupt: list[str | None] = [None] * len(given)
@@ -74,20 +77,11 @@ def _column(values: list[Any], corrupt: list[str | None]) -> pa.Array:
     texts: list[str | None] = []
     for place, value in enumerate(values):
         text = _to_text(value)
-        if text is not None and not _is_encodable(text):
+        if text is not None and find_lone_surrogate(text) is not None:
             corrupt[place] = ascii(value)
             text = None
         texts.append(text)
     return pa.array(texts, pa.string())
-
-
-def _is_encodable(text: str) -> bool:
-    """Whether a text can be encoded: half a surrogate pair in a Python text cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
@@ -102,7 +96,7 @@ def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
         case "ndjson":
             return _read_ndjson(data, schema)
         case "csv":
-            return _read_csv(data)
+            return _read_csv(data, schema)
         case "arrow":
             try:
                 table = pa.ipc.open_stream(data).read_all()
@@ -139,7 +133,8 @@ def _read_ndjson(data: bytes, schema: Schema) -> pa.Table:
             row = None
         good = isinstance(row, dict) and (
             "\\u" not in line
-            or _is_encodable(json.dumps(row, ensure_ascii=False, default=_to_json_value))
+            or find_lone_surrogate(json.dumps(row, ensure_ascii=False, default=_to_json_value))
+            is None
         )
         given = {k.lower(): v for k, v in row.items()} if good else {}
         for lower, name in names.items():
@@ -154,7 +149,7 @@ def _read_ndjson(data: bytes, schema: Schema) -> pa.Table:
     return table
 
 
-def _read_csv(data: bytes) -> pa.Table:
+def _read_csv(data: bytes, schema: Schema) -> pa.Table:
     bad: dict[int, str] = {}
 
     def invalid(row: pyarrow.csv.InvalidRow) -> str:
@@ -165,6 +160,7 @@ def _read_csv(data: bytes) -> pa.Table:
         text = data.decode("utf-8-sig")
         # The first line says the names; a byte order mark and blanks around them are none of them.
         header = next(csv.reader(io.StringIO(text, newline="")), [])
+        _check_header([name.strip() for name in header], schema)
         if data.count(b'"') % 2:
             _check_quotes(text)
         table = pyarrow.csv.read_csv(
@@ -193,6 +189,23 @@ def _read_csv(data: bytes) -> pa.Table:
         return together.take(pa.array(order))
     except (pa.ArrowException, ValueError, csv.Error) as error:
         raise _unreadable_rows_error("CSV with a header", str(error)) from error
+
+
+def _check_header(header: list[str], schema: Schema) -> None:
+    """Refuses a first line that names no column: it is a row, and the rows have no header.
+
+    Raises:
+        MillpondError: DATA-501.
+    """
+    names = [name.lower() for name in schema.names]
+    if not header or any(name.lower() in names for name in header):
+        return
+    raise MillpondError(
+        "DATA-501",
+        "the CSV has no header",
+        detail=f"Its first line names no column of the stream: {','.join(header)[:200]}",
+        hint=f"Send the names of its columns first: {','.join(schema.names)}",
+    )
 
 
 def _check_quotes(text: str) -> None:

@@ -62,7 +62,9 @@ class Sequencer:
         floors: FloorsInFlight,
         store: str,
         events: Events,
+        ahead: int = END,
     ) -> None:
+        self._ahead = ahead
         self._log = log
         self._intake = intake
         self._stems = stems
@@ -117,6 +119,7 @@ class Sequencer:
             slots,
             self._stems.routing,
             accounts,
+            heartbeat.latest_allowed(stream, arrival, self._ahead),
         )
 
     def commit(

@@ -117,6 +117,7 @@ class Maintenance(Background):
             for stream_id in streams:
                 busy |= self._run_guarded(work, stream_id)
         self._events.files_collected(self._log.collect())
+        self._run_guarded(lambda _: self._log.snapshot_if_due(), 0)
         lost = self._inbox.lost
         waiting = [row.number for row in self._inbox.list_pending() if row.number not in lost]
         self._inbox.collect((waiting[0] if waiting else self._inbox.last_number() + 1) - 1)

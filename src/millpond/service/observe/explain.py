@@ -23,6 +23,7 @@ from millpond.planner.dataflow.plan import (
     find_readers,
 )
 from millpond.planner.explain.explain import explain
+from millpond.planner.explain.notes import find_notes
 from millpond.service.changes.derivations import SharingKey
 from millpond.service.components import Components
 from millpond.service.maintenance.backfill import covered_upto
@@ -50,7 +51,7 @@ class Explainer:
         """The plan a query would have."""
         bound = self._components.registrar.bind(text)
         if bound.to_stream is None or level not in _COMPUTED:
-            return explain(bound, level, self._describe_matcher)
+            return self._explain_text(bound, level)
         return self._changes(bound, level)
 
     def of(self, found: Definition | None, level: str) -> str | None:
@@ -60,12 +61,20 @@ class Explainer:
         if isinstance(found, StreamDef) and found.derived is not None:
             bound = self._components.registrar.bind(found.derived.text)
             if level not in _COMPUTED:
-                return explain(bound, level)
+                return self._explain_text(bound, level)
             derivation = self._components.derivations.of(self._components.log.version, found)
             return self._explain_plan(derivation.plan, level, found.name, derivation.sharing_key)
         if isinstance(found, RelationDef) and found.view is not None:
             return self.of_text(found.view, level)
         return None
+
+    def _explain_text(self, bound: BoundQuery, level: str) -> str:
+        """What a query's text asks for; its operators with the notes there are about them."""
+        text = explain(bound, level, self._describe_matcher)
+        if level != "logical":
+            return text
+        notes = find_notes(bound, self._components.log.version.find)
+        return "\n".join([text, *(f"note: {note}" for note in notes)])
 
     def _of_query(self, definition: QueryDef, level: str) -> str:
         components = self._components
@@ -75,7 +84,7 @@ class Explainer:
         if bound.functions and level == Level.RUNTIME:
             facts["functions"] = components.function_registry.costs(bound.functions)
         if level not in _COMPUTED:
-            return explain(bound, level, self._describe_matcher)
+            return self._explain_text(bound, level)
         changes = self._describe_delivered(version, definition)
         if changes is not None:
             facts["changes"] = changes

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from millpond.errors import MillpondError
+from millpond.model.time import format_instant
 from millpond.service.components import Components
+from millpond.state.version import Version
+
+#: By how much a clock may go back before it is a problem, in microseconds.
+_CLOCK_SLACK = 1_000_000
 
 
 def describe_status(components: Components) -> dict[str, Any]:
@@ -23,18 +28,41 @@ def describe_status(components: Components) -> dict[str, Any]:
             for stream in version.named_streams()
         ],
         "uptime_s": (reading.now - components.started_at) / 1e6,
-        "problems": [*damage, *_list_stopped(components)],
+        "problems": [*damage, *_list_stopped(components), *_check_clock(version, reading.now)],
+        "set_aside": components.describe_set_aside(),
         "runtime": components.runtime.describe(),
     }
 
 
+def _check_clock(version: Version, now: int) -> list[dict[str, Any]]:
+    """Whether the clock has gone back behind the last arrival."""
+    arrivals = (state.clock.arrived_at for state in version.states.values())
+    last = max((at for at in arrivals if at is not None), default=now)
+    if last - now < _CLOCK_SLACK:
+        return []
+    error = MillpondError(
+        "STORE-605",
+        f"the clock is {(last - now) / 1e6:,.0f} s behind the last arrival",
+        detail=f"It says {format_instant(now)}; rows arrived at {format_instant(last)}.",
+        hint="Set the clock right. Until it has caught up, answers of streams on system time are "
+        "as of the past instant that the clock says.",
+    )
+    return [error.to_json()["error"]]
+
+
 def _list_stopped(components: Components) -> list[dict[str, Any]]:
-    """Which streams stand still, and why."""
+    """Which streams, and which queries' changes, stand still, and why."""
+    version = components.log.version
+    named = [(f'stream "{s.name}" stands still', s) for s in version.named_streams()]
+    followed = [
+        (f'changes of query "{query.name}" stand still', log)
+        for query in version.queries.values()
+        if (log := version.change_log(query.id)) is not None
+    ]
     found = []
-    for stream in components.log.version.named_streams():
+    for what, stream in (*named, *followed):
         reason = components.sources.trouble(stream)
         if isinstance(reason, MillpondError):
             error = reason.to_json()["error"]
-            message = f'stream "{stream.name}" stands still: {error["message"]}'
-            found.append({**error, "message": message})
+            found.append({**error, "message": f"{what}: {error['message']}"})
     return found

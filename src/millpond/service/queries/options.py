@@ -38,9 +38,9 @@ def check_options(options: Mapping[str, Any], statement: str | None = None) -> d
     return checked
 
 
-def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The engine's settings as they are kept. Raises CQL-214."""
-    names = list_options(Scope.ENGINE)
+def check_settings(settings: Mapping[str, Any], scope: Scope = Scope.ENGINE) -> dict[str, Any]:
+    """The settings of a scope as they are kept. Raises CQL-214."""
+    names = list_options(scope)
     for name in settings:
         if name not in names:
             raise MillpondError(

@@ -25,6 +25,7 @@ from millpond.catalog.objects import (
 from millpond.cql import parse_statement
 from millpond.cql.tree import statements
 from millpond.errors import MillpondError, Span
+from millpond.model.unicode_text import check_unicode
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.bind.templates import Binder
 from millpond.planner.dataflow.plan import plan_changes
@@ -77,6 +78,8 @@ class Request:
                 "a query and its name are given as text",
                 hint="register('SELECT …', 'name', option=value)",
             )
+        if name is not None:
+            check_unicode(name, "the name", "CQL-102")
         if cql.lstrip()[:6].upper() == "CREATE":
             parsed = parse_statement(cql)
             if not isinstance(parsed, statements.CreateQuery):
@@ -217,6 +220,9 @@ class Registrar:
             suspended = None if checked.get("active") else current.suspended
             altered = replace(current, options={**current.options, **checked}, suspended=suspended)
             self._replace(altered)
+            log = self._log.version.change_log(current.id)
+            if checked.get("active") and log is not None:
+                self._events.query_activated(log)
         self._events.definitions_changed()
         return altered
 

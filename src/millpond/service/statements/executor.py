@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TypeVar
+
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql.tree import statements
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError, Span
+from millpond.planner.bind.bound_query import BoundQuery
+from millpond.planner.explain.notes import find_notes
 from millpond.planner.resolve.views import refuse_stream_valued
 from millpond.service.changes.derived_streams import derived_stream_query
 from millpond.service.components import Components
+from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.change_fed_relations import change_source, is_change_source
 from millpond.service.definitions.declarations import (
+    check_columns,
     refuse_taken,
     relation_definition,
     stream_definition,
@@ -28,11 +35,24 @@ from millpond.service.statements.insert_and_heartbeat import (
 )
 from millpond.service.statements.show import show, tabulate
 
+_D = TypeVar("_D", StreamDef, RelationDef)
+
 
 class Executor:
-    """Executes parsed statements against a components."""
+    """Executes parsed statements against the components of a pond.
 
-    def __init__(self, components: Components, explainer: Explainer, entities: Entities) -> None:
+    Args:
+        policy: What the statements may have the pond read; None for all that its process may.
+    """
+
+    def __init__(
+        self,
+        components: Components,
+        explainer: Explainer,
+        entities: Entities,
+        policy: AccessPolicy | None = None,
+    ) -> None:
+        self._policy = policy
         self._components = components
         self._explainer = explainer
         self._entities = entities
@@ -102,7 +122,7 @@ class Executor:
             definition = stream_definition(
                 statement, components.log.next_id(), components.log.version
             )
-            components.sources.create_stream(definition)
+            components.sources.create_stream(self._confine(definition))
         return report("create stream", definition.name, "created")
 
     def _create_relation(self, statement: statements.CreateRelation) -> StatementResult:
@@ -111,6 +131,7 @@ class Executor:
             definition = relation_definition(
                 statement, components.log.next_id(), components.log.version
             )
+            definition = self._confine(definition)
             if is_change_source(statement):
                 by = timestamp_column(statement, definition.schema)
                 components.sources.create_fed(
@@ -121,11 +142,19 @@ class Executor:
         loaded = f", {count_text(rows, 'row')} read" if definition.source else ""
         return report("create relation", definition.name, f"created{loaded}")
 
+    def _confine(self, definition: _D) -> _D:
+        """Hold what a client's definition reads against the policy."""
+        if self._policy is None:
+            return definition
+        return replace(definition, source=self._policy.confine(definition.source, definition.text))
+
     def _create_derived(self, statement: statements.CreateDerived) -> StatementResult:
         components = self._components
         text = statement.query_text
         with components.definitions:
             refuse_taken(components.log.version, statement)
+            if statement.columns:
+                check_columns(statement, components.registrar.bind(statement.written_query).output)
             bound = components.registrar.bind(text)
             if statement.kind == "relation":
                 refuse_stream_valued(bound.to_stream, text, statement.name)
@@ -134,7 +163,8 @@ class Executor:
                 bound = derived_stream_query(bound)
                 components.derivations.create(statement.name, bound, text, statement.text)
         components.advancer.wake()
-        return report(f"create {statement.kind}", statement.name, "created")
+        done = f"created{self._notes(bound)}"
+        return report(f"create {statement.kind}", statement.name, done)
 
     def _fetch(self, statement: statements.Fetch) -> StatementResult:
         components = self._components
@@ -151,7 +181,11 @@ class Executor:
             text, statement.name, statement.options, statement.text, statement.name_span
         )
         (definition,) = self._components.registrar.register([request])
-        return report("create query", definition.name, "registered")
+        done = f"registered{self._notes(self._components.registrar.bind(definition.text))}"
+        return report("create query", definition.name, done)
+
+    def _notes(self, bound: BoundQuery) -> str:
+        return "".join(f"; note: {n}" for n in find_notes(bound, self._components.log.version.find))
 
     def _drop(self, statement: statements.Drop) -> StatementResult:
         components = self._components
@@ -217,7 +251,7 @@ class Executor:
             schema = self._components.registrar.bind(found.text).output
         else:
             schema = find_table(self._components.log.version, statement.name, statement).schema
-        table = tabulate(["column", "type"], [(f.name, f.type) for f in schema.fields])
+        table = tabulate(["column", "type"], [(f.name, f.declared) for f in schema.fields])
         return StatementResult("describe", statement.name, table=table)
 
     # -- names ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from millpond.service.components import Components
 from millpond.service.ingest.intake import check_heartbeat
 from millpond.service.ingest.sequencer import progress_of, source_key
 from millpond.service.results import StatementResult, count_text, report
-from millpond.service.statements.insert_values import values_of
+from millpond.service.statements.insert_values import answer_of, values_of
 from millpond.service.statements.update_and_delete import RowChange
 from millpond.state.version import Version
 
@@ -47,7 +47,7 @@ class RowStatements:
         return report("insert", found.name, f"{count_text(count, 'row')} inserted")
 
     def _values(self, statement: statements.Insert, target: StreamDef | RelationDef) -> pa.Table:
-        """The rows of VALUES in the target's columns; missing columns are NULL."""
+        """The rows in the target's columns; missing columns are NULL."""
         names = [f.name for f in target.schema.fields]
         given = statement.columns or tuple(names)
         for name in given:
@@ -64,6 +64,11 @@ class RowStatements:
                 "a column is named twice",
                 hint="Name every column once.",
             )
+        if statement.query is not None:
+            text = statement.query_text
+            self._components.await_inputs(text)
+            answer = self._components.ask(text).table
+            return answer_of(statement, given, target, answer, self._components.residual)
         for row in statement.rows:
             if len(row) != len(given):
                 raise statement.error(

@@ -1,4 +1,4 @@
-"""INSERT's VALUES: from the text of a row to its columns."""
+"""INSERT's rows, by VALUES or by a query: from what is written to the target's columns."""
 
 from __future__ import annotations
 
@@ -62,6 +62,48 @@ def values_of(
             hint=f"The column is {fields[column].type}; a value is a constant expression.",
             text=statement.text,
             span=span_of(statement.rows[row][column]) or statement.name_span,
+        ) from error
+    return table.cast(target.schema.to_arrow())
+
+
+def answer_of(
+    statement: statements.Insert,
+    columns: Sequence[str],
+    target: StreamDef | RelationDef,
+    answer: pa.Table,
+    residual: Residual,
+) -> pa.Table:
+    """The rows of INSERT's query cast to the target's columns; those not given are NULL.
+
+    Raises:
+        MillpondError: CQL-217 for another number of columns, CQL-205 for what cannot be cast.
+    """
+    if answer.num_columns != len(columns):
+        raise MillpondError(
+            "CQL-217",
+            f"the query has {answer.num_columns} columns for {len(columns)}",
+            detail=f"The columns are {', '.join(columns)}.",
+            hint="Select one for each, or name the columns: INSERT INTO t (a, b).",
+            text=statement.text,
+            span=statement.query_span,
+        )
+    places = {name.lower(): place for place, name in enumerate(columns)}
+    items = []
+    for field in target.schema.fields:
+        place = places.get(field.name.lower())
+        value = "NULL" if place is None else f"v{place}"
+        items.append(f"{cast_value(value, field.type)} AS {quote_name(field.name)}")
+    given = answer.rename_columns([f"v{place}" for place in range(len(columns))])
+    try:
+        table = residual.evaluate(f"SELECT {', '.join(items)} FROM given", {"given": given})
+    except MillpondError as error:
+        raise MillpondError(
+            "CQL-205",
+            f'what the query answers does not fit the columns of "{target.name}"',
+            detail=error.detail,
+            hint="Cast it in the query, with CAST or TRY_CAST.",
+            text=statement.text,
+            span=statement.query_span,
         ) from error
     return table.cast(target.schema.to_arrow())
 

@@ -15,6 +15,7 @@ from millpond.planner.resolve.names import did_you_mean
 from millpond.planner.resolve.user_functions import name_functions
 from millpond.service.components import Components
 from millpond.service.ingest.relations import Uncomputable
+from millpond.service.statements.subqueries import answer_subqueries
 
 
 class RowChange:
@@ -39,7 +40,7 @@ class RowChange:
         """
         where = self._statement.where
         self._check(where)
-        condition = self._sql(where) if where is not None else None
+        condition = self._sql(where, at) if where is not None else None
         relations = self._components.relations_state
         values: dict[str, exp.Expression] = {}
         try:
@@ -49,7 +50,7 @@ class RowChange:
             for name, value in self._statement.assignments:
                 field = self._field(name)
                 self._check(value, boolean=False)
-                assignments[field.name] = self._sql(value)
+                assignments[field.name] = self._sql(value, at)
                 values[field.name] = value
                 if value.find(exp.Column) is None:
                     self._check_constant(field, value, assignments[field.name])
@@ -70,9 +71,11 @@ class RowChange:
             hint=did_you_mean(name, schema.names) or "Name one of these.",
         )
 
-    def _sql(self, value: exp.Expression) -> str:
+    def _sql(self, value: exp.Expression, at: int) -> str:
         """DuckDB's SQL; user-defined functions have the names DuckDB knows them by."""
         named = value.copy()
+        if named.find(exp.Query) is not None:
+            named = answer_subqueries(named, self._components, at, self._statement.text)
         name_functions(named, self._components.registrar.names)
         return to_duckdb(named)
 

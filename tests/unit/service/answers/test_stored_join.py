@@ -144,3 +144,22 @@ def test_what_is_not_stored_far_enough_back_is_joined_anew(
     found.clear()
     same(pond, at=20)
     assert found == [None, None]
+
+
+def test_what_was_merged_with_newer_elements_is_joined_once(
+    pond: Pond, parts: Components, found: list[StoredRows | None]
+) -> None:
+    for second in (10, 11, 12):
+        for stream in "ab":
+            feed(pond, stream, (second, 1, second - 6))
+    pond.wait_until_matched()
+    (core,) = parts.log.version.joins.cores.values()
+    parts.joins.failed[core.id] = "held back, while segments go on being merged"
+    for second in range(13, 25):
+        for stream in "ab":
+            feed(pond, stream, (second, second % 2, 5))
+    pond.wait_until_matched()
+    oldest = min(parts.log.version.segments(core.stream_ids[0]), key=lambda s: s.min_ts)
+    assert oldest.epoch > core.epoch
+    same(pond)
+    assert None not in found

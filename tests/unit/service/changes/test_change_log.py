@@ -11,7 +11,8 @@ from tests.unit.service.conftest import SECOND, RecordedEvents, components_of
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
-from millpond.service.changes.change_log import ChangeReader, parse_cursor
+from millpond.service.changes.change_log import ChangeReader
+from millpond.service.changes.cursor import parse_cursor
 from millpond.service.pond import Pond
 from millpond.service.results import Changes
 
@@ -48,7 +49,8 @@ def test_pages_put_together_are_all_changes(read: Read) -> None:
             found += page.rows()
             cursor = page.cursor
         assert found == everything.rows()
-        assert cursor == everything.newest == 7
+        assert cursor == everything.cursor
+        assert page.position == everything.newest == 7
 
 
 @pytest.mark.parametrize(("limit", "upto"), [(1, 1), (3, 3), (4, 5), (5, 5), (6, 5)])
@@ -65,7 +67,7 @@ def test_the_last_page_is_complete_as_far_as_is_known(read: Read) -> None:
 
 def test_an_empty_page_is_complete_before_the_next_change(read: Read) -> None:
     page = read(3, 0)
-    assert (len(page), page.cursor, page.newest) == (0, 3, 7)
+    assert (len(page), page.position, page.newest) == (0, 3, 7)
     assert page.as_of == 5 * SECOND - 1
     assert page.columns == ["v"]
 
@@ -81,7 +83,7 @@ def test_no_changes_have_columns_too(pond: Pond) -> None:
 
 @pytest.mark.parametrize(
     ("after", "words"),
-    [(8, 'the cursor 8 of "q" is ahead'), (-1, 'after cursor -1 of "q" are not kept')],
+    [(8, 'the cursor 8 of "q" is ahead'), (-1, '"-1" is not a cursor of "q"')],
 )
 def test_a_cursor_of_other_changes_is_refused(read: Read, after: int, words: str) -> None:
     with pytest.raises(MillpondError, match=f"POND-412: .*{words}"):
@@ -105,9 +107,9 @@ def test_damage_is_told(pond: Pond, log: StreamDef, read: Read) -> None:
     assert segment.path in str(failure.value)
 
 
-def test_cursors_are_whole_numbers() -> None:
-    assert parse_cursor(None, "q") is None
-    assert parse_cursor(7, "q") == parse_cursor("7", "q") == parse_cursor("007", "q") == 7
-    for text in ("", "-1", "1.0", "x", "٣", "9" * 19):
+def test_what_a_cursor_is() -> None:
+    for text in (7, "7", "007", "3f2a9c.17.7"):
+        assert parse_cursor(text, "3f2a9c.17", "q") == 7
+    for text in ("", "-1", "1.0", "x", "٣", "9" * 19, "3f2a9c.17.", ".17.7", "a.3f2a9c.17.7"):
         with pytest.raises(MillpondError, match="POND-412"):
-            parse_cursor(text, "q")
+            parse_cursor(text, "3f2a9c.17", "q")

@@ -96,10 +96,14 @@ def test_a_query_that_fails_is_suspended_alone(pond: Pond) -> None:
     assert (len(bad.fetch()), len(good.fetch())) == (0, 0)
     push(pond, (1, "1", 1), (2, "x", 1), (3, "3", 1))
     assert [c.row for c in good.fetch()] == [("1",), ("x",)]
-    with pytest.raises(MillpondError, match="POND-402"):
+    with pytest.raises(MillpondError, match="POND-402") as caught:
         bad.fetch()
-    reason = bad.definition.suspended or ""
+    reason = caught.value.detail or ""
     assert "could not be computed" in reason
+    assert bad.definition.suspended is None
+    assert bad.invoke(at="1970-01-01 00:00:01").rows() == [(1,)]
+    (problem,) = pond.status()["problems"]
+    assert '"bad"' in problem["message"]
     # Within a dataflow columns are known by their places, which say nothing to anybody else.
     assert reason.endswith("Could not convert string 'x' to INT32")
 
@@ -124,9 +128,9 @@ def test_a_scalar_subquery_of_several_rows_suspends_its_query_alone(pond: Pond) 
     assert [c.row for c in bad.fetch() if c.sign == "+"] == [(1, 1), (2, 2)]
     pond.execute("INSERT INTO r VALUES ('a', 3) AT TIMESTAMP '1970-01-01 00:00:04'")
     push(pond, (4, "b", 4), (5, "a", 5), (6, "b", 6))
-    with pytest.raises(MillpondError, match="POND-402"):
+    with pytest.raises(MillpondError, match="More than one row returned by a subquery"):
         bad.fetch()
-    assert "More than one row returned by a subquery" in (bad.definition.suspended or "")
+    assert bad.definition.suspended is None
     assert [c.row for c in good.fetch() if c.sign == "+"] == [(2, 2), (3, 2), (4, 2)]
 
 
@@ -287,7 +291,9 @@ def test_a_change_log_keeps_what_it_is_told_to(pond: Pond) -> None:
     for t in range(1, 12):
         push(pond, (t, "a", t))
         pond.wait_until_matched()
-    kept = handle.fetch()
+    with pytest.raises(MillpondError, match=r"(?s)POND-412: the first .*AFTER 'oldest'"):
+        handle.fetch()
+    kept = handle.fetch(after="oldest")
     oldest = kept.rows()[0][0] - 1
     assert [row[0] for row in kept.rows()] == list(range(oldest + 1, 11))
     assert 4 <= len(kept) < 10
@@ -303,7 +309,7 @@ def test_how_much_a_change_log_keeps_may_be_altered(pond: Pond) -> None:
     for t in range(1, 12):
         push(pond, (t, "a", t))
         pond.wait_until_matched()
-    assert 2 <= len(handle.fetch()) < 10
+    assert 2 <= len(handle.fetch(after="oldest")) < 10
 
 
 def test_changes_start_where_everything_is_kept(tmp_path: Path, clock: ManualClock) -> None:
@@ -329,6 +335,31 @@ def test_dropping_a_query_drops_its_changes(pond: Pond) -> None:
     assert again.fetch().newest == 0
     with pytest.raises(MillpondError, match="ahead of its changes"):
         again.fetch(after=1)
+
+
+def test_a_cursor_of_other_changes_is_refused_and_says_where_to_go_on(pond: Pond) -> None:
+    first = pond.register("SELECT v FROM s", "q")
+    other = pond.register("SELECT v FROM s", "other")
+    assert (len(first.fetch()), len(other.fetch())) == (0, 0)
+    push(pond, (1, "a", 1), (2, "a", 2))
+    cursor = first.fetch().cursor
+    assert len(first.fetch(after=cursor)) == 0
+    elsewhere = cursor.replace(cursor[:6], "000000")
+    for handle, foreign, why in (
+        (other, cursor, "another query"),
+        (first, elsewhere, "another store, or of this one before it was repaired"),
+    ):
+        with pytest.raises(MillpondError, match=why) as caught:
+            handle.fetch(after=foreign)
+        assert caught.value.code == "POND-412"
+        assert "AFTER 'oldest'" in str(caught.value.hint)
+    first.unregister()
+    again = pond.register("SELECT v FROM s", "q", changes="from beginning")
+    assert len(again.fetch()) == 1
+    with pytest.raises(MillpondError, match="that was dropped"):
+        again.fetch(after=cursor)
+    (change,) = again.subscribe(after="oldest", follow=False)
+    assert list(again.subscribe(after=change.cursor, follow=False)) == []
 
 
 def test_change_logs_have_no_names(pond: Pond) -> None:

@@ -278,14 +278,19 @@ def test_a_lost_push_holds_up_no_other(s: Pond, open_pond: OpenPond, torn: bool)
     again.catch_up(timeout=20)
     assert again.ingest("s", rows(40)).accepted == 1
     assert len(again.ask("SELECT v FROM s")) == 2
-    assert not again.ask("SELECT v FROM s").final
+    answer = again.ask("SELECT v FROM s")
+    assert not answer.final
+    assert (answer.complete, answer.complete_since) == (False, 10 * SECOND + 1)
+    assert again.ask("SELECT v FROM s [RANGE 5 SECONDS]").complete
     assert again.ask("SELECT v FROM t").as_of == 30 * SECOND
+    assert again.ask("SELECT v FROM t").complete
     again.wait_until_matched()
     again.close()
     file.write_bytes(data)  # restored from a copy
     restored = open_pond()
     assert restored.status()["problems"] == []
     assert len(restored.ask("SELECT v FROM s")) == 3
+    assert restored.ask("SELECT v FROM s").complete
     assert heartbeat(restored) == 40
 
 

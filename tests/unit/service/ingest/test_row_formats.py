@@ -126,6 +126,14 @@ def test_csv_is_text_by_its_header_and_bad_lines_stay_in_place() -> None:
     assert table[CORRUPT].to_pylist() == [None, "x", None, "1,2,3"]
 
 
+@pytest.mark.parametrize("data", [b"1,x", b"1,x\n2,y\n", b" 1 , x \n", b"\xef\xbb\xbf1,x\n"])
+def test_csv_without_a_header_is_refused(data: bytes) -> None:
+    with pytest.raises(MillpondError, match="DATA-501: the CSV has no header") as caught:
+        from_text(data, "csv", SCHEMA)
+    assert caught.value.hint == "Send the names of its columns first: a,s"
+    assert from_text(b"b,S\n1,x\n", "csv", SCHEMA)["S"].to_pylist() == ["x"]
+
+
 def test_bad_lines_stay_in_place_in_a_large_file() -> None:
     lines = [b"bad" if i % 40_000 == 7 else b"%d,%s" % (i, b"x" * 40) for i in range(100_000)]
     table = from_text(b"a,s\n" + b"\n".join(lines), "csv", SCHEMA)

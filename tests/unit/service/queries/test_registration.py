@@ -32,6 +32,19 @@ def users(pond: Pond) -> dict[int, int]:
     return {slot: pond._components.stems.users(stream, slot) for slot in slots(pond)}
 
 
+def test_registration_notes_a_window_over_arrivals(s: Pond) -> None:
+    s.execute("CREATE STREAM a (day DATE, v INTEGER)")
+    (noted,) = s.execute("CREATE QUERY q AS SELECT v FROM a [RANGE 1 MINUTE]")
+    assert noted.message is not None
+    assert "; note: RANGE over a counts from when elements arrive" in noted.message
+    assert "TIMESTAMP BY day" in noted.message
+    (plain,) = s.execute("CREATE QUERY p AS SELECT v FROM s [RANGE 1 MINUTE]")
+    assert plain.message == "query p: registered"
+    (derived,) = s.execute("CREATE RELATION r AS SELECT v FROM a [RANGE 1 MINUTE]")
+    assert derived.message is not None
+    assert "note: RANGE over a" in derived.message
+
+
 # -- sharing ------------------------------------------------------------------------------------
 
 

@@ -157,7 +157,7 @@ def test_what_planning_raises(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> No
         return right(self, version, stream)
 
     monkeypatch.setattr(Derivations, "_make", make)
-    pond.set_change_settings(ChangeSettings())
+    pond._components.set_change_settings(ChangeSettings())
     push(pond, 3, 4)
     assert_only_bad_ones_stopped(pond, ValueError("odd"))
 

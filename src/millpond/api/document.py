@@ -1,0 +1,127 @@
+"""What the OpenAPI document says of a call besides its parameters: its answers and its errors."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from pydantic import WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
+
+from millpond.api import encode
+from millpond.api.problems import status_of
+from millpond.api.shapes import Problem
+from millpond.catalog.options import OPTIONS, Scope, list_options
+from millpond.errors import CODES, MillpondError
+
+#: What a parameter is that was not given: in a URL there is no null.
+Absent = SkipJsonSchema[None]
+
+#: A call's answers by their status, as FastAPI takes them.
+Responses = dict[int | str, dict[str, Any]]
+
+TEXT: dict[str, Any] = {"type": "string"}
+BYTES: dict[str, Any] = {"type": "string", "format": "binary"}
+
+#: The schema of each form an answer may have besides JSON.
+_FORMS = {encode.NDJSON: TEXT, "text/event-stream": TEXT, encode.ARROW: BYTES, "text/plain": TEXT}
+
+#: Errors every call may answer with.
+COMMON = (400, 403, 421, 422, 500, 503)
+#: Those of a call with a body, of one that binds a query, and of one that writes to the store.
+BODY = (413, 415)
+BINDS = (409, 410, 501)
+WRITES = (409, 507)
+
+_NUMBER: dict[str, Any] = {"type": "number", "exclusiveMinimum": 0}
+_WHOLE: dict[str, Any] = {"type": "integer", "minimum": 1}
+_OPTION_TYPES: dict[str, dict[str, Any]] = {
+    "materialize": {"enum": ["lazy", "none", "eager", "auto"]},
+    "active": {"type": "boolean"},
+    "weight": _NUMBER,
+    "max_rows": _WHOLE,
+    "max_seconds": _NUMBER,
+    "changes": {"enum": ["from registration", "from beginning"]},
+    "keep_changes": _WHOLE,
+    "strategy": {"enum": ["aware", "direct", "negative"]},
+    "partitions": _WHOLE,
+    "eager_expiration": TEXT,
+    "lazy_expiration": TEXT,
+    "seed": {"type": "integer"},
+}
+
+#: A query's options, which `check_options` checks.
+QueryOptions = Annotated[
+    dict[str, Any],
+    WithJsonSchema(
+        {
+            "type": "object",
+            "title": "Options",
+            "additionalProperties": False,
+            "properties": {
+                name: {**_OPTION_TYPES[name], "description": OPTIONS[name].text}
+                for name in list_options(Scope.QUERY)
+            },
+        }
+    ),
+]
+
+#: What can be told a derived stream.
+StreamOptions = Annotated[
+    dict[str, Any],
+    WithJsonSchema(
+        {
+            "type": "object",
+            "title": "Options",
+            "additionalProperties": False,
+            "properties": {"active": {"const": True}},
+        }
+    ),
+]
+
+#: What can be set of an entity, which is said by its `settings`.
+EntitySettings = Annotated[
+    dict[str, Any],
+    WithJsonSchema(
+        {
+            "type": "object",
+            "title": "Settings",
+            "additionalProperties": {"type": ["string", "number", "boolean"]},
+        }
+    ),
+]
+
+
+def describe_errors(*statuses: int, shape: Any = Problem) -> Responses:
+    """Errors by their status, each with the codes it may stand for."""
+    return {status: {"model": shape, "description": _codes_of(status)} for status in statuses}
+
+
+def describe_answer(
+    shape: Any, *forms: str, status: int = 200, headers: dict[str, str] | None = None
+) -> Responses:
+    """What a call answers.
+
+    Args:
+        shape: Its JSON; None if it is never JSON.
+        forms: Other media types it can be had as.
+        status: Its status.
+        headers: What headers it has, and what each says.
+    """
+    found: dict[str, Any] = {"description": HTTPStatus(status).phrase}
+    if shape is not None:
+        found["model"] = shape
+    if forms:
+        found["content"] = {form: {"schema": _FORMS[form]} for form in forms}
+    if headers:
+        found["headers"] = {
+            name: {"description": text, "schema": TEXT} for name, text in headers.items()
+        }
+    return {status: found}
+
+
+def _codes_of(status: int) -> str:
+    codes = [code for code in CODES if status_of(MillpondError(code, "")) == status]
+    listed = "; ".join(f"{code}: {CODES[code]}" for code in codes)
+    phrase = HTTPStatus(status).phrase
+    return f"{phrase} ({listed})" if listed and len(codes) <= 12 else phrase

@@ -1,0 +1,106 @@
+"""What other systems write and CQL does not: errors that say what CQL has instead."""
+
+from __future__ import annotations
+
+from sqlglot.tokenizer_core import TokenType
+
+from millpond.cql.parse.cursor import CqlCursor
+from millpond.errors import MillpondError
+
+#: What is listed elsewhere, and what lists the same here.
+_SHOWN_ELSEWHERE = {
+    "TABLE": "RELATIONS",
+    "VIEW": "RELATIONS",
+    "TOPIC": "STREAMS",
+    "SOURCE": "STREAMS",
+    "SINK": "STREAMS",
+    "JOB": "QUERIES",
+    "DATABASE": "ENTITIES",
+    "SCHEMA": "ENTITIES",
+    "CATALOG": "ENTITIES",
+    "COLUMN": "ENTITIES",
+}
+#: Words that start statements elsewhere, and what to write here.
+_STARTS = {
+    "SUBSCRIBE": "Write FETCH name [AFTER cursor] for the changes of a standing query; over HTTP "
+    "and in Python a subscription follows them.",
+    "TAIL": "Write FETCH name [AFTER cursor] for the changes of a standing query.",
+    "DESC": "Write DESCRIBE name.",
+    "COPY": "Write CREATE STREAM name (column TYPE, ...) USING csv OPTIONS (path '...'), or "
+    "CREATE RELATION likewise.",
+    "PRINT": "Write SELECT * FROM name, or FETCH name for its changes.",
+    "EMIT": "Changes are read with FETCH name.",
+    "TERMINATE": "Write DROP QUERY name, or ALTER QUERY name SET (active = false).",
+    "MERGE": "Rows whose PRIMARY KEY is there are changed with UPDATE.",
+    "UPSERT": "Rows whose PRIMARY KEY is there are changed with UPDATE.",
+}
+_WINDOWS_ELSEWHERE = ("TUMBLING", "HOPPING", "SESSION", "SLIDING")
+_SIZES = (TokenType.NUMBER, TokenType.STRING, TokenType.INTERVAL)
+#: Functions that read files elsewhere begin so, or end in `_scan`.
+_READERS = ("read_", "glob", "parquet_", "sniff_")
+
+
+def start_hint(word: str) -> str | None:
+    """What to write instead of a statement that another system starts with a word."""
+    return _STARTS.get(word.upper())
+
+
+def show_hint(word: str) -> str | None:
+    """What to write instead of `SHOW word`."""
+    shown = _SHOWN_ELSEWHERE.get(word.upper().removesuffix("S"))
+    return f"Write SHOW {shown}; SHOW ENTITIES lists all there is." if shown else None
+
+
+def clause_error(at: CqlCursor) -> MillpondError | None:
+    """The error of a clause that CQL writes otherwise, if one stands at the current token."""
+    word, behind = at._curr.text.upper() if at._curr else "", at._next
+    follows = behind.text.upper() if behind else ""
+    if word == "EMIT" and follows in ("CHANGES", "FINAL"):
+        return at.fault(
+            f"EMIT {follows} is not part of CQL",
+            detail="Every standing query has an answer, which INVOKE gives, and changes.",
+            hint="Leave it out, register the query with CREATE QUERY name AS ..., and read its "
+            "changes with FETCH name.",
+        )
+    if word == "WINDOW" and follows in _WINDOWS_ELSEWHERE:
+        return at.fault(
+            f"WINDOW {follows} is not part of CQL",
+            detail="A window stands in brackets behind the name of a stream.",
+            hint="Write stream [RANGE 1 MINUTE SLIDE 1 MINUTE], or sliding at every instant "
+            "stream [RANGE 1 MINUTE].",
+        )
+    if (word in ("RANGE", "ROWS") and behind and behind.token_type in _SIZES) or (
+        word == "RANGE" and follows in ("UNBOUNDED", "INTERVAL")
+    ):
+        return _bare_window_error(at, f"{word} {follows}")
+    if word == "PARTITION BY" or (word == "PARTITION" and follows == "BY"):
+        return _bare_window_error(at, "PARTITION BY column ROWS n")
+    if word == "FETCH" and follows in ("FIRST", "NEXT"):
+        return at.fault(f"FETCH {follows} is not part of CQL", hint="Write LIMIT n.")
+    return None
+
+
+def _bare_window_error(at: CqlCursor, window: str) -> MillpondError:
+    shown = {"RANGE": "RANGE 1 MINUTE", "ROWS": "ROWS 10"}.get(window.split()[0], window)
+    return at.fault(
+        f"{window.split()[0]} stands outside brackets",
+        detail="A window stands in brackets behind the name of a stream.",
+        hint=f"Write stream [{shown}].",
+    )
+
+
+def file_error(at: CqlCursor, file: str) -> MillpondError:
+    """The error of a file in FROM."""
+    kind = next((k for k in ("json", "parquet", "orc", "text") if k in file.lower()), "csv")
+    return at.fault(
+        "FROM reads streams, relations and queries, not files",
+        detail="What reads a file is declared, with its columns.",
+        hint=f"Write CREATE RELATION name (column TYPE, ...) USING {kind} OPTIONS (path '...') "
+        "for rows that are read once, CREATE STREAM likewise for elements.",
+    )
+
+
+def is_file_reader(name: str) -> bool:
+    """Whether a table function of that name reads files elsewhere."""
+    lower = name.lower()
+    return lower.startswith(_READERS) or lower.endswith("_scan")

@@ -1,0 +1,1 @@
+"""Care of a store's directory: setting aside what is not needed, checking, repairing."""

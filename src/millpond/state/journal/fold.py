@@ -1,0 +1,174 @@
+"""Making the database of the newest whole snapshot and the records behind it.
+
+The database is never trusted when a store is opened: it is made again, as a new file that takes
+the old one's place, so no damage to it and no rewound write-ahead log can change an answer. What
+the old file is still asked is how many records it had folded: if the journal ends before that, the
+journal has lost its end, and not in a crash, because a record is durable before the database sees
+it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from millpond.state.database_tables import create_tables, fold_row
+from millpond.state.journal.journal_file import FILE_HEAD_BYTES, JournalFile, list_files, read_file
+from millpond.state.journal.record import decode_body
+from millpond.state.journal.snapshot import Snapshot, list_snapshots
+
+DIRECTORY = "journal"
+
+
+@dataclass
+class JournalState:
+    """What the journal's directory holds, and what is wrong with it.
+
+    Attributes:
+        directory: The store's.
+        incarnation: Of the store; None if no file says it.
+        snapshot: The newest whole snapshot.
+        files: The files the fold needs, in order, each read and checked.
+        number: The number of the last record that can be folded.
+        torn: The last file, if it ends in what a writer that died left.
+        damage: What is damaged such that acknowledged changes cannot be folded: (file, why).
+        notes: What is damaged without such consequences.
+    """
+
+    directory: Path
+    incarnation: str | None = None
+    snapshot: Snapshot | None = None
+    files: list[JournalFile] = field(default_factory=list)
+    number: int = 0
+    torn: JournalFile | None = None
+    damage: list[tuple[Path, str]] = field(default_factory=list)
+    notes: list[tuple[Path, str]] = field(default_factory=list)
+
+    def records(self) -> Iterator[tuple[int, memoryview]]:
+        """The records to fold on from the snapshot."""
+        after = self.snapshot.number if self.snapshot else 0
+        for file in self.files:
+            yield from (r for r in file.records if after < r[0] <= self.number)
+
+
+def read_journal(store: Path, database_number: int | None) -> JournalState:
+    """Read and check what the fold needs; changes nothing.
+
+    Args:
+        store: The store's directory.
+        database_number: The records the database says it has folded, if it can be read.
+    """
+    directory = store / DIRECTORY
+    state = JournalState(store)
+    for snapshot in reversed(list_snapshots(directory)):
+        if snapshot.is_whole() and (incarnation := _incarnation_in(snapshot)) is not None:
+            state.snapshot, state.incarnation = snapshot, incarnation
+            break
+        state.notes.append((snapshot.path, "It is a damaged snapshot; an older one serves."))
+    after = state.snapshot.number if state.snapshot else 0
+    state.number = after
+    listed = list_files(directory)
+    ends = [following - 1 for following, _ in listed[1:]] + [None]
+    needed = [f for f, end in zip(listed, ends, strict=False) if end is None or end > after]
+    for first, path in needed:
+        is_last = path == needed[-1][1]
+        file = read_file(path, first, state.incarnation)
+        if first > state.number + 1:
+            missing = f"Records {state.number + 1} to {first - 1} are missing."
+            state.damage.append((directory, missing))
+            break
+        if file.incarnation is None or file.incarnation != (state.incarnation or file.incarnation):
+            if is_last and not file.behind and file.length <= FILE_HEAD_BYTES:
+                state.torn = file  # the writer died while it began the file
+            else:
+                state.damage.append((path, "It is not a file of this store's journal."))
+            break
+        state.incarnation = file.incarnation
+        state.files.append(file)
+        state.number = max(state.number, file.last)
+        if not file.is_whole:
+            if is_last and not file.behind:
+                state.torn = file
+                break
+            lost = f"Record {file.last + 1} is damaged; {file.behind} whole ones lie behind it."
+            state.damage.append((path, lost))
+            break
+    if not state.damage:
+        _check_against(state, database_number, bool(listed))
+    return state
+
+
+def _check_against(state: JournalState, database_number: int | None, has_files: bool) -> None:
+    """A journal that ends before the database has lost its end."""
+    directory = state.directory / DIRECTORY
+    if database_number is not None and database_number > state.number:
+        where = state.torn.path if state.torn else directory
+        state.damage.append(
+            (where, f"The database has {database_number} records, the journal {state.number}.")
+        )
+    elif not has_files or state.incarnation is None:
+        state.damage.append((directory, "The journal is missing."))
+
+
+def _incarnation_in(snapshot: Snapshot) -> str | None:
+    try:
+        with closing(sqlite3.connect(f"file:{snapshot.path}?immutable=1", uri=True)) as database:
+            found = read_fold(database)
+    except sqlite3.Error:
+        return None
+    return found[0] if found is not None and found[1] == snapshot.number else None
+
+
+def read_fold(database: sqlite3.Connection) -> tuple[str, int] | None:
+    """The incarnation and the number of the last record a database says it has folded.
+
+    Returns:
+        None if the database does not say it, or says it in a row that was damaged.
+    """
+    row = database.execute("SELECT incarnation, number, proof FROM fold").fetchone()
+    return row[:2] if row is not None and row == fold_row(row[0], row[1]) else None
+
+
+def fold_journal(state: JournalState, to: Path) -> None:
+    """Make the database of what `read_journal` found, as a new file.
+
+    Raises:
+        sqlite3.Error: it cannot be written.
+        OSError: it cannot be written.
+    """
+    to.unlink(missing_ok=True)
+    if state.snapshot is not None:
+        shutil.copyfile(state.snapshot.path, to)
+    with closing(sqlite3.connect(to, isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode = OFF")
+        database.execute("PRAGMA synchronous = OFF")
+        database.execute("BEGIN")
+        if state.snapshot is None:
+            assert state.incarnation is not None
+            create_tables(database, state.incarnation)
+        for _, body in state.records():
+            for sql, rows in decode_body(body):
+                database.executemany(sql, rows)
+        assert state.incarnation is not None
+        database.execute("DELETE FROM fold")
+        database.execute(
+            "INSERT INTO fold VALUES (?, ?, ?)", fold_row(state.incarnation, state.number)
+        )
+        database.execute("COMMIT")
+
+
+def cut_torn_end(state: JournalState) -> None:
+    """Remove what a writer that died left at the journal's end: it was never acknowledged."""
+    if state.torn is None:
+        return
+    if state.torn.incarnation is None:
+        state.torn.path.unlink()
+        return
+    with state.torn.path.open("r+b") as file:
+        file.truncate(state.torn.end)
+        os.fsync(file.fileno())

@@ -1,0 +1,121 @@
+"""Appending to the journal: a record is durable when `append` returns.
+
+Invariants:
+    INV-JOURNAL-1: numbers rise by one from record to record, across files and restarts.
+    INV-JOURNAL-2: nothing is acknowledged or published before its record is durable.
+    INV-JOURNAL-3: a record whose transaction failed is taken back before anything else is written.
+
+One synchronous write a transaction; SQLite, which comes second, waits for no disk.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+
+from millpond.state.arrow_file import sync_directory, translate_write_errors
+from millpond.state.fail_points import reach
+from millpond.state.journal.journal_file import FILE_HEAD_BYTES, encode_head, file_name, list_files
+from millpond.state.journal.record import Statement, encode_record
+
+#: From this length on a file is full, and the next record begins another.
+_FILE_BYTES = 32 << 20
+
+
+class Journal:
+    """The end of the journal, for the one process that has the store; the caller has a lock."""
+
+    def __init__(self, directory: Path, incarnation: str, number: int) -> None:
+        """Go on behind record `number`, in the last file, which must be whole.
+
+        Raises:
+            MillpondError: STORE-603, it cannot be written.
+        """
+        self.incarnation = incarnation
+        #: The number of the last record.
+        self.number = number
+        self._directory = directory
+        #: Bytes appended since the process opened the journal.
+        self.appended = 0
+        files = list_files(directory)
+        if files and number >= files[-1][0] - 1:
+            with translate_write_errors(files[-1][1]):
+                self._descriptor = os.open(files[-1][1], os.O_RDWR | os.O_CLOEXEC)
+                self._end = os.lseek(self._descriptor, 0, os.SEEK_END)
+        else:
+            self._descriptor, self._end = begin_file(directory, incarnation, number + 1)
+
+    def append(self, statements: Iterable[Statement]) -> None:
+        """Write the next record and wait until it is durable.
+
+        Raises:
+            MillpondError: STORE-603, it cannot be written; the caller takes back what is there.
+        """
+        record = encode_record(self.incarnation, self.number + 1, statements)
+        reach("journal.before_write")
+        with translate_write_errors(self._directory):
+            written = 0
+            while written < len(record):
+                written += os.pwrite(self._descriptor, record[written:], self._end + written)
+            reach("journal.before_sync")
+            os.fdatasync(self._descriptor)
+        reach("journal.after_sync")
+        self.number += 1
+        self._end += len(record)
+        self.appended += len(record)
+
+    def mark(self) -> tuple[int, int]:
+        """Where the journal ends, for `take_back`; begins another file if this one is full.
+
+        Raises:
+            MillpondError: STORE-603, the file cannot be made.
+        """
+        if self._end > _FILE_BYTES:
+            descriptor, end = begin_file(self._directory, self.incarnation, self.number + 1)
+            os.close(self._descriptor)
+            self._descriptor, self._end = descriptor, end
+        return self.number, self._end
+
+    def take_back(self, mark: tuple[int, int]) -> None:
+        """Forget what was written since a mark, whole or not.
+
+        Raises:
+            OSError: it cannot be taken back.
+        """
+        self.number, self._end = mark
+        os.ftruncate(self._descriptor, self._end)
+        os.fsync(self._descriptor)
+
+    def drop_upto(self, number: int) -> None:
+        """Remove the files that hold no record behind `number`."""
+        files = list_files(self._directory)
+        for (_, path), (following, _) in pairwise(files):
+            if following <= number + 1:
+                path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the file; closing again does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def begin_file(directory: Path, incarnation: str, first: int) -> tuple[int, int]:
+    """A new file for the records from `first` on: its descriptor and length.
+
+    Raises:
+        MillpondError: STORE-603, it cannot be written.
+    """
+    path = directory / file_name(first)
+    with translate_write_errors(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(descriptor, encode_head(incarnation, first))
+            os.fsync(descriptor)
+            sync_directory(directory)
+        except BaseException:
+            os.close(descriptor)
+            raise
+    return descriptor, FILE_HEAD_BYTES

@@ -1,0 +1,121 @@
+"""A file of the journal: a head that says whose it is, then records one after the other.
+
+Reading tells three ends apart: a clean one; a *torn* one (what a writer that died in mid-write
+leaves: bytes that are no whole record, and no whole record behind them); and *damage* (a whole
+record lies behind bytes that are none, or the numbers have a gap).
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+
+from millpond.state.journal.record import HEAD_BYTES, MARKER, read_record
+
+#: magic, incarnation, number of the first record, checksum of the three.
+_HEAD = struct.Struct("<16s8sQQ")
+FILE_HEAD_BYTES = _HEAD.size
+_MAGIC = b"millpond journal"
+_NAME = re.compile(r"(\d{12})\.log")
+
+
+def file_name(first: int) -> str:
+    """The name of the file whose first record has that number."""
+    return f"{first:012d}.log"
+
+
+def list_files(directory: Path) -> list[tuple[int, Path]]:
+    """The journal's files with the numbers of their first records, ascending."""
+    if not directory.is_dir():
+        return []
+    found = [(m, path) for path in directory.iterdir() if (m := _NAME.fullmatch(path.name))]
+    return sorted((int(match[1]), path) for match, path in found)
+
+
+def encode_head(incarnation: str, first: int) -> bytes:
+    """The first bytes of a file."""
+    name = incarnation.encode()
+    return _HEAD.pack(_MAGIC, name, first, _checksum(name, first))
+
+
+def _checksum(name: bytes, first: int) -> int:
+    return int(xxhash.xxh3_64_intdigest(name.ljust(8, b"\0") + first.to_bytes(8, "little")))
+
+
+@dataclass(frozen=True)
+class JournalFile:
+    """What is found in a file.
+
+    Attributes:
+        path: Where it is.
+        first: The number of its first record, by its name.
+        incarnation: Whose it is; None if its head is not whole.
+        records: The whole records up to the end or the first that is none: (number, body).
+        end: The length of the file up to there.
+        length: The file's length.
+        behind: How many whole records lie behind what is no record.
+    """
+
+    path: Path
+    first: int
+    incarnation: str | None
+    records: list[tuple[int, memoryview]]
+    end: int
+    length: int
+    behind: int
+
+    @property
+    def last(self) -> int:
+        """The number of its last whole record; one less than the first if there is none."""
+        return self.first + len(self.records) - 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every byte is accounted for."""
+        return self.incarnation is not None and self.end == self.length
+
+
+def read_file(path: Path, first: int, incarnation: str | None = None) -> JournalFile:
+    """Read a file and check every record of it.
+
+    Args:
+        path: The file.
+        first: The number of its first record, by its name.
+        incarnation: What to look for records by if the file's head is damaged.
+    """
+    data = memoryview(path.read_bytes())
+    found = None
+    if len(data) >= FILE_HEAD_BYTES:
+        magic, name, begin, checksum = _HEAD.unpack_from(data)
+        if (magic, begin) == (_MAGIC, first) and checksum == _checksum(name, begin):
+            found = name.rstrip(b"\0").decode("ascii", "replace")
+    if found is None:
+        behind = sum(1 for _ in _find_records(data, 0, incarnation)) if incarnation else 0
+        return JournalFile(path, first, None, [], 0, len(data), behind)
+    records: list[tuple[int, memoryview]] = []
+    offset = FILE_HEAD_BYTES
+    while (record := read_record(data, offset, found)) is not None:
+        if record[0] != first + len(records):
+            break
+        records.append(record)
+        offset += HEAD_BYTES + len(record[1])
+    behind = sum(1 for _ in _find_records(data, offset, found)) if offset < len(data) else 0
+    return JournalFile(path, first, found, records, offset, len(data), behind)
+
+
+def _find_records(data: memoryview, offset: int, incarnation: str) -> Iterator[int]:
+    """The numbers of whole records anywhere from an offset on."""
+    raw = data.obj
+    assert isinstance(raw, bytes)
+    while (offset := raw.find(MARKER, offset)) >= 0:
+        record = read_record(data, offset, incarnation)
+        if record is None:
+            offset += 1
+        else:
+            yield record[0]
+            offset += HEAD_BYTES + len(record[1])

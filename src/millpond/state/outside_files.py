@@ -1,0 +1,50 @@
+"""Files that are not the store's: which of them may be read as sources, or be a store's place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.errors import MillpondError
+
+#: Directories of the kernel's: what looks like a file there is none.
+_SPECIAL = tuple(Path(name) for name in ("/proc", "/sys", "/dev"))
+
+
+def check_within(definition: StreamDef | RelationDef, paths: Iterable[str]) -> None:
+    """Hold files that are about to be read against the directory their source is confined to.
+
+    Raises:
+        MillpondError: POND-414, a file lies elsewhere, perhaps behind a symbolic link.
+    """
+    source = definition.source
+    if source is None or source.within is None:
+        return
+    root = Path(source.within)
+    for path in paths:
+        local = Path("/" + path.removeprefix("file:").lstrip("/")) if ":" in path else Path(path)
+        if not local.resolve().is_relative_to(root):
+            raise MillpondError(
+                "POND-414",
+                f'a file of "{definition.name}" is not below the directory it is confined to',
+                detail=f'"{local.name}" leads out of "{root}".',
+                hint="Take the file away; the stream goes on where it was.",
+            )
+
+
+def check_ordinary(path: Path, what: str) -> None:
+    """Refuse what is no ordinary file or directory: devices, pipes, the kernel's own.
+
+    Raises:
+        MillpondError: DATA-502.
+    """
+    real = path.resolve()
+    special = any(real.is_relative_to(root) for root in _SPECIAL)
+    if special or (real.exists() and not real.is_file() and not real.is_dir()):
+        raise MillpondError(
+            "DATA-502",
+            f'{what} "{path}" is not an ordinary file or directory',
+            detail="Devices, pipes and the kernel's own files may never end.",
+            hint="Name a file or directory on a disk.",
+        )

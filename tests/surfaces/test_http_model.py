@@ -1,0 +1,357 @@
+"""The whole HTTP surface against a model: any calls in any order, each answered as it must be."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from typing import Any, cast
+
+import httpx
+import pytest
+from calls import every_call
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from local_http import local_client
+
+from conftest import NOON
+from millpond.api import shapes
+from millpond.api.app import create_app
+from millpond.service.pond import Pond
+from millpond.testing.local_runtime import open_local
+from millpond.testing.manual_clock import ManualClock
+
+STREAMS = ("alpha", "beta")
+DERIVED = ("gamma", "delta")
+QUERIES = ("one", "two", "three")
+KEYS = ("k1", "k2", None)
+HOUR = "2026-03-01 11:{:02}:00"
+
+names = st.sampled_from(STREAMS)
+derived = st.sampled_from(DERIVED)
+queries = st.sampled_from(QUERIES)
+limits = st.integers(0, 9)
+rows = st.lists(st.integers(0, 9), max_size=4).map(tuple)
+
+
+class Surface(RuleBasedStateMachine):
+    """Streams with one column of numbers, queries that count or list them, changes, settings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.mkdtemp()
+        self.pond = open_local(f"{self.folder}/store", clock=ManualClock(NOON))
+        app = create_app(self.pond)
+        self.calls = {(call.method, call.path) for call in every_call(app)}
+        self.client = local_client(app)
+        self.http: httpx.Client = self.client.__enter__()
+        self.minute = 0
+        self.streams: dict[str, list[int]] = {}
+        self.derived: dict[str, str] = {}
+        self.queries: dict[str, dict[str, Any]] = {}
+        self.keys: dict[tuple[str, str], tuple[tuple[int, ...], str, int]] = {}
+
+    def teardown(self) -> None:
+        self.client.__exit__(None, None, None)
+        self.pond.close()
+        shutil.rmtree(self.folder)
+
+    def call(
+        self, method: str, path: str, expected: int | tuple[int, ...], *names: object, **arguments
+    ) -> httpx.Response:
+        """Makes a documented call; its status is one of those expected, and never an error of
+        the server's."""
+        assert (method, path) in self.calls, (method, path)
+        MADE.add((method, path))
+        url = path
+        for part in [piece for piece in path.split("/") if piece.startswith("{")]:
+            url = url.replace(part, str(names[0]))
+        answer = self.http.request(method, url, **arguments)
+        wanted = expected if isinstance(expected, tuple) else (expected,)
+        assert answer.status_code in wanted, (method, url, arguments, answer.text)
+        if answer.status_code >= 400:
+            shapes.Problem(error=answer.json()["error"])
+        return answer
+
+    def run(self, text: str, expected: int | tuple[int, ...] = 200) -> list[dict[str, Any]]:
+        answer = self.call("POST", "/v1/statements", expected, json={"text": text})
+        return shapes.StatementsProblem.model_validate(
+            answer.json() if answer.status_code >= 400 else {"error": NO_ERROR, **answer.json()}
+        ).model_dump()["results"]
+
+    def readers(self, stream: str) -> list[str]:
+        """What stands in the way of dropping a stream."""
+        return [name for name, read in self.derived.items() if read == stream] + [
+            name for name, query in self.queries.items() if query["stream"] == stream
+        ]
+
+    # -- streams ---------------------------------------------------------------------------------
+
+    @rule(name=names)
+    def create_stream(self, name: str) -> None:
+        text = f"CREATE STREAM {name} (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts"
+        self.run(text, 409 if name in self.streams else 200)
+        self.streams.setdefault(name, [])
+
+    @rule(name=names)
+    def drop_stream(self, name: str) -> None:
+        if name not in self.streams:
+            self.run(f"DROP STREAM {name}", 400)
+        elif self.readers(name):
+            self.run(f"DROP STREAM {name}", 409)
+        else:
+            self.run(f"DROP STREAM {name}")
+            del self.streams[name]
+            self.keys = {k: found for k, found in self.keys.items() if k[0] != name}
+
+    @rule(
+        name=names, numbers=rows, key=st.sampled_from(KEYS), form=st.sampled_from(["csv", "ndjson"])
+    )
+    def push(self, name: str, numbers: tuple[int, ...], key: str | None, form: str) -> None:
+        before = self.keys.get((name, key or ""))
+        minute = self.minute if before is None else before[2]
+        at = HOUR.format(minute % 60)
+        if form == "csv":
+            body = "ts,v\n" + "".join(f"{at},{n}\n" for n in numbers)
+            media = "text/csv"
+        else:
+            body = "".join(json.dumps({"ts": at, "v": n}) + "\n" for n in numbers)
+            media = "application/x-ndjson"
+        headers = {"Content-Type": media} | ({"Idempotency-Key": key} if key else {})
+        path = "/v1/streams/{stream}/tuples"
+        if name not in self.streams:
+            self.call("POST", path, 404, name, content=body, headers=headers)
+            return
+        if before is not None and before[0] != numbers:
+            self.call("POST", path, 409, name, content=body, headers=headers)
+            return
+        answer = self.call("POST", path, (200, 409), name, content=body, headers=headers)
+        if answer.status_code == 409:  # the same numbers, written otherwise
+            assert before is not None
+            assert before[1] != form
+            return
+        receipt = shapes.Receipt.model_validate(answer.json())
+        assert receipt.duplicate is (before is not None)
+        assert (receipt.accepted, receipt.rejected) == (len(numbers), 0)
+        if before is None:
+            self.streams[name] += numbers
+            if key:
+                self.keys[name, key] = (numbers, form, minute)
+            self.minute += 1
+
+    @rule(name=names)
+    def push_what_is_no_csv(self, name: str) -> None:
+        headers = {"Content-Type": "text/csv"}
+        self.call(
+            "POST",
+            "/v1/streams/{stream}/tuples",
+            400 if name in self.streams else 404,
+            name,
+            content=b"2026-03-01 11:00:00,7\n",
+            headers=headers,
+        )
+
+    @rule(name=derived, read=names)
+    def create_derived(self, name: str, read: str) -> None:
+        text = f"CREATE STREAM {name} AS ISTREAM(SELECT v FROM {read} WHERE v > 4)"
+        if read not in self.streams or name in self.derived:
+            self.run(text, (400, 409))
+        else:
+            self.run(text)
+            self.derived[name] = read
+
+    @rule(name=derived)
+    def drop_derived(self, name: str) -> None:
+        self.run(f"DROP STREAM {name}", 200 if name in self.derived else 400)
+        self.derived.pop(name, None)
+
+    @rule(name=derived | names, active=st.booleans())
+    def alter_stream(self, name: str, active: bool) -> None:
+        known = name in self.derived
+        expected = (400 if not active else 200) if known else (400, 404)
+        path = "/v1/streams/{stream}"
+        self.call("PATCH", path, expected, name, json={"active": active})
+
+    @rule(name=derived, limit=limits)
+    def read_derived(self, name: str, limit: int) -> None:
+        expected = 200 if name in self.derived else 404
+        path = "/v1/streams/{stream}/changes"
+        answer = self.call("GET", path, expected, name, params={"limit": limit})
+        if expected == 200:
+            page = shapes.ChangesPage.model_validate(answer.json())
+            assert len(page.rows) <= limit
+            assert all(row[-1] > 4 for row in page.rows)
+
+    # -- queries ---------------------------------------------------------------------------------
+
+    @rule(name=queries, stream=names, least=limits, eager=st.booleans())
+    def register(self, name: str, stream: str, least: int, eager: bool) -> None:
+        cql = f"SELECT v FROM {stream} WHERE v >= {least}"
+        body = {"cql": cql, "name": name, "options": {"materialize": "eager" if eager else "lazy"}}
+        if name in self.queries or stream not in self.streams:
+            self.call("POST", "/v1/queries", (400, 409), json=body)
+            return
+        answer = self.call("POST", "/v1/queries", 201, json=body)
+        made = shapes.Query.model_validate(answer.json())
+        assert answer.headers["location"] == f"/v1/queries/{made.id}"
+        self.queries[name] = {"id": made.id, "stream": stream, "least": least, "active": True}
+
+    @rule(stream=names, wrong=st.booleans())
+    def register_many(self, stream: str, wrong: bool) -> None:
+        known = stream in self.streams
+        body = [{"cql": f"SELECT v FROM {stream}"}, {"cql": f"SELECT nothing FROM {stream}"}]
+        answer = self.call(
+            "POST", "/v1/queries", 400 if wrong or not known else 201, json=body[: 1 + wrong]
+        )
+        if known and wrong:
+            assert answer.json()["error"]["detail"].startswith("Query 1 of 2")
+        elif known:
+            [made] = answer.json()
+            shapes.Query.model_validate(made)
+            self.call("DELETE", "/v1/queries/{query}", 204, made["id"])
+
+    @rule(name=queries, active=st.booleans())
+    def alter(self, name: str, active: bool) -> None:
+        expected = 200 if name in self.queries else 404
+        path = "/v1/queries/{query}"
+        self.call("PATCH", path, expected, name, json={"active": active})
+        if name in self.queries:
+            self.queries[name]["active"] = active
+
+    @rule(name=queries, by_id=st.booleans())
+    def unregister(self, name: str, by_id: bool) -> None:
+        known = self.queries.pop(name, None)
+        called = known["id"] if known and by_id else name
+        self.call("DELETE", "/v1/queries/{query}", 204 if known else 404, called)
+
+    @rule(name=queries, form=st.sampled_from(["*/*", "application/x-ndjson", "image/png"]))
+    def invoke(self, name: str, form: str) -> None:
+        known = self.queries.get(name)
+        if known:
+            self.call("POST", "/v1/catch-up", 200)
+        active = bool(known and known["active"])
+        expected = 406 if form == "image/png" else 404 if not known else 200 if active else 409
+        answer = self.call(
+            "GET", "/v1/queries/{query}/result", expected, name, headers={"Accept": form}
+        )
+        if expected != 200:
+            return
+        assert known is not None
+        wanted = sorted(v for v in self.streams[known["stream"]] if v >= known["least"])
+        if form == "*/*":
+            found = [row[0] for row in shapes.Answer.model_validate(answer.json()).rows]
+        else:
+            found = [json.loads(line)["v"] for line in answer.text.splitlines()]
+            assert answer.headers["millpond-complete"] == "true"
+        assert sorted(found) == wanted
+
+    @rule(name=queries, after=st.integers(0, 3), limit=limits)
+    def changes(self, name: str, after: int, limit: int) -> None:
+        known = self.queries.get(name)
+        expected: int | tuple[int, ...] = 404 if not known else 200 if known["active"] else 409
+        if known and known["active"] and after:
+            expected = (200, 409)  # a cursor that was never given is refused
+        path = "/v1/queries/{query}/changes"
+        params = {"limit": limit} | ({"after": after} if after else {})
+        answer = self.call("GET", path, expected, name, params=params)
+        if answer.status_code == 200:
+            page = shapes.ChangesPage.model_validate(answer.json())
+            assert len(page.rows) <= limit
+            assert page.cursor <= page.newest
+
+    @rule(name=queries | names)
+    def plans(self, name: str) -> None:
+        expected = 200 if name in self.queries else 400 if name in self.streams else 404
+        answer = self.call("GET", "/v1/queries/{query}/plan", expected, name)
+        if expected == 200:
+            shapes.QueryPlan.model_validate(answer.json())
+        found = self.call("GET", "/v1/plan", (200, 400), params={"query": name})
+        if found.status_code == 200:
+            shapes.Plan.model_validate(found.json())
+
+    @precondition(lambda self: self.streams)
+    @rule(name=names, numbers=rows)
+    def statements(self, name: str, numbers: tuple[int, ...]) -> None:
+        if name not in self.streams:
+            self.run(f"SELECT v FROM {name}", 400)
+            return
+        at = HOUR.format(self.minute % 60)
+        for number in numbers:
+            self.run(f"INSERT INTO {name} VALUES ('{at}', {number})")
+            self.streams[name].append(number)
+        self.minute += 1
+        (count,) = self.run(f"SELECT count(*) AS n FROM {name}")
+        assert count["rows"] == [[len(self.streams[name])]]
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    @rule(entity=st.sampled_from(["eddies:all", "joins:all", "nothing:all"]))
+    def settings_of_entities(self, entity: str) -> None:
+        known = entity != "nothing:all"
+        path = "/v1/entities/{entity}"
+        answer = self.call("GET", path, 200 if known else 404, entity)
+        if known:
+            found = shapes.Entity.model_validate(answer.json())
+            self.call("PATCH", path, 200, entity, json=found.settings)
+        self.call("PATCH", path, 400 if known else 404, entity, json={"nothing": 1})
+
+    @rule(seconds=st.sampled_from([30, 0, -1]))
+    def catch_up(self, seconds: int) -> None:
+        expected = 200 if seconds > 0 else 422
+        self.call("POST", "/v1/catch-up", expected, params={"timeout": seconds})
+
+    @rule()
+    def look(self) -> None:
+        for path, shape in LOOKS.items():
+            shape.model_validate(self.call("GET", path, 200).json())
+        assert b"millpond" in self.call("GET", "/metrics", 200).content
+
+    @initialize()
+    def nothing_is_there(self) -> None:
+        assert self.call("GET", "/v1/queries", 200).json()["total"] == 0
+
+    @invariant()
+    def everything_is_there(self) -> None:
+        streams = shapes.Streams.model_validate(self.call("GET", "/v1/streams", 200).json())
+        assert {s.name for s in streams.streams} == {*self.streams, *self.derived}
+        page = shapes.QueryPage.model_validate(self.call("GET", "/v1/queries", 200).json())
+        listed = {q.name: (q.id, q.active) for q in page.queries}
+        assert listed == {n: (q["id"], q["active"]) for n, q in self.queries.items()}
+        for name, query in self.queries.items():
+            answer = self.call("GET", "/v1/queries/{query}", 200, name)
+            assert shapes.Query.model_validate(answer.json()).id == query["id"]
+
+
+#: The calls that were made.
+MADE: set[tuple[str, str]] = set()
+
+NO_ERROR = {"code": "", "message": "", "detail": None, "hint": None, "place": None}
+
+LOOKS: dict[str, type[shapes.Shape]] = {
+    "/healthz": shapes.Alive,
+    "/readyz": shapes.Ready,
+    "/v1/status": shapes.Status,
+    "/v1/functions": shapes.Functions,
+    "/v1/entities": shapes.Entities,
+    "/v1/relations": shapes.Relations,
+}
+
+
+@pytest.mark.parametrize("examples", [8, pytest.param(150, marks=pytest.mark.slow)])
+def test_any_calls_in_any_order(examples: int) -> None:
+    # Not made smaller when it fails: that takes minutes, and the steps can be read as they are.
+    MADE.clear()
+    run_state_machine_as_test(
+        Surface,
+        settings=settings(max_examples=examples, stateful_step_count=40, phases=[Phase.generate]),
+    )
+    documented = {(c.method, c.path) for c in every_call(create_app(cast(Pond, None)))}
+    assert documented == MADE
