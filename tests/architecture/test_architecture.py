@@ -19,6 +19,7 @@ LAYERS = (
     ("errors", "model"),
     ("cql",),
     ("catalog",),
+    ("confined",),
     ("algebra",),
     ("synopses",),
     ("operators",),

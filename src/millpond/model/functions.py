@@ -36,6 +36,15 @@ class Refusal(Enum):
     OUTSIDE = "It reads what no stream or relation holds."
 
 
+class Growth(Enum):
+    """How large a call's value, or what it needs to compute it, may be beside its arguments."""
+
+    NONE = "a fixed number of times as large"
+    SUM = "as large as all arguments together, an argument in it as often as it is given"
+    ROWS = "as large as the arguments of all rows together"
+    FREE = "as large as a number, a format or a product of its arguments says"
+
+
 @dataclass(frozen=True)
 class Function:
     """A function of SQL.
@@ -48,6 +57,7 @@ class Function:
         synonym_of: The function it is another name of.
         of_nothing: An aggregate's value over no rows, in SQL.
         is_word: Whether it is called without parentheses too.
+        growth: How large its values may be.
     """
 
     name: str
@@ -57,6 +67,7 @@ class Function:
     synonym_of: str | None = None
     of_nothing: str = "NULL"
     is_word: bool = False
+    growth: Growth = Growth.NONE
 
     def is_allowed(self, arguments: int = 0) -> bool:
         """Whether a query may call it with so many arguments."""
@@ -155,6 +166,33 @@ _AGGREGATES = """
     skewness stddev stddev_pop stddev_samp string_agg sum sum_no_overflow sumkahan var_pop
     var_samp variance variant_group_array wavg weighted_avg
 """
+#: Functions whose values may be larger than their arguments, or that need more than a time and a
+#: memory proportional to them.
+_GROWING = {
+    Growth.FREE: """
+    aggregate apply array_aggr array_aggregate array_apply array_cross_product array_filter
+    array_reduce array_resize array_select array_to_string array_to_string_comma_default
+    array_transform array_where bar bitstring cast_to_type damerau_levenshtein editdist3
+    enum_range enum_range_boundary equi_width_bins filter format from_json from_json_strict
+    generate_series generate_subscripts jaro_similarity jaro_winkler_similarity json_pretty
+    json_transform json_transform_strict levenshtein list_aggr list_aggregate list_apply
+    list_filter list_reduce list_resize list_select list_string_agg list_transform list_where
+    lpad printf range reduce regexp_replace remap_struct repeat replace rpad strftime strptime
+    to_aggregate_state to_base translate try_strptime unpivot_list
+    """,
+    Growth.SUM: """
+    array_append array_cat array_concat array_prepend array_push_back array_push_front
+    array_value array_zip concat concat_ws json_array json_deep_merge json_insert
+    json_merge_patch json_object json_replace json_set list_append list_cat list_concat
+    list_pack list_prepend list_value list_zip map map_concat map_from_entries overlay path_join
+    row struct_concat struct_insert struct_pack struct_update union_value ||
+    """,
+    Growth.ROWS: """
+    array_agg bitstring_agg group_concat histogram histogram_exact json_group_array
+    json_group_object json_group_structure list listagg string_agg variant_group_array
+    """,
+}
+_GROWTH = {name: growth for growth, names in _GROWING.items() for name in names.split()}
 #: Names of the same aggregate.
 _SYNONYMS = {
     "arbitrary": "first",
@@ -268,17 +306,24 @@ _WORDS = """
 """
 
 
+def _growth_of(name: str) -> Growth:
+    return _GROWTH.get(name, Growth.NONE)
+
+
 def _list_all() -> Iterable[Function]:
     for name in (*_SCALARS.split(), *_SCALAR_PHRASES):
-        yield Function(name, Kind.SCALAR)
+        yield Function(name, Kind.SCALAR, growth=_growth_of(name))
     for name in _SETS.split():
-        yield Function(name, Kind.SET)
+        yield Function(name, Kind.SET, growth=_growth_of(name))
     for name in _WINDOWS.split():
         yield Function(name, Kind.WINDOW)
     for name in _AGGREGATES.split():
         of_nothing = _OF_NOTHING.get(name, "NULL")
         synonym_of = _SYNONYMS.get(name)
-        yield Function(name, Kind.AGGREGATE, synonym_of=synonym_of, of_nothing=of_nothing)
+        growth = _growth_of(name)
+        yield Function(
+            name, Kind.AGGREGATE, synonym_of=synonym_of, of_nothing=of_nothing, growth=growth
+        )
     for refusal, names in _REFUSED_AGGREGATES.items():
         for name in names.split():
             yield Function(name, Kind.AGGREGATE, refusal)

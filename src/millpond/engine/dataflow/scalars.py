@@ -10,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millpond.confined.growth import can_expand
 from millpond.engine.matching.other_factors import find_satisfying
 from millpond.engine.scalars.deadline import deadlines
 from millpond.engine.scalars.evaluator import ScalarEvaluator, truth
 from millpond.engine.scalars.plain_comparisons import evaluate_comparison
-from millpond.engine.scalars.residual_query import Residual
+from millpond.engine.scalars.residual_query import Residual, is_final
+from millpond.engine.scalars.select_confined import select_confined
 from millpond.engine.scalars.user_functions import fault_of, function_failed_error
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
@@ -42,7 +44,9 @@ class DuckDBScalars:
     def select(self, rows: pa.RecordBatch, predicates: Sequence[str]) -> npt.NDArray[np.bool_]:
         try:
             (found,) = self.compute(rows, [f"CAST(({_conjunction(predicates)}) AS BOOLEAN)"])
-        except MillpondError:
+        except MillpondError as error:
+            if error.code == "POND-405":
+                raise
             # All at once is the fast way; a conjunct that fails may be guarded by another.
             kept = find_satisfying(
                 ScalarEvaluator.of_this_thread(), pa.Table.from_batches([rows]), list(predicates)
@@ -55,6 +59,21 @@ class DuckDBScalars:
         return truth(found)
 
     def _ask(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[pa.Array]:
+        growing = [sql for sql in sqls if can_expand(sql)]
+        if not growing:
+            return self._ask_here(rows, sqls)
+        plain = [sql for sql in sqls if sql not in growing]
+        found = dict(zip(plain, self._ask_here(rows, plain), strict=True)) if plain else {}
+        items = ", ".join(f"({sql}\n) AS v{i}" for i, sql in enumerate(growing))
+        try:
+            answer = select_confined(f"SELECT {items} FROM edge_rows", {"edge_rows": rows})
+        except duckdb.Error as error:
+            raise _explain_error(error) from error
+        columns = [column.combine_chunks() for column in answer.columns]
+        found.update(zip(growing, columns, strict=True))
+        return [found[sql] for sql in sqls]
+
+    def _ask_here(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[pa.Array]:
         items = ", ".join(f"({sql}\n) AS v{i}" for i, sql in enumerate(sqls))
         connection = ScalarEvaluator.of_this_thread().connect_with_functions(sqls)
         connection.register("edge_rows", rows)
@@ -79,6 +98,13 @@ def _conjunction(predicates: Sequence[str]) -> str:
 def _explain_error(error: duckdb.Error) -> MillpondError:
     if (fault := fault_of(error)) is not None:
         return function_failed_error(fault)
+    if is_final(error):
+        return MillpondError(
+            "POND-405",
+            "the query needs more time or memory than a query may use",
+            detail=str(error).partition(": ")[2].split("\n", 1)[0][:300],
+            hint="Narrow its predicate or what it computes.",
+        )
     return MillpondError(
         "POND-404",
         "the query could not be evaluated",

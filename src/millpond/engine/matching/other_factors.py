@@ -37,7 +37,8 @@ from millpond.cql.print.duckdb_words import quote_name
 from millpond.engine.eddy.eddy import Router
 from millpond.engine.predicates.safe_expressions import cannot_fail
 from millpond.engine.scalars.evaluator import ScalarEvaluator, truth
-from millpond.engine.scalars.user_functions import fault_of, functions, took_too_long
+from millpond.engine.scalars.residual_query import is_final
+from millpond.engine.scalars.user_functions import fault_of, functions
 from millpond.model.function_names import calls_inside, names_inside
 
 Rows = npt.NDArray[Any]
@@ -269,8 +270,8 @@ def find_satisfying(
         if len(failing) == len(pending):
             break
         pending = list(failing)
-    # Time is no matter of single rows: what takes too long for all of them takes too long.
-    slow = next((e for e in failing.values() if took_too_long(e)), None)
+    # Time and memory are no matter of single rows: what takes too much for all of them does so.
+    slow = next((e for e in failing.values() if is_final(e)), None)
     if slow is not None or len(failing) == 1:
         return slow or next(iter(failing.values()))
     return _find_one_by_one(scalar, table, rows, failing)

@@ -8,6 +8,7 @@ from a user, and must neither read files nor load code nor take all memory.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 
 import duckdb
@@ -15,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millpond.confined.growth import can_expand
 from millpond.engine.scalars.deadline import deadlines
+from millpond.engine.scalars.select_confined import select_confined
 from millpond.engine.scalars.user_functions import fault_of, function_failed_error, functions
 from millpond.errors import MillpondError
 
@@ -29,6 +32,10 @@ _CONFIG = {
 _WIDTH = 64
 #: What one SELECT may take; beyond it, what it computes is as good as failed.
 _SECONDS = 60.0
+#: Seconds in which what took too long or too much is not evaluated over nearly as many rows.
+_REST_SECONDS = 5.0
+#: How many of those are remembered.
+_REMEMBERED = 1_000
 
 
 class ScalarEvaluator:
@@ -43,6 +50,8 @@ class ScalarEvaluator:
         self._memory_limit = memory_limit
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._taught: set[str] = set()
+        #: What took too long or too much: until when it rests, over how many rows, and why.
+        self._given_up: dict[str, tuple[float, int, duckdb.Error | None]] = {}
 
     @classmethod
     def of_this_thread(cls) -> ScalarEvaluator:
@@ -97,15 +106,24 @@ class ScalarEvaluator:
             table: The rows; expressions name its columns.
             sqls: Boolean expressions in DuckDB's SQL.
         """
-        self.connect_with_functions(sqls)
+        results: dict[str, pa.BooleanArray | duckdb.Error] = {}
+        plain = []
+        for sql in sqls:
+            if can_expand(sql):
+                results[sql] = self._evaluate_confined(table, sql)
+            else:
+                plain.append(sql)
+        if not plain:
+            return [results[sql] for sql in sqls]
+        self.connect_with_functions(plain)
         self.connection.register("rows_under_test", table)
         try:
-            results: list[pa.BooleanArray | duckdb.Error] = []
-            for start in range(0, len(sqls), _WIDTH):
-                results.extend(self._evaluate(sqls[start : start + _WIDTH]))
-            return results
+            for start in range(0, len(plain), _WIDTH):
+                some = plain[start : start + _WIDTH]
+                results.update(zip(some, self._evaluate(some), strict=True))
         finally:
             self._forget_rows()
+        return [results[sql] for sql in sqls]
 
     def select(self, table: pa.Table, sql: str) -> npt.NDArray[np.int64] | duckdb.Error:
         """The rows WHERE would keep, ascending.
@@ -114,35 +132,29 @@ class ScalarEvaluator:
         matter, so a predicate that guards a part of itself (`a IS NULL OR 1 / a > 2`) may hold or
         not where its value fails.
         """
-        self.connect_with_functions([sql])
         numbered = table.append_column("__row", pa.array(np.arange(table.num_rows)))
-        self.connection.register("rows_under_test", numbered)
         try:
             # Computed above the scan, which would compare by rules of its own.
-            with deadlines.within(_SECONDS, self.connection.interrupt):
-                kept = self.connection.sql(
-                    f"SELECT __row FROM (SELECT __row, ({sql}\n) AS p FROM rows_under_test) WHERE p"
-                ).to_arrow_table()
+            kept = self._ask(
+                numbered,
+                sql,
+                f"SELECT __row FROM (SELECT __row, ({sql}\n) AS p FROM rows_under_test) WHERE p",
+            )
         except duckdb.Error as error:
             return error
-        finally:
-            self._forget_rows()
         return np.sort(np.asarray(kept["__row"].to_numpy(), np.int64))
 
     def verdicts(self, table: pa.Table, sql: str) -> npt.NDArray[np.int8] | duckdb.Error:
         """What WHERE would make of each row alone: 1 to keep it, 0 not to, -1 to fail on it."""
-        self.connect_with_functions([sql])
-        self.connection.register("rows_under_test", table)
         try:
-            with deadlines.within(_SECONDS, self.connection.interrupt):
-                # CASE looks at a condition as WHERE does, and TRY at rows one by one if it must.
-                tried = self.connection.sql(
-                    f"SELECT TRY(CASE WHEN ({sql}\n) THEN 1 ELSE 0 END) AS v FROM rows_under_test"
-                ).to_arrow_table()["v"]
+            # CASE looks at a condition as WHERE does, and TRY at rows one by one if it must.
+            tried = self._ask(
+                table,
+                sql,
+                f"SELECT TRY(CASE WHEN ({sql}\n) THEN 1 ELSE 0 END) AS v FROM rows_under_test",
+            )["v"]
         except duckdb.Error as error:
             return error
-        finally:
-            self.connection.unregister("rows_under_test")
         return np.asarray(tried.fill_null(-1).to_numpy(), np.int8)
 
     def values(self, table: pa.Table, sql: str) -> pa.ChunkedArray:
@@ -152,12 +164,8 @@ class ScalarEvaluator:
             MillpondError: POND-404 when it cannot be evaluated, POND-411 when that is a function's
                 fault.
         """
-        self.connect_with_functions([sql])
-        self.connection.register("rows_under_test", table)
         try:
-            with deadlines.within(_SECONDS, self.connection.interrupt):
-                selected = self.connection.sql(f"SELECT ({sql}\n) AS v FROM rows_under_test")
-                return selected.to_arrow_table()["v"]
+            return self._ask(table, sql, f"SELECT ({sql}\n) AS v FROM rows_under_test")["v"]
         except duckdb.Error as error:
             if (fault := fault_of(error)) is not None:
                 raise function_failed_error(fault) from error
@@ -167,8 +175,43 @@ class ScalarEvaluator:
                 detail=str(error).split("\n", 1)[0].strip(),
                 hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
             ) from error
+
+    def _ask(self, table: pa.Table, sql: str, select: str) -> pa.Table:
+        """The answer to a SELECT from the rows, in which `sql` is what somebody wrote."""
+        if can_expand(sql):
+            return self._ask_confined(table, sql, select)
+        self.connect_with_functions([sql])
+        self.connection.register("rows_under_test", table)
+        try:
+            with deadlines.within(_SECONDS, self.connection.interrupt):
+                return self.connection.sql(select).to_arrow_table()
         finally:
             self._forget_rows()
+
+    def _ask_confined(self, table: pa.Table, sql: str, select: str) -> pa.Table:
+        """The same, where it can be ended; what had to be is not tried again for a while.
+
+        A predicate that failed is evaluated in several ways to find out on which rows it fails.
+        """
+        until, rows, failed = self._given_up.get(sql, (0.0, 0, None))
+        if failed is not None and time.monotonic() < until and 2 * table.num_rows > rows:
+            raise failed
+        try:
+            return select_confined(select, {"rows_under_test": table})
+        except MillpondError as error:
+            raise duckdb.OutOfMemoryException(f"Out of Memory Error: {error.primary}") from error
+        except (duckdb.InterruptException, duckdb.OutOfMemoryException) as error:
+            if len(self._given_up) > _REMEMBERED:
+                self._given_up.clear()
+            self._given_up[sql] = time.monotonic() + _REST_SECONDS, table.num_rows, error
+            raise
+
+    def _evaluate_confined(self, table: pa.Table, sql: str) -> pa.BooleanArray | duckdb.Error:
+        select = f"SELECT CAST(({sql}\n) AS BOOLEAN) AS c FROM rows_under_test"
+        try:
+            return self._ask_confined(table, sql, select)["c"].combine_chunks()
+        except duckdb.Error as error:
+            return error
 
     def _evaluate(self, sqls: Sequence[str]) -> list[pa.BooleanArray | duckdb.Error]:
         """One SELECT; when it fails, its two halves, so that a bad one is found in log steps."""

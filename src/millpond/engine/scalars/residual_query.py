@@ -7,22 +7,24 @@ memory, threads and time, because the text comes from clients.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import duckdb
 import pyarrow as pa
 
 from millpond.catalog.options import OPTIONS
+from millpond.confined.growth import can_expand
 from millpond.cql.print.parallel_and import apply_parallel_and_to_sql
 from millpond.engine.scalars.deadline import deadlines
+from millpond.engine.scalars.select_confined import select_confined
 from millpond.engine.scalars.user_functions import (
     fault_of,
     function_failed_error,
     functions,
     took_too_long,
 )
-from millpond.engine.scalars.work import current_work
+from millpond.engine.scalars.work import Work, current_work
 from millpond.errors import MillpondError
 
 
@@ -69,20 +71,24 @@ class Residual:
         work = current_work()
         if work is not None:
             work.check()
+        if can_expand(sql):
+            answer = _evaluate_confined(sql, tables, limits, work)
+        else:
+            answer = self._evaluate_here(sql, tables, limits, work)
+        if answer.num_rows > limits.rows:
+            raise too_many_rows_error(limits)
+        return answer
+
+    def _evaluate_here(
+        self, sql: str, tables: Mapping[str, pa.Table], limits: Limits, work: Work | None
+    ) -> pa.Table:
         connection = self._connection()
         functions.teach(connection, self._local.taught, [sql])
         try:
             for name, table in tables.items():
                 connection.register(name, table)
             with deadlines.within(limits.seconds, connection.interrupt, work):
-                try:
-                    answer = _read(connection, sql, limits)
-                except (duckdb.Error, OSError) as error:
-                    # What failed may be a conjunct on a row that another takes away.
-                    other = None if _is_final(error) else apply_parallel_and_to_sql(sql)
-                    if other is None:
-                        raise
-                    answer = _read(connection, other, limits)
+                return _try_in_parallel(sql, lambda tried: read_answer(connection, tried, limits))
         except (duckdb.Error, OSError) as error:
             self._probe(connection)
             if work is not None and work.is_over:
@@ -92,9 +98,6 @@ class Residual:
             if self._local.connection is connection:
                 for name in tables:
                     connection.unregister(name)
-        if answer.num_rows > limits.rows:
-            raise too_many_rows_error(limits)
-        return answer
 
     def _probe(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Leave a connection whose database an error has made useless for ever."""
@@ -110,6 +113,33 @@ class Residual:
             self._local.connection = connection
             self._local.taught = set()
         return connection
+
+
+def _evaluate_confined(
+    sql: str, tables: Mapping[str, pa.Table], limits: Limits, work: Work | None
+) -> pa.Table:
+    try:
+        return _try_in_parallel(
+            sql,
+            lambda tried: select_confined(
+                tried, tables, limits.seconds, limits.rows, limits.memory
+            ),
+        )
+    except duckdb.Error as error:
+        if work is not None and work.is_over:
+            raise work.error() from error
+        raise _explain_error(error, limits) from error
+
+
+def _try_in_parallel(sql: str, evaluate: Callable[[str], pa.Table]) -> pa.Table:
+    """The answer of a query; what fails may be a conjunct on a row that another takes away."""
+    try:
+        return evaluate(sql)
+    except (duckdb.Error, OSError) as error:
+        other = None if is_final(error) else apply_parallel_and_to_sql(sql)
+        if other is None:
+            raise
+        return evaluate(other)
 
 
 def too_many_rows_error(limits: Limits) -> MillpondError:
@@ -145,7 +175,7 @@ def connect_locked_down(memory: int) -> duckdb.DuckDBPyConnection:
 _BATCH = 2_048
 
 
-def _read(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits) -> pa.Table:
+def read_answer(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits) -> pa.Table:
     """The answer, read batch by batch so that one beyond the limits is never held whole."""
     with connection.sql(sql).to_arrow_reader(_BATCH) as reader:
         batches: list[pa.RecordBatch] = []
@@ -171,7 +201,7 @@ def answer_too_large_error(limits: Limits) -> MillpondError:
     )
 
 
-def _is_final(error: Exception) -> bool:
+def is_final(error: Exception) -> bool:
     """Whether an evaluation failed for want of time or memory, and not because of its rows."""
     text = str(error)
     return took_too_long(error) or text.startswith(("INTERRUPT Error", "Out of Memory Error"))

@@ -41,16 +41,17 @@ def check_functions(
         ) from None
     for call in find_calls(parsed):
         if not call.is_allowed and call.name not in check.functions:
-            raise _forbidden_call_error(call, tree, text, catalog.functions())
+            raise forbidden_call_error(call, tree, text, catalog.functions())
     known = {f.table for f in leaves} | {c.alias.lower() for c in tree.find_all(exp.CTE)}
     for table in find_tables(parsed):
         if table.lower() not in known:
             raise MillpondError("CQL-201", f'no stream or relation "{table}"')
 
 
-def _forbidden_call_error(
+def forbidden_call_error(
     call: FunctionCall, tree: exp.Expr, text: str, own: Sequence[str] = ()
 ) -> MillpondError:
+    """The error of a call that may not be made, at the call."""
     wanted = call.name.replace("_", "")
     span = None
     for node in tree.find_all(exp.Func, bfs=False):
@@ -105,7 +106,7 @@ def check_window_predicate(leaf: Leaf, check: TypeCheck, tree: exp.Expr, text: s
 def _check_functions_of(sql: str, check: TypeCheck, tree: exp.Expr, text: str) -> None:
     for call in find_calls(check.syntax_tree(sql)):
         if not call.is_allowed and call.name not in check.functions:
-            raise _forbidden_call_error(call, tree, text)
+            raise forbidden_call_error(call, tree, text)
 
 
 #: Types of a predicate: that of NULL is its own.

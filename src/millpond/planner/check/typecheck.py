@@ -15,8 +15,11 @@ from functools import cache
 import duckdb
 
 from millpond.catalog.objects import FunctionDef
+from millpond.confined.growth import can_expand
+from millpond.confined.processes import bind_confined
 from millpond.cql.print.duckdb_words import quote_name
 from millpond.model.casts import try_cast_text
+from millpond.model.function_names import names_inside
 from millpond.model.schema import Field
 from millpond.planner.resolve.duckdb_tree import syntax_tree
 from millpond.planner.resolve.scope import Leaf
@@ -38,6 +41,7 @@ class TypeCheck:
     ) -> None:
         self.functions = functions or {}
         self._session = open_session()
+        self._schema: list[str] = []
         for function in self.functions.values():
             _declare(function)
         for leaf in leaves:
@@ -49,7 +53,8 @@ class TypeCheck:
 
     def _create(self, table: str, fields: Iterable[tuple[str, object]]) -> None:
         columns = ", ".join(f"{quote_name(n)} {getattr(f, 'type', '')}" for n, f in fields)
-        self._session.execute(f"CREATE TEMP TABLE {table} ({columns})")
+        self._schema.append(f"CREATE TEMP TABLE {table} ({columns})")
+        self._session.execute(self._schema[-1])
 
     def __enter__(self) -> TypeCheck:
         return self
@@ -63,6 +68,9 @@ class TypeCheck:
         Raises:
             duckdb.Error: it cannot be bound.
         """
+        if can_expand(sql):  # binding computes what is constant
+            definitions = declared_functions(sql)
+            return bind_confined(sql, schema=self._schema, definitions=definitions)
         # DESCRIBE would spell `delay AS "Delay"` as the column; the answer does not.
         relation = self._session.sql(sql)
         return [(n, str(t)) for n, t in zip(relation.columns, relation.types, strict=True)]
@@ -100,8 +108,8 @@ class TypeCheck:
 
 
 _lock = threading.Lock()
-#: The user-defined functions the database knows.
-_declared: set[str] = set()
+#: The user-defined functions the database knows, by their names inside.
+_declared: dict[str, FunctionDef] = {}
 
 
 def _never_called(*columns: object) -> None:
@@ -114,7 +122,12 @@ def _declare(function: FunctionDef) -> None:
         if function.inside in _declared:
             return
         create_in(_database(), function, _never_called)
-        _declared.add(function.inside)
+        _declared[function.inside] = function
+
+
+def declared_functions(sql: str) -> list[FunctionDef]:
+    """Those of the functions the database knows that some SQL calls."""
+    return [_declared[name] for name in sorted(names_inside(sql)) if name in _declared]
 
 
 @cache

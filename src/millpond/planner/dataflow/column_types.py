@@ -7,7 +7,9 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from millpond.planner.check.typecheck import open_session
+from millpond.confined.growth import can_expand
+from millpond.confined.processes import bind_confined
+from millpond.planner.check.typecheck import declared_functions, open_session
 
 
 def find_answer_types(
@@ -27,11 +29,17 @@ def find_answer_columns(
         tables: The name of each of its tables, and its columns' names.
         schemas: The tables' columns, by position.
     """
+    empty = {
+        name: schema.empty_table().rename_columns(list(columns))
+        for (name, columns), schema in zip(tables, schemas, strict=True)
+    }
+    if can_expand(sql):  # binding computes what is constant
+        found = bind_confined(sql, tables=empty, definitions=declared_functions(sql))
+        return [(name, _arrow_type(type_)) for name, type_ in found]
     connection = open_session()
     try:
-        for (name, columns), schema in zip(tables, schemas, strict=True):
-            empty = schema.empty_table().rename_columns(list(columns))
-            connection.register("given", empty)
+        for name, table in empty.items():
+            connection.register("given", table)
             connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM given")
             connection.unregister("given")
         # Bound, not run: nothing of the query is evaluated, and no function in it called.

@@ -11,9 +11,13 @@ from millpond.cql import to_duckdb
 from millpond.cql.print.duckdb_words import quote_name
 from millpond.cql.tree import statements
 from millpond.cql.tree.places import span_of
-from millpond.engine.scalars.residual_query import Residual
+from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
 from millpond.model.casts import cast_value
+from millpond.planner.check.constant_calls import check_constants
+
+#: What the constants of a statement may take together.
+_LIMITS = Limits(seconds=5.0)
 
 
 def values_of(
@@ -27,8 +31,11 @@ def values_of(
     Every value is cast where it stands: DuckDB would first look for one type for all rows.
 
     Raises:
-        MillpondError: CQL-205 at a value that does not fit its column or cannot be computed.
+        MillpondError: CQL-205 at a value that does not fit its column or cannot be computed,
+            CQL-212 and CQL-213 at a call that a query may not make, POND-405 if they take too long
+            or too much.
     """
+    check_constants([value for row in statement.rows for value in row], statement.text)
     fields = [field for name in columns if (field := target.schema.find(name)) is not None]
     rows = [
         [cast_value(to_duckdb(v), field.type) for v, field in zip(row, fields, strict=True)]
@@ -42,9 +49,11 @@ def values_of(
     names = ", ".join(f"v{i}" for i in range(len(columns)))
     try:
         table = residual.evaluate(
-            f"SELECT {', '.join(items)} FROM (VALUES {_list_columns(rows)}) t({names})", {}
+            f"SELECT {', '.join(items)} FROM (VALUES {_list_columns(rows)}) t({names})", {}, _LIMITS
         )
     except MillpondError as error:
+        if error.code == "POND-405":
+            raise error.at(statement.text, statement.name_span) from error
         row, column, reason = _find_culprit(rows, residual, error)
         raise MillpondError(
             "CQL-205",
@@ -122,7 +131,7 @@ def _find_culprit(
 
 def _find_error(sql: str, residual: Residual) -> MillpondError | None:
     try:
-        residual.evaluate(sql, {})
+        residual.evaluate(sql, {}, _LIMITS)
     except MillpondError as error:
         return error
     return None

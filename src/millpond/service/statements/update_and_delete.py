@@ -84,6 +84,8 @@ class RowChange:
         try:
             self._components.residual.evaluate(f"SELECT {cast_value(sql, field.type)}", {})
         except MillpondError as error:
+            if error.code == "POND-405":
+                raise error.at(self._statement.text, span_of(value)) from error
             raise MillpondError(
                 "CQL-205",
                 f'a value does not fit column "{field.name}" of "{self._relation.name}"',
