@@ -236,7 +236,7 @@ _REFUSED = {
     transaction_timestamp
     """,
     Refusal.CHANCE: """
-    currval gen_random_uuid nextval random setseed setval uuid uuidv4 uuidv7
+    currval gen_random_uuid nextval random uuid uuidv4 uuidv7
     """,
     Refusal.SESSION: """
     col_description current_catalog current_connection_id current_database current_query
@@ -255,7 +255,7 @@ _REFUSED = {
     user version
     """,
     Refusal.EFFECT: """
-    assert_true error pg_sleep sleep_ms write_log
+    assert_true error pg_sleep setseed setval sleep_ms write_log
     """,
     Refusal.INSIDE: """
     add_parquet_key can_cast_implicitly combine create_sort_key finalize get_type

@@ -1,4 +1,7 @@
-"""What the constants of INSERT may call: what a query may call that reads nothing."""
+"""What the constants of INSERT may call: what a query may, and the clock and chance.
+
+A constant is computed once, and is what it was computed as for ever.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,15 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from millpond.cql.print.dialect import to_duckdb
+from millpond.model.functions import Refusal
 from millpond.planner.check.checks import forbidden_call_error
 from millpond.planner.check.typecheck import open_session
 from millpond.planner.resolve.duckdb_tree import find_calls, syntax_tree
 
 #: What is sure to call nothing.
 _PLAIN = (exp.Literal, exp.Null, exp.Boolean, exp.Neg)
+#: What an answer may not depend on, and a value that is kept may.
+_ONCE = (Refusal.CLOCK, Refusal.CHANCE)
 
 
 def check_constants(values: Sequence[exp.Expression], text: str) -> None:
@@ -31,7 +37,7 @@ def check_constants(values: Sequence[exp.Expression], text: str) -> None:
             except ValueError:
                 continue  # its evaluation says what is wrong with it
             for call in find_calls(tree):
-                if not call.is_allowed:
+                if not call.is_allowed and call.refusal not in _ONCE:
                     raise forbidden_call_error(call, value, text)
 
 
