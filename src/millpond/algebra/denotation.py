@@ -246,8 +246,12 @@ def _now(world: World, streams: list[str]) -> Instant:
 def present_of(world: World, relations: list[str]) -> Instant:
     """NOW of a query that reads no stream, up to which every instant is final.
 
-    It is the pond's present; before any element it is the last instant its relations changed at.
+    It is the pond's present: the clock where a stream is on system time. Elsewhere, before any
+    element, it is the last instant at which the query's relations changed.
     """
+    streams = [s for s in world.streams.values() if s.definition.derived is None]
+    if any(s.definition.on_system_time for s in streams):
+        return Instant(world.clock)
     present = world.present()
     if present > BEGINNING:
         return present

@@ -262,8 +262,11 @@ class Invoker:
     def present_of(self, version: Version, bound: BoundQuery, reading: ClockReading) -> int:
         """NOW of a query that reads no stream: the pond's present.
 
-        Before anything was committed on a stream it is the last instant its relations were told of.
+        That is the clock where a stream is on system time. Elsewhere, before anything was committed
+        on a stream, it is the last instant at which the query's relations changed.
         """
+        if any(s.timestamp_by is None for s in version.streams.values() if s.derived is None):
+            return reading.now
         present = _find_present(version, reading)
         if present > BEGINNING:
             return present

@@ -14,8 +14,8 @@ from millpond.service.observe.control_settings import (
     check_setting_names,
     of_engine,
     of_query,
-    with_settings,
 )
+from millpond.service.queries.options import check_settings
 
 QUERY = QueryDef(1, "q", "…", {"weight": 3, "strategy": "direct", "keep_changes": 5})
 
@@ -40,8 +40,7 @@ def test_the_engines_settings_are_divided_among_its_entities() -> None:
     assert shown.keys() == {"shards", "max_pairs", "max_cores"}
     assert shown["shards"] == 4
     assert of_engine("changes", joins, ChangeSettings("direct"))["strategy"] == "direct"
-    with pytest.raises(KeyError):
-        of_engine("segments", joins, ChangeSettings())
+    assert of_engine("segments", joins, ChangeSettings()) == {}
 
 
 def test_an_entity_without_the_setting_says_which_it_has() -> None:
@@ -67,11 +66,4 @@ def test_an_entity_without_the_setting_says_which_it_has() -> None:
 )
 def test_no_other_value_is_taken(given: dict[str, Any]) -> None:
     with pytest.raises(MillpondError, match="CQL-214"):
-        with_settings(JoinSettings(), given)
-
-
-def test_only_what_is_given_changes() -> None:
-    before = JoinSettings(shards=3, max_pairs=9)
-    after = with_settings(before, {"routing": "random", "max_cores": 1})
-    assert after == JoinSettings(3, "random", 9, 1)
-    assert before == JoinSettings(shards=3, max_pairs=9)
+        check_settings(given)
