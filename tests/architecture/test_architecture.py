@@ -16,7 +16,8 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 #: One direction, bottom to top.
 LAYERS = (
-    ("errors", "model"),
+    ("errors",),
+    ("model",),
     ("cql",),
     ("catalog",),
     ("confined",),

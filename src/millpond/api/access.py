@@ -1,8 +1,8 @@
 """From where the server may be called: under which names, and from the pages of which origins.
 
 A browser lets any page call any server, this machine's own too. A server without a token trusts
-everybody who reaches it, so requests that other pages make have to be told from others: by `Host`
-(a page whose name has been pointed at this machine sends its own name), by `Origin`, and by
+everybody who reaches it, so requests that other pages make have to be told from others: by Host
+(a page whose name has been pointed at this machine sends its own name), by Origin, and by
 `Sec-Fetch-Site`, which browsers send with every request and pages cannot change.
 """
 
@@ -151,7 +151,7 @@ def allow_origins(app: ASGIApp, origins: frozenset[str]) -> ASGIApp:
 
 
 def host_of(header: str) -> str:
-    """The host a `Host` header names, without its port.
+    """The host a Host header names, without its port.
 
     >>> host_of("Localhost:6455"), host_of("[::1]:6455"), host_of("127.0.0.1")
     ('localhost', '::1', '127.0.0.1')
