@@ -18,6 +18,8 @@ from millpond.runtime.spark import data_source
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
 
+pytestmark = pytest.mark.spark
+
 SCHEMA = """
     CREATE STREAM s (ts TIMESTAMP, k STRING, v INTEGER, d DECIMAL(10, 2)) TIMESTAMP BY ts;
     CREATE QUERY q WITH (changes = 'from beginning') AS
