@@ -1,4 +1,4 @@
-"""What the constants of INSERT may call: what a query may call that reads nothing."""
+"""The functions that constants of INSERT may call: those a query may call that reads nothing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from millpond.planner.check.checks import forbidden_call_error
 from millpond.planner.check.typecheck import open_session
 from millpond.planner.resolve.duckdb_tree import find_calls, syntax_tree
 
-#: What is sure to call nothing.
+#: Nodes that call no function.
 _PLAIN = (exp.Literal, exp.Null, exp.Boolean, exp.Neg)
 
 
 def check_constants(values: Sequence[exp.Expression], text: str) -> None:
-    """Refuses calls that a query may not make.
+    """Refuse calls that a query may not make.
 
     Raises:
         MillpondError: CQL-212 or CQL-213, at the call.
@@ -29,7 +29,7 @@ def check_constants(values: Sequence[exp.Expression], text: str) -> None:
             try:
                 tree = syntax_tree(session, f"SELECT {to_duckdb(value)}")
             except ValueError:
-                continue  # its evaluation says what is wrong with it
+                continue  # evaluating the constant reports the error
             for call in find_calls(tree):
                 if not call.is_allowed:
                     raise forbidden_call_error(call, value, text)
