@@ -94,7 +94,7 @@ class _Shape:
 
 
 class Binder:
-    """Binds queries from their text, by template where it has one.
+    """Binds queries from their text, by template where one exists.
 
     Safe to use from several threads.
     """
