@@ -1,10 +1,10 @@
 """The language: text to statements and query trees, and back.
 
 From the bottom up: `tree` has the statements and the nodes CQL adds to SQL's; `parse` reads text,
-with tokens, a cursor, and one reader a kind of clause; `print` writes CQL for people and DuckDB's
-SQL for evaluation; `script` splits a text at its semicolons. Outside this package, callers use the
-functions below: `parse_script`, `parse_statement` and `parse_query` read, `print_statement` and
-`print_query` write, `to_duckdb` translates.
+with tokens, a cursor, and a reader for each kind of clause; `print` writes CQL for people and
+DuckDB's SQL for evaluation; `script` splits a text at its semicolons. Outside this package, callers
+use the functions below: `parse_script`, `parse_statement` and `parse_query` read, `print_statement`
+and `print_query` write, `to_duckdb` translates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Texts to statements: splitting scripts and reading each statement."""
+"""Texts to statements: split a script and read each statement."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from millpond.errors import MillpondError, Span
 
 
 def parse_script(text: str) -> list[Statement]:
-    """The statements of a script, in order; none for a text of spaces and comments.
+    """Read the statements of a script, in order; none in a text of spaces and comments.
 
     Raises:
-        MillpondError: CQL-1xx, 207, 210, 217, 218 or 301. Its text is the whole script, its span
-            a place in it.
+        MillpondError: CQL-1xx, 207, 210, 217, 218 or 301. The error's text is the whole script, its
+            span a place in the script.
     """
     return [_parse(text, tokens) for tokens in _split(tokenize(text))]
 
 
 def parse_statement(text: str) -> Statement:
-    """The one statement of a text; a semicolon may end it.
+    """Read the one statement of a text; a semicolon may end the statement.
 
     Raises:
         MillpondError: as `parse_script`, and CQL-101 for a text of none or several statements.
@@ -51,7 +51,7 @@ def parse_statement(text: str) -> Statement:
 
 
 def _split(tokens: list[Token]) -> list[list[Token]]:
-    """The tokens of each statement, without semicolons; empty statements are left out."""
+    """Split tokens by statement, without semicolons; leave out empty statements."""
     statements: list[list[Token]] = [[]]
     for token in tokens:
         if token.token_type is TokenType.SEMICOLON:

@@ -1,11 +1,11 @@
 """Joins of streams: which factors link them, so that SteMs can find the pairs.
 
-A query whose outermost FROM clause lists streams, joined by nothing but inner joins, is a join of
-those streams. Of its WHERE and ON, the factors `left op right` with each side over one stream
-link two of them; whether a SteM serves a factor is the engine's to say, by the types. Everything
-else, and these factors too, stays in the residual, which is then evaluated over the joined slice:
-the rows of the slices that were found to join, side by side (`write_joined_sql`). So what is found
-need not be exactly what joins, as long as nothing is missing.
+If the outermost FROM clause of a query lists streams, joined by inner joins only, the query is a
+join of these streams. A factor `left op right` of its WHERE and ON links two streams if each side
+reads one stream. The engine decides by the types whether a SteM serves a factor. All conjuncts,
+these factors too, stay in the residual, which DuckDB evaluates over the joined slice: the rows that
+the SteMs found to join, side by side (`write_joined_sql`). So SteMs may find too many rows, but
+must not miss any.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class JoinSide:
     type: str
 
     def expression(self, literals: Mapping[int, str]) -> exp.Expr:
-        """The expression with a query's own constants."""
+        """Fill a query's own constants into the expression."""
         found = with_literals(self.shape, literals)
         assert found is not None
         return found
@@ -60,11 +60,11 @@ class JoinShape:
     """What links the streams of a query's outermost FROM clause.
 
     Attributes:
-        leaves: Their places among the query's stream leaves, in the order of FROM.
-        factors: What links two of them.
+        leaves: The streams' places among the query's stream leaves, in the order of FROM.
+        factors: The factors that link two of the streams.
         projection: For every column of the answer (place among `leaves`, column), if the query
-            does nothing but choose columns of pairs for which the factors, and the conjuncts that
-            were pushed to the streams, are TRUE. None otherwise.
+            only chooses columns of the pairs for which the factors, and the conjuncts that were
+            pushed to the streams, are TRUE. None otherwise.
     """
 
     leaves: tuple[int, ...]
@@ -75,13 +75,13 @@ class JoinShape:
 def find_join(
     body: exp.Expr, scopes: list[Scope], streams: list[Leaf], check: TypeCheck
 ) -> JoinShape | None:
-    """The join a query's outermost SELECT is, or None if it is none SteMs could serve.
+    """Find the join of a query's outermost SELECT; None if SteMs could not serve it.
 
     Args:
         body: The query.
-        scopes: Its SELECTs, resolved.
-        streams: Its stream leaves in order.
-        check: What knows types.
+        scopes: The query's SELECTs, resolved.
+        streams: The query's stream leaves in order.
+        check: Gives the types of expressions.
     """
     scope = next((s for s in scopes if s.select is body), None)
     if any(leaf.hidden for leaf in streams):
@@ -112,7 +112,7 @@ def find_join(
 def _projection(
     select: exp.Select, scope: Scope, joined: list[Leaf]
 ) -> tuple[tuple[int, str], ...] | None:
-    """See `JoinShape.projection`."""
+    """Find `JoinShape.projection`."""
     if is_more_than_a_projection(select):
         return None
     number = {id(leaf): place for place, leaf in enumerate(joined)}
@@ -153,14 +153,14 @@ def _is_plain(select: exp.Select, scope: Scope) -> bool:
 
 
 def _conjuncts(select: exp.Select) -> Iterator[exp.Expr]:
-    """The conjuncts of WHERE and ON."""
+    """List the conjuncts of WHERE and ON."""
     yield from split_where(select)
     for join in select.args.get("joins") or []:
         yield from split_conjuncts(join.args.get("on"))
 
 
 def _comparisons(conjunct: exp.Expr) -> Iterator[tuple[exp.Expr, str, exp.Expr]]:
-    """(left, op, right) of what a conjunct compares."""
+    """List the comparisons of a conjunct as (left, op, right)."""
     node = conjunct.unnest()
     if isinstance(node, exp.Between) and not node.args.get("symmetric"):
         yield node.this, ">=", node.args["low"]
@@ -173,7 +173,7 @@ _OPS: dict[type, str] = {exp.EQ: "=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", e
 
 
 def _side(side: exp.Expr, scope: Scope, place: dict[int, int], check: TypeCheck) -> JoinSide | None:
-    """A side of a factor, if it speaks of one stream of this FROM clause and of nothing else."""
+    """Make a side of a factor, if it reads one stream of this FROM clause and nothing else."""
     if side.find(exp.Query) is not None:
         return None
     columns = list(side.find_all(exp.Column))
@@ -211,14 +211,14 @@ def _one_source(resolved: list[Resolution | None], scope: Scope) -> Source | Non
 
 
 def write_joined_sql(tree: exp.Expr, literals: Mapping[int, str], leaves: frozenset[str]) -> str:
-    """The query's SQL over the joined slice.
+    """Write the query's SQL over the joined slice.
 
-    Row i of the tables of all `leaves` is row i of the joined slice, so they are joined by
-    position, and what their ONs say is left to WHERE.
+    Row i of the tables of all `leaves` together is row i of the joined slice, so the tables are
+    joined by position, and the conditions of their ONs move to WHERE.
 
     Args:
         tree: The query's tree.
-        literals: Its constants.
+        literals: The query's constants.
         leaves: The names of the slices that are joined.
     """
     select = make_residual_tree(tree, literals)

@@ -11,15 +11,15 @@ from millpond.cql.tree import nodes
 from millpond.planner.resolve.negation import spell_out_negations
 from millpond.planner.resolve.nrr_join import add_nrr_conditions
 
-#: Key of a table's `meta` under which the name of its slice stands.
+#: Key of a table's `meta`: the name of its slice.
 LEAF = "leaf"
 
 
 def with_literals(tree: exp.Expr | None, literals: Mapping[int, str]) -> exp.Expr | None:
-    """The tree, or if constants differ one like it with them in their places.
+    """Return the tree, or a copy with a query's own constants if they differ.
 
-    Written out, because sqlglot's own copying is three times slower and this is done for every
-    registered query. Places are left behind: they are those of the template's text.
+    The copying is written out here, because sqlglot's own is three times slower and every
+    registered query needs it. Places are not copied: they refer to the template's text.
     """
     if tree is None or not literals:
         return tree
@@ -57,7 +57,7 @@ def _rebuild(node: exp.Expr, literals: Mapping[int, str]) -> exp.Expr:
 
 
 def replace_literals(tree: exp.Expr, literals: Mapping[int, str]) -> None:
-    """Writes constants into a tree; a literal is known by where it stood in the text."""
+    """Write constants into a tree; a literal is identified by its place in the text."""
     for node in tree.walk():
         if isinstance(node, exp.Literal):
             meta = node._meta
@@ -67,7 +67,7 @@ def replace_literals(tree: exp.Expr, literals: Mapping[int, str]) -> None:
 
 
 def write_canonical_cql(tree: exp.Expr, literals: Mapping[int, str]) -> str:
-    """The query's CQL, printed from its tree."""
+    """Print the query's CQL from its tree."""
     if literals:
         tree = tree.copy()
         replace_literals(tree, literals)
@@ -75,12 +75,12 @@ def write_canonical_cql(tree: exp.Expr, literals: Mapping[int, str]) -> str:
 
 
 def write_residual_sql(tree: exp.Expr, literals: Mapping[int, str]) -> str:
-    """The query's SQL over the tables of its leaves."""
+    """Write the query's SQL over the tables of its leaves."""
     return to_duckdb(make_residual_tree(tree, literals))
 
 
 def make_residual_tree(tree: exp.Expr, literals: Mapping[int, str]) -> exp.Expr:
-    """A copy of the query in which slices stand for streams and relations, and windows are gone."""
+    """Copy the query with slices instead of streams and relations, and without windows."""
     query = tree.this if isinstance(tree, nodes.RelationToStream) else tree
     copied = query.copy()
     if literals:
@@ -89,9 +89,9 @@ def make_residual_tree(tree: exp.Expr, literals: Mapping[int, str]) -> exp.Expr:
 
 
 def to_slices(tree: exp.Expr) -> exp.Expr:
-    """The tree with slices in the place of streams and relations, and without windows.
+    """Replace streams and relations in a tree by slices, and remove windows.
 
-    It is changed in place.
+    The tree is changed in place.
     """
     for node in list(tree.walk()):
         if isinstance(node, exp.Table):

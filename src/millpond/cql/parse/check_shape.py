@@ -1,8 +1,8 @@
-"""What a query's tree may be made of.
+"""Check that a query's tree is made of CQL's parts only.
 
-sqlglot reads far more than CQL has. After reading, a tree is walked once: a node of a kind that
-is not listed here, or an argument that its kind may not have, is no part of the language and is
-refused at its place. What passes prints back to a text that reads the same.
+sqlglot reads far more than CQL has. After reading, one walk over the tree refuses, at its place,
+every node of a kind that is not listed and every argument that the node's kind may not have. A tree
+that passes can be printed to a text that reads as the same tree.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from millpond.cql.tree.nodes import PERIOD, WINDOW, RelationToStream
 from millpond.cql.tree.places import span_of
 from millpond.errors import MillpondError, Span
 
-#: How deep a tree may be: printing and binding recurse into it.
+#: The greatest depth of a tree: printing and binding recurse into the tree.
 DEEPEST = 100
 
 
@@ -37,16 +37,16 @@ _LENGTH = re.compile(r"\s*([+-]?\d+(\.\d*)?\s*[a-zA-Z]+\s*)+|\s*[+-]?\d+(:\d+){1
 
 
 def check_query(query: exp.Expr, text: str) -> None:
-    """See that a query's tree is CQL.
+    """Check that a query's tree is CQL.
 
     Raises:
-        MillpondError: CQL-103, 210, 217 or 218, at the part of `text` that is not.
+        MillpondError: CQL-103, 210, 217 or 218, at the part of `text` that is not CQL.
     """
     _Check(text).walk(query)
 
 
 def check_scalar(value: exp.Expr, text: str, *, subqueries: bool) -> None:
-    """See that a scalar expression's tree is CQL; optionally that it reads no stream."""
+    """Check that a scalar expression's tree is CQL, and has no subqueries unless `subqueries`."""
     _Check(text).walk(value)
     if not subqueries and (query := value.find(exp.Query)) is not None:
         raise MillpondError(
@@ -58,7 +58,7 @@ def check_scalar(value: exp.Expr, text: str, *, subqueries: bool) -> None:
         )
 
 
-#: What may hold a query without an `exp.Subquery` between.
+#: Nodes that may have a query as a child without an `exp.Subquery` between.
 _AROUND_QUERIES = (
     exp.Subquery,
     exp.CTE,
@@ -362,7 +362,7 @@ _RULES: dict[type[exp.Expr], Callable[[_Check, exp.Expr], None]] = {
     exp.Var: _Check.variable,
 }
 
-#: Look like calls, and stand for columns.
+#: Names that look like calls, but mean columns.
 _SELECTING = ("columns", "unpack")
 
 _INSTEAD: dict[type[exp.Expr], str] = {
@@ -380,7 +380,7 @@ _ASOF = (
 
 
 def _what(node: exp.Expr) -> str:
-    """A node's kind as a person would call it."""
+    """Name a node's kind as a person would."""
     if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc):
         return f"{node.name}(...)"
     key = type(node).__name__

@@ -1,8 +1,8 @@
 """The parser's cursor: reading words, names and literals, and failing at a place.
 
-`CqlCursor` is the foot of the chain of classes that make up the CQL parser, each in the module
-named for the clauses it reads: cursor → windows → expressions → queries → definitions → changes →
-requests.
+The CQL parser is a chain of subclasses, each in the module named for the clauses it reads. This is
+the first: cursor → windows → expressions → values → windowing → queries → definitions →
+row_statements → requests.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from millpond.model.time import parse_instant
 
 
 class SyntaxFault(ParseError):
-    """What sqlglot's own parsing methods raise: a message and the token it is about.
+    """An error of sqlglot's own parsing methods: a message and the token it is about.
 
-    Some of them try one reading, catch this, and try another, so it is turned into a
-    `MillpondError` only when it leaves the parser.
+    Some of these methods catch the error of one reading and try another reading. So the error
+    becomes a `MillpondError` only when it leaves the parser.
     """
 
     def __init__(self, message: str, token: Token | None) -> None:
@@ -35,7 +35,7 @@ class CqlCursor(DuckDBParser):
 
     @classmethod
     def over(cls, dialect: DialectType, text: str, tokens: list[Token]) -> Self:
-        """A parser at the start of a statement's tokens; their places are offsets in `text`."""
+        """Make a parser at the start of a statement's tokens; places are offsets in `text`."""
         parser = cls(error_level=ErrorLevel.IMMEDIATE, dialect=dialect)
         parser._open(text, tokens)
         return parser
@@ -53,22 +53,22 @@ class CqlCursor(DuckDBParser):
     # Places
 
     def here(self) -> Span:
-        """The current token's place; the end of the last token when there is none."""
+        """Return the current token's place; the end of the last token if none is left."""
         if self._curr:
             return Span(self._curr.start, self._curr.end + 1)
         end = self._tokens[-1].end + 1 if self._tokens else 0
         return Span(end, end)
 
     def behind(self) -> Span:
-        """The place of the token just read."""
+        """Return the place of the token just read."""
         return Span(self._prev.start, self._prev.end + 1)
 
     def since(self, start: Span) -> Span:
-        """From a place to the token just read."""
+        """Return the place from `start` to the token just read."""
         return Span(start.start, max(start.end, self._prev.end + 1))
 
     def describe_current(self) -> str:
-        """What stands here, for a message."""
+        """Describe the current token, for a message."""
         if not self._curr:
             return "the statement ends"
         return f'found "{self.sql[self._curr.start : self._curr.end + 1]}"'
@@ -84,13 +84,13 @@ class CqlCursor(DuckDBParser):
         hint: str | None = None,
         span: Span | None = None,
     ) -> MillpondError:
-        """An error at `span`, or at the current token."""
+        """Make an error at `span`, or at the current token."""
         return MillpondError(
             code, primary, detail=detail, hint=hint, text=self.sql, span=span or self.here()
         )
 
     def fail_expecting(self, what: str, hint: str | None = None) -> NoReturn:
-        """Fail because something else stands at the current token."""
+        """Fail because the current token is not `what`."""
         raise self.fault(f"expected {what}, but {self.describe_current()}", hint=hint)
 
     # Reading
@@ -167,7 +167,7 @@ class CqlCursor(DuckDBParser):
         return self.timestamp()
 
     def whole_number(self, what: str) -> tuple[int, Span]:
-        """Read an integer, with its sign if it has one; whether it fits is for the caller."""
+        """Read an integer, with its sign if it has one; the caller checks its range."""
         start = self.here()
         negative = self.accept_symbol(TokenType.DASH)
         token = self._curr

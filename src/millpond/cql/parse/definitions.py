@@ -1,4 +1,4 @@
-"""Reading what creates, alters and drops: CREATE, ALTER and DROP."""
+"""Reading definitions: CREATE, ALTER and DROP."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DefinitionParser(QueryParser):
     offset: int = 0
 
     def frame(self) -> dict[str, Any]:
-        """What every statement has."""
+        """Return the fields that every statement has."""
         return {"text": self.sql, "offset": self.offset}
 
     def create(self) -> Statement:
@@ -102,7 +102,7 @@ class DefinitionParser(QueryParser):
         )
 
     def _column_names(self) -> dict[str, Any]:
-        """Read `(a, b)` where AS comes behind it: the names of a derived table's columns."""
+        """Read `(a, b)` if AS follows: the column names of a derived stream or relation."""
         place = self._index
         while place + 1 < len(self._tokens) and (
             self._tokens[place].token_type in (TokenType.L_PAREN, TokenType.COMMA)
@@ -161,7 +161,7 @@ class DefinitionParser(QueryParser):
         return True
 
     def _lateness(self, clauses: dict[str, Any]) -> bool:
-        """Read DELAY, IDLE AFTER or AHEAD, which are about timestamps in a column."""
+        """Read DELAY, IDLE AFTER or AHEAD, which need timestamps in a column."""
         if self.sees("DELAY"):
             self._once(clauses, "delay", needs="timestamp_by")
             clauses["delay"] = self.duration("DELAY", zero=True)
@@ -188,7 +188,7 @@ class DefinitionParser(QueryParser):
             clauses["retain"] = self.duration("RETAIN")
 
     def _once(self, clauses: dict[str, Any], key: str, needs: str | None = None) -> None:
-        """Read a clause's first word, and see that the clause may stand here."""
+        """Read a clause's first word, and check that the clause may stand here."""
         word = self._curr.text.upper()
         keys = ("retain", "retain_rows") if key == "retain" else (key,)
         if any(k in clauses for k in keys):
@@ -335,7 +335,7 @@ class DefinitionParser(QueryParser):
         return True
 
     def _options(self, sign: str) -> dict[str, Any]:
-        """Read `(key value, ...)`; with the sign "=" it must stand between key and value."""
+        """Read `(key value, ...)`; a `sign` "=" must stand between key and value."""
         self.expect_symbol(TokenType.L_PAREN, "(", "Options stand in brackets.")
         options: dict[str, Any] = {}
         while not self.accept_symbol(TokenType.R_PAREN):
@@ -416,5 +416,5 @@ class DefinitionParser(QueryParser):
 
 
 def _as_text(value: Any) -> str:
-    """An option's value as sources take them."""
+    """Write an option's value as the text that sources take."""
     return str(value).lower() if isinstance(value, bool) else str(value)

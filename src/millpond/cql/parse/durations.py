@@ -1,4 +1,4 @@
-"""Durations as text, and read from it outside of statements."""
+"""Durations to text, and text outside of statements to durations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millpond.cql.parse.windows import LONGEST, UNIT_NAMES, UNITS, amounts
 
 
 def duration_text(microseconds: int) -> str:
-    """A duration in the longest unit that measures it without a fraction.
+    """Write a duration in the longest unit that needs no fraction.
 
     >>> duration_text(900_000_000), duration_text(1), duration_text(86_400_000_000)
     ('15 MINUTES', '1 MICROSECOND', '1 DAY')
@@ -22,7 +22,7 @@ def duration_text(microseconds: int) -> str:
 
 
 def timedelta_text(length: timedelta) -> str:
-    """A length of time of Python's as text `parse_duration` reads.
+    """Write a Python timedelta as text that `parse_duration` reads.
 
     >>> timedelta_text(timedelta(minutes=1, microseconds=1)), timedelta_text(timedelta(hours=2))
     ('60000001 us', '7200000000 us')
@@ -31,10 +31,11 @@ def timedelta_text(length: timedelta) -> str:
 
 
 def parse_duration(text: str) -> int:
-    """The microseconds of a duration's text, as `INTERVAL` has it; zero is one.
+    """Read a duration's text, as in `INTERVAL`, as microseconds; zero is allowed.
 
     Raises:
-        ValueError: it is none, is negative or longer than every duration; as a sentence.
+        ValueError: the text is no duration, or a negative or too long one; the message is a
+            sentence.
 
     >>> parse_duration("15 minutes"), parse_duration("1 hour 30 s"), parse_duration("0.5 SECONDS")
     (900000000, 3630000000, 500000)

@@ -1,4 +1,4 @@
-"""Reading expressions: what keeps sqlglot's parser to CQL's.
+"""Reading expressions: restrict sqlglot's parser to CQL.
 
 Calls keep their names (see `millpond.cql.tree.function_calls`), lists have no gaps, names are no
 reserved words, and brackets behind an expression are refused where a window was meant.
@@ -39,7 +39,7 @@ _NEVER_ALIASES = {
     TokenType.WINDOW,
 }
 _CONSTANTS = {TokenType.STRING, TokenType.NUMBER}
-#: What is longer is no list of a tree but one value; its constants cannot be lifted.
+#: A longer list of constants is one value of the tree; its constants cannot be lifted.
 _LONG = 500
 _LONGEST_INTERVAL = 100
 
@@ -65,14 +65,14 @@ class ExpressionParser(WindowParser):
     WINDOW_ALIAS_TOKENS = Parser.WINDOW_ALIAS_TOKENS - _NEVER_NAMES
 
     def scalar(self, what: str) -> exp.Expression:
-        """Read a scalar expression; its shape is for the caller to check."""
+        """Read a scalar expression; the caller checks its shape."""
         value = self._parse_disjunction()
         if value is None:
             self.fail_expecting(what)
         return cast(exp.Expression, value)
 
     def member(self, this: exp.Expr, path: exp.Expr | None, sign: str) -> exp.Expr:
-        """What `this -> path` or `this ->> path` is: a member of JSON, as JSON or as text."""
+        """Make `this -> path` or `this ->> path`: a member of JSON, as JSON or as text."""
         key = path.this if isinstance(path, exp.Neg) else path
         if not isinstance(key, exp.Literal) or path is None:
             raise self.fault(
@@ -90,7 +90,7 @@ class ExpressionParser(WindowParser):
     def _parse_csv(
         self, parse_method: Callable[[], _T | None], sep: TokenType = TokenType.COMMA
     ) -> list[_T]:
-        # sqlglot's own skips what is missing between commas.
+        # sqlglot's own method accepts a missing item between commas.
         item = parse_method()
         if item is None:
             if self.sees_symbol(sep):
@@ -115,9 +115,9 @@ class ExpressionParser(WindowParser):
         return self.expression(exp.In(this=this, expressions=listed))
 
     def _constants(self) -> tuple[list[exp.Expr], int]:
-        """What follows, if it is plain constants with commas between, in brackets; its tokens.
+        """Read a list of plain constants up to its bracket, if one follows, and count its tokens.
 
-        A list of thousands is read in a tenth of the time it takes as so many expressions.
+        Reading thousands of constants as expressions would take ten times as long.
         """
         found: list[exp.Expr] = []
         tokens, place = self._tokens, self._index + 1
@@ -159,7 +159,7 @@ class ExpressionParser(WindowParser):
     ) -> exp.Add | exp.Interval | None:
         length = self._next if self.sees("INTERVAL") else self._curr
         if length.token_type in _CONSTANTS and len(length.text) > _LONGEST_INTERVAL:
-            # sqlglot takes a length apart in time quadratic in the text's.
+            # sqlglot splits an interval's text in time quadratic in its length.
             self._advance()
             raise self.fault("the length of an INTERVAL is too long a text")
         interval = super()._parse_interval(require_interval, parse_function_unit)
@@ -194,7 +194,7 @@ class ExpressionParser(WindowParser):
         if isinstance(window, exp.Window):
             spec = window.args.get("spec")
             if spec is not None and spec.args.get("end") is None:
-                spec.set("end", "CURRENT ROW")  # ROWS 3 PRECEDING is up to the current row
+                spec.set("end", "CURRENT ROW")  # ROWS 3 PRECEDING ends at the current row
         return window
 
     def _parse_user_defined_type(self, identifier: exp.Identifier) -> exp.Expr | None:

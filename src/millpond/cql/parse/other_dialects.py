@@ -1,4 +1,4 @@
-"""What other systems write and CQL does not: errors that say what CQL has instead."""
+"""Syntax of other systems that CQL does not have: errors that say what CQL has instead."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sqlglot.tokenizer_core import TokenType
 from millpond.cql.parse.cursor import CqlCursor
 from millpond.errors import MillpondError
 
-#: What is listed elsewhere, and what lists the same here.
+#: What SHOW lists in other systems, and the statement that lists the same here.
 _SHOWN_ELSEWHERE = {
     "TABLE": "RELATIONS",
     "VIEW": "RELATIONS",
@@ -20,7 +20,7 @@ _SHOWN_ELSEWHERE = {
     "CATALOG": "ENTITIES",
     "COLUMN": "ENTITIES",
 }
-#: Words that start statements elsewhere, and what to write here.
+#: Words that start statements in other systems, and what to write here.
 _STARTS = {
     "SUBSCRIBE": "Write FETCH name [AFTER cursor] for the changes of a standing query; over HTTP "
     "and in Python a subscription follows them.",
@@ -36,23 +36,23 @@ _STARTS = {
 }
 _WINDOWS_ELSEWHERE = ("TUMBLING", "HOPPING", "SESSION", "SLIDING")
 _SIZES = (TokenType.NUMBER, TokenType.STRING, TokenType.INTERVAL)
-#: Functions that read files elsewhere begin so, or end in `_scan`.
+#: In other systems, names of functions that read files begin so, or end in `_scan`.
 _READERS = ("read_", "glob", "parquet_", "sniff_")
 
 
 def start_hint(word: str) -> str | None:
-    """What to write instead of a statement that another system starts with a word."""
+    """Say what to write instead of a statement that starts with a word in another system."""
     return _STARTS.get(word.upper())
 
 
 def show_hint(word: str) -> str | None:
-    """What to write instead of `SHOW word`."""
+    """Say what to write instead of `SHOW word`."""
     shown = _SHOWN_ELSEWHERE.get(word.upper().removesuffix("S"))
     return f"Write SHOW {shown}; SHOW ENTITIES lists all there is." if shown else None
 
 
 def clause_error(at: CqlCursor) -> MillpondError | None:
-    """The error of a clause that CQL writes otherwise, if one stands at the current token."""
+    """Make the error of a clause that CQL writes differently, if one starts here."""
     word, behind = at._curr.text.upper() if at._curr else "", at._next
     follows = behind.text.upper() if behind else ""
     if word == "EMIT" and follows in ("CHANGES", "FINAL"):
@@ -90,7 +90,7 @@ def _bare_window_error(at: CqlCursor, window: str) -> MillpondError:
 
 
 def file_error(at: CqlCursor, file: str) -> MillpondError:
-    """The error of a file in FROM."""
+    """Make the error of a file in FROM."""
     kind = next((k for k in ("json", "parquet", "orc", "text") if k in file.lower()), "csv")
     return at.fault(
         "FROM reads streams, relations and queries, not files",
@@ -101,6 +101,6 @@ def file_error(at: CqlCursor, file: str) -> MillpondError:
 
 
 def is_file_reader(name: str) -> bool:
-    """Whether a table function of that name reads files elsewhere."""
+    """Whether a table function of a name reads files in other systems."""
     lower = name.lower()
     return lower.startswith(_READERS) or lower.endswith("_scan")

@@ -1,7 +1,7 @@
 """Reading queries: SQL's SELECT over streams with windows, relations and derived names.
 
-sqlglot's DuckDB parser reads them; this module replaces what stands in FROM and adds the clauses
-of CQL. What remains possible but is no part of the language is refused afterwards by
+sqlglot's DuckDB parser reads queries; this module reads the items of FROM in its place and adds the
+clauses of CQL. Other syntax that sqlglot reads but CQL does not have is refused afterwards by
 `millpond.cql.parse.check_shape`.
 """
 
@@ -30,7 +30,7 @@ from millpond.cql.tree.nodes import (
 from millpond.cql.tree.places import place, span_of
 from millpond.errors import MillpondError, Span
 
-#: The operators that make a stream of a relation.
+#: The operators that turn a relation into a stream.
 TO_STREAM = ("ISTREAM", "DSTREAM", "RSTREAM")
 
 _BEHIND_FROM = (
@@ -76,7 +76,7 @@ class QueryParser(WindowingParser):
         super().expect_end()
 
     def _starts_query(self) -> bool:
-        """Whether a query stands here."""
+        """Whether a query starts at the current token."""
         if self._curr.token_type in (
             TokenType.SELECT,
             TokenType.WITH,
@@ -89,7 +89,7 @@ class QueryParser(WindowingParser):
         return self._next.token_type is TokenType.L_PAREN and any(map(self.sees, TO_STREAM))
 
     def query(self) -> exp.Expression:
-        """Read a query, with ISTREAM(...) and its like around it if they are there."""
+        """Read a query, with ISTREAM(...), DSTREAM(...) or RSTREAM(...) around it if present."""
         query = self._outermost_query()
         check_query(query, self.sql)
         return cast(exp.Expression, query)
@@ -121,14 +121,14 @@ class QueryParser(WindowingParser):
         return query
 
     def _is_bare_relation_ahead(self) -> bool:
-        """Whether a name stands here that is a query by itself: `a UNION b`, `ISTREAM(s [NOW])`."""
+        """Whether the next name is a query by itself: `a UNION b`, `ISTREAM(s [NOW])`."""
         behind = self._next.token_type if self._next else None
         return self._curr.token_type in self.ID_VAR_TOKENS and (
             behind in (None, TokenType.R_PAREN, TokenType.L_BRACKET) or behind in _SET_OPERATIONS
         )
 
     def _bare_relation(self) -> exp.Select:
-        """Read a name with its window as the query that is all of it."""
+        """Read a name and its window as a query for all rows of it."""
         start = self.here()
         table = self._parse_table()
         query = exp.Select(expressions=[exp.Star()], from_=exp.From(this=table))
@@ -136,7 +136,7 @@ class QueryParser(WindowingParser):
         return query
 
     def _parse_statement(self) -> exp.Expr | None:
-        # What sqlglot reads behind WITH, and inside the brackets of a common table expression.
+        # sqlglot calls this behind WITH, and inside the brackets of a common table expression.
         starts = self._curr.token_type in _QUERY_STARTS or self.sees_symbol(TokenType.L_PAREN)
         if starts or self._is_bare_relation_ahead():
             return self._plain_query()
@@ -166,7 +166,7 @@ class QueryParser(WindowingParser):
         if kind is TokenType.L_PAREN or kind in _QUERY_STARTS:
             return self._derived_table(joins)
         if kind is TokenType.LATERAL and self._next.token_type is TokenType.L_PAREN:
-            self._advance()  # what stands in brackets sees the items before it without the word
+            self._advance()  # a subquery sees the items before it, with the word or without
             return self._derived_table(joins)
         if self.sees_windowing():
             windowed = self.windowing()
@@ -209,7 +209,7 @@ class QueryParser(WindowingParser):
         return self._append_joins(table, joins)
 
     def _check_qualifiers(self, table: exp.Table) -> None:
-        """PARTITION BY of a window may qualify its columns by the stream's name, or its alias."""
+        """Check the qualifiers in a window's PARTITION BY: the stream's name or its alias."""
         window = table.args.get(WINDOW)
         names = {table.name.lower(), table.alias_or_name.lower()}
         for column in (window.args.get("by") if window else None) or ():
@@ -393,8 +393,8 @@ class QueryParser(WindowingParser):
         return join
 
     def _parse_query_modifiers(self, this: Any) -> Any:
-        # sqlglot comes here again when it is done with a query, and would read a comma that
-        # follows as one more item of FROM.
+        # sqlglot calls this again at the end of a query, and would read a comma that follows as
+        # one more item of FROM.
         fresh = isinstance(this, exp.Select) and not any(map(this.args.get, _BEHIND_FROM))
         if not fresh and self._curr.token_type not in self.QUERY_MODIFIER_TOKENS:
             return this

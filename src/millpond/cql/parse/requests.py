@@ -1,4 +1,4 @@
-"""Reading what asks for answers, and what any statement is by its first word."""
+"""Reading statements that ask for answers, and any statement by its first word."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class StatementParser(RowStatementParser):
     def _explain(self) -> Explain:
         level = Level.LOGICAL
         for named in Level:
-            # A level is one only if something follows: EXPLAIN shared may mean a query's name.
+            # A word is a level only if more follows: EXPLAIN shared may mean a query's name.
             if self._next and self.accept(named.name):
                 level = named
                 break

@@ -1,4 +1,4 @@
-"""Reading what changes contents: INSERT, UPDATE, DELETE and HEARTBEAT."""
+"""Reading the statements that change contents: INSERT, UPDATE, DELETE and HEARTBEAT."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millpond.cql.tree.statements import Delete, Heartbeat, Insert, Update
 
 
 class RowStatementParser(DefinitionParser):
-    """Reads changes."""
+    """Reads the statements that change contents."""
 
     def insert(self) -> Insert:
         """Read what follows INSERT."""

@@ -1,7 +1,8 @@
 """Windows behind a query in brackets that is a stream itself: a selection from one stream.
 
-What such a query gives is a stream, because its rows never leave, and each of them is one element
-with that element's timestamp. So its window is the stream's, taken of what the query selects.
+The result of such a query is a stream, because its rows never leave, and each row is one element
+with the element's timestamp. So the window becomes the stream's, over the elements that the query
+selects.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _ROW_BY_ROW = ("expressions", "from_", "where", "kind")
 
 
 def move_window(window: StreamWindow, query: exp.Expr) -> bool:
-    """Put a window behind a query on the stream it selects from; whether the query is a stream."""
+    """Move a window behind a query to the query's stream; return whether the query is a stream."""
     select = query.unnest() if isinstance(query, exp.Subquery) else query
     if not isinstance(select, exp.Select) or not _is_selection(select):
         return False
@@ -27,7 +28,7 @@ def move_window(window: StreamWindow, query: exp.Expr) -> bool:
         if None in by:
             return False
         window.set("by", by)
-        if where is not None:  # the window counts what is selected
+        if where is not None:  # the window counts the selected elements
             window.set("where", where.this)
             select.set("where", None)
     table.set(WINDOW, window)
@@ -35,7 +36,7 @@ def move_window(window: StreamWindow, query: exp.Expr) -> bool:
 
 
 def _is_selection(select: exp.Select) -> bool:
-    """Whether a SELECT chooses from the elements of one stream and computes from each alone."""
+    """Whether a SELECT selects elements of one stream and computes each row from one element."""
     clause = select.args.get("from_")
     table = clause.this if clause is not None else None
     if not isinstance(table, exp.Table) or table.args.get("joins"):
@@ -54,7 +55,7 @@ def _is_selection(select: exp.Select) -> bool:
 
 
 def _find_column(select: exp.Select, wanted: exp.Identifier) -> exp.Identifier | None:
-    """The stream's column that a column of the query is."""
+    """Find the stream's column that a column of the query renames."""
     for item in select.expressions:
         value = item.unalias()
         if item.alias_or_name.lower() == wanted.name.lower() and isinstance(value, exp.Column):

@@ -1,7 +1,7 @@
-"""Text to tokens: DuckDB's lexis without the parts CQL has no use for.
+"""Text to tokens: DuckDB's tokens without those that CQL does not use.
 
-What cannot be a token of any statement is refused here, with its place, so that the parsers
-behind meet well-formed names, numbers and strings and balanced brackets only.
+Text that cannot be a token of any statement is refused here, at its place, so that the parsers
+read only well-formed names, numbers and strings, and balanced brackets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from millpond.errors import MillpondError, Span
 from millpond.model.unicode_text import check_unicode
 
-#: How deep brackets may nest: every level costs the parser and the printer a few stack frames.
+#: The deepest nesting of brackets: each level takes a few stack frames to parse and print.
 DEEPEST = 32
 
 _DIGITS = r"[0-9]+(_[0-9]+)*"
@@ -69,10 +69,10 @@ _DIALECT = DuckDB()
 
 
 def tokenize(text: str) -> list[Token]:
-    """The tokens of a text, comments dropped.
+    """Split a text into tokens, without comments.
 
     Raises:
-        MillpondError: CQL-102, at what cannot be read.
+        MillpondError: CQL-102, at the text that is no token.
     """
     check_unicode(text, "the text", "CQL-102")
     try:
@@ -86,7 +86,7 @@ def tokenize(text: str) -> list[Token]:
 
 
 def _check(text: str, tokens: list[Token]) -> None:
-    """Raises for what sqlglot reads and CQL does not have, and for brackets that do not match.
+    """Refuse tokens that sqlglot reads but CQL does not have, and brackets that do not match.
 
     One loop without calls, because every query that is registered comes through here.
     """
@@ -229,7 +229,7 @@ _LEXEME = re.compile(r"--[^\r\n]*|'|\"|/\*")
 
 
 def _find_unterminated(text: str) -> MillpondError | None:
-    """The error of the string, quoted name or comment that never ends, if there is one."""
+    """Make the error of a string, quoted name or comment that never ends, if there is one."""
     at = 0
     while match := _LEXEME.search(text, at):
         start, lexeme = match.start(), match[0]

@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import TokenType
 from millpond.cql.parse.expressions import ExpressionParser
 from millpond.cql.tree.places import place
 
-#: VALUES of more rows are united by so many at a time, so that trees do not get deep.
+#: Rows of VALUES are united in groups of at most this many, so that trees do not get deep.
 _UNITED = 32
 
 
@@ -18,8 +18,7 @@ class ValuesParser(ExpressionParser):
     """Reads VALUES."""
 
     def values(self) -> exp.Query:
-        """Read `VALUES (1, 'a'), (2, 'b')`: rows of constants, united; their columns are col0 and
-        so on."""
+        """Read `VALUES (1, 'a'), (2, 'b')`: a union of constant rows with columns col0, …."""
         self._advance()
         rows: list[exp.Query] = [self._values_row(None)]
         width = len(rows[0].selects)
@@ -50,7 +49,7 @@ class ValuesParser(ExpressionParser):
 
 
 def unite(rows: Sequence[exp.Query]) -> exp.Query:
-    """Queries as one, UNION ALL."""
+    """Unite queries by UNION ALL."""
     rows = list(rows)
     while len(rows) > 1:
         rows = [_unite(rows[i : i + _UNITED]) for i in range(0, len(rows), _UNITED)]
@@ -58,7 +57,7 @@ def unite(rows: Sequence[exp.Query]) -> exp.Query:
 
 
 def _unite(rows: list[exp.Query]) -> exp.Query:
-    """Queries as one; those that are united already in brackets."""
+    """Unite a group of queries; queries that are unions already get brackets."""
     united, *others = [
         exp.Subquery(this=row) if isinstance(row, exp.SetOperation) else row for row in rows
     ]

@@ -27,13 +27,13 @@ class WindowingParser(ValuesParser):
     """Reads TUMBLE and HOP."""
 
     def sees_windowing(self) -> bool:
-        """Whether TUMBLE(...) or HOP(...) stands here, or TABLE(...) around it."""
+        """Whether TUMBLE(...) or HOP(...) comes next, or TABLE(...) around it."""
         if self._next.token_type is not TokenType.L_PAREN:
             return False
         return any(map(self.sees, ("TUMBLE", "HOP", "TABLE", *_OTHERS)))
 
     def windowing(self) -> exp.Subquery:
-        """Read TUMBLE(...) or HOP(...) in FROM: the query it stands for."""
+        """Read TUMBLE(...) or HOP(...) in FROM as the query it means."""
         start = self.here()
         if self.sees("TABLE") and self._next.token_type is TokenType.L_PAREN:
             self._advance(2)
@@ -113,7 +113,7 @@ class WindowingParser(ValuesParser):
             )
 
     def window_of_time(self, which: str) -> exp.Expr:
-        """Read what stands in TUMBLE(time, length), TUMBLE_START and TUMBLE_END."""
+        """Read the arguments of TUMBLE(time, length), TUMBLE_START and TUMBLE_END."""
         time = self.scalar("a time")
         self.expect_symbol(
             TokenType.COMMA, ",", f"Write {which}(column, INTERVAL 1 MINUTE) in an expression."
@@ -139,7 +139,7 @@ class WindowingParser(ValuesParser):
 def _make_subquery(
     item: exp.Expr, time: exp.Column, slide: int, size: int, offset: int
 ) -> exp.Subquery:
-    """The query that TUMBLE or HOP stands for, under the name of what it is over."""
+    """Make the query that TUMBLE or HOP means, under the name of the item it is over."""
     name = item.alias_or_name or "given"
     if not item.alias_or_name:
         item.set("alias", exp.TableAlias(this=exp.to_identifier(name)))
@@ -171,7 +171,7 @@ def _make_subquery(
 
 
 def _start_of(time: exp.Expr, length: int, offset: int) -> exp.Expr:
-    """The start of the window a time is in."""
+    """Make an expression for the start of the window a time is in."""
     origin = exp.Anonymous(this="make_timestamp", expressions=[exp.Literal.number(offset)])
     return exp.Anonymous(
         this="time_bucket", expressions=[_length(exp.Literal.number(length)), time, origin]

@@ -14,7 +14,7 @@ from millpond.cql.tree.nodes import QUALIFIER, Period, PeriodBound, StreamWindow
 from millpond.cql.tree.places import place
 from millpond.errors import MillpondError, Span
 
-#: Microseconds in each unit, longest first: what a duration is printed in.
+#: Microseconds in each unit in which durations are printed, longest unit first.
 UNITS: dict[str, int] = {
     "WEEK": 604_800_000_000,
     "DAY": 86_400_000_000,
@@ -25,7 +25,7 @@ UNITS: dict[str, int] = {
     "MICROSECOND": 1,
 }
 
-#: Microseconds in each unit, by every name it has.
+#: Microseconds in each unit, by every name of the unit.
 UNIT_NAMES: dict[str, int] = {
     **UNITS,
     **{f"{unit}S": size for unit, size in UNITS.items()},
@@ -44,7 +44,7 @@ _UNFIXED = {
     for plural in ("", "S")
 } | {"MON", "MONS", "YR", "YRS", "CENTURIES", "DECADES", "MILLENNIA"}
 
-#: The longest duration: what is longer reaches beyond every instant there is.
+#: The longest duration: a longer one reaches beyond every instant.
 LONGEST = 2**60
 #: The most rows a window may hold.
 MOST_ROWS = 2**31 - 1
@@ -56,7 +56,7 @@ _KINDS = "NOW, RANGE, ROWS or PARTITION BY"
 
 
 def amounts(text: str) -> list[tuple[str, str | None]]:
-    """The (number, unit) pairs of an interval's string; the last may lack its unit.
+    """Read the (number, unit) pairs of an interval's string; the last may lack its unit.
 
     >>> amounts("1 hour 30"), amounts("soon")
     ([('1', 'HOUR'), ('30', None)], [])
@@ -79,8 +79,8 @@ class WindowParser(CqlCursor):
         """Read `[INTERVAL] 15 MINUTES`, `INTERVAL '15' MINUTES` or `INTERVAL '15 minutes'`.
 
         Args:
-            what: What has this length, for messages.
-            zero: Whether it may be zero.
+            what: A name for the duration, for messages.
+            zero: Whether the duration may be zero.
 
         Returns:
             Microseconds.
@@ -261,7 +261,7 @@ class WindowParser(CqlCursor):
         self.accept("PRECEDING")
 
     def _contradictions(self) -> None:
-        """Fail at a second clause that says how much the window holds."""
+        """Fail at a second clause that gives the window's size."""
         if self.sees("SLIDE"):
             raise self._contradiction(
                 "SLIDE goes with RANGE and a length only",

@@ -1,8 +1,8 @@
 """WITH before a query in brackets that has a WITH of its own.
 
-The brackets are no query of their own, so both clauses become one, in the order of the text. Where
-an entry of the outer clause has the name of an inner one, which hides it, it gets another name: a
-name then means the entry of the nearest WITH, whoever reads the query.
+The brackets are no query of their own, so both clauses become one, in the order of the text. An
+outer entry whose name an inner entry has too is hidden, and gets another name. So a name means the
+entry of the nearest WITH to every reader of the query.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sqlglot import exp
 
 
 def put_with_before(outer: exp.With, body: exp.Expr) -> exp.Expr:
-    """The query `body`, without brackets around it, with the clause `outer` before it."""
+    """Put the clause `outer` before the query `body`, without the brackets around `body`."""
     query = body
     while isinstance(query, exp.Subquery) and query.is_wrapper:
         query = query.this
@@ -28,7 +28,7 @@ def put_with_before(outer: exp.With, body: exp.Expr) -> exp.Expr:
 
 
 def _rename_hidden_entries(outer: exp.With, inner: exp.With) -> None:
-    """Gives entries of the outer clause that the inner one hides names of their own."""
+    """Give new names to the entries of the outer clause that the inner clause hides."""
     trees = (outer, inner.root())
     taken = {i.name.lower() for tree in trees for i in tree.find_all(exp.Identifier)}
     hiding = [entry.alias.lower() for entry in inner.expressions]
@@ -46,14 +46,14 @@ def _rename_hidden_entries(outer: exp.With, inner: exp.With) -> None:
 
 
 def _list_reads(reader: exp.Expr, name: str) -> Iterator[exp.Table]:
-    """The places below a node that read the entry of a name around it."""
+    """Find the tables below a node that read an entry, by its name, of a WITH around the node."""
     for table in list(reader.find_all(exp.Table)):
         if table.name.lower() == name and not _is_hidden(table, reader, name):
             yield table
 
 
 def _is_hidden(table: exp.Table, reader: exp.Expr, name: str) -> bool:
-    """Whether a WITH between a table and a node around it defines the name for the table."""
+    """Whether a WITH between a node and a table below it defines the name for the table."""
     inside: exp.Expr = table
     entry: exp.Expr | None = None
     while inside is not reader and (around := inside.parent) is not None:
@@ -72,7 +72,7 @@ def _is_hidden(table: exp.Table, reader: exp.Expr, name: str) -> bool:
 
 
 def _read_as(table: exp.Table, name: str) -> None:
-    """Has a table read an entry under its new name, and be known as before."""
+    """Make a table read an entry's new name, with the old name as its alias."""
     alias = table.args.get("alias")
     if alias is None:
         table.set("alias", exp.TableAlias(this=table.this.copy()))

@@ -1,7 +1,7 @@
 """CQL as a sqlglot dialect: text to query trees and back, and trees to DuckDB's SQL.
 
-`parse_query` reads a query alone; whole statements and scripts are `millpond.cql.script`'s. The
-nodes CQL adds to SQL's are exported here too.
+`parse_query` reads a query alone; `millpond.cql.script` reads statements and scripts. The nodes CQL
+adds to SQL's are exported here too.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ _DUCKDB = DuckDB()
 
 
 def parse_query(text: str) -> exp.Expression:
-    """The tree of a query's text; spans in it are offsets in `text`.
+    """Read a query's text to a tree; spans in the tree are offsets in `text`.
 
     Raises:
-        MillpondError: CQL-1xx, 207 or 218, with its place.
+        MillpondError: CQL-1xx, 207 or 218, at the wrong part of the text.
     """
     tokens = tokenize(text)
     if tokens and tokens[-1].token_type is TokenType.SEMICOLON:
@@ -82,18 +82,18 @@ def parse_query(text: str) -> exp.Expression:
 
 
 def print_query(query: exp.Expr) -> str:
-    """The CQL of a query's (or an expression's) tree."""
+    """Print the CQL of a query's (or an expression's) tree."""
     return with_room(lambda: CqlGenerator(dialect=CQL, **STYLE).generate(query))
 
 
 def to_duckdb(expr: exp.Expr) -> str:
-    """The DuckDB SQL of a tree, or of a scalar expression, without Millpond's nodes in it."""
+    """Print the DuckDB SQL of a tree or a scalar expression without Millpond's own nodes."""
     return with_room(lambda: EngineGenerator(dialect=_DUCKDB, **STYLE).generate(expr))
 
 
 @contextmanager
 def translate_failures(text: str) -> Iterator[None]:
-    """Turn whatever reading `text` raises into a `MillpondError` with a place."""
+    """Turn every error that reading `text` raises into a `MillpondError` with a place."""
     try:
         yield
     except MillpondError:
@@ -101,7 +101,7 @@ def translate_failures(text: str) -> Iterator[None]:
     except SyntaxFault as fault:
         raise _explain_fault(fault, text) from None
     except (SqlglotError, ValueError, TypeError, LookupError, AttributeError) as error:
-        # Nothing is known to come here; what may come one day is still the text's fault.
+        # No text is known to come here. If one does, the text is at fault, not the server.
         raise MillpondError(
             "CQL-103",
             "the statement cannot be read",
@@ -119,7 +119,7 @@ def translate_failures(text: str) -> Iterator[None]:
         ) from None
 
 
-#: What is missing in a node of each kind that lacks a part.
+#: The name of the missing part, by the kind of the node that lacks it.
 _MISSING = {
     "Union'": "a query",
     "Except'": "a query",

@@ -1,4 +1,4 @@
-"""Names as DuckDB takes them: which words it does not take unless they are quoted, and quotes."""
+"""Names as DuckDB reads them: the words that need quotes, and quoting."""
 
 from __future__ import annotations
 
@@ -121,5 +121,5 @@ RESERVED = frozenset(
 
 
 def quote_name(name: str) -> str:
-    """A name in DuckDB's quotes."""
+    """Quote a name for DuckDB."""
     return '"' + name.replace('"', '""') + '"'

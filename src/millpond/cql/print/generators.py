@@ -1,8 +1,8 @@
-"""Trees to text: as CQL, and as the SQL DuckDB is given.
+"""Trees to text: as CQL, and as SQL for DuckDB.
 
-sqlglot's DuckDB generator translates from other dialects and rewrites on the way. Here what is
-read is DuckDB's already, so `FaithfulGenerator` prints every node as it was read: the parser and
-it are each other's inverse, and nothing changes its meaning.
+sqlglot's DuckDB generator translates from other dialects and rewrites on the way. Here trees are
+read from DuckDB's dialect already, so `FaithfulGenerator` prints every node as it was read: the
+parser and the generator are each other's inverse, and no text changes its meaning.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from millpond.cql.tree.nodes import (
 from millpond.model.function_names import restore_names
 from millpond.model.time import format_instant
 
-#: How generators are made: no comments, DuckDB's spelling of functions, no warnings.
+#: Options of all generators: no comments, DuckDB's spelling of functions, no warnings.
 STYLE: dict[str, Any] = {
     "comments": False,
     "normalize_functions": "lower",
@@ -54,7 +54,7 @@ def _constant(text: str) -> Callable[[Any, Any], str]:
 
 
 def _not(self: Any, e: exp.Not) -> str:
-    """`a NOT IN (1) = b` negates before it compares, `NOT a IN (1) = b` after."""
+    """Print NOT: `a NOT IN (1) = b` negates before it compares, `NOT a IN (1) = b` after."""
     this = e.this
     if isinstance(this, exp.Is):
         return f"{self.sql(this, 'this')} IS NOT {self.sql(this, 'expression')}"
@@ -66,7 +66,7 @@ def _not(self: Any, e: exp.Not) -> str:
 
 
 def _nulls(words: str) -> Callable[[Any, Any], str]:
-    """The words stand last inside the function's brackets, wherever the tree has them."""
+    """Print the words last inside the function's brackets, wherever the tree has them."""
 
     def text(self: Any, e: exp.Expr) -> str:
         this: str = self.sql(e, "this")
@@ -78,7 +78,7 @@ def _nulls(words: str) -> Callable[[Any, Any], str]:
 
 
 def _cast(self: Any, e: exp.Cast) -> str:
-    """Casts of casts print without nesting brackets, which would soon be too deep."""
+    """Print casts of casts without nested brackets, which would soon be too deep."""
     if type(e.this) is exp.Cast:
         return f"{self.sql(e, 'this')}::{self.sql(e, 'to')}"
     return f"CAST({self.sql(e, 'this')} AS {self.sql(e, 'to')})"
@@ -136,7 +136,7 @@ class FaithfulGenerator(DuckDBGenerator):
 
 
 class EngineGenerator(FaithfulGenerator):
-    """DuckDB's SQL, with every word quoted that DuckDB would not take as a name."""
+    """Prints DuckDB's SQL; quotes every name that DuckDB would not read as a name."""
 
     RESERVED_KEYWORDS = {*RESERVED, *DuckDBGenerator.RESERVED_KEYWORDS}  # noqa: RUF012
     AFTER_HAVING_MODIFIER_TRANSFORMS = {  # noqa: RUF012
@@ -145,10 +145,10 @@ class EngineGenerator(FaithfulGenerator):
     }
 
     def order_sql(self, expression: exp.Order, flat: bool = False) -> str:
-        """ORDER BY; where a LIMIT follows, equal rows are ordered by all that is selected.
+        """Print ORDER BY; if a LIMIT follows, equal rows are ordered by all selected columns.
 
-        Which rows a LIMIT leaves must depend on the rows alone, and not on the order in which
-        they are found (SEMANTICS, section 3).
+        The rows a LIMIT keeps must depend on the rows alone, and not on the order in which DuckDB
+        finds them (SEMANTICS, section 3).
         """
         text = super().order_sql(expression, flat)
         query = expression.parent
@@ -158,7 +158,7 @@ class EngineGenerator(FaithfulGenerator):
         return ", ".join([text, *ties])
 
     def join_sql(self, expression: exp.Join, join_op: str | None = None) -> str:
-        """A join; the right side of ASOF has one row, the least, of those it cannot tell apart."""
+        """Print a join; of right rows an ASOF JOIN cannot tell apart, only the least is kept."""
         keys = find_asof_keys(expression) if expression.method == "ASOF" else None
         if keys is None:
             return super().join_sql(expression, join_op)
@@ -173,22 +173,22 @@ class EngineGenerator(FaithfulGenerator):
         return super().join_sql(copied, join_op)
 
     def unordered_ties(self, expression: exp.Expr) -> str:
-        """What LIMIT without ORDER BY is ordered by."""
+        """Print the ORDER BY for a LIMIT without ORDER BY."""
         if expression.args.get("order") or not _is_cut(expression):
             return ""
         return f"{self.sep()}ORDER BY ALL"
 
 
 def _is_cut(query: exp.Expr) -> bool:
-    """Whether the order says which rows are left, by LIMIT or by DISTINCT ON."""
+    """Whether a query's order decides which rows it keeps, by LIMIT or by DISTINCT ON."""
     distinct = query.args.get("distinct")
     is_chosen = isinstance(distinct, exp.Distinct) and distinct.args.get("on")
     return bool(query.args.get("limit") or query.args.get("offset") or is_chosen)
 
 
 def _ties(query: exp.Expr) -> list[str | exp.Expr]:
-    """What the columns of a query are called in its ORDER BY: numbers, as long as they are known;
-    behind a `*` the `*` itself, and expressions."""
+    """List terms of ORDER BY for all columns of a query: numbers as long as they are known, from
+    a `*` on the `*` itself and expressions."""
     inner = query
     while not isinstance(inner, exp.Select):
         if not isinstance(inner, exp.Subquery | exp.SetOperation):
@@ -208,7 +208,7 @@ def _ties(query: exp.Expr) -> list[str | exp.Expr]:
 
 
 class CqlGenerator(FaithfulGenerator):
-    """CQL."""
+    """Prints CQL."""
 
     RESERVED_KEYWORDS: ClassVar[set[str]] = set()
     TRANSFORMS = {  # noqa: RUF012
@@ -224,7 +224,7 @@ class CqlGenerator(FaithfulGenerator):
     }
 
     def anonymous_sql(self, expression: exp.Anonymous) -> str:
-        """User-defined functions under the names their users gave them."""
+        """Print a call; a user-defined function has the name its user gave it."""
         inside = str(expression.this)
         name = restore_names(inside)
         text = super().anonymous_sql(expression)

@@ -1,14 +1,14 @@
-"""WHERE in which a conjunct that fails on a row counts only if no other takes the row away.
+"""WHERE in which a conjunct's failure on a row counts only if no other conjunct removes the row.
 
-SQL leaves open in which order the conjuncts of WHERE are evaluated, and so which rows one of them
-sees that can fail. Here that is settled without an order (docs/spec/left_open.md):
+SQL leaves open in which order the conjuncts of WHERE are evaluated, and so on which rows a conjunct
+can fail. Millpond decides this without an order (docs/spec/left_open.md):
 
     WHERE a AND b   is   CASE WHEN a or b is not TRUE of the row, failing aside, THEN FALSE
                               ELSE a AND b END
 
-which fails exactly where a or b fails and the other is TRUE or fails too. Looking at rows one by
-one costs microseconds for each, so this form is for queries that failed as they are written:
-where nothing fails the two are the same.
+This form fails exactly where a or b fails and the other is TRUE or fails too. It looks at rows one
+by one, which takes microseconds for each row, so it is used only for queries that failed as
+written: where no conjunct fails, both forms are equal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sqlglot.errors import SqlglotError
 
 
 def apply_parallel_and(tree: exp.Expr) -> exp.Expr | None:
-    """A copy with every WHERE in that form; None if none of them has two conjuncts.
+    """Copy a tree with every WHERE in this form; None if no WHERE has two conjuncts.
 
     >>> apply_parallel_and(sqlglot.parse_one("SELECT 1 FROM t WHERE a > 1", read="duckdb")) is None
     True
@@ -44,7 +44,7 @@ def apply_parallel_and(tree: exp.Expr) -> exp.Expr | None:
 
 
 def apply_parallel_and_to_sql(sql: str) -> str | None:
-    """The same of DuckDB's SQL; None too of what is nested too deeply to be read again."""
+    """Do the same to DuckDB's SQL; None also for SQL that is nested too deeply to be parsed."""
     try:
         found = apply_parallel_and(sqlglot.parse_one(sql, read="duckdb"))
         return found.sql(dialect="duckdb") if found is not None else None
@@ -53,7 +53,7 @@ def apply_parallel_and_to_sql(sql: str) -> str | None:
 
 
 def _try_conjunct(conjunct: exp.Expr) -> exp.Expr:
-    """1 where a conjunct is TRUE, 0 where it is not, NULL where it fails."""
+    """Make an expression: 1 where a conjunct is TRUE, 0 where it is not, NULL where it fails."""
     verdict = exp.Case(
         ifs=[exp.If(this=conjunct.copy(), true=exp.Literal.number(1))],
         default=exp.Literal.number(0),

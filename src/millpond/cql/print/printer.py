@@ -1,7 +1,7 @@
-"""Statements and queries back to text.
+"""Print statements and queries as text.
 
 Printing is canonical: statements that mean the same, up to the order of free clauses and the
-spelling of names, windows and durations, print alike, and what is printed reads as what was meant.
+spelling of names, windows and durations, print alike. The printed text reads as the same statement.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from millpond.model.time import END, format_instant
 __all__ = ["meaning", "print_name", "print_query", "print_statement"]
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
-#: Words that are no names, or might be read together with the word behind them.
+#: Words that are no names, or that might be read together with the next word.
 _SPECIAL = frozenset(
     word
     for phrase, kind in CqlTokenizer.KEYWORDS.items()
@@ -54,12 +54,12 @@ _SPECIAL = frozenset(
 
 
 def print_statement(statement: Statement) -> str:
-    """The statement's canonical text, without a semicolon."""
+    """Print a statement's canonical text, without a semicolon."""
     return _print(statement)
 
 
 def meaning(statement: Statement) -> tuple[Any, ...]:
-    """All a statement says, apart from where and how it was written: equal for equal statements.
+    """Return what a statement says, without its text and places: equal for equal statements.
 
     >>> from millpond.cql.script import parse_statement
     >>> meaning(parse_statement("invoke  q")) == meaning(parse_statement("INVOKE q"))
@@ -83,7 +83,7 @@ def _without_places(value: Any) -> Any:
 
 
 def print_name(name: str) -> str:
-    """A name as CQL, in double quotes where it needs them.
+    """Print a name as CQL, in double quotes where needed.
 
     >>> print_name("flights$rejects"), print_name("select"), print_name("my name")
     ('flights$rejects', '"select"', '"my name"')
@@ -262,7 +262,7 @@ def _value(value: Any) -> str:
 def _source(source: SourceClause | None) -> str:
     if source is None:
         return ""
-    # A format is read in lower case unless it is quoted.
+    # The parser reads a format in lower case unless it is quoted.
     lower = source.format == source.format.lower()
     name = print_name(source.format) if lower else quote_name(source.format)
     options = f" OPTIONS {_options(source.options, ' ')}" if source.options else ""

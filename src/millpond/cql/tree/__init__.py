@@ -1,1 +1,1 @@
-"""What a parsed statement is made of: nodes, statements, function calls, places in the text."""
+"""The parts of a parsed statement: nodes, statements, function calls, places in the text."""

@@ -1,7 +1,7 @@
 """The kinds of nodes a query's tree may be made of, and the arguments each may have.
 
-A list of what CQL has, not of what it lacks: what sqlglot learns to read tomorrow is no part of
-the language until it is written here.
+The lists say what CQL has, not what it lacks: syntax that a later sqlglot reads is no part of CQL
+until it is listed here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from millpond.cql.tree.nodes import (
 )
 
 _BINARY = ("this", "expression")
-#: Clauses that stand behind a whole query.
+#: Clauses that may follow a whole query.
 ORDERED = ("order", "limit", "offset")
 
 
@@ -139,13 +139,13 @@ TYPES = {
     )
 }  # fmt: skip
 
-#: What cannot nest deeper than its left operand's chain is long: printed in a loop.
+#: Kinds that form long chains through their left operands: a loop prints them, not recursion.
 CHAINS = (exp.Binary, exp.SetOperation)
 
-#: What ANY and ALL stand behind.
+#: The comparisons that ANY and ALL may follow.
 COMPARISONS = {exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE}
 
-#: Kinds that may print brackets where none were read.
+#: Kinds that may print brackets where the text had none.
 BRACKETED = {exp.Paren, exp.Subquery, exp.Cast, exp.Anonymous}
 
 #: The (method, side, kind) of every join.

@@ -1,4 +1,4 @@
-"""ASOF JOIN: which rows of the right side are one and the same to it."""
+"""ASOF JOIN: which rows of the right side the join cannot tell apart."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ _INEQUALITIES = (exp.GT, exp.GTE, exp.LT, exp.LTE)
 
 
 def find_asof_keys(join: exp.Expr) -> list[exp.Expr] | None:
-    """The expressions over the right side that an ASOF JOIN compares.
+    """Find the expressions over the right side that an ASOF JOIN compares.
 
-    Rows in which they are equal cannot be told apart by the join. None where its condition is not
-    made of equalities and one inequality, each between expressions over either side.
+    The join cannot tell rows apart in which these are equal. None if the condition is not made of
+    equalities and one inequality, each between an expression over the left side and one over the
+    right.
     """
     name = join.this.alias_or_name
     if using := join.args.get("using"):

@@ -1,4 +1,4 @@
-"""The levels of EXPLAIN: which there are and what each shows."""
+"""The levels of EXPLAIN, and what each level shows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """What EXPLAIN can show of a query; a level is equal to its name.
+    """A level at which EXPLAIN shows a query; a level is equal to its name.
 
     >>> Level("shared").shows.partition(",")[0]
     'as rewritten'
@@ -29,7 +29,7 @@ class Level(StrEnum):
     RUNTIME = "runtime", "as shared, with what was measured: rates, selectivities, costs"
 
     def __new__(cls, name: str, shows: str) -> Level:
-        """A level by its name, with what it shows."""
+        """Make a level of a name and a description of what the level shows."""
         level = str.__new__(cls, name)
         level._value_ = name
         level.shows = shows

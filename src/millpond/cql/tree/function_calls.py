@@ -1,9 +1,9 @@
-"""Function calls: kept under the names they are written with.
+"""Function calls: the tree has them under the names in the text.
 
-DuckDB evaluates them all, so a call keeps its name and arguments rather than becoming one of
-sqlglot's portable functions, whose printed form may mean something else. Only aggregates get
-nodes of their own kind, because a query's meaning depends on which calls are aggregates: those of
-`millpond.model.functions`.
+DuckDB evaluates all functions, so a call keeps its name and arguments. It does not become one of
+sqlglot's portable functions, whose printed form may mean something else. Only the aggregates (of
+`millpond.model.functions`) get nodes of their own kinds, because a query's meaning depends on which
+calls are aggregates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _aggregate(name: str) -> Callable[[list[Any]], exp.Expr]:
     return lambda args: exp.AnonymousAggFunc(this=name, expressions=args)
 
 
-#: What a call of each name becomes; a name that is not here becomes an `exp.Anonymous`.
+#: The node made of a call, by name; a call of any other name becomes an `exp.Anonymous`.
 FUNCTIONS: dict[str, Callable[..., exp.Expr]] = {
     **{
         name.upper(): _aggregate(name)
@@ -48,14 +48,14 @@ FUNCTION_PARSERS: dict[str, Callable[[Any], exp.Expr]] = {
 
 
 def _substring(parser: Any) -> exp.Expr:
-    """`substring(x FROM 2 FOR 3)` is `substring(x, 2, 3)`."""
+    """Read `substring(x FROM 2 FOR 3)` as `substring(x, 2, 3)`."""
     call = parser._parse_substring()
     arguments = [call.args.get(key) for key in ("this", "start", "length")]
     return _call("substring", arguments)
 
 
 def _trim(parser: Any) -> exp.Expr:
-    """`trim(LEADING x FROM y)` is `ltrim(y, x)`."""
+    """Read `trim(LEADING x FROM y)` as `ltrim(y, x)`."""
     call = parser._parse_trim()
     names = {"LEADING": "ltrim", "TRAILING": "rtrim"}
     arguments = [call.args.get(key) for key in ("this", "expression")]
@@ -73,7 +73,7 @@ NO_PAREN_FUNCTION_PARSERS: dict[str, Callable[[Any], exp.Expr]] = {
 
 
 def name_call(node: exp.Expr) -> str:
-    """The function a call names, in lower case.
+    """Return the name of the function a node calls, in lower case.
 
     >>> name_call(exp.Count(this=exp.Star())), name_call(exp.Anonymous(this="Lower"))
     ('count', 'lower')

@@ -1,6 +1,6 @@
 """The syntax nodes CQL adds to SQL's: windows, periods and relation-to-stream operators.
 
-They are sqlglot expressions, so that trees are copied, compared, walked and printed as one.
+They are sqlglot expressions, so that sqlglot copies, compares, walks and prints whole trees.
 Durations and instants in them are plain ints of microseconds, names are identifiers as written.
 """
 
@@ -14,7 +14,7 @@ STREAM_SAMPLE = "stream_sample"
 WINDOW = "window"
 #: Argument of a SELECT: its `Period`.
 PERIOD = "period"
-#: Under this key a column of PARTITION BY has its qualifier, until the alias is known.
+#: Argument of a column of PARTITION BY: its qualifier, until the stream's alias is known.
 QUALIFIER = "qualifier"
 #: Argument of EXCEPT ALL: the identifiers of `BY (a, ...)`.
 BY_ATTRIBUTES = "by_attributes"

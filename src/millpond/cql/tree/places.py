@@ -1,4 +1,4 @@
-"""Where things stand in a text: the spans that errors point at."""
+"""Places in a text: the spans that errors point at."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millpond.errors import Span
 
 
 def span_of(expr: exp.Expr) -> Span | None:
-    """The smallest span that covers the expression's tokens, as far as their places are known.
+    """Find the smallest span that covers an expression's tokens, as far as places are known.
 
     Offsets are relative to the text the expression was parsed from. None for an expression no
     part of which came from a text.
@@ -36,16 +36,16 @@ def span_of(expr: exp.Expr) -> Span | None:
 
 
 def place(node: exp.Expr, span: Span) -> None:
-    """Note the place a node came from, where sqlglot would read it."""
+    """Write a node's place into the node as sqlglot would."""
     node.meta["start"] = span.start
     node.meta["end"] = span.end - 1
 
 
 class TokenPlace(dict[str, Any]):
-    """The `meta` of a node that is one token: a dictionary that is copied as what it is, flat.
+    """The `meta` of a node that is one token: a dictionary whose deep copy is a flat copy.
 
-    sqlglot copies trees often, and half of what copying a list of thousands of constants costs is
-    copying places as if there were something in them.
+    sqlglot copies trees often. Deep copies of places would be half of the cost of copying a list
+    of thousands of constants.
     """
 
     def __init__(self, token: Token) -> None:

@@ -1,8 +1,8 @@
-"""Recursion that does not depend on who asks.
+"""Recursion whose depth does not depend on the caller's stack.
 
-Reading and printing recurse with the nesting of a text. How much stack is left when they start
-depends on the caller, and a statement that was accepted once must not fail when it is read again
-from deeper down. So what runs out of stack is done again on a thread of its own.
+Reading and printing recurse with the nesting of a text. The stack left when they start depends on
+the caller, but a statement that was accepted once must not fail when a caller deeper in the stack
+reads it again. So work that runs out of stack is repeated on a new thread.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _T = TypeVar("_T")
 
 
 def with_room(work: Callable[[], _T]) -> _T:
-    """The result of `work`, on a whole stack if what is left of this one is too little.
+    """Return the result of `work`; repeat it on a new thread if this stack is too small.
 
     Raises:
-        RecursionError: a whole stack is too little as well.
+        RecursionError: the new thread's stack is too small as well.
     """
     try:
         return work()
@@ -30,7 +30,7 @@ def with_room(work: Callable[[], _T]) -> _T:
     def run() -> None:
         try:
             results.append(work())
-        except BaseException as error:  # handed to the caller below
+        except BaseException as error:  # raised again in the caller's thread below
             errors.append(error)
 
     thread = threading.Thread(target=run, name="millpond-cql")

@@ -1,4 +1,4 @@
-"""What a CQL text says: one frozen dataclass a statement (docs/spec/statements.md).
+"""CQL's statements: one frozen dataclass for each kind (docs/spec/statements.md).
 
 Queries stay sqlglot expressions (see `millpond.cql.print.dialect` for the nodes Millpond adds);
 names are as written and nothing is resolved yet. Durations and instants are microseconds.
@@ -16,8 +16,7 @@ from millpond.errors import MillpondError, Span
 
 @dataclass(frozen=True)
 class ColumnDef:
-    """A declared column: its name, its type's text as written, where it stands, and whether it is
-    NOT NULL."""
+    """A declared column: its name, its type as written, its place, and whether it is NOT NULL."""
 
     name: str
     type: str
@@ -36,13 +35,13 @@ class SourceClause:
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """What every statement has: its own text and where it stands in the script.
+    """The base of every statement: its own text and its place in the script.
 
     Attributes:
         text: The statement without its semicolon.
         offset: Where `text` starts in the script.
-        name_span: The place in `text` of the name of what the statement is about, if it names it.
-        query_span: The place in `text` of its query, if it has one and is not one.
+        name_span: The place in `text` of the name the statement is about, if there is one.
+        query_span: The place in `text` of the query inside the statement, if there is one.
     """
 
     text: str
@@ -53,14 +52,14 @@ class Statement:
     def error(
         self, code: str, primary: str, *, detail: str | None = None, hint: str | None = None
     ) -> MillpondError:
-        """An error at the name the statement is about."""
+        """Make an error at the name the statement is about."""
         return MillpondError(
             code, primary, detail=detail, hint=hint, text=self.text, span=self.name_span
         )
 
     @property
     def query_text(self) -> str:
-        """The text of the statement's query, as it was written; the statement's if it is one."""
+        """The text of the statement's query as written; `text` if the statement is a query."""
         span = self.query_span
         return self.text if span is None else self.text[span.start : span.end]
 
@@ -98,8 +97,8 @@ class CreateDerived(Statement):
     """`CREATE STREAM | RELATION name [(column, …)] AS query`; `kind` is 'stream' or 'relation'.
 
     Attributes:
-        columns: The names its columns are given, if they are.
-        relation_span: The place of the query without ISTREAM or its like around it.
+        columns: The names given to its columns, if any.
+        relation_span: The place of the query without ISTREAM, DSTREAM or RSTREAM around it.
     """
 
     kind: str
@@ -110,7 +109,7 @@ class CreateDerived(Statement):
 
     @property
     def query_text(self) -> str:
-        """The text of its query, which calls the columns what they are called here."""
+        """The text of its query, with the columns renamed to `columns`."""
         if not self.columns or self.relation_span is None:
             return self.written_query
         relation = self.text[self.relation_span.start : self.relation_span.end]
@@ -121,7 +120,7 @@ class CreateDerived(Statement):
 
     @property
     def written_query(self) -> str:
-        """The text of its query as it was written."""
+        """The text of its query as written."""
         return super().query_text
 
 
@@ -175,7 +174,7 @@ class Drop(Statement):
 class Insert(Statement):
     """`INSERT INTO name [(columns)] VALUES (…), …` or `… query`.
 
-    Values are constant scalar expressions; where there is a query there are no `rows`.
+    Values are constant scalar expressions. With a query, `rows` is empty.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""Binding: from a parsed query to a bound one, directly or by the template of its shape."""
+"""Binding: from a parsed query to a bound query, directly or by the template of its shape."""

@@ -1,9 +1,9 @@
 """From a query's tree to a bound query: names, push-down, functions, types.
 
 The steps, in order: names are resolved (`resolve`), leaves get the columns they must deliver and
-the conjuncts that may be applied to them (`pushdown`), every function is checked against what a
-query may call (`functions`), and DuckDB binds the residual over empty slices (`typecheck`), which
-gives the output's types. Each step may refuse the query, with a place in its text.
+the conjuncts that may be applied to them (`pushdown`), every call is checked against the functions
+a query may call (`functions`), and DuckDB binds the residual over empty slices (`typecheck`), which
+gives the output's types. Each step may refuse the query with an error at a place in its text.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ class Binding:
 
 
 def bind(query: exp.Expr, text: str, catalog: Names) -> BoundQuery:
-    """Binds a query: every name means something, every type fits, every leaf is known.
+    """Bind a query: resolve its names, check its types, find its leaves.
 
     Args:
         query: The tree of `text`; it is not changed.
-        text: The query's text, which the tree's places refer to.
+        text: The query's text, to which the tree's places refer.
         catalog: Where names are looked up.
 
     Raises:
-        MillpondError: CQL-2xx or CQL-301, at what is wrong.
+        MillpondError: CQL-2xx or CQL-301, at the wrong part of the text.
     """
     return bind_with_definitions(query, text, catalog).query
 
 
 def bind_with_definitions(query: exp.Expr, text: str, catalog: Names) -> Binding:
-    """As `bind`, and tells which definitions the result rests on."""
+    """Bind a query as `bind`; return the definitions it was bound with too."""
     try:
         return with_room(lambda: _bind(query, text, catalog))
     except RecursionError:
@@ -118,7 +118,7 @@ def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
 
 
 def _number_leaves(leaves: list[Leaf], body: exp.Expr) -> list[Leaf]:
-    """The leaves in the order of the text, each with a slice no CTE hides."""
+    """Sort the leaves in the text's order; name each one's slice so that no CTE hides it."""
     taken = {cte.alias.lower() for cte in body.find_all(exp.CTE)}
     order = {id(node): place for place, node in enumerate(body.find_all(exp.Table, bfs=False))}
 
@@ -165,7 +165,7 @@ def _conjunction(conjuncts: list[exp.Expr]) -> exp.Expr | None:
 def _projection(
     body: exp.Expr, resolver: Resolver, output: Schema
 ) -> tuple[tuple[str, str], ...] | None:
-    """(column, output name) pairs, if the residual does nothing but choose columns."""
+    """List (column, output name) pairs, if the residual only projects; None otherwise."""
     if not isinstance(body, exp.Select) or len(resolver.leaves) != 1 or len(resolver.scopes) != 1:
         return None
     scope, leaf = resolver.scopes[0], resolver.leaves[0]
@@ -199,7 +199,7 @@ def _check_types(
     leaves: list[Leaf],
     called: Mapping[str, FunctionDef],
 ) -> tuple[Schema, JoinShape | None]:
-    """Checks functions and types; gives the output's columns, and the join the query is.
+    """Check functions and types; return the output's columns, and the query's join shape.
 
     Raises:
         MillpondError: CQL-205, 206, 210, 212, 213, 219 or 220.
@@ -231,7 +231,7 @@ def _names(columns: list[tuple[str, str]], leaves: list[Leaf]) -> list[str]:
 
 
 def _make_distinct(columns: list[tuple[str, str]], leaves: list[Leaf]) -> Iterator[Field]:
-    """The columns with a number behind names that were there before, in any case."""
+    """Make column names distinct: a name that is there already, in any case, gets a number."""
     names = [_remove_slice_names(restore_names(name), leaves) for name, _ in columns]
     taken = {name.lower() for name in names}
     seen: set[str] = set()
@@ -245,7 +245,7 @@ def _make_distinct(columns: list[tuple[str, str]], leaves: list[Leaf]) -> Iterat
 
 
 def _remove_slice_names(name: str, leaves: list[Leaf]) -> str:
-    """The name of a column without a name, which is its SQL, as it reads over streams."""
+    """Replace slices by streams in the name of an unnamed column, which is its SQL."""
     for leaf in leaves:
         if f"{leaf.table} AS " in name:
             own = exp.to_identifier(leaf.definition.name).sql("duckdb")

@@ -1,9 +1,10 @@
-"""A query with every name and type resolved: what binding gives and everything after it reads.
+"""A query with every name and type resolved: the result of binding, read by all later steps.
 
-Most standing queries differ from one another only in their constants. So what a bound query knows
-is split in two: what all queries of its shape have in common (computed once, see
-`millpond.planner.bind.templates`), and the constants. Texts and predicates are put together from
-the two on first use and then kept: a registration that never needs the residual never prints it.
+Most standing queries differ from one another only in their constants. So a bound query has two
+parts: the part that all queries of its shape share (computed once, see
+`millpond.planner.bind.templates`), and its constants. Texts and predicates are put together from
+the two parts on first use and then cached: a registration that never needs the residual never
+prints it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from millpond.model.windows import Window
 from millpond.planner.joins import JoinShape, write_joined_sql
 from millpond.planner.residual import with_literals, write_canonical_cql, write_residual_sql
 
-#: Constants that differ from the template's: the place of a literal in the template's text -> its
-#: text in this query (for a string, without quotes).
+#: Constants that differ from the template's: the place of a literal in the template's text -> the
+#: literal's text in this query (for a string, without quotes).
 Literals = Mapping[int, str]
 
 _AS_WRITTEN: dict[int, str] = {}
@@ -33,7 +34,7 @@ class StreamLeaf:
     Attributes:
         table: The name of this occurrence's slice in `BoundQuery.residual_sql` (`leaf_0`, …).
         stream: The stream's (or `name$rejects`'s) name as declared.
-        window: Which elements, at an instant.
+        window: Which elements are in the slice at an instant.
         sample: Per cent of elements kept before the window, or None.
         columns: The columns the residual needs, in schema order; never empty, so that a slice
             knows its number of rows.
@@ -57,7 +58,7 @@ class StreamLeaf:
     hidden: tuple[str, ...] = ()
 
     def with_literals(self, literals: Literals) -> StreamLeaf:
-        """The same occurrence in a query with other constants."""
+        """Copy the leaf for a query with other constants."""
         if not self.shapes:
             return self
         return StreamLeaf(
@@ -75,13 +76,13 @@ class StreamLeaf:
 
     @property
     def shapes(self) -> tuple[exp.Expr, ...]:
-        """The trees of what a standing query's slot is matched on."""
+        """The trees of the predicates that a standing query's slot is matched on."""
         every = (self.before_shape, self.pushed_shape, self.after_shape)
         return tuple(shape for shape in every if shape is not None)
 
     @cached_property
     def before(self) -> exp.Expr | None:
-        """What an element must satisfy before the window is taken (`WHERE` inside the brackets).
+        """The predicate an element must satisfy to enter the window (`WHERE` in the brackets).
 
         A predicate over the stream's bare columns, or None.
         """
@@ -91,16 +92,16 @@ class StreamLeaf:
     def pushed(self) -> exp.Expr | None:
         """Further conjuncts, from the query's WHERE and ON, over this occurrence only.
 
-        They may be applied before or after the window (they commute with it); None for ROWS
-        windows, where they do not.
+        They may be applied before or after the window, because they commute with it. None for ROWS
+        windows, with which they do not commute.
         """
         return with_literals(self.pushed_shape, self.literals)
 
     @cached_property
     def after(self) -> exp.Expr | None:
-        """Conjuncts from the query's WHERE that choose from what a ROWS window holds.
+        """Conjuncts from the query's WHERE that select from the elements in a ROWS window.
 
-        There are only these, then: the window counts every element.
+        Then `before` and `pushed` are None: the window counts every element.
         """
         return with_literals(self.after_shape, self.literals)
 
@@ -118,8 +119,8 @@ class StreamLeaf:
 class RelationLeaf:
     """One occurrence of a relation; `table` and `columns` as for `StreamLeaf`.
 
-    A non-retroactive relation has two `hidden` columns: its slice has all rows it ever held, with
-    the instants (BIGINT) from which on and before which each is one.
+    A non-retroactive relation has two `hidden` columns: its slice has all rows it ever held, each
+    with the instants (BIGINT) from which on and before which the relation held the row.
     """
 
     table: str
@@ -146,8 +147,8 @@ class BoundQuery:
             of the shape: never change it.
         literals: This query's constants where they differ from the template's.
         join: What links the streams of the outermost FROM clause, if that is a join of streams.
-        functions: The names of the user-defined functions it calls.
-        views: The names of the derived relations it is written with; the tree has their queries.
+        functions: The names of the user-defined functions the query calls.
+        views: The names of the derived relations in the query's text; the tree has their queries.
     """
 
     text: str
@@ -170,18 +171,18 @@ class BoundQuery:
 
     @cached_property
     def residual_sql(self) -> str:
-        """The whole query in DuckDB's SQL over the tables of the leaves.
+        """The whole query in DuckDB's SQL over the leaves' tables.
 
-        WHERE conjuncts that were pushed stay in it, so it is right over filtered and unfiltered
-        slices alike. Columns come in the order of `output`; where a name stands twice there,
-        DuckDB repeats it, so rename the columns of the result to `output.names`.
+        Pushed WHERE conjuncts stay in the SQL, so it gives the same answer over filtered and
+        unfiltered slices. Columns come in the order of `output`. DuckDB may give two columns one
+        name, so rename the columns of the result to `output.names`.
         """
         return write_residual_sql(self.tree, self.literals)
 
     @cached_property
     def joined_sql(self) -> str:
-        """The query over the joined slice: as `residual_sql`, but row i of the tables of the joined
-        leaves is one row of it."""
+        """The query over the joined slice: as `residual_sql`, but row i of all joined leaves'
+        tables together is row i of the joined slice."""
         assert self.join is not None
         tables = frozenset(self.streams[number].table for number in self.join.leaves)
         return write_joined_sql(self.tree, self.literals, tables)

@@ -1,9 +1,9 @@
 """Binding thousands of queries that differ in their constants only.
 
-Parsing and binding a query takes milliseconds; ten thousand standing queries usually have a few
-shapes. So a query that was bound becomes the template of its shape: the sequence of its tokens,
-with the constants that only ever are compared with something taken out ("lifted"). A new text of
-a known shape is bound by noting its constants.
+Parsing and binding a query takes milliseconds, and ten thousand standing queries usually have only
+a few shapes. A query's shape is the sequence of its tokens without the constants that are only
+compared with something (these are "lifted"). A bound query becomes the template of its shape. A new
+text of a known shape is bound by noting its constants.
 
 Lifting is right because the binding of a comparison does not depend on a constant's value:
 
@@ -14,12 +14,11 @@ Lifting is right because the binding of a comparison does not depend on a consta
   has to become another type is lifted only where its form shows that it can.
 - INV-TEMPLATE-3: every other constant is part of the template's key.
 
-Even tokenizing is saved where a text is, but for its constants, a text that was tokenized before
-(`_outline`):
+A text is not even tokenized if it differs from a tokenized text only in its constants (`_outline`):
 
-- INV-TEMPLATE-4: an outline is kept only of a text whose constants, as `_outline` finds them, are
-  its tokens of constants. What stands between them is equal in every text of the outline, and a
-  constant ends where it ends whatever it is, so the other tokens are equal too.
+- INV-TEMPLATE-4: an outline is stored only of a text in which the constants that `_outline` finds
+  are exactly its constant tokens. The text between constants is equal in every text of the outline,
+  and a constant's value has no influence on where tokens end, so the other tokens are equal too.
 
 Sharing a template is invisible: the bound query is equal to the one `bind` gives.
 """
@@ -46,13 +45,14 @@ from millpond.planner.resolve.names import Names
 from millpond.planner.resolve.placement import is_aggregate
 from millpond.planner.resolve.scope import TYPE
 
-#: Shapes kept, and templates kept of one shape; the oldest go first.
+#: The most shapes stored, and the most templates of one shape; the oldest are dropped first.
 _MOST_SHAPES = 2_000
 _MOST_TEMPLATES = 1_000
-#: Queries with long lists are templates for no others, and large; so many are kept as they are.
+#: Queries with long lists are large and serve as templates for no other; at most this many are
+#: stored as they are.
 _MOST_LONG = 8
 
-#: Strings that certainly are instants and days.
+#: The forms of strings that certainly are instants and days.
 _MOMENTS = {
     "TIMESTAMP": re.compile(
         r"(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])"
@@ -85,8 +85,8 @@ class _Template:
 class _Shape:
     """The templates of one token sequence, by the constants that are not lifted.
 
-    `fixed` numbers those constants. It is a matter of the templates: what one of them cannot lift
-    is fixed for all.
+    `fixed` has the numbers of these constants. A constant that one template of the shape cannot
+    lift is fixed for all of them.
     """
 
     fixed: tuple[int, ...] | None = None
@@ -94,7 +94,7 @@ class _Shape:
 
 
 class Binder:
-    """Binds queries from their text, by template where it has one.
+    """Binds queries from their text, by template where one exists.
 
     Safe to use from several threads.
     """
@@ -107,7 +107,7 @@ class Binder:
         self._filling = threading.Lock()
 
     def bind(self, text: str) -> BoundQuery:
-        """Binds a query.
+        """Bind a query.
 
         Raises:
             MillpondError: CQL-1xx, CQL-2xx or CQL-301, with its place in `text`.
@@ -134,7 +134,7 @@ class Binder:
         return bound
 
     def _fill_known(self, key: _ShapeKey, values: list[str], text: str) -> BoundQuery | None:
-        """The query of a known shape with these constants, if a template of it still holds."""
+        """Bind a query of a known shape with these constants, if a template is still current."""
         shape = self._shapes.get(key)
         if shape is None or shape.fixed is None:
             return None
@@ -156,7 +156,7 @@ class Binder:
                 self._long.pop(next(iter(self._long)))
 
     def _is_current(self, binding: Binding) -> bool:
-        """Whether the names still mean what they meant when a query was bound."""
+        """Whether the query's names still have the definitions with which the query was bound."""
         return all(
             _is_same(self._catalog.find(name), definition)
             for name, definition in binding.used.items()
@@ -197,7 +197,7 @@ def _is_same(found: Definition | None, definition: Definition) -> bool:
 
 
 def _shape_of(tokens: list[Token]) -> tuple[_ShapeKey, list[Token]]:
-    """The token sequence with every constant replaced by its kind, and the constants."""
+    """Replace every constant of a token sequence by its kind; return it and the constants."""
     key: list[str] = []
     constants: list[Token] = []
     number, string = TokenType.NUMBER, TokenType.STRING
@@ -218,7 +218,7 @@ def _shape_of(tokens: list[Token]) -> tuple[_ShapeKey, list[Token]]:
 
 
 def _outline(text: str) -> tuple[str, list[str]]:
-    """The text with its constants replaced by their kinds, and the constants.
+    """Replace the constants of a text by their kinds; return the text and the constants.
 
     >>> _outline("SELECT a FROM s WHERE b > 60 AND c = 'it''s'")
     ("SELECT a FROM s WHERE b > \\x00'i AND c = \\x00'", ['60', "it's"])
@@ -241,7 +241,7 @@ def _places(text: str) -> list[tuple[int, int]]:
 
 
 def _number_kind(text: str) -> str:
-    """What DuckDB would take a number for; long ones are a kind of their own.
+    """Return the kind of a number, by its type in DuckDB; long numbers are one more kind.
 
     >>> [_number_kind(n) for n in ("60", "6000000000", "0.5", "1e3")]
     ["'i", "'l", "'d", "'f"]
@@ -254,7 +254,7 @@ def _number_kind(text: str) -> str:
 
 
 def _fill(template: _Template, text: str, values: list[str]) -> BoundQuery | None:
-    """The template with other constants, or None where a string has not the form it needs."""
+    """Fill other constants into a template; None if a string does not have the form it needs."""
     literals: dict[int, str] = {}
     for number, place, form in template.lifted:
         value = values[number]
@@ -281,7 +281,7 @@ def _fill(template: _Template, text: str, values: list[str]) -> BoundQuery | Non
 def _find_liftable(
     bound: BoundQuery, constants: list[Token]
 ) -> list[tuple[int, int, re.Pattern[str] | None]]:
-    """The constants of a bound query that may be lifted."""
+    """Find the constants of a bound query that may be lifted."""
     numbers = {token.start: number for number, token in enumerate(constants)}
     found: list[tuple[int, int, re.Pattern[str] | None]] = []
     for literal, standing in _literals(bound.tree):
@@ -307,7 +307,7 @@ def _find_liftable(
 
 
 class _Standing(Enum):
-    """What the text of an expression may mean where it stands, besides its value."""
+    """What an expression's text may mean in its place, besides the expression's value."""
 
     NAME = "the name of a column, or a column itself"
     KEY = "the key of a group, unless it is an aggregate"
@@ -321,7 +321,7 @@ _NAMES = ("order", "limit", "offset")
 
 
 def _literals(tree: exp.Expr) -> Iterator[tuple[exp.Literal, _Standing]]:
-    """The constants in predicates."""
+    """Find the constants in predicates, each with its standing."""
     stack: list[tuple[exp.Expr, _Standing | None]] = [(tree, None)]
     while stack:
         node, standing = stack.pop()
@@ -334,7 +334,7 @@ def _literals(tree: exp.Expr) -> Iterator[tuple[exp.Literal, _Standing]]:
 
 
 def _standing(parent: exp.Expr, key: str, standing: _Standing | None) -> _Standing | None:
-    """The standing of a child, given its parent's."""
+    """Compute the standing of a child from its parent's."""
     match parent:
         case exp.Where():
             return _Standing.TRUTH
@@ -352,14 +352,14 @@ def _standing(parent: exp.Expr, key: str, standing: _Standing | None) -> _Standi
 
 
 def _find_cast_type(literal: exp.Expr, sibling: exp.Expr) -> str | None:
-    """The type a string is cast to: what is written, or that of the column it is compared with."""
+    """Find the type a string is cast to: the written type, or that of the compared column."""
     if isinstance(literal.parent, exp.Cast):
         return to_duckdb(literal.parent.to)
     type_: str | None = sibling.meta.get(TYPE) if isinstance(sibling, exp.Column) else None
     return type_
 
 
-#: What numbers are computed with whatever they are.
+#: Operators that take numbers of every value.
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div)
 
 
@@ -373,7 +373,7 @@ def _is_number(node: exp.Expr) -> bool:
 
 
 def _find_sibling(literal: exp.Literal) -> exp.Expr | None:
-    """What a constant is compared with; None where it is not, and may not be lifted."""
+    """Find the operand a constant is compared with; None if there is none: it is not lifted."""
     node: exp.Expr = literal
     while (
         isinstance(node.parent, exp.Neg | exp.Paren)

@@ -1,4 +1,4 @@
-"""What a query with resolved names may still get wrong: functions, types, truth values."""
+"""Checks of a query whose names are resolved: functions, types, truth values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from millpond.planner.resolve.scope import Leaf, Scope
 def check_functions(
     check: TypeCheck, sql: str, tree: exp.Expr, text: str, leaves: list[Leaf], catalog: Names
 ) -> None:
-    """Refuses calls a query may not make.
+    """Refuse calls a query may not make.
 
     Raises:
         MillpondError: CQL-212 or CQL-213, at the call.
@@ -34,7 +34,7 @@ def check_functions(
     try:
         parsed = check.syntax_tree(sql)
     except ValueError as error:
-        # DuckDB ends with the settings that would help, which nobody can change here.
+        # DuckDB's message ends with settings that would help, but users cannot change them.
         detail = str(error).partition(' Use "SET ')[0].rstrip(".")
         raise MillpondError(
             "CQL-219", "the query cannot be understood", detail=f"{detail}."
@@ -51,7 +51,7 @@ def check_functions(
 def forbidden_call_error(
     call: FunctionCall, tree: exp.Expr, text: str, own: Sequence[str] = ()
 ) -> MillpondError:
-    """The error of a call that may not be made, at the call."""
+    """Make the error of a call that may not be made, at the call."""
     wanted = call.name.replace("_", "")
     span = None
     for node in tree.find_all(exp.Func, bfs=False):
@@ -79,7 +79,7 @@ def forbidden_call_error(
 
 
 def check_window_predicate(leaf: Leaf, check: TypeCheck, tree: exp.Expr, text: str) -> None:
-    """Checks the predicate inside a window's brackets: it is no part of the residual."""
+    """Check the predicate inside a window's brackets, which is no part of the residual."""
     if leaf.before is None:
         return
     window = leaf.node.args[nodes.WINDOW]
@@ -109,9 +109,9 @@ def _check_functions_of(sql: str, check: TypeCheck, tree: exp.Expr, text: str) -
             raise forbidden_call_error(call, tree, text)
 
 
-#: Types of a predicate: that of NULL is its own.
+#: Types a predicate may have; NULL has a type of its own.
 _TRUTH = ("BOOLEAN", '"NULL"')
-#: Is of type BOOLEAN whatever its operands are.
+#: Nodes whose type is BOOLEAN, whatever their operands are.
 _PREDICATES = (
     exp.Predicate,
     exp.Exists,
@@ -123,7 +123,7 @@ _PREDICATES = (
 
 
 def check_predicates(scopes: list[Scope], prober: Prober, text: str) -> None:
-    """WHERE, ON, HAVING and QUALIFY hold truth values; DuckDB would cast whatever stands there."""
+    """Check that WHERE, ON, HAVING and QUALIFY are truth values; DuckDB would cast any value."""
     for scope in scopes:
         select = scope.select
         clauses = [(j.args.get("on"), "ON") for j in select.args.get("joins") or []]
@@ -141,7 +141,7 @@ def check_predicates(scopes: list[Scope], prober: Prober, text: str) -> None:
 
 
 def _find_truth_values(predicate: exp.Expr | None) -> Iterator[exp.Expr]:
-    """The operands of AND, OR and NOT that are not truth values by their form."""
+    """Find the operands of AND, OR and NOT whose form does not show that they are truth values."""
     stack = [predicate] if predicate is not None else []
     while stack:
         node = stack.pop()
@@ -164,7 +164,7 @@ def _not_boolean_error(node: exp.Expr, type_: str, clause: str, text: str) -> Mi
 def explain_objection(
     message: str, text: str, scopes: list[Scope], prober: Prober
 ) -> MillpondError:
-    """The error for what DuckDB has against the query, at the smallest expression to blame."""
+    """Make the error for DuckDB's objection to a query, at the smallest wrong expression."""
     node, _, message = localize_error(scopes, prober, message)
     complaint = translate_message(message)
     if node is None and complaint.column is not None:
@@ -176,7 +176,7 @@ def explain_objection(
 
 
 def _column(name: str, scopes: list[Scope]) -> exp.Expr | None:
-    """The first reference to a column that no aggregate is computed over."""
+    """Find the first reference to a column outside of aggregates."""
     for scope in scopes:
         for part in list_clause_expressions(scope):
             for node in part.walk(prune=is_aggregate):

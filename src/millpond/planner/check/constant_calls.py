@@ -15,14 +15,14 @@ from millpond.planner.check.checks import forbidden_call_error
 from millpond.planner.check.typecheck import open_session
 from millpond.planner.resolve.duckdb_tree import find_calls, syntax_tree
 
-#: What is sure to call nothing.
+#: Nodes that call no function.
 _PLAIN = (exp.Literal, exp.Null, exp.Boolean, exp.Neg)
 #: What an answer may not depend on, and a value that is kept may.
 _ONCE = (Refusal.CLOCK, Refusal.CHANCE)
 
 
 def check_constants(values: Sequence[exp.Expression], text: str) -> None:
-    """Refuses calls that a query may not make.
+    """Refuse calls that a query may not make.
 
     Raises:
         MillpondError: CQL-212 or CQL-213, at the call.
@@ -35,7 +35,7 @@ def check_constants(values: Sequence[exp.Expression], text: str) -> None:
             try:
                 tree = syntax_tree(session, f"SELECT {to_duckdb(value)}")
             except ValueError:
-                continue  # its evaluation says what is wrong with it
+                continue  # evaluating the constant reports the error
             for call in find_calls(tree):
                 if not call.is_allowed and call.refusal not in _ONCE:
                     raise forbidden_call_error(call, value, text)

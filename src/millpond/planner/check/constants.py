@@ -1,7 +1,7 @@
 """Constants that cannot become what they are used as: `delay > 'late'`, `TIMESTAMP 'soon'`.
 
-DuckDB casts a string to the type of the column it is compared with, and would find out only when
-the first element arrives.
+DuckDB casts a string to the type of the column it is compared with. Without these checks the cast
+would fail only when the first element arrives.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from millpond.planner.check.typecheck import TypeCheck
 from millpond.planner.resolve.error_places import mark
 from millpond.planner.resolve.scope import TYPE, Scope
 
-#: What confronts two values; both are cast to one type.
+#: Operators that compare two values; both values are cast to one type.
 COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 
 
@@ -33,8 +33,8 @@ _HOW_TO_WRITE = {
 
 
 def check_constants(scopes: list[Scope], check: TypeCheck, prober: Prober, text: str) -> None:
-    """Refuses string constants that are no values of the type they are cast to, and numbers that
-    texts are compared with.
+    """Refuse strings that cannot be cast to the type they are used as, and numbers compared with
+    texts.
 
     Raises:
         MillpondError: CQL-205, at the constant.
@@ -67,8 +67,8 @@ def check_constants(scopes: list[Scope], check: TypeCheck, prober: Prober, text:
 
 
 def _refuse_numbers_as_texts(scopes: list[Scope], prober: Prober, text: str) -> None:
-    """Refuses `country = 5` where country is a text: DuckDB would make a number of every
-    element's text, and fail at the first that is none."""
+    """Refuse `country = 5` where country is a text: DuckDB would cast every element's text to a
+    number, and fail at the first text that is no number."""
     for scope in scopes:
         for column, number in _find_compared_numbers(scope):
             if _is_text(column, prober, scope):
@@ -131,7 +131,7 @@ def _casts(scope: Scope) -> Iterator[tuple[exp.Expr, str]]:
 
 
 def _type(node: exp.Expr) -> str | None:
-    """The type of a column of a stream or relation, if it is another than VARCHAR."""
+    """Return the type of a stream's or relation's column; None for VARCHAR and other nodes."""
     type_ = node.meta.get(TYPE) if isinstance(node, exp.Column) else None
     return None if type_ == "VARCHAR" else type_
 

@@ -31,9 +31,9 @@ _EPOCHS = (
 
 @dataclass(frozen=True)
 class TranslatedMessage:
-    """An objection: the code and wording of the error it becomes.
+    """An objection of DuckDB as a Millpond error: its code and wording.
 
-    `column` names the column it is about, where it is about one.
+    `column` is the name of the column that the objection is about, if there is one.
     """
 
     code: str
@@ -44,7 +44,7 @@ class TranslatedMessage:
 
 
 def translate_message(message: str) -> TranslatedMessage:
-    """The complaint behind a DuckDB exception's text.
+    """Translate the text of a DuckDB exception.
 
     >>> message = "Binder Error: Cannot compare values of type DATE and type TIME - x"
     >>> translate_message(message).primary
@@ -131,7 +131,7 @@ def _translate_no_match(name: str, arguments: str, text: str, own: bool) -> Tran
 
 
 def _split(arguments: str) -> list[str]:
-    """The types of an argument list; a type may have parentheses of its own."""
+    """Split an argument list into its types; a type may have parentheses of its own."""
     parts: list[str] = []
     depth = 0
     for piece in re.split(r"(,\s*)", arguments):

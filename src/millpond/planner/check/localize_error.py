@@ -1,8 +1,9 @@
 """Where a query is wrong: the smallest expression DuckDB does not accept.
 
-DuckDB says where in the SQL it was given, not where in the user's text. So every expression is
-put to it alone, over the FROM clause it stands in, and then its parts, until the parts are right
-and the whole is not. Slow, and only ever done for a query that is wrong.
+DuckDB gives the place of an error in the generated SQL, not in the user's text. So DuckDB is asked
+to bind each expression alone, over the expression's FROM clause, and then the parts of a wrong
+expression, until all parts are right and the whole is not. This is slow, and is only done for a
+wrong query.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from millpond.planner.residual import to_slices
 from millpond.planner.resolve.pushdown import split_conjuncts
 from millpond.planner.resolve.scope import Scope
 
-#: Has no type of its own, or cannot be asked for alone.
+#: Nodes that have no type of their own, or cannot be bound alone.
 _NOT_ALONE = (
     exp.Identifier,
     exp.DataType,
@@ -27,7 +28,7 @@ _NOT_ALONE = (
     exp.Query,
     exp.Interval,
 )
-#: Holds expressions, but is none.
+#: Nodes that contain expressions, but are not expressions.
 _HOLDERS = (
     exp.Ordered,
     exp.Order,
@@ -43,25 +44,25 @@ _HOLDERS = (
 
 
 class Prober:
-    """Puts single expressions of a query to DuckDB."""
+    """Asks DuckDB to bind single expressions of a query."""
 
     def __init__(self, check: TypeCheck) -> None:
         self._check = check
 
     def type_of(self, node: exp.Expr, scope: Scope) -> str:
-        """The type of an expression.
+        """Find the type of an expression.
 
         Raises:
-            duckdb.Error: it has none.
+            duckdb.Error: the expression has no type.
         """
         return self._check.columns(self._sql(node, scope))[0][1]
 
     def find_objection(self, node: exp.Expr, scope: Scope) -> str | None:
-        """DuckDB's objection to an expression, or None.
+        """Find DuckDB's objection to an expression, or None.
 
-        An expression over groups is right with the GROUP BY clause only, one over rows (the
-        argument of an aggregate) without it only; that it fails in its place, though right in
-        the other, shows when the whole is put to DuckDB.
+        An expression over groups is right only with the GROUP BY clause, an expression over rows
+        (the argument of an aggregate) only without it. So an expression is tried both ways; an
+        expression in the wrong one of the two places fails when DuckDB binds the whole.
         """
         objection = None
         for group in (None, scope.select.args.get("group")):
@@ -97,14 +98,14 @@ class Prober:
         return to_duckdb(probe)
 
     def _join(self, join: exp.Join) -> exp.Join:
-        """The join with nothing in its ON that could be wrong."""
+        """Copy a join without the parts of its ON that could be wrong."""
         copied = join.copy()
         if copied.args.get("on") is not None:
             copied.set("on", exp.true())
         return copied
 
     def _isolate(self, node: exp.Expr, scope: Scope, seen: set[str]) -> exp.Expr:
-        """A copy in which aliases are spelled out and outer columns are NULLs of their type."""
+        """Copy an expression with aliases spelled out and outer columns as NULLs of their type."""
         copied = node.copy()
         holder = exp.Paren(this=copied)
         originals, copies = list(node.find_all(exp.Column)), list(copied.find_all(exp.Column))
@@ -128,12 +129,12 @@ class Prober:
 def localize_error(
     scopes: list[Scope], prober: Prober, message: str
 ) -> tuple[exp.Expr | None, Scope | None, str]:
-    """The smallest expression that is wrong, its scope, and DuckDB's objection to it.
+    """Find the smallest wrong expression, its scope, and DuckDB's objection to it.
 
     Args:
         scopes: The query's SELECTs, inner ones first.
         prober: Asks DuckDB.
-        message: The objection to the whole query, given back where no single expression is wrong.
+        message: The objection to the whole query, returned if no single expression is wrong.
     """
     for scope in scopes:
         for node in list_clause_expressions(scope):
@@ -145,7 +146,7 @@ def localize_error(
 
 
 def list_clause_expressions(scope: Scope) -> Iterator[exp.Expr]:
-    """The expressions of a SELECT's own clauses."""
+    """List the expressions of a SELECT's own clauses."""
     select = scope.select
     for join in select.args.get("joins") or []:
         yield from split_conjuncts(join.args.get("on"))

@@ -1,8 +1,8 @@
-"""Types: DuckDB binds the residual over empty slices, and says what the columns are.
+"""Types: DuckDB binds the residual over empty slices and gives the columns' types.
 
-The same library evaluates queries, so what it refuses here would fail there, and what it calls a
-column's type is its type. Nothing of the session, the machine or its files can be reached from
-the connection.
+DuckDB also evaluates queries, so SQL that it refuses here would fail there, and the types that it
+gives here are the answer's types. SQL on the connection cannot reach the session, the machine or
+its files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TypeCheck:
     """Binds SQL over the empty slices of one query's leaves; a context manager.
 
     Attributes:
-        functions: The user-defined functions the SQL may call, by their names inside.
+        functions: The user-defined functions the SQL may call, by their names in DuckDB.
     """
 
     def __init__(
@@ -63,20 +63,20 @@ class TypeCheck:
         self._session.close()
 
     def columns(self, sql: str) -> Columns:
-        """The columns of a query.
+        """Find the columns of a query.
 
         Raises:
-            duckdb.Error: it cannot be bound.
+            duckdb.Error: the query cannot be bound.
         """
-        if can_expand(sql):  # binding computes what is constant
+        if can_expand(sql):  # binding evaluates constant expressions
             definitions = declared_functions(sql)
             return bind_confined(sql, schema=self._schema, definitions=definitions)
-        # DESCRIBE would spell `delay AS "Delay"` as the column; the answer does not.
+        # DESCRIBE would name `delay AS "Delay"` as the column is declared; the answer says "Delay".
         relation = self._session.sql(sql)
         return [(n, str(t)) for n, t in zip(relation.columns, relation.types, strict=True)]
 
     def syntax_tree(self, sql: str) -> dict[str, object]:
-        """DuckDB's syntax tree of a query.
+        """Make DuckDB's syntax tree of a query.
 
         Raises:
             ValueError: DuckDB cannot parse it.
@@ -84,11 +84,11 @@ class TypeCheck:
         return syntax_tree(self._session, sql)
 
     def test_casts(self, casts: list[tuple[str, str]]) -> list[bool]:
-        """Whether each (SQL literal, type) cast gives a value."""
+        """Test, for each (SQL literal, type), whether the cast gives a value."""
         return self._flags([f"TRY_CAST({value} AS {type_}) IS NOT NULL" for value, type_ in casts])
 
     def test_zones(self, instants: list[str]) -> list[bool]:
-        """Whether each text, an SQL literal, is the same TIMESTAMP with its zone and without."""
+        """Test whether each SQL literal is the same TIMESTAMP with its time zone and without."""
         return self._flags(
             [
                 f"TRY_CAST({text} AS TIMESTAMP)"
@@ -108,7 +108,7 @@ class TypeCheck:
 
 
 _lock = threading.Lock()
-#: The user-defined functions the database knows, by their names inside.
+#: The user-defined functions the database knows, by their names in DuckDB.
 _declared: dict[str, FunctionDef] = {}
 
 
@@ -117,7 +117,7 @@ def _never_called(*columns: object) -> None:
 
 
 def _declare(function: FunctionDef) -> None:
-    """Give the database a function's signature; nothing is ever called in it."""
+    """Give the database a function's signature; the database never calls the function."""
     with _lock:
         if function.inside in _declared:
             return
@@ -126,7 +126,7 @@ def _declare(function: FunctionDef) -> None:
 
 
 def declared_functions(sql: str) -> list[FunctionDef]:
-    """Those of the functions the database knows that some SQL calls."""
+    """List the user-defined functions the database knows and some SQL calls."""
     return [_declared[name] for name in sorted(names_inside(sql)) if name in _declared]
 
 
@@ -149,6 +149,6 @@ def _database() -> duckdb.DuckDBPyConnection:
 
 
 def open_session() -> duckdb.DuckDBPyConnection:
-    """A connection of its own, so that its temporary tables are nobody else's."""
+    """Open a new connection, so that no other user sees its temporary tables."""
     with _lock:
         return _database().cursor()

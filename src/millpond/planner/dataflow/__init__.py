@@ -4,6 +4,6 @@
 each part of SQL that has operators: `from_clause` and `from_items`, `joins`, `nrr_join`,
 `subquery_conditions`, `mark_join` and `scalar_subqueries`, `group_by` and `grouping_sets`, `top_k`.
 `leaves` makes sources of streams and relations; `frame` and `column_types` say which columns an
-edge has. A part of SQL without operators is recomputed at every change (`recompute_groups` does
-that for the changed groups alone).
+edge has. A part of SQL without operators is recomputed at every change; `recompute_groups`
+recomputes only the changed groups.
 """

@@ -1,4 +1,4 @@
-"""Types of what a dataflow computes: DuckDB binds it over empty tables and says what they are."""
+"""Types of a dataflow's columns: DuckDB binds the SQL over empty tables and gives the types."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from millpond.planner.check.typecheck import declared_functions, open_session
 def find_answer_types(
     sql: str, tables: Sequence[tuple[str, Sequence[str]]], schemas: Sequence[pa.Schema]
 ) -> tuple[pa.DataType, ...]:
-    """The types of a query's columns; arguments as of `find_answer_columns`."""
+    """Find the types of a query's columns; arguments as of `find_answer_columns`."""
     return tuple(type_ for _, type_ in find_answer_columns(sql, tables, schemas))
 
 
 def find_answer_columns(
     sql: str, tables: Sequence[tuple[str, Sequence[str]]], schemas: Sequence[pa.Schema]
 ) -> list[tuple[str, pa.DataType]]:
-    """A query's columns: names as DuckDB gives them, and types.
+    """Find a query's columns: names as DuckDB gives them, and types.
 
     Args:
         sql: The query.
@@ -33,7 +33,7 @@ def find_answer_columns(
         name: schema.empty_table().rename_columns(list(columns))
         for (name, columns), schema in zip(tables, schemas, strict=True)
     }
-    if can_expand(sql):  # binding computes what is constant
+    if can_expand(sql):  # binding evaluates constant expressions
         found = bind_confined(sql, tables=empty, definitions=declared_functions(sql))
         return [(name, _arrow_type(type_)) for name, type_ in found]
     connection = open_session()
@@ -42,7 +42,7 @@ def find_answer_columns(
             connection.register("given", table)
             connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM given")
             connection.unregister("given")
-        # Bound, not run: nothing of the query is evaluated, and no function in it called.
+        # Bound, not run: nothing of the query is evaluated, and no function in it is called.
         answer = connection.sql(sql)
         found = [(n, str(t)) for n, t in zip(answer.columns, answer.types, strict=True)]
     finally:
@@ -52,7 +52,7 @@ def find_answer_columns(
 
 @lru_cache(maxsize=1024)
 def _arrow_type(name: str) -> pa.DataType:
-    """What DuckDB gives values of a type as."""
+    """Return the Arrow type in which DuckDB gives values of a type."""
     connection = open_session()
     try:
         return connection.sql(f"SELECT CAST(NULL AS {name}) AS v").to_arrow_table().schema.types[0]
@@ -79,12 +79,12 @@ def _type_name(type_: pa.DataType) -> str:
 
 
 def type_names(types: Sequence[pa.DataType]) -> list[str]:
-    """DuckDB's names of types."""
+    """Return DuckDB's names of types."""
     return [_type_name(type_) for type_ in types]
 
 
 def find_expression_types(sqls: Sequence[str], schema: pa.Schema) -> tuple[pa.DataType, ...]:
-    """The types of expressions over the columns of an edge."""
+    """Find the types of expressions over the columns of an edge."""
     if not sqls:
         return ()
     return _edge_types(tuple(sqls), schema)

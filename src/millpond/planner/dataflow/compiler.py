@@ -1,7 +1,7 @@
-"""From a query's tree to nodes: set operations, SELECT lists, and what has no operators.
+"""From a query's tree to nodes: set operations, SELECT lists, and parts without operators.
 
-Where a part of SQL has no incremental operators, `Unsupported` is raised and the smallest query
-around it that stands on its own becomes one node that answers it anew at every change.
+Where a part of SQL has no incremental operators, `Unsupported` is raised. The smallest query around
+the part that reads nothing outside itself becomes one node, which recomputes it at every change.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ class Compiler:
     """Compiles one bound query.
 
     Attributes:
-        reasons: Why parts of it are answered anew at every change.
+        reasons: Why parts of the query are recomputed at every change.
     """
 
     def __init__(
         self, bound: BoundQuery, leaves: Mapping[str, Node], columns: Mapping[str, tuple[str, ...]]
     ) -> None:
-        """A compiler of a query.
+        """Make a compiler of a query.
 
         Args:
             bound: The query.
             leaves: Its leaves' nodes, by the tables they are bound to.
-            columns: The names of their columns, hidden ones last.
+            columns: The names of the nodes' columns, hidden columns last.
         """
         self.reasons: list[str] = []
         self._items = Items(bound, leaves, columns, self.compile_relation)
@@ -75,17 +75,17 @@ class Compiler:
             replace_literals(self._tree, bound.literals)
 
     def compile_query(self) -> Relation:
-        """The whole query as a relation."""
+        """Compile the whole query."""
         tree = self._tree
         return self.compile_relation(
             tree.this if isinstance(tree, nodes.RelationToStream) else tree
         )
 
     def compile_relation(self, node: exp.Expr) -> Relation:
-        """A query that reads nothing around it.
+        """Compile a query that reads nothing around it.
 
         Raises:
-            Unsupported: it does.
+            Unsupported: the query reads columns of a query around it.
         """
         known = len(self.reasons)
         try:
@@ -132,7 +132,7 @@ class Compiler:
         return Relation(SetOperation(tuple(map(announce_expirations, both)), rule), left.names)
 
     def _negation(self, node: exp.SetOperation) -> Relation:
-        """EXCEPT ALL … BY: the left's rows with their age, the greatest of their timestamps."""
+        """Compile EXCEPT ALL … BY: a left row's age is the greatest timestamp of its elements."""
         aged = node.left.unnest().copy()
         assert isinstance(aged, exp.Select)
         stamps = [exp.column(name) for name in node.meta[STAMPS]]
@@ -182,7 +182,7 @@ class Compiler:
         return Relation(eliminate_duplicates(found.node), found.names)
 
     def _rows(self, node: exp.Select) -> Frame:
-        """The rows of FROM and WHERE."""
+        """Compile the rows of FROM and WHERE."""
         waiting = split_plain_where(node)
         planned = join_nrrs if has_nrr(node, self._items) else join_items
         frame = planned(node, self._items, waiting)
@@ -196,7 +196,7 @@ class Compiler:
         return frame
 
     def _compile_grouped(self, node: exp.Select, frame: Frame) -> Relation:
-        """A SELECT with groups, of which WHERE is done."""
+        """Compile a SELECT with groups over the rows of its FROM and WHERE."""
         try:
             groups = plan_groups(node, frame)
         except Unsupported as unsupported:
@@ -208,7 +208,7 @@ class Compiler:
         return Relation(Union(tuple(_align_types([p.node for p in parts]))), parts[0].names)
 
     def _list_columns(self, node: exp.Select, frame: Frame) -> list[Listed]:
-        """The columns of a SELECT list that are expressions over a frame's rows."""
+        """List the columns of a SELECT list as expressions over a frame's rows."""
         listed: list[Listed] = []
         for item in node.expressions:
             value = item.unalias()
@@ -220,7 +220,7 @@ class Compiler:
         return listed
 
     def _project(self, items: Sequence[exp.Expr], frame: Frame, text: str = "") -> Relation:
-        """Rows of a SELECT list; `text` is the list as the query wrote it, if it is another."""
+        """Project rows to a SELECT list; `text` is the list as written, if different."""
         names: list[str] = []
         columns: list[str | int] = []
         for item in items:
@@ -239,17 +239,18 @@ class Compiler:
         text = text or ", ".join(item.sql() for item in items)
         return Relation(project(frame.node, columns, text), tuple(names))
 
-    # -- what has no operators ---------------------------------------------------------------------
+    # -- parts without operators -------------------------------------------------------------------
 
     def _recompute(self, node: exp.Expr, reason: str) -> Relation:
-        """A query that stands on its own, answered anew at every change."""
+        """Compile a query that reads nothing around it to one node that recomputes the query."""
         copied = node.copy()
         own = find_own_entries(copied)
         around = {n: e.cte.copy() for n, e in self._items.entries.items() if n not in own}
         if around:
             inside = {cte.alias.lower() for cte in copied.find_all(exp.CTE)}
             if isinstance(copied, exp.Subquery) and not inside.isdisjoint(around):
-                # Where brackets stand between, DuckDB takes the outer of two of one name.
+                # Of two WITH entries with one name and brackets between them, DuckDB takes the
+                # outer.
                 raise Unsupported(reason)
             copied.set("with_", exp.With(expressions=[*around.values(), *own.values()]))
         used = dict.fromkeys(
@@ -273,7 +274,7 @@ class Compiler:
 
 
 def _has_plain_aggregates(node: exp.Select) -> bool:
-    """Whether a SELECT list has aggregates beside its window functions."""
+    """Whether a SELECT list has aggregates in addition to its window functions."""
     for item in node.expressions:
         rest = exp.Paren(this=item.copy())
         for window in list(rest.find_all(exp.Window)):
@@ -289,7 +290,7 @@ def _refuse_set_calls(value: exp.Expr) -> None:
 
 
 def _align_types(some: Sequence[Node]) -> list[Node]:
-    """Nodes as a union takes them: with their columns of the same types."""
+    """Cast nodes' columns to common types, as a union needs."""
     tables = [(f"t{n}", node.schema.names) for n, node in enumerate(some)]
     sql = " UNION ALL ".join(f"SELECT * FROM {name}" for name, _ in tables)
     types = list(find_answer_types(sql, tables, [node.schema for node in some]))

@@ -1,5 +1,4 @@
-"""The rows of a FROM clause while a dataflow is planned: a node, and what its columns are
-called."""
+"""The rows of a FROM clause while a dataflow is planned: a node, and its columns' names."""
 
 from __future__ import annotations
 
@@ -28,16 +27,16 @@ class Relation:
     names: tuple[str, ...]
 
 
-#: What plans a query that reads nothing around it.
+#: Plans a query that reads nothing around it.
 Plans = Callable[[exp.Expr], Relation]
 
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """One item of a FROM clause: what qualifies its columns, their names, where they start.
+    """One item of a FROM clause: its columns' qualifier, their names, the first one's place.
 
-    `known` are the predicates its rows are known to satisfy, as SQL over bare columns; the last
-    `hidden` columns are none of those `*` stands for.
+    `known` are predicates that all its rows satisfy, as SQL over bare columns. `*` leaves out the
+    last `hidden` columns.
     """
 
     name: str
@@ -48,7 +47,7 @@ class Item:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The names `*` stands for."""
+        """List the names of the columns `*` stands for."""
         return self.names[: len(self.names) - self.hidden]
 
     def place(self, column: str) -> int | None:
@@ -64,9 +63,9 @@ class Frame:
     """The joined items of a FROM clause.
 
     Attributes:
-        node: Their rows: the items' columns one after the other.
+        node: The joined rows: the items' columns one after the other.
         items: The items.
-        merged: Lower-case names of columns joined by USING, which stand for the first item's.
+        merged: Lower-case names of columns joined by USING; each means the first item's column.
     """
 
     node: Node
@@ -74,7 +73,7 @@ class Frame:
     merged: frozenset[str] = field(default_factory=frozenset)
 
     def find(self, column: exp.Column) -> int | None:
-        """The place of the column a reference means; None if it is none of these."""
+        """Find the place of the column that a reference means; None if the frame lacks it."""
         if len(column.parts) > 2:
             raise Unsupported("a field of a struct")
         if qualifier := column.table.lower():
@@ -88,11 +87,11 @@ class Frame:
         return found[0] if found else None
 
     def covers(self, expression: exp.Expr) -> bool:
-        """Whether every column of an expression is one of these."""
+        """Whether the frame has every column of an expression."""
         return all(self.find(c) is not None for c in find_columns(expression))
 
     def sql(self, expression: exp.Expr) -> str:
-        """An expression over these columns, as SQL over `c0`, `c1`, …."""
+        """Write an expression over the frame's columns as SQL over `c0`, `c1`, …."""
         holder = exp.Paren(this=expression.copy())
         for column in list(find_columns(holder)):
             place = self.find(column)
@@ -102,7 +101,7 @@ class Frame:
         return to_duckdb(holder.this)
 
     def output(self) -> Iterator[tuple[str, int]]:
-        """The columns `*` stands for: names and places; those of USING once."""
+        """List the columns `*` stands for: names and places; columns joined by USING once."""
         seen: set[str] = set()
         for item in self.items:
             for number, name in enumerate(item.shown):
@@ -112,7 +111,7 @@ class Frame:
                 yield name, item.start + number
 
     def select(self, predicates: Iterable[exp.Expr]) -> Frame:
-        """The rows for which predicates are true."""
+        """Select the rows for which all predicates are true."""
         some = list(predicates)
         return replace(self, node=select(self.node, [self.sql(p) for p in some], some))
 
@@ -120,12 +119,12 @@ class Frame:
 def frame_of(
     relation: Relation, name: str, known: frozenset[str] = frozenset(), hidden: int = 0
 ) -> Frame:
-    """A FROM clause of one item."""
+    """Make a frame of one item."""
     return Frame(relation.node, (Item(name, relation.names, 0, known, hidden),))
 
 
 def expand_star(item: exp.Expr, frame: Frame) -> list[tuple[str, int]]:
-    """The columns `*` or `t.*` stands for: names and places."""
+    """List the columns `*` or `t.*` stands for: names and places."""
     if any(item.args.get(k) for k in ("except_", "replace", "rename", "except")):
         raise Unsupported("* with exceptions")
     if isinstance(item, exp.Star):
@@ -138,7 +137,7 @@ def expand_star(item: exp.Expr, frame: Frame) -> list[tuple[str, int]]:
 
 
 def find_columns(expression: exp.Expr) -> Iterator[exp.Column]:
-    """The columns an expression reads, without those of `*`."""
+    """Find the columns an expression reads, without the columns of `*`."""
     for column in expression.find_all(exp.Column):
         if isinstance(column.this, exp.Star):
             raise Unsupported("* in an expression")
@@ -151,7 +150,7 @@ def reads_columns(expression: exp.Expr) -> bool:
 
 
 def select(node: Node, sqls: list[str], shown: Iterable[exp.Expr] = ()) -> Node:
-    """The rows of a node for which every predicate is true."""
+    """Select the rows of a node for which every predicate is true."""
     if not sqls:
         return node
     text = " AND ".join(e.sql() for e in shown)
@@ -159,7 +158,7 @@ def select(node: Node, sqls: list[str], shown: Iterable[exp.Expr] = ()) -> Node:
 
 
 def project(node: Node, expressions: list[str | int], text: str = "") -> Node:
-    """Columns of a node, by place or computed."""
+    """Project a node to columns, given by place or as SQL to compute."""
     if expressions == list(range(len(node.schema))):
         return node
     places = [e for e in expressions if isinstance(e, int)]
@@ -180,7 +179,7 @@ def project(node: Node, expressions: list[str | int], text: str = "") -> Node:
 
 
 def as_types(node: Node, types: list[pa.DataType], names: list[str]) -> Node:
-    """The node's columns cast to types, whose names in DuckDB are given."""
+    """Cast a node's columns to types; `names` are the types' names in DuckDB."""
     casts: list[str | int] = [
         place if node.schema.field(place).type == type_ else f"CAST(c{place} AS {name})"
         for place, (type_, name) in enumerate(zip(types, names, strict=True))

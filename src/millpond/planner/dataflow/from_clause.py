@@ -22,22 +22,22 @@ from millpond.planner.resolve.pushdown import split_conjuncts, split_where
 
 
 def join_items(select: exp.Select, items: Items, waiting: list[exp.Expr]) -> Frame:
-    """The joined items of a SELECT's FROM clause.
+    """Join the items of a SELECT's FROM clause.
 
     Args:
         select: The SELECT.
-        items: What its items are.
-        waiting: Conjuncts of its WHERE; those that can be applied to what is joined are, and are
-            taken out.
+        items: Plans the items of the FROM clause.
+        waiting: Conjuncts of WHERE; conjuncts that the joined items can decide are applied and
+            removed from the list.
 
     Raises:
-        Unsupported: a join of another kind, or with a condition that has no operators.
+        Unsupported: a join's kind or condition has no operators.
     """
     clause = select.args.get("from_")
     if clause is None:
         return Frame(OneRow())
     joins = select.args.get("joins") or []
-    # Below a RIGHT or FULL join a row that is removed would be replaced by NULLs.
+    # A RIGHT or FULL join above would replace a row that is removed here by NULLs.
     early = [] if keeps_right(select) else waiting
     frame = apply_ready(items.frame(clause.this), early)
     for join in joins:
@@ -51,12 +51,12 @@ def keeps_right(select: exp.Select) -> bool:
 
 
 def split_plain_where(select: exp.Select) -> list[exp.Expr]:
-    """The conjuncts of a SELECT's WHERE that hold no subquery."""
+    """List the conjuncts of a SELECT's WHERE that contain no subquery."""
     return [c for c in split_where(select) if c.find(exp.Query) is None]
 
 
 def apply_ready(frame: Frame, waiting: list[exp.Expr]) -> Frame:
-    """Applies what is waiting and speaks of the frame only; takes it out of `waiting`."""
+    """Apply the conjuncts of `waiting` that read the frame only; remove them from `waiting`."""
     ready = [c for c in waiting if frame.covers(c)]
     for conjunct in ready:
         waiting.remove(conjunct)
@@ -66,15 +66,15 @@ def apply_ready(frame: Frame, waiting: list[exp.Expr]) -> Frame:
 
 
 def join_frames(join: exp.Join, left: Frame, right: Frame, waiting: list[exp.Expr]) -> Frame:
-    """A JOIN of two frames, or a comma between them.
+    """Join two frames by a JOIN or a comma.
 
     Args:
         join: The JOIN, without its right side.
-        left, right: Its sides.
-        waiting: Conjuncts of WHERE that may be applied here, which are taken out then.
+        left, right: The frames to join.
+        waiting: Conjuncts of WHERE; conjuncts that are applied here are removed from the list.
 
     Raises:
-        Unsupported: its kind, or its condition, has no operators.
+        Unsupported: the join's kind or condition has no operators.
     """
     if join.method not in ("", "NATURAL"):
         raise Unsupported(f"{join.method} JOIN")
@@ -86,7 +86,7 @@ def join_frames(join: exp.Join, left: Frame, right: Frame, waiting: list[exp.Exp
         if join.side in ("RIGHT", "FULL"):
             raise Unsupported(f"{join.side} JOIN with USING")
         on = [_make_equality(left, right, name) for name in sorted(merged)]
-    # ON speaks of both sides; it never sees a name of one side as the other's.
+    # ON reads both sides: a name that both have is ambiguous in ON, not the right side's.
     both = combine_frames(left, right)
     if not all(both.covers(c) for c in on):
         raise Unsupported("a condition that names something else than the join's sides")
@@ -112,7 +112,7 @@ def join_frames(join: exp.Join, left: Frame, right: Frame, waiting: list[exp.Exp
 
 
 def _find_merged(join: exp.Join, left: Frame, right: Frame) -> frozenset[str]:
-    """The names, in lower case, of the columns that USING or NATURAL makes one."""
+    """Find the columns that USING or NATURAL merges: their names in lower case."""
     names = {i.name.lower() for i in join.args.get("using") or []}
     if join.method == "NATURAL":
         ours = {n.lower() for item in left.items for n in item.names}
@@ -121,14 +121,14 @@ def _find_merged(join: exp.Join, left: Frame, right: Frame) -> frozenset[str]:
 
 
 def combine_frames(left: Frame, right: Frame) -> Frame:
-    """A frame of both frames' items; its node is the left one's."""
+    """Combine two frames' items in one frame; its node is the left frame's."""
     offset = len(left.node.schema)
     shifted = tuple(replace(i, start=i.start + offset) for i in right.items)
     return replace(left, items=(*left.items, *shifted))
 
 
 def _make_equality(left: Frame, right: Frame, name: str) -> exp.Expr:
-    """The equality USING stands for."""
+    """Make the equality that USING means for a column."""
     sides = []
     for frame in (left, right):
         item = next((i for i in frame.items if i.place(name) is not None), None)

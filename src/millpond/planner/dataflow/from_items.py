@@ -17,12 +17,12 @@ from millpond.planner.resolve.with_entries import WithEntry, find_seen_entries
 
 
 class Items:
-    """What the items of a query's FROM clauses are.
+    """Plans the items of a query's FROM clauses.
 
     Attributes:
         plan: Plans a subquery that reads nothing around it.
-        entries: The entries of WITH that are seen from what is being planned, in the order of
-            their text, by their names in lower case.
+        entries: The entries of WITH that are visible in the part being planned, in the order of
+            the text, by their names in lower case.
     """
 
     def __init__(
@@ -32,13 +32,13 @@ class Items:
         columns: Mapping[str, tuple[str, ...]],
         plan: Plans,
     ) -> None:
-        """The items of a bound query.
+        """Plan items of a bound query.
 
         Args:
             bound: The query.
             nodes: The leaves' nodes, by the tables they are bound to.
-            columns: The names of their columns, hidden ones last.
-            plan: As the attribute.
+            columns: The names of the nodes' columns, hidden columns last.
+            plan: The attribute `plan`.
         """
         self.plan = plan
         self.entries: Mapping[str, WithEntry] = {}
@@ -52,16 +52,16 @@ class Items:
         self._leaves.update({f.table: f for f in bound.relations})
 
     def leaf(self, item: exp.Expr) -> StreamLeaf | RelationLeaf | None:
-        """The stream or relation that is an item; None for a subquery or an entry of WITH."""
+        """Find the stream or relation of an item; None for a subquery or an entry of WITH."""
         return self._leaves.get(item.meta.get(LEAF, "")) if isinstance(item, exp.Table) else None
 
     def table(self, name: str) -> tuple[Node, tuple[str, ...]]:
-        """The node of a leaf and the names of its columns, by the table it is bound to."""
+        """Look up a leaf's node and its columns' names by the table the leaf is bound to."""
         return self._nodes[name], self._columns[name]
 
     @contextmanager
     def within(self, query: exp.Expr) -> Iterator[None]:
-        """What is planned meanwhile sees the entries of a query's WITH too."""
+        """Make the entries of a query's WITH visible while the context is open."""
         with self._seeing(find_seen_entries(query, self.entries)):
             yield
 
@@ -74,10 +74,10 @@ class Items:
             self.entries = before
 
     def frame(self, item: exp.Expr) -> Frame:
-        """An item's rows.
+        """Plan an item's rows.
 
         Raises:
-            Unsupported: it is neither a table nor a subquery.
+            Unsupported: the item is neither a table nor a subquery.
         """
         alias = item.args.get("alias")
         given = tuple(c.name for c in alias.args.get("columns") or []) if alias else ()
@@ -105,5 +105,5 @@ class Items:
 
 
 def _rename(relation: Relation, names: tuple[str, ...]) -> Relation:
-    """A relation, the first columns of which have other names."""
+    """Rename the first columns of a relation."""
     return Relation(relation.node, names + relation.names[len(names) :])

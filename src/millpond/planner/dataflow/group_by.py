@@ -1,8 +1,8 @@
 """GROUP BY, aggregates and HAVING as nodes: a grouping, a group-by over it, a selection.
 
-What is grouped by and what is aggregated may be expressions; the grouping computes them itself, so
-that queries over the same rows share it whatever they compute. Around the aggregates the SELECT
-list and HAVING are expressions over the group-by's row.
+Keys and arguments of aggregates may be expressions. The grouping computes them itself, so that
+queries over the same rows share it whatever they compute. The SELECT list and HAVING become
+expressions over the group-by's row.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from millpond.planner.resolve.placement import find_aggregate, has_aggregate, is
 from millpond.planner.resolve.pushdown import split_conjuncts
 from millpond.synopses.order_keys import can_be_ordered
 
-#: What the group-by's row is called, and the prefixes of its columns.
+#: The name of the group-by's row, and the prefixes of its columns.
 _ROW, _KEY, _VALUE = "__group", "k", "a"
-#: What Arrow makes of DuckDB's HUGEINT, which would come back as a DECIMAL.
+#: The Arrow type of DuckDB's HUGEINT, which DuckDB would read back as a DECIMAL.
 _HUGEINT = pa.decimal128(38, 0)
 
 
@@ -40,8 +40,8 @@ class GroupedSelect:
     """A grouped SELECT over the row of its group-by, for one grouping set.
 
     Attributes:
-        frame: The group-by's rows, those HAVING leaves.
-        items: The SELECT list over it, each item with its name.
+        frame: The group-by's rows for which HAVING is true.
+        items: The SELECT list over `frame`, each item with its name.
     """
 
     frame: Frame
@@ -49,9 +49,9 @@ class GroupedSelect:
 
 
 def is_grouped(node: exp.Select) -> bool:
-    """Whether a SELECT has groups, or is one group.
+    """Whether a SELECT has a GROUP BY, or aggregates over all rows as one group.
 
-    GROUP BY ALL of constants is no clause at all, as in DuckDB.
+    GROUP BY ALL over a SELECT list of constants counts as no clause, as in DuckDB.
     """
     clause = node.args.get("group")
     return bool(
@@ -62,18 +62,18 @@ def is_grouped(node: exp.Select) -> bool:
 
 
 def _all(node: exp.Select) -> list[exp.Expr]:
-    """What GROUP BY ALL groups by: what names a column outside of aggregates; no constants."""
+    """List the keys of GROUP BY ALL: items that read a column outside of aggregates."""
     items = [item.unalias() for item in node.expressions]
     return [item for item in items if item.find(exp.Column) and not has_aggregate(item)]
 
 
 def plan_groups(node: exp.Select, frame: Frame) -> list[GroupedSelect]:
-    """The groups of a SELECT over its FROM clause's rows, of which WHERE is done.
+    """Plan the groups of a SELECT over the rows that its FROM and WHERE give.
 
-    GROUPING SETS, ROLLUP and CUBE are several: the SELECT is the union of what it is over each.
+    GROUPING SETS, ROLLUP and CUBE give several results: the SELECT is the union over all of them.
 
     Raises:
-        Unsupported: it uses what has no incremental aggregate, or no grouping.
+        Unsupported: an aggregate has no incremental form, or a key cannot be grouped by.
     """
     sets = expand_grouping_sets(node.args.get("group"))
     if sets is None:
@@ -83,10 +83,10 @@ def plan_groups(node: exp.Select, frame: Frame) -> list[GroupedSelect]:
 
 
 def keys_and_having(node: exp.Select, frame: Frame) -> tuple[list[exp.Expr], exp.Expr | None]:
-    """What a SELECT with a plain GROUP BY groups by, and HAVING, as expressions of rows.
+    """Return the keys of a plain GROUP BY, and HAVING, as expressions over the FROM clause's rows.
 
     Raises:
-        Unsupported: its keys are no expressions of rows.
+        Unsupported: a key is not an expression over rows.
     """
     if expand_grouping_sets(node.args.get("group")) is not None:
         raise Unsupported("grouping sets of such aggregates")
@@ -98,8 +98,8 @@ def keys_and_having(node: exp.Select, frame: Frame) -> tuple[list[exp.Expr], exp
 class _Grouping:
     """One grouping of a SELECT.
 
-    `chosen` are the keys of a grouping set, None for those of a plain GROUP BY; `every` are the
-    keys of all of its sets: those that are not chosen are NULL.
+    `chosen` are the keys of one grouping set, None for a plain GROUP BY. `every` are the keys of
+    all grouping sets: keys that are not in `chosen` are NULL.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class _Grouping:
             if chosen is None
             else self._check_and_dedupe([self._key(key) for key in chosen])
         )
-        #: SQL of the keys of other grouping sets -> their types: they are NULL in this one's rows.
+        #: SQL of keys that only other grouping sets have -> their types; NULL in this set's rows.
         self._absent: dict[str, str] = {}
         here = {self._sql(key) for key in self._keys}
         others = [
@@ -136,11 +136,11 @@ class _Grouping:
 
     @property
     def keys(self) -> list[exp.Expr]:
-        """What is grouped by."""
+        """Return the keys of the grouping."""
         return self._keys
 
     def in_rows(self, expression: exp.Expr) -> exp.Expr:
-        """An expression with what names of the SELECT list stand for."""
+        """Replace names of the SELECT list by the expressions they name."""
         return self._with_aliases(expression)
 
     def plan(self) -> GroupedSelect:
@@ -201,7 +201,11 @@ class _Grouping:
         return list(found.values())
 
     def _with_aliases(self, expression: exp.Expr) -> exp.Expr:
-        """An expression in which names of the SELECT list stand for what they name."""
+        """Replace names of the SELECT list by the expressions they name.
+
+        Raises:
+            Unsupported: a name is also a column's, and the two differ.
+        """
         holder = exp.Paren(this=expression.copy())
         for column in list(find_columns(holder)):
             named = None if column.table else self._aliases.get(column.name.lower())
@@ -217,7 +221,7 @@ class _Grouping:
     # -- expressions over groups -------------------------------------------------------------------
 
     def _over_groups(self, expression: exp.Expr) -> exp.Expr:
-        """An expression over rows and aggregates as one over the group-by's row."""
+        """Rewrite an expression over keys and aggregates over the group-by's row."""
         holder = exp.Paren(this=expression.copy())
         self._replace(holder.this, is_whole=True)
         return holder.this
@@ -252,7 +256,7 @@ class _Grouping:
             self._replace(child)
 
     def _grouping_bits(self, node: exp.Anonymous) -> int:
-        """What GROUPING tells: a bit for each of its arguments, set where it is not grouped by."""
+        """Compute GROUPING: a bit for each argument, set if it is no key of this grouping set."""
         told = 0
         for argument in node.expressions:
             sql = self._sql(self._with_aliases(argument))
@@ -262,7 +266,7 @@ class _Grouping:
         return told
 
     def _call(self, node: exp.Expr) -> int:
-        """The number of an aggregate among the group-by's; equal ones are one."""
+        """Return the number of an aggregate in the group-by; equal aggregates have one number."""
         sql = self._sql(node)
         place = self._calls.get(sql)
         if place is None:
@@ -322,7 +326,7 @@ class _Grouping:
         if arguments:
             column = self._column(arguments[0])
             if isinstance(column, str) and filtered is not None:
-                # What the filter leaves out is not computed: it may be what cannot be.
+                # The argument is not computed for rows that FILTER removes: it may fail on them.
                 column = f"CASE WHEN {_as_sql(filtered)} THEN ({column}) END"
         of = None if column is None else self._types_of([column])[0]
         return Argument(column, of, filtered, once), of
@@ -366,9 +370,9 @@ class _Grouping:
 
 @cache
 def find_recognizers() -> dict[str, Callable[[AggregateCall], Aggregate | None]]:
-    """By the names of functions, what makes aggregates of their calls.
+    """Find, by function name, the recognizers that turn a call into an aggregate.
 
-    It is `recognize` of the file of `operators.aggregation.aggregates` that has the name.
+    The recognizer is `recognize` in the file of `operators.aggregation.aggregates` of that name.
     """
     found = {}
     for module in pkgutil.iter_modules(catalogue.__path__):
@@ -382,7 +386,7 @@ def _is_call(node: exp.Expr) -> bool:
 
 
 def _number(expression: exp.Expr) -> float | None:
-    """A constant number; None if it is something else."""
+    """Return the value of a constant number; None for any other expression."""
     while isinstance(expression, exp.Paren | exp.Cast):
         expression = expression.this
     if isinstance(expression, exp.Literal) and not expression.is_string:

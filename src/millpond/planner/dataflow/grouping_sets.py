@@ -1,4 +1,4 @@
-"""GROUPING SETS, ROLLUP and CUBE as what they stand for: the sets of keys of several group-bys."""
+"""GROUPING SETS, ROLLUP and CUBE, expanded to the sets of keys of several group-bys."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from itertools import combinations, product
 
 from sqlglot import exp
 
-#: A grouping set: keys as the query wrote them.
+#: A grouping set: keys as the query writes them.
 GroupingSet = tuple[exp.Expr, ...]
 
 
 def expand_grouping_sets(clause: exp.Expr | None) -> list[GroupingSet] | None:
-    """The grouping sets of a GROUP BY clause, equal ones as often as they stand; None without any.
+    """List the grouping sets of a GROUP BY clause, with repetitions; None for a plain clause.
 
     >>> from sqlglot import parse_one
     >>> clause = parse_one("SELECT 1 GROUP BY a, ROLLUP (b, c)").args["group"]
@@ -25,7 +25,7 @@ def expand_grouping_sets(clause: exp.Expr | None) -> list[GroupingSet] | None:
         parts += clause.args.get(kind) or []
     if not any(isinstance(p, exp.Rollup | exp.Cube | exp.GroupingSets) for p in parts):
         return None
-    # What stands beside each other is crossed.
+    # Terms beside each other are crossed: every set of one with every set of the other.
     return [sum(chosen, ()) for chosen in product(*map(_sets_of, parts))]
 
 

@@ -1,9 +1,9 @@
-"""Joins of every kind from two operators and duplicate elimination.
+"""Joins of every kind, built from two operators and duplicate elimination.
 
     L SEMI R on θ   =  L ⋈ δ(π_keys R)            where θ is equality of keys
     L LEFT R on θ   =  (L ⋈θ R) + (L ANTI R on θ) × NULLs
 
-So EXISTS, IN and outer joins over the same inputs share what they have in common.
+So EXISTS, IN and outer joins over the same inputs share their common nodes.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from millpond.planner.dataflow.frame import Frame, Unsupported, find_columns, pr
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """What makes rows of two nodes partners.
+    """A join condition: which rows of two nodes are partners.
 
     Attributes:
         left, right: The nodes, with the key columns among their columns.
         left_keys, right_keys: The places of the keys.
-        predicates: What else must be true, as SQL over both nodes' columns.
-        widths: How many columns they had before keys were computed.
-        text: The condition as the query wrote it.
+        predicates: The other conjuncts of the condition, as SQL over both nodes' columns.
+        widths: How many columns the nodes had before keys were added.
+        text: The condition as the query writes it.
     """
 
     left: Node
@@ -51,7 +51,7 @@ class Condition:
 
     @property
     def both(self) -> tuple[int, ...]:
-        """The places of the original columns in a pair."""
+        """List the places of the original columns in a pair."""
         first, second = self.widths
         offset = len(self.left.schema)
         return (*range(first), *range(offset, offset + second))
@@ -62,7 +62,7 @@ class Condition:
 
 
 def split_condition(left: Frame, right: Frame, conjuncts: list[exp.Expr]) -> Condition:
-    """Splits conjuncts over two frames into keys and the rest."""
+    """Split conjuncts over two frames into keys and other predicates."""
     pairs: list[tuple[exp.Expr, exp.Expr]] = []
     rest: list[exp.Expr] = []
     for conjunct in conjuncts:
@@ -93,7 +93,7 @@ def split_condition(left: Frame, right: Frame, conjuncts: list[exp.Expr]) -> Con
 
 
 def _pair_sql(left: Frame, right: Frame, offset: int, predicate: exp.Expr) -> str:
-    """A predicate over a pair; a name both sides know means the inner, right one's column."""
+    """Write a predicate as SQL over a pair; a name of both sides means the right's column."""
     holder = exp.Paren(this=predicate.copy())
     for column in list(find_columns(holder)):
         place = right.find(column)
@@ -108,14 +108,14 @@ def _pair_sql(left: Frame, right: Frame, offset: int, predicate: exp.Expr) -> st
 
 
 def inner_join(on: Condition) -> Node:
-    """The pairs, with the columns of both."""
+    """Plan the pairs of partners, with the columns of both sides."""
     return Join(
         on.left, on.right, on.left_keys, on.right_keys, on.predicates, on.both, text=on.text
     )
 
 
 def semijoin(on: Condition) -> Node:
-    """The left rows that have a partner."""
+    """Plan the left rows that have a partner."""
     columns = on.only_left
     if not on.predicates:
         keys = eliminate_duplicates(_key_columns(on))
@@ -136,7 +136,7 @@ def semijoin(on: Condition) -> Node:
 
 
 def antijoin(on: Condition) -> Node:
-    """The left rows that have no partner."""
+    """Plan the left rows that have no partner."""
     right, places = announce_expirations(on.right), on.right_keys
     if not on.predicates:
         right, places = (
@@ -149,12 +149,12 @@ def antijoin(on: Condition) -> Node:
 
 
 def _key_columns(on: Condition) -> Node:
-    """The right's keys; without any, one column that is the same for every row."""
+    """Project the right side to its keys; without keys, to one constant column."""
     return project(on.right, list(on.right_keys) or ["true"])
 
 
 def outer_join(on: Condition, flipped: Condition, side: str) -> Node:
-    """LEFT, RIGHT or FULL join; `flipped` is the condition with its sides exchanged."""
+    """Plan a LEFT, RIGHT or FULL join; `flipped` is the condition with its sides exchanged."""
     parts: list[Node] = [inner_join(on)]
     ours = [on.left.schema.field(p).type for p in range(on.widths[0])]
     theirs = [on.right.schema.field(p).type for p in range(on.widths[1])]
@@ -168,7 +168,7 @@ def outer_join(on: Condition, flipped: Condition, side: str) -> Node:
 
 
 def eliminate_duplicates(node: Node) -> Node:
-    """The node's rows, each once."""
+    """Plan the node's distinct rows."""
     if not node.announces:
         return DistinctDeltaStar(node)
     return SetOperation((announce_expirations(node),), "distinct")
@@ -181,14 +181,15 @@ def _nulls(types: list[pa.DataType]) -> list[str | int]:
 def _split_equality(
     conjunct: exp.Expr, left: Frame, right: Frame
 ) -> tuple[exp.Expr, exp.Expr] | None:
-    """The left's and the right's side of an equality between the two."""
+    """Split an equality of the two frames into its sides; None for any other conjunct."""
     if not isinstance(conjunct, exp.EQ):
         return None
     one, other = conjunct.this, conjunct.expression
     for first, second in ((one, other), (other, one)):
         if not reads_columns(first) or not reads_columns(second):
             continue
-        # A name both know means the right one's: what is the left's must not be known there.
+        # A name both frames have means the right frame's column, so the left side of the equality
+        # may not read a name the right frame has.
         if left.covers(first) and right.covers(second):
             if any(right.find(c) is not None for c in find_columns(first)):
                 continue
@@ -197,7 +198,7 @@ def _split_equality(
 
 
 def _find_common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """The type two keys are compared as, where that is certain."""
+    """Find the type in which two keys are compared; None if that is not certain."""
     if one == other:
         return None if pa.types.is_nested(one) else one
     if _is_number(one) and _is_number(other):
@@ -220,7 +221,7 @@ def _cast(sql: str, type_: pa.DataType, wanted: pa.DataType) -> str | int:
 
 
 def _add_keys(node: Node, keys: list[str | int]) -> tuple[Node, tuple[int, ...]]:
-    """The node with its keys as columns, and their places."""
+    """Add keys to a node as columns; return the node and the keys' places."""
     columns: list[str | int] = list(range(len(node.schema)))
     places = []
     for key in keys:

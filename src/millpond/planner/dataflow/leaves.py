@@ -1,8 +1,8 @@
 """Occurrences of streams and relations as the bottom of a dataflow: source, selection, window.
 
-Everything that looks at an element alone (the predicate in the window's brackets, the conjuncts
-that were pushed down, the sample) is done before the window, where it is done once for an element
-and not again when it leaves.
+Every step that looks at one element alone (the predicate in the window's brackets, the conjuncts
+that were pushed down, the sample) comes before the window. There it is done once for an element,
+and not again when the element leaves.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from millpond.planner.bind.bound_query import RelationLeaf, StreamLeaf
 from millpond.planner.explain.logical_plan import window_text
 from millpond.planner.resolve.pushdown import split_conjuncts
 
-#: Sources of at most so many columns have all of them, so that queries share selections whatever
-#: columns they go on with. Those that nobody reads are there in name only.
+#: A source of a stream with at most this many columns has all of them, so that queries share
+#: selections whichever columns they need. Columns nobody reads cost nothing: they are not filled.
 WHOLE = 32
 
 
@@ -41,14 +41,14 @@ def stream_node(
     with_timestamp: bool = False,
     whole: bool = False,
 ) -> Node:
-    """What an occurrence of a stream is at an instant, with the columns of its slice.
+    """Plan an occurrence of a stream: its window's rows, with the columns of its slice.
 
     Args:
         leaf: The occurrence.
-        definition: Its stream.
-        seed: Of its sample.
+        definition: The definition of its stream.
+        seed: The seed of its sample.
         with_timestamp: Whether each row has its element's timestamp (int64) as one more column.
-        whole: Whether it is the window as written, without the conjuncts that were pushed down.
+        whole: Whether to leave out the conjuncts that were pushed down.
     """
     schema = definition.schema
     before = list(split_conjuncts(leaf.before)) if leaf.before is not None else []
@@ -57,7 +57,7 @@ def stream_node(
     wanted = {name.lower() for name in (*leaf.columns, *by)}
     wanted |= {c.name.lower() for p in (*before, *pushed) for c in p.find_all(exp.Column)}
     columns = schema.names
-    # A window of rows keeps what it is given, and a source of very many columns takes its time.
+    # A ROWS window stores all columns it is given, and a source of very many columns is slow.
     if isinstance(leaf.window, Rows) or len(columns) > WHOLE:
         columns = tuple(n for n in columns if n.lower() in wanted)
     if with_timestamp:
@@ -86,20 +86,22 @@ def stream_node(
 def versions_node(
     leaf: RelationLeaf, definition: RelationDef, streams: Sequence[StreamLeaf]
 ) -> Node:
-    """All rows a relation held that elements of some streams may still be attached, each with the
-    interval in which it was one."""
+    """Plan a non-retroactive relation: the row versions that elements of `streams` may still join.
+
+    Each row has the interval in which the relation held it.
+    """
     windows = dict.fromkeys(stream.window for stream in streams if stream.hidden)
     return RelationVersions(relation_node(leaf, definition), tuple(windows))
 
 
 def relation_node(leaf: RelationLeaf, definition: RelationDef) -> Node:
-    """What an occurrence of a relation is at an instant."""
+    """Plan an occurrence of a relation: its rows at an instant."""
     types = tuple(_type(definition.schema, c) for c in leaf.columns)
     return RelationSource(leaf.relation, leaf.columns, types)
 
 
 def choose_columns(node: Node, places: Sequence[int], names: Sequence[str] = ()) -> Node:
-    """The node with the columns of these places only, in their order."""
+    """Project a node to the columns of these places, in their order."""
     if list(places) == list(range(len(node.schema))):
         return node
     if (narrower := node.choose_columns(tuple(places))) is not None:
@@ -109,7 +111,7 @@ def choose_columns(node: Node, places: Sequence[int], names: Sequence[str] = ())
 
 
 def positional_sql(predicate: exp.Expr, places: dict[str, int]) -> str:
-    """An expression over bare columns as DuckDB's SQL over `c0`, `c1`, …."""
+    """Write an expression over bare columns as DuckDB's SQL over `c0`, `c1`, …."""
     copied = predicate.copy()
     holder = exp.Paren(this=copied)
     for column in list(holder.find_all(exp.Column)):

@@ -1,8 +1,9 @@
 """EXISTS, IN and quantified comparisons under OR, CASE or in the SELECT list: a mark join.
 
-What such a predicate is of a row, true, false or NULL, becomes a column beside the row. The rows
-are split: those it is true of are a semijoin, the others an antijoin, and so on, and the parts are
-put together again, each with its truth. So it needs no operator of its own.
+The value of such a predicate for a row (true, false or NULL) becomes a column of the row, the mark.
+A semijoin gives the rows for which the predicate is true, an antijoin the rest; the rest is split
+likewise for NULL. A union puts the parts together again, each with its value. So a mark join needs
+no operator of its own.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ from millpond.planner.dataflow.joins import Condition, antijoin, semijoin
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One thing a predicate may be: `truth`, of the rows that have a partner by a condition."""
+    """A case of a predicate: its value is `truth` for the rows with a partner by a condition."""
 
     truth: bool | None
     on: Callable[[Frame], Condition]
 
 
-#: What a predicate is, in the order in which it is asked, and what it is of the rows left over.
+#: A predicate's cases, in the order they are tried, and its value for the rows left over.
 Cases = tuple[tuple[Case, ...], bool]
 
 
 def add_marks(
     expression: exp.Expr, frame: Frame, cases_of: Callable[[exp.Expr, Frame], Cases]
 ) -> tuple[exp.Expr, Frame]:
-    """An expression with columns in the place of its subquery predicates, and a frame with them.
+    """Replace an expression's subquery predicates by marks; return it and a frame with the marks.
 
     Args:
-        expression: What may hold such predicates.
+        expression: An expression that may contain predicates over subqueries.
         frame: The rows it is evaluated on.
-        cases_of: What a predicate is of the rows of a frame.
+        cases_of: Lists the cases of a predicate over the rows of a frame.
 
     Raises:
-        Unsupported: one reads its surroundings in a way that cannot be undone.
+        Unsupported: a subquery reads the query around it in a way that no join can replace.
     """
     holder = exp.Paren(this=expression.copy())
     for predicate in list(_predicates(holder.this)):
@@ -55,7 +56,7 @@ def add_marks(
 
 
 def _predicates(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The outermost predicates over subqueries in an expression."""
+    """Find the outermost predicates over subqueries in an expression."""
     is_quantified = isinstance(node.args.get("expression"), exp.Any | exp.All)
     if isinstance(node, exp.Exists) or is_quantified or node.args.get("query") is not None:
         yield node

@@ -1,7 +1,8 @@
-"""FROM clauses with non-retroactive relations: streams first, then what is attached to their rows.
+"""FROM clauses with non-retroactive relations: join the streams first, then the relations.
 
-The streams' rows come at the timestamp of their youngest element if no window delays them, and are
-never taken back if none counts rows. Only then are the relations' rows looked up as they come.
+A joined row of the streams comes at the timestamp of its youngest element if no window delays
+elements, and is never taken back if no window counts rows. Under both conditions the relations'
+rows are looked up when the streams' row comes.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ def has_nrr(select: exp.Select, items: Items) -> bool:
 
 
 def join_nrrs(select: exp.Select, items: Items, waiting: list[exp.Expr]) -> Frame:
-    """The joined items of a SELECT's FROM clause that has non-retroactive relations.
+    """Join the items of a FROM clause that has non-retroactive relations.
 
     Args:
         select: The SELECT.
-        items: What its items are.
-        waiting: Conjuncts of its WHERE; those that are applied are taken out.
+        items: Plans the items of the FROM clause.
+        waiting: Conjuncts of WHERE; applied conjuncts are removed from the list.
 
     Raises:
-        Unsupported: rows may come late or be taken back, or a join is of another kind.
+        Unsupported: rows may come late or be taken back, or a join is neither inner nor LEFT.
     """
     streams, relations = _sort_items(select, items, waiting)
     frame, order = apply_ready(streams[0].frame, waiting), [streams[0].place]
@@ -53,7 +54,7 @@ def join_nrrs(select: exp.Select, items: Items, waiting: list[exp.Expr]) -> Fram
 
 @dataclass(frozen=True, eq=False)
 class _PlacedItem:
-    """An item of a FROM clause: its number, its rows, and what a LEFT JOIN says of it."""
+    """An item of a FROM clause: its number, its rows, and the LEFT JOIN that adds it, if any."""
 
     place: int
     frame: Frame
@@ -63,7 +64,7 @@ class _PlacedItem:
 def _sort_items(
     select: exp.Select, items: Items, waiting: list[exp.Expr]
 ) -> tuple[list[_PlacedItem], list[_PlacedItem]]:
-    """The streams and the relations of a FROM clause; what inner joins say goes to `waiting`."""
+    """Part a FROM clause into streams and relations; add inner joins' conditions to `waiting`."""
     streams: list[_PlacedItem] = []
     relations: list[_PlacedItem] = []
     for place, (item, join) in enumerate(_entries(select)):
@@ -89,7 +90,7 @@ def _sort_items(
 
 
 def _join_relation(frame: Frame, relation: _PlacedItem, waiting: list[exp.Expr]) -> Frame:
-    """Rows of streams with the rows of a relation that are attached to each."""
+    """Join rows of streams with a non-retroactive relation."""
     both = combine_frames(frame, relation.frame)
     on = relation.optional
     if on is None:
@@ -109,7 +110,7 @@ def _join_relation(frame: Frame, relation: _PlacedItem, waiting: list[exp.Expr])
 
 
 def _entries(select: exp.Select) -> list[tuple[exp.Expr, exp.Join]]:
-    """The items of a FROM clause, each with how it is joined to those before it."""
+    """List the items of a FROM clause, each with the join to the items before it."""
     clause = select.args.get("from_")
     if clause is None:
         return []
@@ -118,7 +119,7 @@ def _entries(select: exp.Select) -> list[tuple[exp.Expr, exp.Join]]:
 
 
 def _is_prompt(window: Window) -> bool:
-    """Whether an element comes into a window at its timestamp, and leaves at a known time."""
+    """Whether an element enters a window at its timestamp, and leaves at a known time."""
     match window:
         case Unbounded() | Now():
             return True
@@ -130,7 +131,7 @@ def _is_prompt(window: Window) -> bool:
 
 
 def _without_hidden(frame: Frame) -> Frame:
-    """A frame of one item without the item's hidden columns."""
+    """Remove the hidden columns from a frame of one item."""
     (item,) = frame.items
     node = project(frame.node, list(range(len(item.shown))))
     return Frame(node, (replace(item, names=item.shown, hidden=0),))

@@ -1,8 +1,8 @@
 """From a bound query to a dataflow: which operators compute its changes, and over what.
 
 A plan is a graph of nodes (`operators/protocol/node.py`) with one root. Equal parts of different
-plans have equal keys, whatever their queries call things, so that a runner computes them once. What
-has no incremental operators becomes one node that answers the query anew at every change.
+plans have equal keys, whatever names their queries use, so that a runner computes them once. A part
+of a query without incremental operators becomes one node that recomputes it at every change.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from millpond.planner.optimize.statistics import GuessedStatistics
 from millpond.planner.optimize.strategies import apply_strategy
 from millpond.planner.resolve.names import Names
 
-#: How many of those that share an operator EXPLAIN names.
+#: EXPLAIN names at most this many of the queries that share an operator.
 _NAMED = 5
 
 
@@ -40,18 +40,18 @@ class Plan:
     """How a query's changes are computed.
 
     Attributes:
-        root: What gives R's changes, all of them explicit.
+        root: The node whose output is R's changes, with every expiration announced.
         output: The answer's columns.
         to_stream: None for the changes of a relation-valued query; else 'istream', 'dstream' or
             'rstream', whose elements are given with the sign +.
         strategy: How readers learn that rows have left.
-        fallback: Why a part of it is answered anew at every change; None if none is.
-        estimates: What is expected of each node, by its key.
-        cost: The share of one core's time that it is expected to add to what runs.
+        fallback: Why a part of the query is recomputed at every change; None if no part is.
+        estimates: The estimate of each node, by the node's key.
+        cost: The share of one core's time that the plan is expected to add to what runs.
         basis: What the estimates rest on.
-        lazy_expiration: How often its operators drop what has expired, in microseconds; None: when
-            as much has expired as is alive. It is no part of the key: operators are shared by
-            plans that differ in it.
+        lazy_expiration: How often the plan's operators purge expired state, in microseconds; None:
+            when as much has expired as is alive. It is no part of the key: plans with different
+            intervals share operators.
     """
 
     root: Node
@@ -66,13 +66,13 @@ class Plan:
 
     @cached_property
     def key(self) -> str:
-        """The sink's key: equal for queries whose changes are the same rows of the same names."""
+        """The sink's key: equal for queries whose changes have equal rows and column names."""
         names = ",".join(self.output.names)
         return f"{self.root.key}:{self.to_stream or 'changes'}:{names}"
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of its deltas: `__at`, `__sign` and the answer's."""
+        """The columns of the plan's changes: `__at`, `__sign` and the answer's columns."""
         fields = [pa.field("__at", pa.int64()), pa.field("__sign", pa.int8())]
         for name, column in zip(self.output.names, self.root.schema, strict=True):
             fields.append(pa.field(name, column.type))
@@ -100,13 +100,13 @@ class Plan:
         return {name: tuple(columns) for name, columns in found.items()}
 
     def reach(self, at: int) -> dict[str, int | None]:
-        """For each stream the least timestamp of an element that still matters after an instant.
+        """Compute, for each stream, the least timestamp of an element that matters after `at`.
 
-        A flow that was fed everything from there on up to `at` goes on as one that was fed
-        everything. None: every element matters.
+        A dataflow that was fed the elements from that timestamp up to `at` continues exactly as a
+        dataflow that was fed all elements. None: every element matters.
         """
         found: dict[str, int | None] = {}
-        # A row that never leaves matters to nobody who takes each row for itself.
+        # Operators that handle each row by itself do not need old rows that never leave.
         stack: list[tuple[Node, bool, int | None]] = [(self.root, False, at + 1)]
         seen: set[tuple[str, bool, int | None]] = set()
         while stack:
@@ -131,7 +131,7 @@ class Plan:
 
     @property
     def explained(self) -> str:
-        """The plan as indented text: operators, patterns of their edges, structures of state."""
+        """The plan as indented text: operators, their edges' patterns, their state's structures."""
         return self.explain_among({})
 
     def explain_among(
@@ -139,8 +139,12 @@ class Plan:
         users: Mapping[str, Sequence[str]],
         purging: Mapping[str, Set[int | None]] | None = None,
     ) -> str:
-        """As `explained`, with the names of those who share a node, by its key, and with how often
-        all of them want it to drop what has expired."""
+        """Explain the plan as `explained`, with the queries that share each node.
+
+        Args:
+            users: By a node's key, the names of the queries that share the node.
+            purging: By a node's key, the intervals at which these queries want it to purge.
+        """
         return "\n".join(_explain(self.root, 0, set(), users, purging or self.purging))
 
     def explain_estimates_among(
@@ -148,22 +152,22 @@ class Plan:
         users: Mapping[str, Sequence[str]],
         purging: Mapping[str, Set[int | None]] | None = None,
     ) -> str:
-        """As `explain_among`, with what is expected to run on each edge and what it costs."""
+        """Explain the plan as `explain_among`, with each edge's estimate and each node's cost."""
         among = (users, purging or self.purging)
         return "\n".join(_explain(self.root, 0, set(), *among, self.estimates))
 
     @property
     def purging(self) -> dict[str, set[int | None]]:
-        """As `find_purge_intervals`, of this plan alone."""
+        """Return `find_purge_intervals` of this plan alone."""
         return find_purge_intervals([(self, (self.lazy_expiration,))])
 
     def nodes(self) -> Iterator[Node]:
-        """Every node once, inputs before those that read them."""
+        """List every node once, inputs before the nodes that read them."""
         yield from list_in_order([self.root])
 
 
 def find_needed_columns(roots: list[Node]) -> dict[str, Set[int]]:
-    """For every node below some, by its key, the places of its columns that anybody reads."""
+    """Find, for every node in the plans of `roots`, the places of its columns that are read."""
     found: dict[str, Set[int]] = {}
     for root in roots:
         found[root.key] = frozenset(range(len(root.schema)))
@@ -174,7 +178,7 @@ def find_needed_columns(roots: list[Node]) -> dict[str, Set[int]]:
 
 
 def find_readers(plans: Mapping[str, Plan]) -> dict[str, list[str]]:
-    """For every node, by its key, who of the named plans it works for."""
+    """Find, for every node by its key, the names of the plans that contain it."""
     found: dict[str, list[str]] = {}
     for name, plan in plans.items():
         for node in plan.nodes():
@@ -185,10 +189,10 @@ def find_readers(plans: Mapping[str, Plan]) -> dict[str, list[str]]:
 def find_purge_intervals(
     plans: Iterable[tuple[Plan, Iterable[int | None]]],
 ) -> dict[str, set[int | None]]:
-    """For every node that purges, by its key, how often plans it works for want it to.
+    """Find, for every purging node by its key, the intervals its plans want.
 
     Args:
-        plans: Plans, each with what the queries say that have it.
+        plans: Each plan with the `lazy_expiration` intervals of the queries that use it.
     """
     found: dict[str, set[int | None]] = {}
     for plan, intervals in plans:
@@ -199,7 +203,7 @@ def find_purge_intervals(
 
 
 def explain_together(plans: Mapping[str, Plan]) -> str:
-    """Named plans as the one they are: each node once, with those who share it."""
+    """Explain named plans as one graph: each node once, with the plans that share it."""
     users, shown, lines = find_readers(plans), set[str](), []
     purging = find_purge_intervals((plan, (plan.lazy_expiration,)) for plan in plans.values())
     for name, plan in plans.items():
@@ -216,7 +220,7 @@ def _explain(
     purging: Mapping[str, Set[int | None]],
     expected: Mapping[str, NodeEstimate] = MappingProxyType({}),
 ) -> Iterator[str]:
-    """A node and what is below it; what was shown before is not shown again."""
+    """List the lines of a node and the nodes below it; skip nodes that were shown before."""
     detail = f" {node.detail}" if node.detail else ""
     shared = users.get(node.key, ())
     by = f"  shared by {len(shared)}: {_list_first(shared)}" if len(shared) > 1 else ""
@@ -235,7 +239,7 @@ def _explain(
 
 
 def _describe_purging(intervals: Collection[int | None]) -> str:
-    """How often state drops what has expired, where anybody says."""
+    """Describe how often state is purged; nothing if no query says."""
     said = [i for i in intervals if i is not None]
     if not said:
         return ""
@@ -244,7 +248,7 @@ def _describe_purging(intervals: Collection[int | None]) -> str:
 
 
 def _list_first(names: Sequence[str]) -> str:
-    """Names, the first few of many."""
+    """List the first few names, and "…" if there are more."""
     return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
 
 
@@ -255,7 +259,7 @@ def _format_estimate(estimate: NodeEstimate) -> str:
 
 
 def list_in_order(roots: list[Node]) -> Iterator[Node]:
-    """The nodes below some, each key once, inputs before those that read them."""
+    """List the nodes of the plans of `roots`, each key once, inputs before their readers."""
     done: set[str] = set()
     stack = [(root, False) for root in reversed(roots)]
     while stack:
@@ -281,19 +285,19 @@ def plan_changes(
     lazy_expiration: int | None = None,
     rules: tuple[Rule, ...] = RULES,
 ) -> Plan:
-    """Plans the changes of a bound query.
+    """Plan the changes of a bound query.
 
     Args:
         bound: The query.
-        catalog: What it was bound with.
-        seed: Of its samples; the n-th leaf's is seed + n.
-        strategy: A value of the option `strategy`; the changes are the same by any.
-        known: What is known of the streams; nothing by default.
+        catalog: The catalog it was bound with.
+        seed: The seed of its samples; the n-th leaf's seed is seed + n.
+        strategy: A value of the option `strategy`; the changes are equal by every strategy.
+        known: The statistics of the streams; none by default.
         partitions, rules: As of `strategies.apply_strategy`.
         lazy_expiration: As of `Plan`.
 
     Raises:
-        MillpondError: CQL-214, the strategy is not one for this query.
+        MillpondError: CQL-214, the strategy cannot serve this query.
     """
     columns = {f.table: (*f.columns, *f.hidden) for f in bound.streams}
     columns.update({f.table: (*f.columns, *f.hidden) for f in bound.relations})
@@ -320,7 +324,7 @@ def plan_changes(
 
 
 def _plan_leaves(bound: BoundQuery, catalog: Names, seed: int) -> dict[str, Node]:
-    """The nodes of the streams and relations, by the tables the query knows them as."""
+    """Plan the streams and relations: their nodes, by their leaves' table names."""
     leaves: dict[str, Node] = {}
     for number, leaf in enumerate(bound.streams):
         definition = catalog.find(leaf.stream)
@@ -340,7 +344,7 @@ def _plan_leaves(bound: BoundQuery, catalog: Names, seed: int) -> dict[str, Node
 
 
 def _plan_ticks(bound: BoundQuery, catalog: Names) -> tuple[Node, ...]:
-    """When RSTREAM gives its relation: at elements, updates, and boundaries of SLIDE windows."""
+    """Plan when RSTREAM gives its relation: at elements, updates and ends of SLIDE's steps."""
     found: dict[str, Node] = {}
     for leaf in bound.streams:
         elements: Node = StreamSource(leaf.stream, (TIMESTAMP,), (pa.int64(),))
@@ -348,7 +352,7 @@ def _plan_ticks(bound: BoundQuery, catalog: Names) -> tuple[Node, ...]:
         if isinstance(leaf.window, Range) and leaf.window.slide is not None:
             definition = catalog.find(leaf.stream)
             assert isinstance(definition, StreamDef)
-            # The window as it is written: what the rest of the query selects is not its matter.
+            # The window without the query's other conditions: they do not move the ticks.
             ticks.append(
                 Boundaries(stream_node(leaf, definition, 0, whole=True), leaf.window.slide)
             )

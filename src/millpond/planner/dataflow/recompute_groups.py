@@ -1,8 +1,8 @@
-"""Window functions and unusual aggregates: answered anew, but only for the groups that change.
+"""Window functions and unusual aggregates: recomputed, but only for the groups that change.
 
-A SELECT whose window functions are all partitioned by some expressions, or that groups by some, is
-a function of the rows of one value of these at a time. What it groups or partitions by becomes
-the key of `operators/recompute_groups.py`.
+If all window functions of a SELECT are partitioned by the same expressions, or the SELECT groups
+by expressions, its answer for one value of these depends only on the rows with that value. The
+expressions become the key of `operators/recompute_groups.py`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _KEY_FIELD = pa.field(KEY, pa.int64())
 
 
 def recompute_partitions(node: exp.Select, frame: Frame, items: Sequence[ListedItem]) -> Relation:
-    """A SELECT with window functions over its FROM clause's rows, of which WHERE is done.
+    """Plan a SELECT with window functions over the rows that its FROM and WHERE give.
 
     Args:
         node: The SELECT.
         frame: The rows.
-        items: Its columns: names, and expressions over the frame.
+        items: The SELECT's columns: names, and expressions over the frame.
 
     Raises:
-        Unsupported: its windows have no partition in common, or it reads something else.
+        Unsupported: the windows have no partition key in common, or the SELECT reads other tables.
     """
     qualify = node.args.get("qualify")
     chosen = None if qualify is None else _with_aliases(qualify.this, frame, items)
@@ -58,10 +58,10 @@ def recompute_partitions(node: exp.Select, frame: Frame, items: Sequence[ListedI
 def recompute_grouped(
     node: exp.Select, frame: Frame, items: Sequence[ListedItem], reason: str
 ) -> Relation:
-    """A grouped SELECT of which an aggregate has no incremental form, and why.
+    """Plan a grouped SELECT with an aggregate that has no incremental form; `reason` says why.
 
     Raises:
-        Unsupported: it groups by nothing, or by what is no expression of rows.
+        Unsupported: the SELECT has no keys, or a key is not an expression over rows.
     """
     keys, having = keys_and_having(node, frame)
     if not keys:
@@ -85,7 +85,7 @@ def _recompute_by(
     node = project(frame.node, [*range(width), *(frame.sql(key) for key in keys)])
     by = tuple(range(width, len(node.schema)))
     types_of_keys = [node.schema.field(place).type for place in by]
-    # Two zeros and many NaNs are one key to GROUP BY.
+    # GROUP BY takes 0.0 and -0.0 as one key, and all NaNs as one; the operator's keys do not.
     if any(pa.types.is_nested(t) or pa.types.is_floating(t) for t in types_of_keys):
         raise Unsupported(reason)
     columns = ", ".join([*(f"{_sql(e, frame)} AS a{i}" for i, (_, e) in enumerate(items)), KEY])
@@ -108,7 +108,7 @@ def _sql(expression: exp.Expr | int, frame: Frame) -> str:
 
 
 def _with_aliases(expression: exp.Expr, frame: Frame, items: Sequence[ListedItem]) -> exp.Expr:
-    """A condition in which names of the SELECT list stand for what they name."""
+    """Replace names of the SELECT list in a condition by the expressions they name."""
     named = {name.lower(): e for name, e in items if isinstance(e, exp.Expr)}
     holder = exp.Paren(this=expression.copy())
     for column in list(find_columns(holder)):

@@ -1,16 +1,16 @@
-"""Scalar subqueries without their subquery: a join with one row, or with a row for each key.
+"""Scalar subqueries as joins: with one row, or with one row for each key.
 
     x > (SELECT max(v) FROM t)                  the row of the aggregate beside every row
     x > (SELECT max(v) FROM t WHERE t.k = s.k)  t's groups by k; a row without a group has the
                                                 aggregates of no rows: NULL, and 0 for counts
 
-Only aggregates without GROUP BY are known to have one row at every instant. Of anything else SQL
-allows one row at most, so it is an aggregate too: the least of its values, which is an error where
-there are more,
+Only an aggregate without GROUP BY is known to have one row at every instant. Any other scalar
+subquery may have at most one row in SQL, so it becomes an aggregate too: the least of its values,
+or an error if there are several,
 
     (SELECT v FROM t WHERE t.k = s.k)           CASE WHEN count(*) > 1 THEN error ELSE min(v) END
 
-and what LIMIT 1 cuts to a row, or none, is joined from the left.
+A subquery with LIMIT 1 has one row or none, and is joined by a LEFT JOIN.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from millpond.planner.dataflow.joins import outer_join, split_condition
 from millpond.planner.resolve.placement import find_aggregate, has_aggregate
 from millpond.planner.resolve.pushdown import split_where
 
-#: What is wrong with a scalar subquery of several rows, in DuckDB's words.
+#: The error of a scalar subquery with several rows, in DuckDB's words.
 _SEVERAL = "More than one row returned by a subquery used as an expression"
 
-#: Tells of a query which of its columns its own FROM clause has.
+#: Whether a SELECT's own FROM clause has all columns of an expression.
 Knows = Callable[[exp.Select, exp.Expr], bool]
 
 
 def replace_scalars(
     expression: exp.Expr, frame: Frame, plan: Plans, knows: Knows
 ) -> tuple[exp.Expr, Frame]:
-    """An expression with columns in the place of its scalar subqueries, and a frame that has them.
+    """Replace an expression's scalar subqueries by columns; return it and a frame with the columns.
 
     Args:
-        expression: What may hold scalar subqueries.
+        expression: An expression that may contain scalar subqueries.
         frame: The rows it is evaluated on.
-        plan: Plans a query on its own.
+        plan: Plans a query that reads nothing around it.
         knows: Whether a SELECT's FROM clause has all columns of an expression.
 
     Raises:
-        Unsupported: a subquery is no aggregate of one row, or is correlated in another way.
+        Unsupported: a subquery is not an aggregate of one row, or its correlation is no equality.
     """
     holder = exp.Paren(this=expression.copy())
     for query in [q for q in holder.find_all(exp.Query) if q.find_ancestor(exp.Query) is None]:
@@ -72,14 +72,14 @@ def replace_scalars(
 
 
 def _inner(query: exp.Expr) -> exp.Expr:
-    """A query without the brackets around it."""
+    """Return a query without the brackets around it."""
     while isinstance(query, exp.Subquery) and not query.args.get("limit"):
         query = query.this
     return query
 
 
 def _is_plain(select: exp.Select) -> bool:
-    """Whether it is an aggregate of one row, or may be made one."""
+    """Whether a SELECT is an aggregate of one row, or can be made one."""
     clauses = ("group", "having", "qualify", "limit", "offset", "distinct", "with_")
     (*items,) = select.expressions
     is_one = len(items) == 1 and not items[0].is_star and items[0].find(exp.Window) is None
@@ -87,7 +87,7 @@ def _is_plain(select: exp.Select) -> bool:
 
 
 def _join_one_row(query: exp.Expr, frame: Frame, plan: Plans) -> tuple[exp.Expr, Frame]:
-    """The value of a query that stands on its own and has a row at most, or none."""
+    """Join the one row of an uncorrelated query; return its value and the joined frame."""
     limit = query.args.get("limit")
     count = limit.args.get("expression") if limit is not None else None
     if not isinstance(count, exp.Literal) or count.this != "1":
@@ -101,7 +101,7 @@ def _join_one_row(query: exp.Expr, frame: Frame, plan: Plans) -> tuple[exp.Expr,
 def _join_per_key(
     select: exp.Select, frame: Frame, plan: Plans, knows: Knows
 ) -> tuple[exp.Expr, Frame]:
-    """The value of an aggregate as an expression, and the frame with what it reads."""
+    """Join a correlated aggregate's groups by key; return its value and the joined frame."""
     every = split_where(select)
     outside = [c for c in every if c.find(exp.Query) is None and not knows(select, c)]
     name = f"__scalar_{len(frame.items)}"
@@ -143,7 +143,7 @@ def _join_per_key(
 
 
 def _columns(item: exp.Expr) -> list[exp.Expr]:
-    """What is computed of the rows of each key, or of all of them."""
+    """List the aggregates to compute over the rows of each key, or over all rows."""
     if has_aggregate(item):
         return [exp.alias_(item.copy(), "value")]
     least = exp.Min(this=item.copy())
@@ -151,7 +151,7 @@ def _columns(item: exp.Expr) -> list[exp.Expr]:
 
 
 def _value(item: exp.Expr, name: str) -> exp.Expr:
-    """The subquery's value, of these columns."""
+    """Write the subquery's value as an expression over the columns of `_columns`."""
     value = exp.column("value", table=name)
     if has_aggregate(item):
         return value
@@ -166,7 +166,7 @@ def _with_item(frame: Frame, node: Node, name: str, names: tuple[str, ...]) -> F
 
 
 def _key(conjunct: exp.Expr, select: exp.Select, knows: Knows) -> tuple[exp.Expr, exp.Expr]:
-    """The inner and the outer side of a correlation."""
+    """Split a correlation into its inner and its outer side."""
     if isinstance(conjunct, exp.EQ):
         for own, other in (
             (conjunct.this, conjunct.expression),
@@ -179,7 +179,7 @@ def _key(conjunct: exp.Expr, select: exp.Select, knows: Knows) -> tuple[exp.Expr
 
 
 def _of_nothing(item: exp.Expr) -> exp.Expr:
-    """The aggregate's expression over no rows."""
+    """Return the value of an aggregate's expression over no rows."""
     holder = exp.Paren(this=item.copy())
     calls = [(c, function) for c in holder.walk() if (function := find_aggregate(c)) is not None]
     for call, function in calls:

@@ -1,11 +1,12 @@
 """Conditions on subqueries: EXISTS, IN, ANY and ALL as semijoins and antijoins.
 
-    WHERE EXISTS (…)         rows that have a partner         L SEMI R
-    WHERE x NOT IN (…)       rows of which it is false        (L ANTI equal) ANTI unknown
-    WHERE x > ALL (…)        no value of which it is not true L ANTI (x > v IS NOT TRUE)
+    WHERE EXISTS (…)       rows that have a partner             L SEMI R
+    WHERE x NOT IN (…)     rows for which x IN (…) is false     (L ANTI equal) ANTI unknown
+    WHERE x > ALL (…)      rows for which every x > v is true   L ANTI (x > v IS NOT TRUE)
 
-Anywhere else such a predicate is a mark (`mark_join`), and any other subquery a scalar one
-(`scalar_subqueries`). What a subquery reads of the query around it must be conjuncts of its WHERE.
+Outside of WHERE's conjuncts such a predicate becomes a mark (`mark_join`). Any other subquery is a
+scalar subquery (`scalar_subqueries`). A subquery may read columns of the query around it only in
+conjuncts of its own WHERE.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from millpond.planner.resolve.pushdown import split_where
 
 
 class Subqueries:
-    """Puts operators in the place of the subqueries in one query's conditions and expressions."""
+    """Replaces the subqueries in one query's conditions and expressions by operators."""
 
     def __init__(self, items: Items) -> None:
         self._items = items
 
     def apply_condition(self, conjunct: exp.Expr, frame: Frame) -> Frame:
-        """The rows for which a conjunct that holds subqueries is true.
+        """Select the rows for which a conjunct that contains subqueries is true.
 
         Raises:
-            Unsupported: a subquery reads its surroundings in a way that cannot be undone.
+            Unsupported: a subquery reads the query around it in a way that no join can replace.
         """
         negated, inside = False, conjunct
         while isinstance(inside, exp.Not | exp.Paren):
@@ -57,22 +58,22 @@ class Subqueries:
         (found, *others), _ = self._cases(inside, frame)
         if not negated:
             return replace(frame, node=semijoin(found.on(frame)))
-        # False is what is left: neither true nor unknown.
+        # The rows for which it is false are those left: it is neither true nor unknown for them.
         for case in (found, *others):
             frame = replace(frame, node=antijoin(case.on(frame)))
         return frame
 
     def replace_subqueries(self, expression: exp.Expr, frame: Frame) -> tuple[exp.Expr, Frame]:
-        """An expression with columns in the place of its subqueries, and a frame that has them.
+        """Replace an expression's subqueries by columns; return it and a frame with the columns.
 
         Raises:
-            Unsupported: as `where`.
+            Unsupported: as `apply_condition`.
         """
         plain, frame = add_marks(expression, frame, self._cases)
         return replace_scalars(plain, frame, self._items.plan, self._knows)
 
     def _cases(self, node: exp.Expr, frame: Frame) -> Cases:
-        """What EXISTS, IN or a quantified comparison is of a frame's rows."""
+        """List the cases of EXISTS, IN or a quantified comparison over a frame's rows."""
         if isinstance(node, exp.Exists):
             right, outside = self._plan_inside(node.this, frame)
             return (Case(True, lambda f: split_condition(f, right, outside)),), False
@@ -85,7 +86,7 @@ class Subqueries:
         return self._member_cases(node, frame), False
 
     def _member_cases(self, node: exp.Expr, frame: Frame) -> tuple[Case, ...]:
-        """IN: NULL if nothing is equal, but something in the list or the value is unknown."""
+        """List the cases of IN: NULL if no value is equal, but the value or a member is NULL."""
         right, outside = self._plan_inside(node.args["query"], frame)
         given = _with_member(right, _value(node.args["query"], right))
         nulls = given.select([exp.Is(this=_member(), expression=exp.Null())])
@@ -110,7 +111,7 @@ class Subqueries:
         )
 
     def _quantified_cases(self, node: exp.Expr, word: exp.Any | exp.All, frame: Frame) -> Cases:
-        """What a comparison with ANY or ALL is: decided by one value, NULL by one, or neither."""
+        """List the cases of ANY or ALL: a value decides it, a value makes it NULL, or neither."""
         given, outside = self._members(word.this, frame)
         decides = isinstance(word, exp.Any)
 
@@ -125,9 +126,10 @@ class Subqueries:
         ), not decides
 
     def _apply_quantified(self, node: exp.Expr, negated: bool, frame: Frame) -> Frame:
-        """`x op ANY (…)` and `x op ALL (…)`: is there a value for which it is true, or is not?
+        """Select the rows for which `x op ANY (…)` or `x op ALL (…)` is true.
 
-        NOT turns what is asked for: whether the comparison is false of one, or not false of any.
+        With NOT (`negated`), the rows for which it is false: ALL where some value makes the
+        comparison false, ANY where every value does.
         """
         word = node.args["expression"]
         if node.this.find(exp.Query) is not None:
@@ -137,8 +139,8 @@ class Subqueries:
         compared: exp.Expr = type(node)(this=wanted, expression=_member())
         exists = isinstance(word, exp.Any) != negated
         if negated or not exists:
-            # NULL is neither true nor false: ALL wants no value of which it is not true, NOT ANY
-            # none of which it is not false, and NOT ALL one of which it is.
+            # NULL is neither true nor false. ALL needs that no value makes the comparison "not
+            # true", NOT ANY that none makes it "not false", NOT ALL that some value makes it false.
             least = exp.Boolean(this=not negated)
             compare = exp.NullSafeEQ if exists else exp.NullSafeNEQ
             compared = compare(this=exp.Paren(this=compared), expression=least)
@@ -150,12 +152,12 @@ class Subqueries:
         return self._from(select).covers(expression)
 
     def _members(self, query: exp.Expr, around: Frame) -> tuple[Frame, list[exp.Expr]]:
-        """As `_plan_inside`, the rows with the subquery's value as `_member`."""
+        """Do as `_plan_inside`; the rows have the subquery's value as the column `_member`."""
         rows, outside = self._plan_inside(query, around)
         return _with_member(rows, _value(query, rows)), outside
 
     def _plan_inside(self, query: exp.Expr, around: Frame) -> tuple[Frame, list[exp.Expr]]:
-        """The rows of a subquery's FROM and WHERE, and the conjuncts that read the query around."""
+        """Plan a subquery's FROM and WHERE; return its rows and the conjuncts that read outside."""
         node = query
         while isinstance(node, exp.Subquery) and not node.args.get("limit"):
             node = node.this
@@ -183,12 +185,12 @@ class Subqueries:
         return frame, outside
 
     def _from(self, select: exp.Select) -> Frame:
-        """The joined items of a SELECT, without its WHERE."""
+        """Join the items of a SELECT's FROM clause, without its WHERE."""
         return join_items(select, self._items, [])
 
 
 def _value(query: exp.Expr, frame: Frame) -> str | int:
-    """The one column of a subquery, as SQL over its FROM clause's rows or as a place in them."""
+    """Return a subquery's one column: SQL over its FROM clause's rows, or a place in them."""
     node = query
     while isinstance(node, exp.Subquery):
         node = node.this
@@ -205,19 +207,19 @@ def _value(query: exp.Expr, frame: Frame) -> str | int:
 
 
 def _member() -> exp.Column:
-    """What a subquery's value is called beside the columns of its FROM clause."""
+    """Return the column that holds a subquery's value beside its FROM clause's columns."""
     return exp.column("__value", table="__member")
 
 
 def _with_member(rows: Frame, value: str | int) -> Frame:
-    """Rows with a value, by place or as SQL, that is known as `_member` too."""
+    """Add a value, given by place or as SQL, to the rows as the column `_member`."""
     places = range(len(rows.node.schema))
     given = Frame(project(rows.node, [*places, value]), rows.items)
     return replace(given, items=(*given.items, Item("__member", ("__value",), len(places))))
 
 
 def _rename_columns(expression: exp.Expr, frame: Frame) -> tuple[exp.Expr, Frame]:
-    """An expression over a frame under names nobody else has, and the frame with these names."""
+    """Give a frame's columns names that are unique; return the expression and frame with them."""
     holder = exp.Paren(this=expression.copy())
     for column in list(find_columns(holder)):
         place = frame.find(column)

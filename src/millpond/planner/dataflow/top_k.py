@@ -1,8 +1,8 @@
-"""ORDER BY … LIMIT as a node: the query without them, with what it is ordered by as further
-columns, and its first rows.
+"""ORDER BY … LIMIT as a node that takes the first rows of the query without these clauses.
 
-What ORDER BY names is a column of the answer, by number or name, or else an expression over the
-rows of the FROM clause. Without LIMIT the order of rows says nothing about which they are.
+A term of ORDER BY is a column of the answer, by number or name, or else an expression over the
+rows of the FROM clause, which becomes one more column of the query. Without LIMIT, ORDER BY has no
+influence on which rows the answer has.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from millpond.operators.expire import announce_expirations
 from millpond.operators.top_k import SortColumn, TopK
 from millpond.planner.dataflow.frame import Relation, Unsupported, find_columns
 
-#: A longer LIMIT costs more to follow row by row than to answer anew.
+#: A query with a longer LIMIT is recomputed: that costs less than updating its first rows.
 MOST = 10_000
 
 
 @dataclass(frozen=True)
 class _Term:
-    """A term of ORDER BY: a column of the answer by name or number, or one that was added."""
+    """A term of ORDER BY: a column of the answer by name or number, or a column that was added."""
 
     named: str | int | None
     descending: bool
@@ -32,8 +32,8 @@ class Cut:
     """A query with LIMIT or OFFSET.
 
     Attributes:
-        uncut: The query without them and without ORDER BY; what it was ordered by and is no
-            column of the answer stands behind the answer's columns.
+        uncut: The query without LIMIT, OFFSET and ORDER BY. Terms of ORDER BY that are no columns
+            of the answer follow the answer's columns.
     """
 
     def __init__(self, node: exp.Expr) -> None:
@@ -51,7 +51,7 @@ class Cut:
             self._terms.append(self._term(term))
 
     def first_of(self, relation: Relation) -> Relation:
-        """The first rows of what `uncut` is."""
+        """Plan the first rows of a relation that computes `uncut`."""
         shown = len(relation.names) - self._added
         names = [name.lower() for name in relation.names[:shown]]
         by: dict[int, SortColumn] = {}
@@ -67,7 +67,7 @@ class Cut:
                 place = names.index(term.named)
             if place >= len(relation.names):
                 raise Unsupported("ORDER BY a number that is no column's")
-            # What rows are ordered by already orders no further.
+            # A second term on the same column does not change the order.
             by.setdefault(place, SortColumn(place, term.descending, term.nulls_first))
         node = TopK(
             announce_expirations(relation.node),
@@ -93,7 +93,7 @@ class Cut:
         return _Term(named, descending, nulls_first)
 
     def _find_column(self, value: exp.Expr) -> str | None:
-        """The column of the answer a term is; None if it has to be computed."""
+        """Find the answer's column that a term names; None if the term has to be computed."""
         query = self.uncut
         if not isinstance(query, exp.Select):
             if isinstance(value, exp.Column) and not value.table:
@@ -121,7 +121,7 @@ class Cut:
 
 
 def _number(clause: exp.Expr | None, default: int) -> int:
-    """The constant of a LIMIT or OFFSET."""
+    """Return the constant of a LIMIT or OFFSET, `default` without the clause."""
     if clause is None:
         return default
     value = clause.args.get("expression")

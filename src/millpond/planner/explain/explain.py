@@ -1,7 +1,7 @@
-"""EXPLAIN: what becomes of a query, level by level, as indented text.
+"""EXPLAIN: a query at each level of planning, as indented text.
 
-The levels are those of `millpond.cql.tree.explain_levels`; `shared` and `runtime` are the leaves as
-rewritten, with what only a running pond knows of them, as facts.
+The levels are listed in `millpond.cql.tree.explain_levels`. The levels `shared` and `runtime` show
+the leaves as `rewritten` does, with facts that only a running pond knows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from millpond.planner.explain.logical_plan import LogicalOperator, plan_logicall
 from millpond.planner.residual import replace_literals
 from millpond.planner.resolve.pushdown import split_conjuncts
 
-#: Says what matches a factor of a leaf's predicate: a grouped filter, or nothing but DuckDB.
+#: Says what matches a factor of a leaf's predicate: a grouped filter, or DuckDB alone.
 ServedBy = Callable[[StreamLeaf, exp.Expr], str]
 
 
@@ -31,14 +31,14 @@ def explain(
     served_by: ServedBy = lambda _leaf, _factor: "factor",
     **facts: Any,
 ) -> str:
-    """A bound query at one level.
+    """Explain a bound query at one level.
 
     Args:
         bound: The query.
         level: One of `Level`.
-        served_by: What is said of a factor; only the engine that matches it knows.
-        facts: For `shared` and `runtime`, what the service knows: `leaves`, one mapping for every
-            stream leaf, is shown under the leaf it belongs to; anything else stands first.
+        served_by: Describes what matches a factor; only the engine knows.
+        facts: For `shared` and `runtime`, the facts the service knows. `leaves` has one mapping
+            for every stream leaf, shown under that leaf; the other facts are shown first.
 
     Raises:
         MillpondError: CQL-214, for another level.

@@ -1,7 +1,7 @@
 """The logical plan: a bound query as a tree of operators with the pattern of each edge.
 
-It is the query as it is written, for EXPLAIN LOGICAL, and says whether rows ever leave the answer.
-What computes changes is another tree, of nodes (`planner/dataflow`).
+The tree follows the query as written. EXPLAIN LOGICAL shows it, and it says whether rows ever leave
+the answer. Changes are computed by another tree, of nodes (`planner/dataflow`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from millpond.planner.resolve.with_entries import WithEntry, find_seen_entries
 
 @dataclass(frozen=True)
 class LogicalOperator:
-    """An operator, what it does, its inputs and the edge it gives."""
+    """An operator: its name, its text, its inputs and its output edge's pattern."""
 
     name: str
     detail: str
@@ -39,12 +39,12 @@ class LogicalOperator:
 
 
 def plan_logically(bound: BoundQuery) -> LogicalOperator:
-    """The query as written, as operators."""
+    """Build the tree of operators of a query as written."""
     return _LogicalPlanner(bound).root()
 
 
 def is_monotonic(bound: BoundQuery) -> bool:
-    """Whether nothing ever leaves a query's answer."""
+    """Whether no row ever leaves a query's answer."""
     return plan_logically(bound).pattern is Pattern.MONOTONIC
 
 
@@ -53,7 +53,7 @@ def _apply(name: str, detail: str, *inputs: LogicalOperator) -> LogicalOperator:
 
 
 class _LogicalPlanner:
-    """Makes the tree of one query."""
+    """Builds the tree of one query."""
 
     def __init__(self, bound: BoundQuery) -> None:
         self._leaves: dict[str, StreamLeaf | RelationLeaf] = {f.table: f for f in bound.streams}
@@ -68,7 +68,7 @@ class _LogicalPlanner:
         tree = self._tree
         if isinstance(tree, nodes.RelationToStream):
             inner = self._query(tree.this)
-            # What is inserted or deleted is a stream: it never leaves.
+            # The result is a stream: its elements never leave.
             return LogicalOperator(str(tree.args["kind"]).lower(), "", MONOTONIC, (inner,))
         return self._query(tree)
 
@@ -76,7 +76,7 @@ class _LogicalPlanner:
         return self._plan_seeing(find_seen_entries(node, self._entries), node)
 
     def _plan_seeing(self, entries: Mapping[str, WithEntry], node: exp.Expr) -> LogicalOperator:
-        """A query where these entries of WITH are seen, its own among them."""
+        """Plan a query in which these entries of WITH, its own among them, are visible."""
         before, self._entries = self._entries, entries
         try:
             if isinstance(node, exp.Subquery):
@@ -130,7 +130,7 @@ class _LogicalPlanner:
         plan = _apply("project", ", ".join(_text(i) for i in node.expressions), plan)
         if (distinct := node.args.get("distinct")) is not None:
             on = distinct.args.get("on")
-            # One row of each is left, the first: another may come before it.
+            # DISTINCT ON keeps each key's first row: a new row may come before it.
             plan = (
                 _apply("limit", f"1 of each {_text(on)}", plan)
                 if on
@@ -203,7 +203,7 @@ class _LogicalPlanner:
         )
 
     def _filter(self, predicate: exp.Expr, plan: LogicalOperator) -> LogicalOperator:
-        """Selections; those with subqueries are semijoins and negations."""
+        """Plan selections; conjuncts with subqueries become semijoins and negations."""
         plain = [c for c in split_conjuncts(predicate) if c.find(exp.Query) is None]
         if plain:
             plan = _apply("select", " AND ".join(_text(c) for c in plain), plan)
@@ -217,7 +217,7 @@ class _LogicalPlanner:
 
 
 def window_text(window: Window) -> str:
-    """A window as CQL, without its WHERE.
+    """Write a window as CQL, without its WHERE.
 
     >>> window_text(Range(3_600_000_000)), window_text(Rows(10, ("carrier",)))
     ('[RANGE 1 HOUR]', '[PARTITION BY carrier ROWS 10]')
@@ -256,7 +256,7 @@ def _subquery_kind(conjunct: exp.Expr) -> str:
 
 
 def _outline(conjunct: exp.Expr) -> str:
-    """A conjunct with its subqueries left out: they are shown as inputs."""
+    """Write a conjunct with its subqueries left out: the plan shows them as inputs."""
     copied = exp.Paren(this=conjunct.copy())
     for query in list(copied.find_all(exp.Subquery, exp.Select)):
         if query.find_ancestor(exp.Subquery, exp.Select) is None:

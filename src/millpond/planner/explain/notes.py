@@ -1,4 +1,4 @@
-"""Notes: what a query says that is allowed, and probably not what is meant."""
+"""Notes: parts of a query that are allowed, but probably not what the user means."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _TIMES = ("TIMESTAMP", "DATE")
 
 
 def find_notes(bound: BoundQuery, find: Find) -> list[str]:
-    """The notes about a bound query, for whoever registers or explains it."""
+    """Find the notes about a bound query, for the user who registers or explains it."""
     return list(dict.fromkeys(_find_arrival_windows(bound, find)))
 
 
 def _find_arrival_windows(bound: BoundQuery, find: Find) -> Iterator[str]:
-    """RANGE windows that count from the arrival although a column may say when it was."""
+    """Find RANGE windows over arrival times of streams that have a column of a time type."""
     for leaf in bound.streams:
         stream = find(leaf.stream)
         if not isinstance(leaf.window, Range) or not isinstance(stream, StreamDef):

@@ -1,21 +1,21 @@
-"""Which of the plans that compute the same is expected to cost least (Update patterns, 5.4).
+"""Which of several equivalent plans is expected to cost least (Update patterns, 5.4).
 
-What may be chosen, at each edge and operator:
+The choices, at each edge and operator:
 
 - whether rows carry their expirations over an edge, or a negative tuple announces each (2.3): an
-  `Expire` node anywhere between the window and who cannot do without;
-- duplicate elimination by δ*, which gives expirations or announces them itself, where nothing is
-  announced below it, or by counting (5.3.1);
+  `Expire` node anywhere between the window and the first operator that needs negative tuples;
+- duplicate elimination by counting, or, where nothing is announced below it, by δ*, whose output
+  carries expirations or announces them (5.3.1);
 - in how many partitions rows wait for their expiration (5.3.2);
 - each of the rewritings (5.4.2).
 
-The paper fixes most of this by the patterns alone, and so do we where there is no choice; the rest
-it leaves to a cost model, because announcing costs less than waiting where results are large, and
-pulling a negation up costs more than it saves where the join below it is large (6.6). Every node
-estimates its own flow and work (`operators/protocol/cost_model.py`). A plan is put together from
-the leaves up:
-of each subplan the cheapest form that carries expirations and the cheapest that announces them are
-kept, for what is cheaper below may be dearer above.
+The paper decides most of this by the patterns alone. It leaves the rest to a cost model, because
+announcing costs less than waiting where results are large, and because pulling a negation up costs
+more than it saves where the join below it is large (6.6). Here every choice that the patterns leave
+is made by cost. Every node estimates its own work and its output edge
+(`operators/protocol/cost_model.py`). A plan is built from the leaves up. For each subplan two forms
+are kept, the cheapest that carries expirations and the cheapest that announces them, because the
+form that is cheaper below may make the operators above more expensive.
 """
 
 from __future__ import annotations
@@ -41,34 +41,35 @@ from millpond.operators.set_operations import SetOperation
 from millpond.operators.structures.expiration_queues import PARTITIONS
 from millpond.planner.optimize.rules import RULES, Rule, rewrite
 
-#: Numbers of partitions there are to choose from; the paper tried 10 and 50 (figure 10).
+#: The numbers of partitions to choose from; the paper tried 10 and 50 (figure 10).
 CHOICES = (PARTITIONS, 50, 200)
 #: Nodes with more inputs than this take all of them in the same form.
 _MANY = 4
 
 
 class PlanStatistics(StreamStatistics, Protocol):
-    """What a pond knows, of its streams and of what runs.
+    """What a pond knows about its streams and its running nodes.
 
     Attributes:
         running: Keys of the nodes that run already; another query that reads them adds nothing to
-            their work. So queries that can share do, even if each alone would be planned otherwise.
+            their work. So queries share nodes where they can, even if each query alone would get
+            another plan.
     """
 
     running: Set[str]
 
     def basis(self, stream: str) -> str:
-        """What the figures of a stream rest on, for EXPLAIN."""
+        """Say what a stream's figures rest on, for EXPLAIN."""
         ...
 
 
 @dataclass(frozen=True)
 class NodeEstimate:
-    """What is expected of a node.
+    """The estimate of a node.
 
     Attributes:
-        output: What runs on its edge.
-        work: Nanoseconds per second of stream time that it takes, without what is below it.
+        output: The estimate of its output edge.
+        work: Nanoseconds per second of stream time that the node takes, without its inputs.
     """
 
     output: EdgeEstimate
@@ -77,7 +78,7 @@ class NodeEstimate:
 
 @dataclass(frozen=True)
 class _Form:
-    """A way to compute a subplan, and what it costs with all that is below it."""
+    """A way to compute a subplan, and its cost with everything below it."""
 
     node: Node
     output: EdgeEstimate
@@ -90,13 +91,13 @@ def find_cheapest(
     partitions: int | None = None,
     rules: tuple[Rule, ...] = RULES,
 ) -> Node:
-    """The plan that is expected to cost least, without expirations on its last edge.
+    """Find the plan that is expected to cost least, without expirations on its last edge.
 
     Args:
         root: A plan, with or without `Expire` nodes.
-        known: What is known of the streams.
-        partitions: Into how many partitions expirations go; None: what costs least.
-        rules: The rewritings there are to choose from.
+        known: The statistics of the streams.
+        partitions: How many partitions by expiration time state has; None: as many as cost least.
+        rules: The rewritings to choose from.
     """
     choices = CHOICES if partitions is None else (partitions,)
     logical: dict[str, Node] = {}
@@ -116,7 +117,7 @@ def find_cheapest(
 
 
 def estimate_nodes(root: Node, known: PlanStatistics) -> dict[str, NodeEstimate]:
-    """What is expected of each node of a plan, by its key."""
+    """Estimate each node of a plan; return the estimates by the nodes' keys."""
     found: dict[str, NodeEstimate] = {}
 
     def visit(node: Node) -> EdgeEstimate:
@@ -132,20 +133,20 @@ def estimate_nodes(root: Node, known: PlanStatistics) -> dict[str, NodeEstimate]
 
 
 def sum_cost(root: Node, known: PlanStatistics) -> float:
-    """Nanoseconds per second of stream time that a plan adds to what runs."""
+    """Sum the work a plan adds to what runs, in nanoseconds per second of stream time."""
     found = estimate_nodes(root, known)
     work = sum(e.work for key, e in found.items() if key not in known.running)
     return work + DELIVERED * found[root.key].output.changes
 
 
 def _subsets(rules: tuple[Rule, ...]) -> Iterator[tuple[Rule, ...]]:
-    """All of the rules first, so that of equal costs the rewritten plan is taken."""
+    """List all subsets, the full set first: of equally cheap plans the most rewritten is taken."""
     for many in range(len(rules), -1, -1):
         yield from combinations(rules, many)
 
 
 def strip_expire(node: Node) -> Node:
-    """A plan without its `Expire` nodes: what is computed, and not how rows leave."""
+    """Remove the `Expire` nodes from a plan: they say how rows leave, not what is computed."""
     return rewrite(node, (_without_expire,))
 
 
@@ -160,12 +161,12 @@ def is_distinct(node: Node) -> bool:
 
 
 def _is_strict(node: Node) -> bool:
-    """Whether rows of its input may leave before their time, so that δ* is not one for it."""
+    """Whether rows of a node's input may leave before their time, so that δ* cannot be used."""
     return node.inputs[0].announces
 
 
 def _distinct_operators(over: Node, strict: bool) -> Iterator[Node]:
-    """The operators that eliminate duplicates of a form of their input."""
+    """List the operators that can eliminate the duplicates of one form of their input."""
     if not over.announces:
         yield DistinctDeltaStar(over)
         yield DistinctAnnouncing(over)
@@ -181,7 +182,7 @@ class _Forms:
         self._found: dict[str, tuple[_Form | None, _Form | None]] = {}
 
     def of(self, node: Node) -> tuple[_Form | None, _Form | None]:
-        """The cheapest form that carries expirations, if any can, and the cheapest without."""
+        """Find the cheapest form that carries expirations, if any can, and the cheapest other."""
         found = self._found.get(node.key)
         if found is None:
             found = self._found[node.key] = self._compare(node)
@@ -201,7 +202,7 @@ class _Forms:
         return carrying, explicit
 
     def _build(self, node: Node) -> Iterator[_Form]:
-        """The node over every combination of forms of its inputs that it can read."""
+        """Build the node over every combination of forms of its inputs that it can read."""
         forms = [
             [f for f in self.of(i) if f is not None and (not wants or not _carries(f))]
             for i, wants in zip(node.inputs, node.needs_explicit, strict=True)
@@ -232,7 +233,7 @@ class _Forms:
 
 
 def _cost_of_calling(inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> float:
-    """What calling an operator takes, whatever it does."""
+    """Estimate the fixed cost of calling an operator."""
     changes = sum(i.changes for i in inputs)
     return CALLED * known.steps + WOKEN * estimate_wakeups(changes, known)
 

@@ -1,4 +1,4 @@
-"""What the planner knows of streams: guesses, or what a sample of each stream's elements shows."""
+"""What the planner knows about streams: guesses, or estimates from a sample of each stream."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class GuessedStatistics:
     running: Set[str] = frozenset()
 
     def basis(self, stream: str) -> str:
-        """What the figures of a stream rest on, for EXPLAIN."""
+        """Say what a stream's figures rest on, for EXPLAIN."""
         return "guessed"
 
     def rate(self, stream: str) -> float:
@@ -41,9 +41,9 @@ class StreamSample:
     """Some of a stream's elements.
 
     Attributes:
-        rate: How many come in a second of stream time.
-        rows: Some of them, by the stream's column names.
-        total: How many there are in all.
+        rate: How many elements come in a second of stream time.
+        rows: The sampled elements, by the stream's column names.
+        total: How many elements the stream has.
     """
 
     rate: float
@@ -52,11 +52,12 @@ class StreamSample:
 
 
 class ObservedStatistics(GuessedStatistics):
-    """`planner.optimize.cost.PlanStatistics` by samples; of streams without one, guesses.
+    """`planner.optimize.cost.PlanStatistics` from samples; guesses for streams without a sample.
 
-    A column's Σp² is how often two rows of the sample agree, and how many values it has is Chao's
-    estimate: those in the sample, and unseen ones as values seen once and twice suggest.
-    Predicates are tried on it; without `scalars` they are guessed at.
+    A column's Σp² is how often two rows of the sample agree. Its number of values is Chao's
+    estimate: the values in the sample, and unseen values, as many as the counts of values seen once
+    and seen twice suggest. A predicate's selectivity is measured on the sample, or guessed where
+    `scalars` is missing.
     """
 
     def __init__(
@@ -116,8 +117,9 @@ class ObservedStatistics(GuessedStatistics):
         try:
             (true,) = self._scalars.compute(rows, [f"CAST(({sql}) AS BOOLEAN)"])
         except MillpondError:
-            return guess_selectivity(predicates)  # it fails on a row: whoever runs it will say so
-        # As if one more had been seen: a predicate nothing passed is not one nothing will pass.
+            return guess_selectivity(predicates)  # it fails on a row; running the query reports it
+        # Count half a passing row more, in one row more: a predicate that no sampled row passes may
+        # still be true for other rows.
         return (true.true_count + 0.5) / (len(true) + 1)
 
 

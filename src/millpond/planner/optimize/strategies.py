@@ -14,10 +14,12 @@
 (`planner/optimize/cost.py`),
   among them δ*, partitions by expiration time, and the rewritings of 5.4.2.
 
-Where the paper's operators are nested loops (5.4.1: a join costs λ1·N2 + λ2·N1), ours look keys up
-in tables and take a step's rows at once, by any strategy: that is not what is compared.
+The paper's operators are nested loops (5.4.1: a join costs λ1·N2 + λ2·N1). Here operators look keys
+up in tables and process a step's rows at once, under every strategy: the strategies do not differ
+in that.
 
-Answers never move; what moves is who keeps which rows, and how many rows run on the edges.
+Every strategy gives the same answers. Strategies differ in which operators keep which rows, and in
+how many rows run on the edges.
 """
 
 from __future__ import annotations
@@ -40,13 +42,14 @@ def apply_strategy(
     partitions: int | None = None,
     rules: tuple[Rule, ...] = RULES,
 ) -> Node:
-    """A plan by a strategy, with all its changes explicit.
+    """Rewrite a plan for a strategy, with every expiration announced at its root.
 
     Args:
         root: The plan as written.
         strategy: A value of the option `strategy`.
-        known: What `aware` estimates costs from.
-        partitions: How many partitions by expiration time `aware` uses; None: what costs least.
+        known: The statistics from which `aware` estimates costs.
+        partitions: How many partitions by expiration time `aware` uses; None: as many as cost
+            least.
         rules: The rewritings `aware` may use.
 
     Raises:
@@ -61,10 +64,10 @@ def apply_strategy(
 
 
 def _announce_on_windows(root: Node) -> Node:
-    """A plan without `Expire` nodes, with one on every window.
+    """Replace a plan's `Expire` nodes by one on every window.
 
-    Where rows must not be taken back while they are attached what a relation holds, they are
-    announced from there on: a negative tuple would be attached what the relation holds by then.
+    An NRR join refuses negative tuples: it would join a negative tuple with the relation's rows of
+    the wrong instant. So below an NRR join no expiration is announced; the `Expire` is above it.
     """
     done: dict[str, Node] = {}
 
@@ -104,14 +107,14 @@ def _refuse_strict(root: Node) -> None:
                 + " may leave at a time nobody could know, and only negative tuples tell.",
                 hint="Use 'aware' or 'negative'.",
             )
-        # What is attached to rows that are never taken back takes none back either.
+        # An NRR join of rows that are never taken back takes no row back either.
         attaching = any(node.refuses_negatives)
         pairs = zip(node.inputs, node.refuses_negatives, strict=True)
         stack += [i for i, refuses in pairs if refuses or not attaching]
 
 
 def _keep_arrival_order(node: Node) -> Node | None:
-    """State as the direct approach keeps it."""
+    """Give a node the state of the direct approach: rows in arrival order."""
     if isinstance(node, Expire) and node.partitions != ARRIVAL_ORDER:
         return Expire(node.input, ARRIVAL_ORDER)
     if isinstance(node, DistinctDeltaStar) and not node.keeps_input:

@@ -1,1 +1,1 @@
-"""Name resolution: what every table, alias and column of a query means, and what it pushes down."""
+"""Name resolution: find what each table, alias and column means; push predicates down."""

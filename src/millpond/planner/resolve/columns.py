@@ -1,4 +1,4 @@
-"""Column references: which source each means, by SQL's rules of scope."""
+"""Column references: find each reference's source by SQL's rules of scope."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond.planner.resolve.scope import TYPE, Resolution, Scope, Source
 
 
 def resolve_column(column: exp.Column, scope: Scope, text: str, *, aliases_first: bool) -> None:
-    """Finds what a reference means, records it and spells it as it is declared.
+    """Find a reference's meaning, record it, and spell the column as declared.
 
     The nearest SELECT wins; in one SELECT a source's column comes before an alias of the SELECT
     list, except in ORDER BY (`aliases_first`), as in DuckDB.
@@ -43,7 +43,7 @@ def resolve_column(column: exp.Column, scope: Scope, text: str, *, aliases_first
 
 
 def _need_wherever(name: str, scope: Scope) -> None:
-    """Keeps every column of that name: DuckDB may take a reference we leave open for any."""
+    """Keep every column of a name: DuckDB may take an unresolved reference for any of them."""
     at: Scope | None = scope
     while at is not None:
         for holder in at.find_sources_of(name):
@@ -71,8 +71,8 @@ def _resolve_qualified(column: exp.Column, scope: Scope, text: str) -> Resolutio
             spell(wanted, source.columns[place])
             return Resolution(source, source.columns[place], outer=at is not scope)
         for holder in at.find_sources_of(qualifier):
-            # A struct's field, `c.f`. Columns of streams are never structs. Others may
-            # be none either, and then a table of the name further out is what is meant.
+            # A struct's field, `c.f`. Columns of streams are never structs. A column of
+            # another source may be no struct either; then `c` is a table further out.
             if holder.leaf is None and structured is None:
                 place = holder.place(qualifier)
                 assert place is not None

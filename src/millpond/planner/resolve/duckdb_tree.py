@@ -1,7 +1,7 @@
-"""DuckDB's own syntax tree of the SQL that will run: what it calls and which tables it reads.
+"""DuckDB's own syntax tree of the SQL that will run: the calls it makes, the tables it reads.
 
-Which functions a query may call is checked in this tree and not in ours: whatever a node of ours is
-printed as, the function that would be called is the one that is checked.
+The functions a query calls are checked in this tree and not in sqlglot's. So the checked function
+is always the function DuckDB would call, whatever SQL a node of sqlglot's tree is printed as.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class FunctionCall:
 
     @property
     def is_allowed(self) -> bool:
-        """Whether its answer depends on nothing but its arguments."""
+        """Whether the function's result depends on nothing but its arguments."""
         function = find_function(self.name)
         return not self.in_from and function is not None and function.is_allowed(self.arguments)
 
     @property
     def refusal(self) -> Refusal | None:
-        """Why a query may not make the call; None where there is no function of that name."""
+        """Say why a query may not make the call; None if no function has the name."""
         function = find_function(self.name)
         if function is None:
             return None
@@ -40,7 +40,7 @@ class FunctionCall:
 
 
 def find_calls(tree: Any) -> Iterator[FunctionCall]:
-    """Every call in DuckDB's syntax tree, as `json_serialize_sql` gives it."""
+    """Find every call in DuckDB's syntax tree, as `json_serialize_sql` gives it."""
     for node in _nodes(tree):
         match node.get("class"), node.get("type"):
             case (("FUNCTION" | "WINDOW"), _):
@@ -57,13 +57,13 @@ def find_calls(tree: Any) -> Iterator[FunctionCall]:
 
 
 def is_word_called(name: str) -> bool:
-    """Whether a plain name that is no column's is a call without parentheses."""
+    """Whether a plain name, if no column has it, is a call without parentheses."""
     function = FUNCTIONS.get(name.lower())
     return function is not None and function.is_word
 
 
 def find_tables(tree: Any) -> Iterator[str]:
-    """The name of every table in DuckDB's syntax tree."""
+    """Find the name of every table in DuckDB's syntax tree."""
     for node in _nodes(tree):
         if node.get("type") == "BASE_TABLE":
             path = [node.get("catalog_name"), node.get("schema_name"), node.get("table_name")]
@@ -71,7 +71,7 @@ def find_tables(tree: Any) -> Iterator[str]:
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    """Every node of DuckDB's syntax tree."""
+    """List every node of DuckDB's syntax tree."""
     stack = [tree]
     while stack:
         node = stack.pop()
@@ -83,10 +83,10 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def syntax_tree(connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
-    """DuckDB's syntax tree of one SELECT.
+    """Make DuckDB's syntax tree of one SELECT.
 
     Raises:
-        ValueError: it is not one SELECT that DuckDB can parse; the text is DuckDB's reason.
+        ValueError: `sql` is not one SELECT that DuckDB can parse; the text is DuckDB's reason.
     """
     row = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
     assert row is not None

@@ -1,4 +1,4 @@
-"""Where errors point: the text of an expression, brackets and all."""
+"""Where errors point: the text of an expression, with its brackets."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from millpond.errors import Span
 
 
 def mark(node: exp.Expr, text: str) -> Span | None:
-    """The place of an expression, with the brackets and keywords that belong to it.
+    """Find the place of an expression, with the brackets and keywords that belong to it.
 
-    Trees know the places of names and constants only; what is missing is found among the tokens:
-    a call's closing bracket, the SELECT of a query.
+    Trees have the places of names and constants only. The rest is found among the tokens: a call's
+    closing bracket, the SELECT of a query.
     """
     span = span_of(node)
     if span is None:
@@ -49,7 +49,7 @@ def mark(node: exp.Expr, text: str) -> Span | None:
 
 
 def mark_word(word: str, text: str) -> Span | None:
-    """The place of the first token that is the word, in any case."""
+    """Find the place of the first token that is a word, in any case."""
     for token in tokenize(text):
         if token.text.lower() == word.lower() and token.token_type is not TokenType.STRING:
             return Span(token.start, token.end + 1)

@@ -1,4 +1,4 @@
-"""FROM clauses: their items become sources, their joins the steps above each source."""
+"""FROM clauses: each item becomes a source, each join a step above its sources."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from millpond.planner.resolve.views import VIEW
 
 
 class Resolver(Protocol):
-    """What reading a FROM clause asks of the walk over the whole query.
+    """The walk over the whole query, as reading a FROM clause uses it.
 
     Attributes:
         text: The statement's text, for errors.
         catalog: Where names are looked up.
         leaves: Every occurrence of a stream or relation, in the order found.
-        resolved: What columns stand for, by the id of their nodes.
+        resolved: The meanings of columns, by the id of their nodes.
         used: The definitions the query depends on, by the name they were looked up under.
     """
 
@@ -90,7 +90,7 @@ class FromClause:
         self.period = period_of(own) if own is not None else inherited
 
     def read(self) -> None:
-        """Fills the scope.
+        """Read the FROM clause and fill the scope.
 
         Raises:
             MillpondError: what is wrong with an item or an ON.
@@ -108,7 +108,7 @@ class FromClause:
     def _chain(
         self, left: list[Source], joins: list[exp.Join], before: list[Source]
     ) -> list[Source]:
-        """A chain of joins; `before` are the sources visible to the left of it."""
+        """Read a chain of joins; `before` are the sources visible to the left of the chain."""
         for join in joins:
             right = self._item(join.this, [*before, *left])
             left = self._join(join, left, right, before)
@@ -126,7 +126,7 @@ class FromClause:
             names = {c.lower() for s in left for c in s.columns}
             using = {c.lower() for s in right for c in s.columns if c.lower() in names}
             if any(s.is_open for s in (*left, *right)):
-                # Names only DuckDB knows may be among those that join.
+                # NATURAL may join by columns whose names only DuckDB knows.
                 for source in (*left, *right):
                     source.need_all()
         for identifier in join.args.get("using") or []:
@@ -206,7 +206,7 @@ class FromClause:
         return Source(name, columns, leaf=leaf)
 
     def _inside_window(self, leaf: Leaf, name: str) -> None:
-        """Resolves the predicate inside a window's brackets, against its stream only."""
+        """Resolve the predicate inside a window's brackets against the window's stream only."""
         window = leaf.node.args.get(nodes.WINDOW)
         predicate = window.args.get("where") if window is not None else None
         if predicate is None:
@@ -249,7 +249,7 @@ class FromClause:
         return _source(node.alias, body, body.rename_columns(names).columns)
 
     def _sample(self, body: Body, sample: exp.Expr) -> None:
-        """SAMPLE of a subquery thins its one stream: selection and projection commute with it."""
+        """Apply a subquery's SAMPLE to its stream: it commutes with selecting and projecting."""
         select = body.select
         sources = select.sources if select is not None else []
         leaf = sources[0].leaf if len(sources) == 1 else None
@@ -287,7 +287,7 @@ def _source(name: str, body: Body, columns: tuple[str, ...]) -> Source:
 
 
 def strip_qualifiers(predicate: exp.Expr) -> exp.Expr:
-    """A copy of a predicate whose columns have no qualifiers."""
+    """Copy a predicate without its columns' qualifiers."""
     copied: exp.Expr = predicate.copy()
     for column in list(copied.find_all(exp.Column)):
         for part in ("table", "db", "catalog"):

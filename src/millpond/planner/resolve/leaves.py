@@ -1,4 +1,4 @@
-"""Occurrences of streams and relations: which definition, which window, which sample."""
+"""Occurrences of streams and relations: find the definition, window and sample of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millpond.planner.resolve.scope import Leaf
 
 
 def period_of(node: nodes.Period) -> Period:
-    """The window of a `BEGIN … END`."""
+    """Return the window of a `BEGIN … END`."""
     begin, end = node.args["begin"], node.args["end"]
     return Period(
         Bound(begin.args.get("instant"), begin.args.get("offset")),
@@ -26,15 +26,15 @@ def period_of(node: nodes.Period) -> Period:
 def leaf_of(
     table: exp.Table, text: str, catalog: Names, period: Period | None, *, direct: bool
 ) -> Leaf:
-    """Looks up a table reference that is no CTE.
+    """Make the leaf of a table reference that is no CTE.
 
     Args:
         table: The reference.
         text: The statement's text, for errors.
         catalog: Where the name is looked up.
         period: The `BEGIN … END` in force, if any.
-        direct: Whether the period is the reference's own SELECT's: then a window of its own
-            contradicts it, while in a subquery its own window is the nearer one and wins.
+        direct: Whether the period belongs to the reference's own SELECT. Then a window of the
+            reference contradicts the period; in a subquery the reference's own window wins.
 
     Raises:
         MillpondError: CQL-201, CQL-204, CQL-216 or CQL-218.
@@ -68,12 +68,12 @@ def leaf_of(
 
 
 def sample_of(sample: exp.Expr) -> float:
-    """The per cent of a `SAMPLE(p)`."""
+    """Return the per cent of a `SAMPLE(p)`."""
     return float(sample.name)
 
 
 def name_span(table: exp.Table) -> Span | None:
-    """The place of a table reference's name, without its window and alias."""
+    """Find the place of a table reference's name, without its window and alias."""
     parts = [s for s in (span_of(p) for p in table.parts) if s is not None]
     return Span(min(s.start for s in parts), max(s.end for s in parts)) if parts else None
 
@@ -106,7 +106,7 @@ def _find(table: exp.Table, text: str, catalog: Names) -> StreamDef | RelationDe
 
 
 def sampled_relation_error(name: str, sample: exp.Expr, text: str) -> MillpondError:
-    """CQL-216 for SAMPLE behind a relation."""
+    """Make the error CQL-216 for SAMPLE behind a relation."""
     return MillpondError(
         "CQL-216",
         f'sample taken of relation "{name}"',
@@ -118,7 +118,7 @@ def sampled_relation_error(name: str, sample: exp.Expr, text: str) -> MillpondEr
 
 
 def windowed_relation_error(name: str, window: exp.Expr, text: str) -> MillpondError:
-    """CQL-204 for a window behind a relation."""
+    """Make the error CQL-204 for a window behind a relation."""
     span = span_of(window)
     clause = text[span.start : span.end] if span else "the window"
     return MillpondError(
@@ -157,7 +157,7 @@ def _partition(column: exp.Expr, schema: Schema, stream: str, text: str) -> str:
 def no_such_column_error(
     column: exp.Expr, name: str, columns: tuple[str, ...], owner: str, text: str
 ) -> MillpondError:
-    """CQL-202 for a column looked for in one place only."""
+    """Make the error CQL-202 for a column that could only be in one place."""
     return MillpondError(
         "CQL-202",
         f'no column "{name}" in "{owner}"',

@@ -1,4 +1,4 @@
-"""The names a query may use, and what to suggest for those it may not."""
+"""The names a query may use, and suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from millpond.cql.print.printer import print_name
 
 
 class Names(Protocol):
-    """What binding asks of a catalog. Names are compared without regard to case."""
+    """The catalog as binding uses it. Names are compared without regard to case."""
 
     def find(self, name: str) -> Definition | None:
-        """The definition of that name; `stream$rejects` gives the stream's pseudo-stream."""
+        """Find the definition of a name; `stream$rejects` gives the stream's pseudo-stream."""
         ...
 
     def names(self) -> list[str]:
-        """Every name there is, to suggest from."""
+        """List every name, for suggestions."""
         ...
 
     def function(self, name: str) -> FunctionDef | None:
-        """The user-defined function of that name, in lower case."""
+        """Find the user-defined function of a name, given in lower case."""
         ...
 
     def functions(self) -> list[str]:
-        """The names of all user-defined functions, to suggest from."""
+        """List the names of all user-defined functions, for suggestions."""
         ...
 
 
 def find_nearest(name: str, candidates: Iterable[str]) -> str | None:
-    """The candidate a reader most probably meant, in its own spelling, or None.
+    """Find the candidate the user most probably means, in the candidate's spelling, or None.
 
     >>> find_nearest("flihgts", ["flights", "weather"])
     'flights'
@@ -51,13 +51,13 @@ def find_nearest(name: str, candidates: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
-    """A hint that suggests the nearest candidate, or None."""
+    """Make a hint that suggests the nearest candidate, or None."""
     found = find_nearest(name, candidates)
     return f'Did you mean "{found}"?' if found else None
 
 
 def join_names(names: Iterable[str], limit: int = 20) -> str:
-    """Names for a detail, cut off where the list gets long.
+    """Join names for an error's detail; cut off a long list.
 
     >>> join_names(["a", "b"])
     'a, b'
@@ -68,7 +68,7 @@ def join_names(names: Iterable[str], limit: int = 20) -> str:
 
 
 def spell(identifier: exp.Identifier, name: str) -> None:
-    """Writes a name as it is declared, in quotes only where it needs them."""
+    """Write a name into an identifier as declared, in quotes only where it needs them."""
     identifier.args["this"] = name
     is_plain = _PLAIN.fullmatch(name) is not None
     if not is_plain or (identifier.args.get("quoted") and print_name(name) == name):

@@ -1,9 +1,9 @@
 """`R1 EXCEPT ALL R2 BY (a, …)`: the update-pattern paper's negation, in SQL over slices.
 
-For each value of the attributes, with v1 rows in R1 and v2 in R2, the youngest max(v1 − v2, 0) of
-R1's rows are left (SEMANTICS, section 3; Update patterns, 2.1). A row is as young as the youngest
-element it is made of; among rows of one age the later ones in the order of their values count as
-the younger. So R1 selects from streams (and relations) row by row, and its streams' slices have
+For each value of the attributes with v1 rows in R1 and v2 rows in R2, the answer has the youngest
+max(v1 − v2, 0) of R1's rows (SEMANTICS, section 3; Update patterns, 2.1). A row's age is that of
+the youngest element it is made of; of rows with equal ages, the row whose values sort later counts
+as younger. So R1 must select from streams (and relations) row by row, and its streams' slices have
 their elements' timestamps as one more column that no text can name, as in `nrr_join.py`.
 """
 
@@ -22,22 +22,22 @@ from millpond.planner.resolve.nrr_join import HIDDEN, timestamp_column
 from millpond.planner.resolve.row_by_row import is_row_by_row
 from millpond.planner.resolve.scope import Body, Scope
 
-#: Keys of a set operation's `meta`: what the age of a left row is the greatest of; the names of the
-#: left's columns.
+#: Keys of a set operation's `meta`: the timestamp columns of which the greatest is a left row's
+#: age; the names of the left's columns.
 STAMPS, COLUMNS = "negation_stamps", "negation_columns"
 
 
 def find_negations(tree: exp.Expr) -> Iterator[exp.SetOperation]:
-    """The negations in a query, inner ones before those around them."""
+    """Find the negations in a query, inner negations first."""
     found = [n for n in tree.find_all(exp.SetOperation, bfs=True) if n.args.get(BY_ATTRIBUTES)]
     yield from reversed(found)
 
 
 def check_attributes(node: exp.SetOperation, sides: Sequence[Body], text: str) -> None:
-    """Sees that both sides have the attributes; spells them as the left side does.
+    """Check that both sides have the attributes; spell the attributes as the left side does.
 
     Raises:
-        MillpondError: CQL-202.
+        MillpondError: CQL-202, a side lacks an attribute.
     """
     for attribute in node.args[BY_ATTRIBUTES]:
         for body, which in zip(sides, ("left", "right"), strict=True):
@@ -58,10 +58,10 @@ def check_attributes(node: exp.SetOperation, sides: Sequence[Body], text: str) -
 
 
 def prepare_negations(tree: exp.Expr, scopes: Sequence[Scope], text: str) -> None:
-    """Gives the streams of every negation's left side their column of timestamps.
+    """Add the timestamp column to the streams of every negation's left side.
 
     Raises:
-        MillpondError: CQL-301, where the left side's rows are not made of elements one by one.
+        MillpondError: CQL-301, where the left side does not select row by row.
     """
     by_select = {id(scope.select): scope for scope in scopes}
     for node in find_negations(tree):
@@ -90,13 +90,13 @@ def prepare_negations(tree: exp.Expr, scopes: Sequence[Scope], text: str) -> Non
 
 
 def name_columns(tree: exp.Expr, columns: Callable[[exp.Expr], list[str]]) -> None:
-    """Notes the names of the left sides' columns, which only DuckDB knows for certain."""
+    """Note the names of the left sides' columns, which only DuckDB knows for certain."""
     for node in find_negations(tree):
         node.meta[COLUMNS] = columns(node.left)
 
 
 def spell_out_negations(tree: exp.Expr) -> exp.Expr:
-    """A tree over slices with its negations as ordinary SQL."""
+    """Replace the negations in a tree over slices by ordinary SQL."""
     for node in find_negations(tree):
         plain = _as_sql(node)
         if node is tree:

@@ -1,4 +1,4 @@
-"""Joins with non-retroactive relations: each element is attached the rows of its own instant.
+"""Joins with non-retroactive relations: each element joins the relation's rows of its instant.
 
 SEMANTICS, section 3 (Update patterns, 4.1 and 4.2): a row made of stream elements joins the
 relation's rows as they were at the greatest timestamp among them, and keeps them as long as it
@@ -6,9 +6,9 @@ lives. In SQL over slices that is an ordinary join with all of the relation's ve
 
     begin ≤ greatest(ts, …) < end,
 
-for which the slices of the streams beside it have their elements' timestamps as one more column,
-and the relation's slice the interval of each row. No text can name these columns and `*` leaves
-them out.
+For this, the slices of the joined streams have their elements' timestamps as one more column, and
+the relation's slice has the interval of each row. No text can name these hidden columns, and `*`
+leaves them out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from millpond.cql.tree.places import span_of
 from millpond.errors import MillpondError
 from millpond.planner.resolve.scope import Leaf, Scope, Source
 
-#: Key of a SELECT's or join's `meta` under which the conditions stand that are added to it.
+#: Key of a SELECT's or join's `meta`: the conditions that are added to it.
 CONDITIONS = "attached_conditions"
 #: Key of a SELECT's `meta`: hidden columns by the name of the FROM item that has them.
 HIDDEN = "attached_columns"
@@ -36,10 +36,10 @@ def interval_columns(leaf: Leaf) -> tuple[str, str]:
 
 
 def mark_nrr_joins(scopes: Iterable[Scope], leaves: Iterable[Leaf], text: str) -> None:
-    """Marks the SELECTs that join non-retroactive relations, and gives leaves their columns.
+    """Mark the SELECTs that join non-retroactive relations; add hidden columns to their leaves.
 
     Raises:
-        MillpondError: CQL-301, where one stands without a stream beside it.
+        MillpondError: CQL-301, where such a relation is not joined with a stream.
     """
     every = list(leaves)
     if not any(leaf.is_stream for leaf in every):
@@ -52,7 +52,7 @@ def mark_nrr_joins(scopes: Iterable[Scope], leaves: Iterable[Leaf], text: str) -
                 found.add(id(source.leaf))
     for leaf in every:
         if is_nrr(leaf) and id(leaf) not in found:
-            # The right side of a SEMI or ANTI JOIN is no source of what comes after it.
+            # Clauses after a SEMI or ANTI JOIN cannot read its right side.
             raise _refusal(leaf, text, "on the right of a SEMI or ANTI JOIN")
 
 
@@ -101,7 +101,7 @@ def _refusal(leaf: Leaf, text: str, where: str) -> MillpondError:
 
 
 def add_nrr_conditions(select: exp.Select) -> None:
-    """Writes the conditions into a SELECT over slices, and leaves hidden columns out of `*`."""
+    """Write the conditions into a SELECT over slices, and leave hidden columns out of `*`."""
     for join in select.args.get("joins") or []:
         _add(join, "on", join.meta.get(CONDITIONS))
     if select.meta.get(CONDITIONS):
@@ -133,5 +133,5 @@ def _leave_out(star: exp.Expr, columns: Iterable[str]) -> None:
 
 
 def _parse_condition(condition: str) -> exp.Expr:
-    """A condition as a tree: one of ours, so DuckDB's own dialect reads it."""
+    """Parse a condition that this module wrote, so in DuckDB's own dialect."""
     return exp.maybe_parse(condition, dialect="duckdb")

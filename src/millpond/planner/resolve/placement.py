@@ -17,10 +17,10 @@ class Placement:
     """The clause an expression stands in, and what is allowed there.
 
     Attributes:
-        clause: Its name, for errors.
+        clause: The clause's name, for errors.
         aggregates: Whether an aggregate may stand here.
         aliases_first: Whether a name means an alias of the SELECT list before a column.
-        over: Whether the function met next is called OVER a window, so is no aggregate.
+        over: Whether the next function in the tree is called OVER a window, so is no aggregate.
     """
 
     clause: str
@@ -29,7 +29,7 @@ class Placement:
     over: bool = False
 
     def inside(self, node: exp.Expr) -> Placement:
-        """The placement of a node's children."""
+        """Return the placement of a node's children."""
         if isinstance(node, exp.Window):
             return replace(self, over=True)
         if isinstance(node, _WRAPPERS):
@@ -41,12 +41,12 @@ class Placement:
         return replace(self, over=False) if self.over else self
 
 
-#: What stands between OVER and the function it belongs to.
+#: Nodes that may stand between OVER and its function.
 _WRAPPERS = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 
 
 def find_aggregate(node: exp.Expr) -> Function | None:
-    """The aggregate a node calls (of one group, or as a window function), if it calls any."""
+    """Find the aggregate that a node calls (of one group, or as a window function), if any."""
     if not isinstance(node, exp.Anonymous | exp.AggFunc):
         return None
     function = find_function(name_call(node))
@@ -59,7 +59,7 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 
 def find_set_call(node: exp.Expr) -> exp.Expr | None:
-    """A call inside an expression that gives several rows for one, if there is any."""
+    """Find a call inside an expression that gives several rows for one, if there is any."""
     for call in node.find_all(exp.Anonymous):
         function = find_function(call.name)
         if function is not None and function.kind is Kind.SET:
@@ -68,13 +68,13 @@ def find_set_call(node: exp.Expr) -> exp.Expr | None:
 
 
 def has_aggregate(node: exp.Expr) -> bool:
-    """Whether an aggregate or window function of the expression's own SELECT stands in it."""
+    """Whether an expression contains an aggregate or window function of its own SELECT."""
     own = node.walk(prune=lambda n: isinstance(n, exp.Query))
     return any(is_aggregate(n) or isinstance(n, exp.Window) for n in own)
 
 
 def check_placement(node: exp.Expr, place: Placement, text: str) -> None:
-    """Refuses an aggregate or window function where none is allowed.
+    """Refuse an aggregate or window function where none is allowed.
 
     Raises:
         MillpondError: CQL-206, at the call.

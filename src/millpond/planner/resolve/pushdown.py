@@ -1,16 +1,16 @@
-"""Which conjuncts may be applied to a stream's elements before anything else is done.
+"""Which conjuncts may be applied to a stream's elements before the rest of the query.
 
-A conjunct that speaks of one occurrence of a stream only can thin out that occurrence's slice if
-the query cannot tell: the conjunct stays in the residual, so it is enough that no row that would
-be removed later has an influence before. That is so
+A conjunct that reads only one occurrence of a stream may remove rows from that occurrence's slice
+if the answer stays the same. The conjunct stays in the residual too, so it is enough that a row
+which it removes there has no influence on other rows before. That is so
 
 - for WHERE, if the occurrence stands on the preserved side of every join above it in its FROM
   clause: a row missing on the other side of an outer join would be replaced by NULLs;
 - for an inner join's ON, if that holds for the joins below it; for an outer join's ON, on the
-  null-supplying side only, where a row that fails ON is as good as absent;
-- if the window commutes with selection: RANGE and its like look at an element's timestamp alone,
-  ROWS at its successors, which the selection might remove (then it waits for the window, if the
-  occurrence is its scope's only source: what matches is known, and taken of what the window has);
+  null-supplying side only, where a row that fails ON has the same effect as no row;
+- if the window commutes with selection. RANGE and similar windows look at an element's timestamp
+  alone. ROWS counts an element's successors, which the selection might remove; then the conjunct is
+  applied after the window, if the occurrence is its scope's only source;
 - never on the right of an ASOF JOIN, where another row would be found instead;
 - through a subquery or a CTE that is read once, if it maps rows one by one.
 """
@@ -28,7 +28,7 @@ from millpond.planner.resolve.scope import Resolution, Scope, Source
 
 
 def push_down(scopes: list[Scope]) -> None:
-    """Gives every leaf the conjuncts that may be applied to it."""
+    """Give every leaf the conjuncts that may be applied to it."""
     for scope in scopes:
         for conjunct in split_where(scope.select):
             _push(conjunct, scope, scope.resolved, None)
@@ -38,7 +38,7 @@ def push_down(scopes: list[Scope]) -> None:
 
 
 def split_conjuncts(predicate: exp.Expr | None) -> Iterator[exp.Expr]:
-    """The factors of a conjunction, left to right."""
+    """Split a conjunction into its factors, left to right."""
     stack = [predicate] if predicate is not None else []
     while stack:
         node = stack.pop()
@@ -51,13 +51,13 @@ def split_conjuncts(predicate: exp.Expr | None) -> Iterator[exp.Expr]:
 
 
 def split_where(select: exp.Select) -> list[exp.Expr]:
-    """The conjuncts of a SELECT's WHERE; none if it has no WHERE."""
+    """Split a SELECT's WHERE into its conjuncts; none without a WHERE."""
     where = select.args.get("where")
     return list(split_conjuncts(where.this if where is not None else None))
 
 
 def is_pushed_whole(scope: Scope) -> bool:
-    """Whether every conjunct of WHERE went to the one source of the scope, a leaf."""
+    """Whether every conjunct of WHERE was pushed to the scope's one source, a leaf."""
     leaf = scope.sources[0].leaf
     if leaf is None:
         return False
@@ -70,9 +70,9 @@ def _push(
     resolved: dict[int, Resolution],
     join: exp.Join | None,
 ) -> None:
-    """Pushes a conjunct of `scope`'s WHERE, or of a join's ON, as far down as is legal.
+    """Push a conjunct of `scope`'s WHERE, or of a join's ON, as far down as is legal.
 
-    `resolved` says what its columns mean in `scope`.
+    `resolved` gives the meanings of the conjunct's columns in `scope`.
     """
     if conjunct.find(exp.Query) is not None:
         return
@@ -85,7 +85,7 @@ def _push(
         waits = join is None and len(scope.sources) == 1 and source.leaf.counts_all
         if not source.leaf.commutes and not waits:
             return
-        # Under `AS f(a, b)` a column is known by another name than its own.
+        # `AS f(a, b)` gives columns other names than their declared names.
         spelled = {
             r.column: source.leaf.definition.schema.names[place]
             for r in found
@@ -100,7 +100,7 @@ def _push(
 
 
 def _push_through(conjunct: exp.Expr, source: Source, found: list[Resolution | None]) -> None:
-    """Pushes a conjunct over a subquery's output into the subquery's own sources."""
+    """Push a conjunct over a subquery's output into the subquery's own sources."""
     body = source.body
     if body is None or body.select is None or body.reads != 1 or body.origins is None:
         return
@@ -120,7 +120,7 @@ def _push_through(conjunct: exp.Expr, source: Source, found: list[Resolution | N
 
 
 def _only_source(found: list[Resolution | None], scope: Scope) -> Source | None:
-    """The one source of this very scope that the columns belong to."""
+    """Find the one source of this scope that all columns belong to; None if there is none."""
     if not found:
         return scope.sources[0] if len(scope.sources) == 1 else None
     source: Source | None = None
@@ -138,10 +138,10 @@ def _only_source(found: list[Resolution | None], scope: Scope) -> Source | None:
 
 
 def _is_legal(source: Source, join: exp.Join | None) -> bool:
-    """Whether the joins between the source and where the conjunct stands let it pass.
+    """Whether the joins between a source and a conjunct's clause let the conjunct pass.
 
     Args:
-        source: What would be thinned out.
+        source: The source from which the conjunct would remove rows.
         join: The join whose ON holds the conjunct; None for WHERE.
     """
     steps = source.steps
@@ -154,7 +154,7 @@ def _is_legal(source: Source, join: exp.Join | None) -> bool:
 
 
 def _preserves(join: exp.Join, left: bool) -> bool:
-    """Whether the join gives a row of that side unchanged or not at all, looking at it alone."""
+    """Whether a join, taken alone, gives each row of one side unchanged or not at all."""
     if join.kind in ("SEMI", "ANTI") or join.method == "ASOF":
         return left
     match join.side:
@@ -168,7 +168,7 @@ def _preserves(join: exp.Join, left: bool) -> bool:
 
 
 def _on_passes(join: exp.Join, left: bool) -> bool:
-    """Whether a conjunct of this join's ON may thin out that side."""
+    """Whether a conjunct of a join's ON may remove rows of one side."""
     if join.method == "ASOF":
         return False
     match join.side:

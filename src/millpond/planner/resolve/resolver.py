@@ -1,9 +1,9 @@
-"""Names: walks a query and finds what every table, alias and column in it means.
+"""Names: walk a query and find what every table, alias and column in it means.
 
-The walk follows SQL's scopes: CTEs before the query that reads them, FROM before everything else of
-a SELECT, subqueries with the scopes around them behind their own. Along the way it collects the
-leaves (each occurrence of a stream or relation), the columns each of them must deliver, and the
-scopes the push-down of predicates works on. Types are DuckDB's business, later.
+The walk follows SQL's scopes: CTEs before the query that reads them, FROM before the other clauses
+of a SELECT; a subquery looks a name up in its own scope first, then in the scopes around it. The
+walk collects the leaves (each occurrence of a stream or relation), the columns each leaf must
+deliver, and the scopes in which predicates are pushed down. DuckDB checks types later.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Resolver:
         catalog: Where names are looked up.
         leaves: Every occurrence of a stream or relation, in the order found.
         scopes: Every SELECT, inner ones first.
-        resolved: What columns stand for, by the id of their nodes.
+        resolved: The meanings of columns, by the id of their nodes.
         used: The definitions the query depends on, by the name they were looked up under.
     """
 
@@ -53,16 +53,16 @@ class Resolver:
         known: dict[str, Cte],
         period: Period | None = None,
     ) -> Body:
-        """Resolves a query expression.
+        """Resolve a query expression.
 
         Args:
-            node: A SELECT, a set operation, or one of them in parentheses.
+            node: A SELECT or a set operation, with or without parentheses.
             parent: The scope around it.
             known: The CTEs it may read, by lower-case name.
-            period: The `BEGIN … END` of a FROM clause it stands in.
+            period: The `BEGIN … END` of the FROM clause the expression stands in.
 
         Raises:
-            MillpondError: what is wrong with a name in it.
+            MillpondError: a name in the expression is wrong.
         """
         known, named = self._ctes(node, parent, known)
         match node:
@@ -74,7 +74,7 @@ class Resolver:
                 body = self.query(node.this, parent, known, period)
                 self._outer_order(node, body, known)
                 if node.args.get("limit") or node.args.get("offset"):
-                    # What the LIMIT leaves is not computed row by row.
+                    # A query with LIMIT does not map rows one by one.
                     body = replace(body, select=None, origins=None)
             case _:
                 raise self.error("CQL-219", "a query was expected here", node)
@@ -92,7 +92,7 @@ class Resolver:
         detail: str | None = None,
         hint: str | None = None,
     ) -> MillpondError:
-        """An error at a node."""
+        """Make an error placed at a node."""
         span = mark(node, self.text) if node is not None else None
         return MillpondError(
             code,
@@ -104,10 +104,10 @@ class Resolver:
         )
 
     def read_cte(self, cte: Cte, period: Period | None, reader: exp.Expr) -> Body:
-        """The body of a CTE that a FROM item reads.
+        """Give the body of a CTE that a FROM item reads.
 
         Raises:
-            MillpondError: CQL-218 where two readers give its streams different periods.
+            MillpondError: CQL-218, if two readers give the CTE's streams different periods.
         """
         if cte.body is None:
             columns = cte.node.args["alias"].args.get("columns") or []
@@ -126,7 +126,7 @@ class Resolver:
     def _ctes(
         self, node: exp.Expr, parent: Scope | None, known: dict[str, Cte]
     ) -> tuple[dict[str, Cte], list[Cte]]:
-        """The CTEs that can be read here, and those of them this query's own WITH names."""
+        """List the CTEs that can be read here, and the CTEs of this query's own WITH."""
         clause = node.args.get("with_")
         if clause is None:
             return known, []
@@ -202,7 +202,7 @@ class Resolver:
         return body
 
     def _outer_order(self, node: exp.Expr, body: Body, known: dict[str, Cte]) -> None:
-        """ORDER BY and LIMIT around a whole query: they see its output only."""
+        """Resolve ORDER BY and LIMIT around a whole query: they see the query's output only."""
         outputs = Scope(exp.Select(), None, self.resolved)
         outputs.sources.append(Source("", body.columns, is_open=body.is_open))
         if order := node.args.get("order"):
@@ -215,8 +215,8 @@ class Resolver:
     def expression(
         self, node: exp.Expr, scope: Scope, known: dict[str, Cte], place: Placement
     ) -> None:
-        """Resolves the columns and subqueries of a scalar expression or clause."""
-        # Not by recursion: a chain of ORs is as deep as it is long.
+        """Resolve the columns and subqueries of a scalar expression or clause."""
+        # Not by recursion: the tree of a long chain of ORs is as deep as the chain is long.
         stack = [(node, place)]
         while stack:
             node, place = stack.pop()
@@ -255,7 +255,7 @@ class Resolver:
         )
 
     def _outputs(self, scope: Scope) -> Body:
-        """A SELECT's output columns, with the plain column each comes from, if it does."""
+        """List a SELECT's output columns, each with the plain column it comes from, if any."""
         columns: list[str] = []
         origins: list[Resolution | None] = []
         is_open, is_exact = False, True
@@ -294,7 +294,7 @@ class Resolver:
 
 
 def _expand_star(sources: Iterable[Source], merged: set[str]) -> Iterator[tuple[Source, str]]:
-    """The columns of `*`: each source's, those joined by USING once."""
+    """List the columns of `*`: all sources' columns, columns joined by USING once."""
     seen: set[str] = set()
     for source in sources:
         for column in source.columns:

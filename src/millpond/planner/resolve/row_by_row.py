@@ -7,7 +7,7 @@ from millpond.planner.resolve.scope import Scope
 
 
 def is_row_by_row(scope: Scope) -> bool:
-    """Whether a SELECT maps each row of its FROM clause to at most one row, by itself."""
+    """Whether a SELECT maps each row of its FROM clause to at most one row, row by row."""
     select = scope.select
     if any(
         select.args.get(k)

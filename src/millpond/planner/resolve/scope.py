@@ -18,16 +18,16 @@ class Leaf:
     """An occurrence of a stream or a relation while its query is being bound.
 
     Attributes:
-        node: Where it stands in the tree.
-        definition: What it is.
-        window: Unused for a relation.
+        node: Its node in the tree.
+        definition: The definition of the stream or relation.
+        window: Its window; unused for a relation.
         before: The predicate inside the window's brackets.
-        sample: The per cent SAMPLE keeps, if it is there.
+        sample: The per cent SAMPLE keeps, if there is a SAMPLE.
         pushed: Conjuncts from WHERE and ON, over bare columns.
-        after: Conjuncts from WHERE that wait for the window, over bare columns.
+        after: Conjuncts from WHERE that are applied after the window, over bare columns.
         needed: Lower-case names of the columns the residual uses.
-        positional: Whether the residual names columns by place (`flights AS f(a, b)`), so that
-            none may be left out.
+        positional: Whether the residual names columns by place (`flights AS f(a, b)`), so that no
+            column may be left out.
         table: The name of its slice.
         hidden: Columns of the slice (BIGINT) that no text can name (`nrr_join.py`).
     """
@@ -55,7 +55,7 @@ class Leaf:
 
     @property
     def counts_all(self) -> bool:
-        """Whether its window is the last rows of all there are."""
+        """Whether its window is the last rows of the whole stream."""
         rows = isinstance(self.window, Rows) and not self.window.by
         return self.is_stream and rows and self.before is None and self.sample is None
 
@@ -72,10 +72,10 @@ class Source:
     """One item of a FROM clause.
 
     Attributes:
-        name: What qualifies its columns, as written; empty if nothing does.
-        columns: Its columns' names in order, as they are spelled where they are declared.
-        leaf: Set when it is a stream or relation itself.
-        body: Set when it is a subquery or CTE: the scope that computes it.
+        name: The name that qualifies its columns, as written; empty if there is none.
+        columns: Its columns' names in order, in their declared spelling.
+        leaf: Set when the item is a stream or relation itself.
+        body: Set when the item is a subquery or CTE: the scope that computes it.
         is_open: Whether it may have columns beyond `columns`, whose names only DuckDB knows.
         steps: The joins above it in its FROM clause, outermost first.
     """
@@ -91,24 +91,24 @@ class Source:
         self._place = {c.lower(): i for i, c in reversed(list(enumerate(self.columns)))}
 
     def place(self, column: str) -> int | None:
-        """The column's position, by name in any case."""
+        """Find a column's position by its name in any case."""
         return self._place.get(column.lower())
 
     def type_of(self, column: str) -> str | None:
-        """The declared type of a stream's or relation's column; None for other sources."""
+        """Return the declared type of a stream's or relation's column; None for other sources."""
         place = self.place(column)
         if self.leaf is None or place is None:
             return None
         return self.leaf.definition.schema.fields[place].type
 
     def need(self, column: str) -> None:
-        """Records that the residual uses a column."""
+        """Record that the residual uses a column."""
         place = self.place(column)
         if self.leaf is not None and place is not None:
             self.leaf.needed.add(self.leaf.definition.schema.names[place].lower())
 
     def need_all(self) -> None:
-        """Records that the residual uses every column."""
+        """Record that the residual uses every column."""
         for column in self.columns:
             self.need(column)
 
@@ -120,10 +120,10 @@ class Body:
     Attributes:
         columns: Output names.
         is_open: Whether an output has a name only DuckDB knows.
-        select: The SELECT's scope when it is one; None for set operations.
-        reads: How many FROM items read it; a CTE may have several.
-        origins: For every column, what it refers to where it is a plain column of a source of
-            `select`; None where not known.
+        select: The scope of the query if it is one SELECT; None for set operations.
+        reads: How many FROM items read it; a CTE may have several readers.
+        origins: For every column, the source column it refers to, if it is a plain column of a
+            source of `select`; None where not known.
         is_exact: Whether there is one entry in `columns` for every column.
     """
 
@@ -135,7 +135,7 @@ class Body:
     is_exact: bool = True
 
     def rename_columns(self, names: tuple[str, ...]) -> Body:
-        """The body with its first columns called otherwise (`AS t(a, b)`)."""
+        """Rename the body's first columns (`AS t(a, b)`)."""
         if not names:
             return self
         return replace(self, columns=names + self.columns[len(names) :])
@@ -143,7 +143,7 @@ class Body:
 
 @dataclass(frozen=True, eq=False)
 class JoinStep:
-    """A join a source stands under, and whether the source is on its left."""
+    """A join above a source, and whether the source is on its left."""
 
     join: exp.Join
     left: bool
@@ -151,13 +151,13 @@ class JoinStep:
 
 @dataclass(frozen=True, eq=False)
 class Resolution:
-    """What a column reference refers to.
+    """The meaning of a column reference.
 
     Attributes:
         source: The FROM item; None for a SELECT alias.
         column: The column's name as declared; empty for an alias.
         outer: Whether the source belongs to an enclosing SELECT.
-        merged: Whether it stands for a column of several sources (USING, NATURAL).
+        merged: Whether the reference means a column merged from several sources (USING, NATURAL).
     """
 
     source: Source | None
@@ -171,14 +171,14 @@ class Scope:
     """One SELECT while it is being bound.
 
     Attributes:
-        select: Its node.
-        parent: The scope whose columns it may use too.
-        sources: Its FROM items.
+        select: The SELECT's node.
+        parent: The enclosing scope, whose columns the SELECT may use too.
+        sources: The SELECT's FROM items.
         aliases: Lower-case names given in the SELECT list.
         merged: Lower-case names of columns joined by USING or NATURAL.
-        merges_outer: Whether one of these joins is a RIGHT or FULL one, where the joined column
-            is not the left side's.
-        resolved: What each of its columns (and those of its subqueries) refers to, by node id.
+        merges_outer: Whether one of these joins is RIGHT or FULL, so that the merged column is not
+            the left side's.
+        resolved: The meaning of each column in the SELECT and in its subqueries, by node id.
     """
 
     select: exp.Select
@@ -190,12 +190,12 @@ class Scope:
     merges_outer: bool = False
 
     def find_source(self, qualifier: str) -> Source | None:
-        """The FROM item of that name."""
+        """Find the FROM item of a name."""
         wanted = qualifier.lower()
         return next((s for s in self.sources if s.name.lower() == wanted), None)
 
     def find_sources_of(self, column: str) -> list[Source]:
-        """The FROM items that have the column."""
+        """Find the FROM items that have a column."""
         return [s for s in self.sources if s.place(column) is not None]
 
 

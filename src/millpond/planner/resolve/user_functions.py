@@ -1,4 +1,4 @@
-"""User-defined functions in a query's tree: from the names users gave to the names DuckDB knows."""
+"""User-defined functions in a query's tree: users' names become the names DuckDB knows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from millpond.planner.resolve.names import Names
 
 
 def name_functions(tree: exp.Expr, catalog: Names) -> Mapping[str, FunctionDef]:
-    """Put names inside in the place of user-defined functions' names, in the tree itself.
+    """Replace user-defined functions' names by their names in DuckDB, in the tree itself.
 
-    What is printed back as CQL has the users' names again (`cql.generators`).
+    The CQL printed from the tree has the users' names again (`cql.generators`).
 
     Returns:
-        The functions the tree calls, by their names inside.
+        The functions the tree calls, by their names in DuckDB.
     """
     called: dict[str, FunctionDef] = {}
     for call in tree.find_all(exp.Anonymous):
@@ -33,13 +33,13 @@ def name_functions(tree: exp.Expr, catalog: Names) -> Mapping[str, FunctionDef]:
     return called
 
 
-#: Connections that hold on to Python functions.
+#: Connections in which Python functions are created.
 _holders: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
 
 
 @atexit.register
 def _let_go() -> None:
-    """Close them before the interpreter takes functions apart: DuckDB's bindings complain else."""
+    """Close the connections before the interpreter frees functions: else DuckDB's bindings warn."""
     for connection in list(_holders):
         connection.close()
 
@@ -47,15 +47,15 @@ def _let_go() -> None:
 def create_in(
     connection: duckdb.DuckDBPyConnection, definition: FunctionDef, function: Callable[..., Any]
 ) -> None:
-    """Create a function in a connection's database, under its name inside.
+    """Create a function in a connection's database, under its name in DuckDB.
 
-    NULLs are passed to it, and DuckDB may call it as often or as seldom as it likes.
+    DuckDB passes NULLs to the function, and may call it any number of times.
     """
 
     def call(*columns: Any) -> Any:
         return function(*columns)
 
-    # DuckDB asks the signature how many arguments there are.
+    # DuckDB reads the number of arguments from the signature.
     call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(f"a{number}", inspect.Parameter.POSITIONAL_ONLY)

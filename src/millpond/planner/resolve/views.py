@@ -1,8 +1,8 @@
-"""Views: a derived relation stands for its query, which is put where the relation was named.
+"""Views: the name of a derived relation is replaced by the relation's query.
 
-CREATE RELATION r AS q gives q a name. At every instant r holds what q's answer is (SEMANTICS,
-section 3: snapshot reducibility), so a query over r is the query with q as a subquery in r's place;
-equal parts of the plans of several queries over r are computed once, as any equal parts are.
+CREATE RELATION r AS q gives q a name. At every instant r holds q's answer (SEMANTICS, section 3:
+snapshot reducibility), so a query over r equals the query with q as a subquery in r's place. Equal
+parts of the plans of several queries over r are computed once, as equal parts of any plans are.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from millpond.errors import MillpondError
 from millpond.planner.resolve.leaves import sampled_relation_error, windowed_relation_error
 from millpond.planner.resolve.names import Names
 
-#: Key of the `meta` of a subquery that stands where a view was named: names of the query around
-#: it mean nothing in it, and a BEGIN … END around it is not its streams'.
+#: Key of the `meta` of a subquery that replaced a view's name. Such a subquery cannot read names of
+#: the query around it, and a BEGIN … END around it does not apply to its streams.
 VIEW = "view"
 
 
 def expand_views(tree: exp.Expr, text: str, catalog: Names) -> dict[str, RelationDef]:
-    """Puts the queries of views in their places, in place; gives the views by their names.
+    """Replace views by their queries in the tree itself; return the views by their names.
 
     Raises:
-        MillpondError: CQL-204 or CQL-216, a window or a sample of a view.
+        MillpondError: CQL-204 for a window of a view, CQL-216 for a sample of a view.
     """
     used: dict[str, RelationDef] = {}
     waiting = list(tree.find_all(exp.Table))
@@ -41,7 +41,7 @@ def expand_views(tree: exp.Expr, text: str, catalog: Names) -> dict[str, Relatio
 
 
 def _expand(table: exp.Table, view: RelationDef, text: str) -> exp.Expr:
-    """Replaces one occurrence; gives the query that stands there now."""
+    """Replace one occurrence of a view; return the query that replaces it."""
     if (window := table.args.get(nodes.WINDOW)) is not None:
         raise windowed_relation_error(view.name, window, text)
     if (sample := table.args.get(nodes.STREAM_SAMPLE)) is not None:
@@ -49,7 +49,7 @@ def _expand(table: exp.Table, view: RelationDef, text: str) -> exp.Expr:
     assert view.view is not None
     body = parse_query(view.view)
     for node in body.walk():
-        # Places are those of the view's own text: here they would point at something else.
+        # Places refer to the view's own text: in this query's text they would be wrong.
         for key in ("start", "end", "line", "col"):
             node.meta.pop(key, None)
     given = table.args.get("alias")
@@ -69,7 +69,7 @@ def _expand(table: exp.Table, view: RelationDef, text: str) -> exp.Expr:
 
 
 def _is_cte(table: exp.Table) -> bool:
-    """Whether a WITH that can be seen from a table gives its name another meaning."""
+    """Whether a table's name means an entry of a WITH that is visible there."""
     if len(table.parts) != 1:
         return False
     name = table.name.lower()
@@ -77,7 +77,7 @@ def _is_cte(table: exp.Table) -> bool:
     own: exp.Expr | None = None
     while True:
         if inside.meta.get(VIEW):
-            return False  # what is around a view is not seen from within
+            return False  # a view's query cannot see what is around it
         outer = inside.parent
         if outer is None:
             return False
@@ -86,7 +86,7 @@ def _is_cte(table: exp.Table) -> bool:
         clause = outer.args.get("with_") if not isinstance(outer, exp.With) else None
         if clause is not None:
             visible = list(clause.expressions)
-            if any(own is entry for entry in visible):  # a CTE sees those before it
+            if any(own is entry for entry in visible):  # a CTE sees the CTEs before it
                 visible = visible[: next(i for i, entry in enumerate(visible) if entry is own)]
             if any(entry.alias.lower() == name for entry in visible):
                 return True

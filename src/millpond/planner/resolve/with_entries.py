@@ -1,7 +1,8 @@
-"""Entries of WITH: which of them a name means, and what each of them sees.
+"""Entries of WITH: which entry a name means, and which entries each entry sees.
 
-An entry sees those around it and those before it, and not itself. So one may have the name of
-another further out, which it hides from what comes after it, and may even read that other.
+An entry sees the entries of the queries around it and the entries before it, but not itself. So an
+entry may have the name of an entry further out, and may even read that entry; what comes after sees
+only the inner entry.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ class WithEntry:
 
 
 def find_own_entries(query: exp.Expr) -> dict[str, exp.CTE]:
-    """The entries of a query's own WITH, by their names in lower case."""
+    """Find the entries of a query's own WITH, by their names in lower case."""
     clause = query.args.get("with_")
     return {} if clause is None else {cte.alias.lower(): cte for cte in clause.expressions}
 
 
 def find_seen_entries(query: exp.Expr, around: Mapping[str, WithEntry]) -> Mapping[str, WithEntry]:
-    """What is seen inside a query, in the order of the text: what is around it, and its own."""
+    """Find the entries seen inside a query, in the text's order: the outer ones, then its own."""
     seen = around
     for name, cte in find_own_entries(query).items():
         others = {known: entry for known, entry in seen.items() if known != name}

@@ -1,7 +1,7 @@
 """Rewritings of dataflows that follow from update patterns (Update patterns, 5.4.2), in order.
 
-Each rule looks at one node and gives another that computes the same, or None. `rewrite` applies
-them from the leaves up until none has anything to say.
+Each rule looks at one node and gives an equivalent node, or None if the rule does not apply.
+`rewrite` applies the rules from the leaves up until none applies.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RULES: tuple[Rule, ...] = (pull_up_negation, push_down_distinct)
 
 
 def rewrite(root: Node, rules: tuple[Rule, ...] = RULES) -> Node:
-    """A plan after all rules."""
+    """Rewrite a plan by the rules until none applies."""
     done: dict[str, Node] = {}
 
     def visit(node: Node) -> Node:

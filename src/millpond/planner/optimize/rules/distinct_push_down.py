@@ -1,10 +1,10 @@
-"""Duplicate elimination below a join, so that what δ* keeps is what the join keeps.
+"""Duplicate elimination below a join, so that δ* and the join share the rows they keep.
 
     δ(π (A ⋈ C))   =   δ(π (δ(π' A) ⋈ δ(π' C)))
 
-with π' the columns that the join needs. Where π keeps all of them the pairs are distinct already,
-and the outer δ goes (Update patterns, 5.4.2, duplicate elimination pull-up as it is called there,
-and query 4 of its section 6).
+π' projects to the columns that the join needs. Where π keeps all of these columns, the pairs are
+distinct already and the outer δ is dropped (Update patterns, 5.4.2, where the rule is called
+duplicate elimination pull-up, and query 4 of section 6).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millpond.operators.protocol.node import Node
 
 
 def push_down_distinct(node: Node) -> Node | None:
-    """The rule."""
+    """Apply the rule to a node; None if it does not apply."""
     if not isinstance(node, DistinctDeltaStar) or not isinstance(node.input, Join):
         return None
     join = node.input
@@ -40,7 +40,7 @@ def push_down_distinct(node: Node) -> Node | None:
         join.label,
         join.text,
     )
-    # A key that is equal on both sides may be kept of one of them.
+    # A key is equal on both sides: it is enough if π keeps the key of one side.
     equal = {k: len(left) + right.index(r) for k, r in _pairs(join, left)}
     kept = set(below.keep)
     kept |= {other for one, other in equal.items() if one in kept}

@@ -1,10 +1,11 @@
-"""Update pattern simplification: a join below a negation, not above it.
+"""Update pattern simplification: put a join below a negation instead of above it.
 
     (A ▷ B) ⋈ C   =   (A ⋈ C) ▷ B
 
-for the antijoin looks at A's columns only. Above a negation every operator has to be ready for
-negative tuples; below it the join of A and C is WEAK, and so may be what is under it (Update
-patterns, 5.4.2 and figure 6). Not done where C is STRICT: the join would be anyway.
+because the antijoin reads A's columns only. Every operator above a negation has to process negative
+tuples. Below the negation the join of A and C is WEAK, and so may be the operators under it (Update
+patterns, 5.4.2 and figure 6). The rule does not apply where C is STRICT: the join would be STRICT
+anyway.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from millpond.operators.semijoin import Semijoin
 
 
 def pull_up_negation(node: Node) -> Node | None:
-    """The rule."""
+    """Apply the rule to a node; None if it does not apply."""
     if not isinstance(node, Join) or node.pattern is not Pattern.STRICT:
         return None
     if _is_simple(node.left) and node.right.pattern is not Pattern.STRICT:
@@ -42,7 +43,7 @@ def _pull_up(join: Join, negation: Node, left: bool) -> Node:
     width = len(join.left.schema)
 
     def in_pair(place: int) -> int:
-        """The place in (A ⋈ C) of a column of the join as it is."""
+        """Return the place in (A ⋈ C) of a column of the original join."""
         if left:
             return keep[place] if place < width else place - width + len(own.schema)
         return place if place < width else width + keep[place - width]
@@ -60,7 +61,7 @@ def _pull_up(join: Join, negation: Node, left: bool) -> Node:
     )
 
     def behind(place: int) -> int:
-        """The place beside (A ⋈ C) of a column of the antijoin's pairs of A and B."""
+        """Return the place in pairs of (A ⋈ C) and B of a column of the pairs of A and B."""
         return place + offset if place < len(own.schema) else place - len(own.schema) + pair
 
     return replace(
@@ -73,7 +74,7 @@ def _pull_up(join: Join, negation: Node, left: bool) -> Node:
 
 
 def _move_columns(predicate: str, place_of: Callable[[int], int]) -> str:
-    """A predicate with its columns elsewhere."""
+    """Move the columns of a predicate to other places."""
     tree = exp.Paren(this=parse_one(predicate, dialect="duckdb"))
     for column in list(tree.find_all(exp.Column)):
         column.replace(exp.column(f"c{place_of(int(column.name[1:]))}"))
