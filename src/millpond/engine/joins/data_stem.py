@@ -77,12 +77,12 @@ class Part:
 
     @cached_property
     def every_arrival(self) -> Numbers:
-        """Return the arrival numbers of all elements."""
+        """The arrival numbers of all elements."""
         return self.arrivals(slice(None))
 
     @cached_property
     def arrived(self) -> tuple[int, int]:
-        """Return the least and greatest arrival number; (-1, -1) for an old or empty part."""
+        """The least and greatest arrival number; (-1, -1) for an old or empty part."""
         if self.is_old or not len(self):
             return -1, -1
         return int(self.every_arrival.min()), int(self.every_arrival.max())

@@ -55,7 +55,7 @@ class StemSnapshot:
 
     @cached_property
     def slots(self) -> npt.NDArray[np.int64]:
-        """Return every slot, ascending, including those that match nothing."""
+        """Every slot, ascending, including those that match nothing."""
         parts = [block.slots[block.slots >= 0] for block in self.blocks]
         parts.append(np.array([*self.loose, *self.never], np.int64))
         return np.sort(np.concatenate(parts))

@@ -202,7 +202,7 @@ class MatchReader:
 
     @property
     def slots(self) -> npt.NDArray[np.uint32]:
-        """Return the slots with a match, ascending."""
+        """The slots with a match, ascending."""
         return self._index[0]
 
     def count(self, slot: int) -> int:

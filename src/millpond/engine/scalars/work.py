@@ -49,7 +49,7 @@ class Work:
 
     @property
     def seconds_left(self) -> float:
-        """Return the seconds that are left of its time."""
+        """The seconds that are left of its time."""
         return max(self._until - time.monotonic(), 0.0) if self.has_client else 0.0
 
     @property
