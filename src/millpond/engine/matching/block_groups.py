@@ -81,7 +81,7 @@ class Group:
 
     @property
     def nbytes(self) -> int:
-        """Estimate its bytes without the blocks: a coder's index costs some 20 bytes a cut."""
+        """About how many bytes it holds besides the blocks: a coder has some 20 bytes a cut."""
         return sum(p.translation.nbytes for p in self.programs) + 20 * sum(self.of_null)
 
 

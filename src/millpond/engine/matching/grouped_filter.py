@@ -82,7 +82,7 @@ class Block:
 
     @cached_property
     def lanes(self) -> int:
-        """Count the words of the query set that have a query in them."""
+        """How many words of the query set have a query in them."""
         used = np.flatnonzero(self.slots >= 0)
         return 0 if len(used) == 0 else int(used[-1]) // 64 + 1
 
@@ -108,13 +108,13 @@ class Block:
 
     @property
     def nbytes(self) -> int:
-        """Count the bytes of private memory: not those mapped from a file."""
+        """Bytes of private memory: those mapped from a file are not counted."""
         own = 0 if self.mapped else sum(a.nbytes for a in self.arrays.values())
         return own + sum(len(c) + 33 for t in self.texts if t for c in t)
 
     @cached_property
     def digest(self) -> str:
-        """Compute a name from the content: equal blocks have equal names."""
+        """The name made from the content: equal blocks have equal names."""
         hasher = xxhash.xxh3_128(self._header())
         for name in sorted(self.arrays):
             hasher.update(np.ascontiguousarray(self.arrays[name]).data)

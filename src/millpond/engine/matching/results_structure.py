@@ -185,7 +185,7 @@ class MatchReader:
 
     @cached_property
     def _index(self) -> tuple[npt.NDArray[np.uint32], Any, Any]:
-        """Compute (slots ascending, their chunks, their rows in the chunk)."""
+        """(Slots ascending, their chunks, their rows in the chunk)."""
         slots = np.concatenate([np.zeros(0, np.uint32), *(c[0] for c in self._chunks)])
         sizes = [len(c[0]) for c in self._chunks]
         chunk = np.repeat(np.arange(len(sizes)), sizes)

@@ -55,7 +55,7 @@ class Factors:
 
     @property
     def served_by(self) -> str:
-        """Say in words what matches the predicate.
+        """What matches the predicate, in words.
 
         >>> from sqlglot import parse_one
         >>> from millpond.model.schema import Field

@@ -80,7 +80,7 @@ def _at_or_below(
 
 @njit(inline="always")
 def _side(data: Any, start: Any, end: Any, prefix: Any) -> Any:
-    """Compare a text with those that begin with `prefix`: negative below, positive above, else 0."""
+    """Compare a text with those that begin with `prefix`: below < 0, above > 0, else 0."""
     # One return only: with several, the compiler keeps counting references to the arrays.
     side = 0
     k = 0
