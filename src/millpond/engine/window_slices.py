@@ -1,13 +1,13 @@
 """Slices: the rows of a stream that a window holds at an instant.
 
-PSoup applies windows lazily, at invocation, to the rows the Results Structure says match (VLDB
+PSoup applies windows lazily, at invocation, to the rows that match by the Results Structure (VLDB
 2002, section 3.3). Segments are ordered by time, so a time window is two binary searches per
 segment and a read of the slot's bits between them. ROWS windows count matching elements backwards
 from τ.
 
 INV-SLICE-1: a slice depends only on the elements and the window, never on how elements are spread
-over segments: neither which rows it has nor their order, which is that of (timestamp, sequence).
-So whatever is computed from a slice, even the last digit of a sum, is the same in every run.
+over segments: neither its rows nor their order, which is that of (timestamp, sequence). So
+whatever is computed from a slice, even the last digit of a sum, is the same in every run.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SegmentView(Protocol):
     def last_per_key(
         self, by: tuple[str, ...], count: int, compute: Callable[[], np.ndarray]
     ) -> np.ndarray:
-        """The cached result of `compute` over the whole segment (it never changes)."""
+        """Return `compute()` over the whole segment, which never changes; cached by the segment."""
         ...
 
 
@@ -61,13 +61,13 @@ def take_slice(
     columns: Sequence[str],
     counts_all: bool = False,
 ) -> list[pa.Table]:
-    """The window's rows at `at`, as tables that laid end to end are in (timestamp, sequence) order.
+    """Take the window's rows at `at`: tables that, end to end, are in (timestamp, sequence) order.
 
     Segments may overlap in time and come in any order.
 
     Args:
-        counts_all: Whether a window of rows holds the last of all elements, and those of them that
-            match are wanted; else it holds the last of those that match.
+        counts_all: Whether a window of rows counts all elements, and the slice is those of the
+            last `count` that match; else the window counts only elements that match.
     """
     if isinstance(window, Rows):
         if window.by:
@@ -89,7 +89,7 @@ def take_slice(
 def full_since(
     segments: Sequence[SegmentView], window: Rows, at: int, counts_all: bool
 ) -> int | None:
-    """The timestamp of the first row of a window of rows; None while there are too few of them."""
+    """Return the timestamp of a ROWS window's first row; None while there are too few rows."""
     if window.by:
         return None
     parts = _latest(_candidates(segments, window.count, at, counts_all), window.count)
@@ -120,13 +120,13 @@ class _WindowPart:
         return self.sequence_of(0, self.size)
 
     def sequence_of(self, low: int, high: int) -> np.ndarray:
-        """The sequence of its rows from the `low`-th to before the `high`-th."""
+        """Return the sequence of its rows from the `low`-th to before the `high`-th."""
         if self.rows is None:
             return self.segment.sequence(np.arange(self.lo + low, self.lo + high))
         return self.segment.sequence(self.rows[low:high])
 
     def since(self, start: int) -> _WindowPart:
-        """Its rows from the `start`-th on, of which there is one."""
+        """Return the part from its `start`-th row on; there is at least one such row."""
         if start == 0:
             return self
         if self.rows is None:
@@ -139,7 +139,7 @@ class _WindowPart:
         return self.segment.take(self.rows, columns)
 
     def between(self, low: int, high: int) -> _WindowPart | None:
-        """Its rows with low ≤ ts ≤ high."""
+        """Return the part with low ≤ ts ≤ high; None if it is empty."""
         if low <= self.first and self.last <= high:
             return self
         lo = int(np.searchsorted(self.stamps, low))
@@ -153,10 +153,10 @@ class _WindowPart:
 
 
 def _in_order(parts: list[_WindowPart], columns: Sequence[str]) -> list[pa.Table]:
-    """The parts' rows in (timestamp, sequence) order.
+    """Put the parts' rows in (timestamp, sequence) order.
 
-    A segment's rows are in order already, and segments overlap little in time: only the rows
-    where they do are merged, everything else is passed through.
+    A segment's rows are in order already, and segments overlap little in time: rows are merged
+    only where segments overlap, all other rows are passed through.
     """
     parts.sort(key=lambda part: (part.first, part.last))
     tables: list[pa.Table] = []
@@ -179,7 +179,7 @@ def _in_order(parts: list[_WindowPart], columns: Sequence[str]) -> list[pa.Table
 
 
 def _stretches(parts: list[_WindowPart]) -> Iterator[tuple[int, int]]:
-    """Ascending spans of time, both ends included, that hold rows of one part or must be merged."""
+    """Yield ascending spans of time, ends included: rows of one part, or rows to be merged."""
     if not parts:
         return
     start, reached = parts[0].first, parts[0].last
@@ -205,7 +205,7 @@ def _stretches(parts: list[_WindowPart]) -> Iterator[tuple[int, int]]:
 
 
 def _between(segment: SegmentView, low: int | None, high: int) -> tuple[int, int]:
-    """The rows [lo, hi) with low ≤ ts ≤ high."""
+    """Find the rows [lo, hi) with low ≤ ts ≤ high."""
     if segment.min_ts > high or (low is not None and segment.max_ts < low):
         return 0, 0
     lo = 0 if low is None or low <= segment.min_ts else int(np.searchsorted(segment.ts, low))
@@ -222,10 +222,10 @@ def _matching(segment: SegmentView, hi: int) -> np.ndarray:
 def _candidates(
     segments: Sequence[SegmentView], count: int, at: int, every: bool
 ) -> list[_WindowPart]:
-    """What the last `count` elements up to `at` are among: of every one, or of those that match."""
+    """Find parts that hold the last `count` elements up to `at`: of all, or of those that match."""
     parts: list[_WindowPart] = []
     found, since = 0, at
-    # Latest segments first, so that older ones that can hold no successor are never opened.
+    # Latest segments first, so that older segments that can hold no successor are never opened.
     for segment in sorted(segments, key=lambda s: s.max_ts, reverse=True):
         if found >= count and segment.max_ts < since:
             break
@@ -242,7 +242,7 @@ def _candidates(
 
 
 def _matching_part(segment: SegmentView, lo: int, hi: int) -> _WindowPart | None:
-    """The rows in [lo, hi) that match; None if none does."""
+    """Return the matching rows in [lo, hi); None if no row matches."""
     rows = segment.matching(lo, hi)
     if rows is None:
         return _WindowPart(segment, lo, hi, None)
@@ -250,12 +250,12 @@ def _matching_part(segment: SegmentView, lo: int, hi: int) -> _WindowPart | None
 
 
 def _latest(parts: list[_WindowPart], count: int) -> list[_WindowPart]:
-    """The last `count` rows of the parts in (timestamp, sequence) order.
+    """Return the last `count` rows of the parts in (timestamp, sequence) order.
 
-    They are the end of each part, so only where it begins is looked for: by the timestamp that
-    parts the rows, as in the selection of the n-th of several sorted lists, and among the rows of
-    that very timestamp by their sequence. Of parts that have all rows it reads only what it
-    searches.
+    These rows are the end of each part, so only where the end begins is searched for. It is found
+    by the timestamp that divides the rows, as in selecting the n-th of several sorted lists, and
+    among the rows of that very timestamp by their sequence. Of parts that have all rows, only
+    what the search looks at is read.
     """
     if sum(part.size for part in parts) <= count:
         return parts
@@ -290,10 +290,11 @@ def _latest(parts: list[_WindowPart], count: int) -> list[_WindowPart]:
 def _rows_by(
     segments: Sequence[SegmentView], window: Rows, at: int, columns: Sequence[str]
 ) -> list[pa.Table]:
-    """The last `count` matching elements of every partition, up to `at`.
+    """Find the last `count` matching elements of every partition, up to `at`.
 
-    Each segment gives at most `count` candidates a key; for a segment wholly before `at` they are
-    computed once and kept, so an invocation costs what the partitions hold, not what is kept.
+    Each segment gives at most `count` candidates a key. For a segment wholly before `at` they are
+    computed once and kept, so an invocation costs what the partitions hold, not what the store
+    keeps.
     """
     numbers: list[np.ndarray] = []
     candidates: list[np.ndarray] = []
@@ -330,7 +331,7 @@ def _rows_by(
 
 
 def _codes(keys: pa.Table) -> np.ndarray:
-    """One integer per row, equal for equal keys; NULLs are equal to each other, as are NaNs."""
+    """Number rows by key: equal for equal keys; NULLs are equal to each other, as are NaNs."""
     codes = np.zeros(keys.num_rows, dtype=np.int64)
     for column in keys.columns:
         if pa.types.is_floating(column.type):
@@ -343,7 +344,7 @@ def _codes(keys: pa.Table) -> np.ndarray:
 
 
 def _last_of_each(codes: np.ndarray, count: int) -> np.ndarray:
-    """The positions, ascending, of the last `count` occurrences of every code."""
+    """Find the positions, ascending, of the last `count` occurrences of every code."""
     if not len(codes):
         return np.empty(0, np.int64)
     order = np.argsort(codes, kind="stable")
@@ -356,7 +357,7 @@ def _last_of_each(codes: np.ndarray, count: int) -> np.ndarray:
 def _gather(
     segments: Sequence[SegmentView], numbers: np.ndarray, rows: np.ndarray, columns: Sequence[str]
 ) -> list[pa.Table]:
-    """Rows of segments, given by segment number and row, in (timestamp, sequence) order."""
+    """Gather rows, given by segment number and row, in (timestamp, sequence) order."""
     parts = []
     for number in np.unique(numbers):
         own = np.sort(rows[numbers == number])

@@ -1,1 +1,1 @@
-"""The nouns everything else speaks of: instants, schemas, windows, bit matrices."""
+"""The values all other packages work with: instants, schemas, windows, bit matrices."""

@@ -1,7 +1,7 @@
 """Bits of queries by elements: matched element by element, kept query by query.
 
 A query set is 64 queries a word; a batch against a block of queries is a matrix with one row of
-words per element. Invocation reads one query over many elements, so the matrix is turned round
+words per element. Invocation reads one query over many elements, so the matrix is transposed
 before it is kept: 64x64 bits at a time by masked swaps (Hacker's Delight, section 7-3), eight
 words side by side so that the compiler does all eight in one vector register.
 
@@ -28,7 +28,7 @@ LANES = 8
 
 @intrinsic
 def popcount(typing_context: Any, word: Any) -> Any:
-    """The number of ones in a word."""
+    """Count the ones in a word."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
@@ -38,7 +38,7 @@ def popcount(typing_context: Any, word: Any) -> Any:
 
 @intrinsic
 def trailing_zeros(typing_context: Any, word: Any) -> Any:
-    """The number of the lowest one in a word that is not zero."""
+    """Return the number of the lowest one in a word that is not zero."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], context.get_constant(types.boolean, True))
@@ -48,7 +48,7 @@ def trailing_zeros(typing_context: Any, word: Any) -> Any:
 
 @intrinsic
 def zeros_below(typing_context: Any, word: Any) -> Any:
-    """The number of the lowest one in a word; 64 for none."""
+    """Return the number of the lowest one in a word; 64 if there is none."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], context.get_constant(types.boolean, False))
@@ -58,10 +58,10 @@ def zeros_below(typing_context: Any, word: Any) -> Any:
 
 @intrinsic
 def stream_word(typing_context: Any, words: Any, row: Any, column: Any, word: Any) -> Any:
-    """`words[row, column] = word` past the caches, for a matrix nobody reads soon.
+    """Store `words[row, column] = word` past the caches, for a matrix nobody reads soon.
 
-    An ordinary store first fetches the line it is going to overwrite, which doubles the traffic.
-    Worth it only if whole cache lines are written one after the other.
+    An ordinary store first fetches the cache line it is going to overwrite, which doubles the
+    traffic. A streamed store saves that only if whole cache lines are written one after the other.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -81,7 +81,7 @@ def stream_word(typing_context: Any, words: Any, row: Any, column: Any, word: An
 
 @intrinsic
 def finish_streaming(typing_context: Any) -> Any:
-    """Makes streamed words visible to other threads before anything that follows."""
+    """Make streamed words visible to other threads before anything that follows."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.fence("seq_cst")
@@ -92,9 +92,9 @@ def finish_streaming(typing_context: Any) -> Any:
 
 @njit(inline="always")
 def _swap_twice(tile: Words, distance: int, mask: Any, finer: Any) -> None:  # pragma: no cover
-    """Two steps: rows exchange halves of their words with those `distance` away, then half that.
+    """Swap twice: rows exchange halves of words with rows `distance` away, then half that.
 
-    Two at a time, because four words then meet in registers and each is loaded and stored once.
+    Two swaps at a time: four words meet in registers, and each is loaded and stored once.
     """
     half = distance >> 1
     far = uint64(distance)
@@ -122,7 +122,7 @@ def _swap_twice(tile: Words, distance: int, mask: Any, finer: Any) -> None:  # p
 
 @njit(inline="always")
 def transpose_tile(tile: Words) -> None:  # pragma: no cover - compiled
-    """Turns eight 64x64 bit matrices round, in place.
+    """Transpose eight 64x64 bit matrices, in place.
 
     Args:
         tile: 512 words; word 8 * r + w is row r of matrix w.
@@ -134,7 +134,7 @@ def transpose_tile(tile: Words) -> None:  # pragma: no cover - compiled
 
 @compiled(types.int64(READ_U64, types.int64, types.int64))
 def count_ones(words: Words, low: int, high: int) -> int:  # pragma: no cover - compiled
-    """The number of ones with numbers in [low, high)."""
+    """Count the ones with numbers in [low, high)."""
     if low >= high:
         return 0
     first = low >> 6
@@ -154,7 +154,7 @@ def count_ones(words: Words, low: int, high: int) -> int:  # pragma: no cover - 
 def find_ones(
     words: Words, low: int, high: int, out: npt.NDArray[np.int64]
 ) -> int:  # pragma: no cover - compiled
-    """Writes the numbers of the ones in [low, high), ascending; returns how many.
+    """Write the numbers of the ones in [low, high), ascending; return how many.
 
     `out` must have room for all of them.
     """
@@ -178,13 +178,13 @@ def find_ones(
 
 @compiled(types.void(READ_U32, U64))
 def set_ones(rows: npt.NDArray[np.uint32], words: Words) -> None:  # pragma: no cover - compiled
-    """Sets the bits with these numbers."""
+    """Set the bits with these numbers."""
     for row in rows:
         words[row >> 6] |= uint64(1) << uint64(row & 63)
 
 
 def words_for(bits: int) -> int:
-    """Words that hold so many bits.
+    """Count the words that hold so many bits.
 
     >>> words_for(0), words_for(64), words_for(65)
     (0, 1, 2)
@@ -193,7 +193,7 @@ def words_for(bits: int) -> int:
 
 
 def rows_of_bits(words: Words, low: int, high: int) -> npt.NDArray[np.int64]:
-    """The numbers in [low, high) whose bits are set, ascending.
+    """Return the numbers in [low, high) whose bits are set, ascending.
 
     >>> rows_of_bits(bits_of_rows(np.array([3, 64, 100]), 128), 4, 128)
     array([ 64, 100])
@@ -204,7 +204,7 @@ def rows_of_bits(words: Words, low: int, high: int) -> npt.NDArray[np.int64]:
 
 
 def bits_of_rows(rows: npt.NDArray[Any], bits: int) -> Words:
-    """Words for `bits` bits in which those with the given numbers are set."""
+    """Make words for `bits` bits in which those with the given numbers are set."""
     words = np.zeros(words_for(bits), np.uint64)
     set_ones(np.ascontiguousarray(rows, np.uint32), words)
     return words

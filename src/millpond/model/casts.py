@@ -1,17 +1,17 @@
-"""What a text means where a value of another type is wanted: DuckDB's SQL for it.
+"""DuckDB's SQL for casting values, texts above all, to other types.
 
-DuckDB's own cast of a text to a TIMESTAMP reads the zone behind an instant and passes over it:
+DuckDB's own cast of a text to a TIMESTAMP reads the zone behind an instant and ignores it:
 '10:00:00+02:00' would become ten o'clock UTC and every window would be two hours out. An element's
-timestamp is an instant of UTC, so a text that names a zone is the instant it names.
+timestamp is an instant of UTC, so here a text that names a zone means the instant in that zone.
 """
 
 from __future__ import annotations
 
 
 def try_cast_text(text: str, type_: str) -> str:
-    """SQL that casts the SQL of a text to a type; NULL where it cannot be.
+    """Write SQL that casts the SQL of a text to a type; NULL where the text cannot be cast.
 
-    A zone stands behind the day and begins with a sign or ends with a letter; only such texts are
+    A zone stands behind the day and begins with a sign or ends with a letter. Only such texts are
     read as zoned instants, which takes three times as long.
 
     >>> try_cast_text("x", "DATE")
@@ -25,7 +25,7 @@ def try_cast_text(text: str, type_: str) -> str:
 
 
 def cast_value(value: str, type_: str) -> str:
-    """SQL that casts the SQL of any value, a text or not, to a type.
+    """Write SQL that casts the SQL of any value, a text or not, to a type.
 
     >>> cast_value("'2026-01-01 10:00:00+02'", "TIMESTAMP")
     "CAST(CAST('2026-01-01 10:00:00+02' AS TIMESTAMPTZ) AS TIMESTAMP)"

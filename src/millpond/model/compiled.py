@@ -1,9 +1,9 @@
 """Functions compiled to machine code when their module is imported, and kept on disk.
 
-Compiling takes seconds, loading what was compiled before milliseconds. Machine code is kept beside
-the source if that folder can be written, else in the user's cache directory (or
-`NUMBA_CACHE_DIR`), by the contents of all that was compiled into it (`machine_code`); where nothing
-can be written, the function is compiled anew in each process rather than not at all.
+Compiling takes seconds, loading compiled code milliseconds. Machine code is kept beside the source
+if that folder can be written, else in the user's cache directory (or `NUMBA_CACHE_DIR`), under a
+digest of everything that was compiled into it (`machine_code`). Where nothing can be written, the
+function is compiled anew in each process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba import njit, types
 
 from millpond.model.machine_code import cache_of
 
-#: Arrays a function only reads: it takes writable ones too, so there is one version of it.
+#: Arrays a function only reads: the type takes writable arrays too, so one version is enough.
 READ_U8 = types.Array(types.uint8, 1, "C", readonly=True)
 READ_I32 = types.Array(types.int32, 1, "C", readonly=True)
 READ_U32 = types.Array(types.uint32, 1, "C", readonly=True)
@@ -31,7 +31,7 @@ F64 = types.Array(types.float64, 1, "C")
 
 
 def compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compiles a function for one signature; it runs without the interpreter's lock."""
+    """Compile a function for one signature; it runs without the interpreter's lock."""
 
     def compile_function(function: Any) -> Any:
         kernel = njit(nogil=True)(function)

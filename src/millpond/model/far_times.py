@@ -1,6 +1,6 @@
 """Instants and days Python has no object for: before the year 1, after 9999, and the infinities.
 
-They are spelled as DuckDB reads them: a year before 0 has a sign and four digits.
+Texts of them are spelled as DuckDB reads them: a year before 0 has a sign and four digits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _ENDS = {"us": 2**63 - 1, "D": 2**31 - 1}
 
 
 def format_ticks(moments: np.ndarray) -> list[str]:
-    """The ISO 8601 texts of an array of datetime64[us] or datetime64[D]; NaT is 'NaT'.
+    """Write the ISO 8601 texts of an array of datetime64[us] or datetime64[D]; NaT is 'NaT'.
 
     >>> format_ticks(np.array([-735_629, 0, 6_585_434, 2**31 - 1], "datetime64[D]"))
     ['-0045-12-02', '1970-01-01', '20000-04-22', 'infinity']
@@ -30,7 +30,7 @@ def format_ticks(moments: np.ndarray) -> list[str]:
 
 
 def parse_ticks(text: str, unit: str) -> int:
-    """The ticks since 1970 of a text by `format_ticks`, in microseconds ('us') or days ('D').
+    """Read a text by `format_ticks` as ticks since 1970, in microseconds ('us') or days ('D').
 
     Raises:
         ValueError: it is no such text.

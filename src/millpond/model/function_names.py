@@ -1,8 +1,8 @@
-"""What user-defined functions are called inside: names that never come to mean something else.
+"""The names of user-defined functions inside Millpond: such a name never changes its meaning.
 
 A function a user calls `distance` is known to DuckDB as `__udf_<digest>_distance`, where the digest
-is that of its code and signature. So stored factors, running tasks and connections that are kept
-open need not be told when a function is defined anew: the new one has another name.
+is that of its code and signature. So stored factors, running tasks and open connections need not
+learn when a function is defined anew: the new function has another name.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-#: What every name inside begins with; no name a user may choose does.
+#: The beginning of every name inside; no name a user may choose begins so.
 PREFIX = "__udf_"
 _INSIDE = re.compile(PREFIX + r"[0-9a-f]{16}_([A-Za-z0-9_]+)", re.IGNORECASE)
 
 
 def name_inside(name: str, content: Iterable[bytes]) -> str:
-    """The name inside of a function with that name and content (its code, its signature).
+    """Make the name inside of a function with this name and content (its code, its signature).
 
     >>> name_inside("distance", [b"code"])
     '__udf_c74796d95b9dbec5_distance'
@@ -29,14 +29,14 @@ def name_inside(name: str, content: Iterable[bytes]) -> str:
 
 
 def names_inside(text: str) -> set[str]:
-    """The names inside that a text speaks of."""
+    """Find the names inside that occur in a text."""
     if PREFIX not in text.lower():
         return set()
     return {match[0].lower() for match in _INSIDE.finditer(text)}
 
 
 def calls_inside(sql: str) -> frozenset[str]:
-    """The calls of user-defined functions in some SQL, outermost ones whole.
+    """Find the calls of user-defined functions in some SQL, outermost calls whole.
 
     >>> sorted(calls_inside('__udf_c74796d95b9dbec5_f("a)", g(1)) > 2'))
     ['__udf_c74796d95b9dbec5_f("a)", g(1))']
@@ -64,7 +64,7 @@ def calls_inside(sql: str) -> frozenset[str]:
 
 
 def restore_names(text: str) -> str:
-    """A text with functions under the names their users know.
+    """Replace the names inside in a text by the names their users know.
 
     >>> restore_names('__udf_c74796d95b9dbec5_distance("x") > 1')
     'distance("x") > 1'

@@ -1,11 +1,11 @@
-"""The SQL functions: which there are, what kind each is, which a query may call, and why not.
+"""The SQL functions: the kind of each, whether a query may call it, and if not, why.
 
 An answer is a function of the windows and relations at an instant and nothing else (SEMANTICS,
-section 3). So a function may be called only where somebody has looked at it and found that its
-value depends on its arguments alone. This is the one list of those that were looked at: the parser
-asks it which calls are aggregates, the planner which calls are allowed and which give several rows,
-the aggregates under which name they are known. A function that is not in the list is refused, also
-one that DuckDB adds later. To allow it, write its name here, once.
+section 3). So a query may call a function only if somebody has examined it and found that its
+value depends on its arguments alone. This is the one list of the examined functions. The parser
+asks it which calls are aggregates, the planner which calls are allowed and which return several
+rows, the aggregates under which name they are known. A function that is not in the list is refused,
+also one that DuckDB adds later. To allow it, write its name here, once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """What a call makes of the rows it is computed over."""
+    """What a call computes from rows."""
 
     SCALAR = "a value for each row"
     SET = "several rows for each row"
@@ -25,7 +25,7 @@ class Kind(Enum):
 
 
 class Refusal(Enum):
-    """Why a query may not call a function, as an error's detail says it."""
+    """Why a query may not call a function, worded as an error's detail."""
 
     CLOCK = "Its answer depends on when it is called."
     CHANCE = "Its answer would change from call to call."
@@ -37,7 +37,7 @@ class Refusal(Enum):
 
 
 class Growth(Enum):
-    """How large a call's value, or what it needs to compute it, may be beside its arguments."""
+    """How large a call's value, or the memory it needs, may be compared with its arguments."""
 
     NONE = "a fixed number of times as large"
     SUM = "as large as all arguments together, an argument in it as often as it is given"
@@ -51,9 +51,9 @@ class Function:
 
     Attributes:
         name: In lower case.
-        kind: What a call makes of rows.
-        refusal: Why a query may not call it; None: it may.
-        allowed_from: It may be called with so many arguments or more, for all that `refusal` says.
+        kind: What a call computes from rows.
+        refusal: Why a query may not call it; None if it may.
+        allowed_from: With so many arguments or more a call is allowed in spite of `refusal`.
         synonym_of: The function it is another name of.
         of_nothing: An aggregate's value over no rows, in SQL.
         is_word: Whether it is called without parentheses too.
@@ -76,7 +76,7 @@ class Function:
         return self.allowed_from is not None and arguments >= self.allowed_from
 
 
-#: Scalars that are allowed. Those DuckDB defines as macros were read.
+#: Scalars that are allowed. The definitions of those DuckDB defines as macros were read.
 _SCALARS = """
     != !__postfix !~~ !~~* % & && * ** + - ->> / // < <-> << <= <=> <@ = > >= >> @ @> ^ ^@
     __between __cast abs acos acosh add aggregate alias apply array_aggr array_aggregate
@@ -166,8 +166,8 @@ _AGGREGATES = """
     skewness stddev stddev_pop stddev_samp string_agg sum sum_no_overflow sumkahan var_pop
     var_samp variance variant_group_array wavg weighted_avg
 """
-#: Functions whose values may be larger than their arguments, or that need more than a time and a
-#: memory proportional to them.
+#: Functions whose values may be larger than their arguments, or that need more time or memory than
+#: proportional to them.
 _GROWING = {
     Growth.FREE: """
     aggregate apply array_aggr array_aggregate array_apply array_cross_product array_filter
@@ -193,7 +193,7 @@ _GROWING = {
     """,
 }
 _GROWTH = {name: growth for growth, names in _GROWING.items() for name in names.split()}
-#: Names of the same aggregate.
+#: Other names of the same aggregates.
 _SYNONYMS = {
     "arbitrary": "first",
     "argmax": "arg_max",
@@ -296,10 +296,10 @@ _REFUSED = {
     which_secret
     """,
 }
-#: Begins the names of functions that belong to the inside of DuckDB; `__between` and `__cast`,
-#: which its parser writes, are allowed scalars.
+#: The beginning of the names of functions internal to DuckDB; `__between` and `__cast`, which
+#: DuckDB's parser writes, are allowed scalars.
 _INSIDE_FAMILY = "__internal_"
-#: Words DuckDB reads as calls although they have no parentheses.
+#: Words DuckDB reads as calls although they are written without parentheses.
 _WORDS = """
     current_catalog current_date current_role current_schema current_time current_timestamp
     current_user localtime localtimestamp session_user user
@@ -331,18 +331,18 @@ def _list_all() -> Iterable[Function]:
     for refusal, names in _REFUSED.items():
         for name in names.split():
             yield Function(name, Kind.SCALAR, refusal, is_word=name in words)
-    # Its form with one argument is the time since then.
+    # With one argument it is the time since then.
     yield Function("age", Kind.SCALAR, Refusal.CLOCK, allowed_from=2)
 
 
-#: Every function that was looked at, by its name.
+#: Every function that was examined, by its name.
 FUNCTIONS = {function.name: function for function in _list_all()}
-#: The names of those that a query may call.
+#: The names of the functions that a query may call.
 ALLOWED = tuple(name for name, f in FUNCTIONS.items() if f.refusal is None or f.allowed_from)
 
 
 def find_function(name: str) -> Function | None:
-    """The function of a name in any case; None if nobody has looked at it.
+    """Find the function of a name in any case; None if nobody has examined it.
 
     >>> find_function("Variance").synonym_of, find_function("now").refusal.name
     ('var_samp', 'CLOCK')

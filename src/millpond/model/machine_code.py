@@ -2,21 +2,21 @@
 
 Numba keeps a function's machine code until the function's own file changes, although functions and
 constants of other files are compiled into it. Here the name of the file on disk holds a digest of
-everything that is: the bytecode of the function and of every function it refers to, however far,
-with the constants all of them refer to, the signature, and the versions of the libraries. So
-whatever changes, wherever it is, the next process compiles what depends on it and nothing else.
+everything that is compiled in: the bytecode of the function and of every function it refers to,
+directly or not, the constants they refer to, the signature, and the versions of the libraries. So
+after any change, wherever it is, the next process compiles only the functions that depend on it.
 
-- **What is read**: bytecode, since that is what Numba compiles; a comment or a moved line changes
-  nothing. Every name of a function's bytecode is looked up among its globals, so an attribute of
-  a global's name counts as that global: at worst something is compiled once too often.
+- **What is read**: bytecode, since Numba compiles that; a comment or a moved line changes
+  nothing. Every name of a function's bytecode is looked up among its globals, so an attribute with
+  a global's name counts as that global: at worst a function is compiled once too often.
 - **What cannot be read** is refused when the module is imported: an object of another kind, or a
-  module of this project (whose functions are to be imported by name). Only what is registered
-  with `numba.extending.overload` goes unseen, because no name refers to it.
-- **Processes at once**: a file's name says all that is in it, and a file appears whole. Two that
-  compile the same write the same.
-- **What is superseded** goes when the function is next saved: of a function there is one file for
+  module of this project (whose functions are to be imported by name). Only functions registered
+  with `numba.extending.overload` go unseen, because no name refers to them.
+- **Processes at once**: a file's name says all that is in it, and a file appears whole. Two
+  processes that compile the same function write the same file.
+- **Superseded files** are removed when the function is next saved: a function has one file for
   each kind of machine, Python and compiler setting. (So two functions of one name in one file would
-  be compiled in turns; and a function that is no more leaves its last file.)
+  be compiled in turns; and a function that was deleted leaves its last file.)
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 from numba.core.serialize import dumps
 
-#: What these hold is known by their versions.
+#: Libraries whose functions are identified by the library's version.
 _LIBRARIES = ("builtins", "math", "numpy", "numba", "llvmlite")
 _VERSIONS = f"numba {numba.__version__} llvmlite {llvmlite.__version__} numpy {np.__version__}"
 
 
 def cache_of(function: FunctionType) -> FunctionCache:
-    """Numba's cache of a function, with the file named after its contents instead of an index.
+    """Make Numba's cache of a function, its file named by its contents instead of by an index.
 
     Raises:
         RuntimeError: There is no folder that can be written.
-        TypeError: The function refers to what no digest can be computed of.
+        TypeError: The function refers to an object of which no digest can be computed.
     """
     cache = FunctionCache(function)
     name = function.__qualname__.replace("<", "").replace(">", "")
@@ -62,7 +62,7 @@ def cache_of(function: FunctionType) -> FunctionCache:
 
 
 def read_contents(function: FunctionType) -> bytes:
-    """A digest of all that is compiled into a function, the same in every process."""
+    """Compute a digest of all that is compiled into a function, the same in every process."""
     digest = blake2b(_VERSIONS.encode(), digest_size=16)
     reached = {function: None}
     waiting = [function]
@@ -77,7 +77,7 @@ def read_contents(function: FunctionType) -> bytes:
 
 @functools.cache
 def _read_function(function: FunctionType) -> tuple[bytes, tuple[FunctionType, ...]]:
-    """A digest of what one function says itself, and the functions it refers to."""
+    """Compute a digest of one function's own code, and list the functions it refers to."""
     texts: list[str] = []
     callees: list[FunctionType] = []
     for part in _read_parts(function):
@@ -126,7 +126,7 @@ def _read_code(code: CodeType) -> Iterator[str]:
 def _read_value(value: object) -> Iterator[str | FunctionType]:
     if isinstance(value, Dispatcher):
         yield repr(sorted(value.targetoptions.items()))
-        # Of a function compiled for given types, they say what its arguments are cast to.
+        # A function compiled for given types: they decide what its arguments are cast to.
         given = not value._can_compile  # type: ignore[attr-defined]
         yield repr(value.nopython_signatures) if given else ""
         yield value.py_func
@@ -154,7 +154,7 @@ def _read_value(value: object) -> Iterator[str | FunctionType]:
 class _Files:
     """A function's machine code, one file for each signature and kind of machine.
 
-    Stands where `FunctionCache` has its index; it makes the keys and calls `load` and `save`.
+    Stands in for the index of `FunctionCache`, which makes the keys and calls `load` and `save`.
     """
 
     def __init__(self, folder: Path, stem: str, contents: bytes) -> None:
@@ -163,13 +163,13 @@ class _Files:
         self._contents = contents
 
     def load(self, key: tuple[Any, ...]) -> Any:
-        """What was saved by this key; None if there is nothing, or half of it."""
+        """Load what was saved under this key; None if there is nothing, or only half of it."""
         with suppress(OSError, EOFError, pickle.UnpicklingError):
             return pickle.loads((self._folder / self._name(key)).read_bytes())
         return None
 
     def save(self, key: tuple[Any, ...], data: Any) -> None:
-        """Saves, and removes what was saved for the same machine from other contents.
+        """Save, and remove what was saved for the same machine from other contents.
 
         Code that cannot be saved is compiled again by the next process, which is no error. Another
         process may remove the file while it is written, having written its own.

@@ -1,4 +1,4 @@
-"""Update patterns: what leaves an edge of a plan, and when that is known (SEMANTICS, section 6).
+"""Update patterns: which rows leave an edge of a plan, and when (SEMANTICS, section 6).
 
 Update patterns of continuous queries (Golab and Özsu, SIGMOD 2005), section 3. The rules are a
 table from operators to functions of their inputs' edges; the plan is the query as written, without
@@ -15,7 +15,7 @@ from millpond.model.windows import Now, Period, Range, Rows, Unbounded, Window
 
 
 class Pattern(IntEnum):
-    """In ascending order of what an operator has to be ready for."""
+    """When rows leave; in ascending order of what an operator must be prepared for."""
 
     MONOTONIC = 0  #: nothing leaves
     WEAKEST = 1  #: leaves in the order of arrival
@@ -28,8 +28,8 @@ class Edge:
     """What is known of the rows on an edge.
 
     Attributes:
-        pattern: When they leave.
-        lengths: Where that is WEAKEST, how long they live, as far as it differs between them.
+        pattern: When the rows leave.
+        lengths: On a WEAKEST edge, the different lengths of time the rows live.
     """
 
     pattern: Pattern
@@ -44,7 +44,7 @@ ATTACHED = Edge(Pattern.MONOTONIC, frozenset(["attached"]))
 
 
 def window_edge(window: Window) -> Edge:
-    """The edge behind a window.
+    """Return the edge behind a window.
 
     >>> window_edge(Range(10)).pattern.name, window_edge(Rows(3)).pattern.name
     ('WEAKEST', 'STRICT')
@@ -57,7 +57,7 @@ def window_edge(window: Window) -> Edge:
         case Now():
             return Edge(Pattern.WEAKEST, frozenset([0]))
         case Period(begin, _):
-            # A landmark keeps what it holds; a begin that moves with NOW lets go in time order.
+            # A landmark keeps its elements; a begin that moves with NOW drops them in time order.
             if begin.offset is None:
                 return MONOTONIC
             return Edge(Pattern.WEAKEST, frozenset([begin.offset]))
@@ -73,7 +73,7 @@ def _union(inputs: Sequence[Edge]) -> Edge:
     greatest = max(inputs, key=lambda e: e.pattern)
     lengths = frozenset(n for e in inputs for n in e.lengths)
     if greatest.pattern is Pattern.WEAKEST:
-        # Two lengths are not first-in-first-out together: a departure from the paper.
+        # Rows of two lengths do not leave in the order they came: a departure from the paper.
         return WEAK if len(lengths) > 1 else Edge(Pattern.WEAKEST, lengths)
     return greatest
 
@@ -81,7 +81,7 @@ def _union(inputs: Sequence[Edge]) -> Edge:
 def _join(inputs: Sequence[Edge]) -> Edge:
     moving = [e for e in inputs if e != ATTACHED]
     if len(moving) < len(inputs):
-        # What is attached to a row comes and goes with it.
+        # Rows of the relation come and go with the rows they are joined with.
         return _join(moving) if len(moving) > 1 else (moving or inputs)[0]
     patterns = {e.pattern for e in inputs}
     if Pattern.STRICT in patterns:
@@ -97,8 +97,8 @@ def _strict(_: Sequence[Edge]) -> Edge:
     return STRICT
 
 
-#: What a retroactive relation gives: its updates are announced by nobody, so a join with it is
-#: STRICT by the rule of joins.
+#: The edge of a retroactive relation: nobody announces its updates, so a join with it is STRICT by
+#: the rule of joins.
 RELATION = STRICT
 
 #: The output edge of every operator EXPLAIN shows, by its inputs' edges.

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def choose_sample(seed: int, sequence: np.ndarray, percent: float) -> np.ndarray:
-    """Which elements a SAMPLE keeps: a fixed function of seed and arrival sequence.
+    """Choose the elements a SAMPLE keeps: a fixed function of seed and arrival sequence.
 
     SplitMix64's finaliser spreads (seed, sequence) over 64 bits; an element is kept when the result
     lies in the first `percent` % of them.

@@ -50,7 +50,7 @@ _DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC)\((\d+)(?:,\s*(\d+))?\)")
 
 
 def canonical_type(name: str) -> str | None:
-    """DuckDB's name of a declared type, or None if a column cannot have it.
+    """Return DuckDB's name of a declared type; None if a column cannot have it.
 
     >>> canonical_type("string"), canonical_type("numeric(10, 2)"), canonical_type("JSON")
     ('VARCHAR', 'DECIMAL(10,2)', None)
@@ -73,7 +73,7 @@ def canonical_type(name: str) -> str | None:
 
 
 def arrow_type(name: str) -> pa.DataType:
-    """The Arrow type of a canonical type name."""
+    """Return the Arrow type of a canonical type name."""
     if match := _DECIMAL.fullmatch(name):
         return pa.decimal128(int(match[1]), int(match[2]))
     return ARROW_TYPES[name]
@@ -89,7 +89,7 @@ class Field:
 
     @property
     def declared(self) -> str:
-        """What is declared behind its name."""
+        """The text of the declaration after the column's name."""
         return f"{self.type} NOT NULL" if self.required else self.type
 
 
@@ -104,7 +104,7 @@ class Schema:
         return tuple(f.name for f in self.fields)
 
     def find(self, name: str) -> Field | None:
-        """The column of that name, in any case."""
+        """Find the column of that name, in any case."""
         lower = name.lower()
         return next((f for f in self.fields if f.name.lower() == lower), None)
 
@@ -123,9 +123,9 @@ class Schema:
 
 
 def goes_by_text(type_: pa.DataType) -> bool:
-    """Whether values are told apart and ordered by how Python writes them.
+    """Whether values are told apart and ordered by their text in Python.
 
-    What has parts has no order of its own in Arrow, and an interval's months, days and
-    nanoseconds have none between them.
+    Values with parts have no order of their own in Arrow, and an interval's months, days and
+    nanoseconds have no fixed ratio.
     """
     return bool(pa.types.is_nested(type_) or pa.types.is_interval(type_))

@@ -13,15 +13,15 @@ from millpond.model.far_times import format_ticks, parse_ticks
 
 Instant = NewType("Instant", int)
 
-#: Before every element: what holds "from the beginning of time" holds here.
+#: Before every element: whatever holds "from the beginning of time" holds from here.
 BEGINNING = Instant(-(2**62))
 #: After every element: the heartbeat of a stream that has ended.
 END = Instant(2**62)
 #: The last instant of a history that has ended: every element and expiration is long past. Changes
-#: up to here are made at once; what is told later of relations comes at the instants behind it,
-#: of which there are enough before `END`.
+#: up to here are computed at once. Later updates of relations come at the instants after it, of
+#: which there are enough before `END`.
 LAST = Instant(2**62 - 2**40)
-#: What is told later of relations that hold from the beginning comes at the instants up to here.
+#: Later updates of relations that hold from the beginning come at the instants up to here.
 _FIRST = BEGINNING + 2**40
 
 _EPOCH = datetime(1970, 1, 1)
@@ -30,12 +30,12 @@ _FAR = re.compile(r"(-\d{4,6}|\d{5,6})-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?
 
 
 def now() -> Instant:
-    """What the clock of this machine says."""
+    """Read this machine's clock."""
     return Instant(time.time_ns() // 1_000)
 
 
 def from_datetime(at: datetime) -> Instant:
-    """The instant of a datetime; a naive one is taken as UTC.
+    """Convert a datetime to an instant; a naive datetime is taken as UTC.
 
     >>> from_datetime(datetime(1970, 1, 1, 0, 0, 1))
     1000000
@@ -45,7 +45,7 @@ def from_datetime(at: datetime) -> Instant:
 
 
 def to_datetime(at: int) -> datetime | None:
-    """The naive UTC datetime of an instant, or None outside the years 1 to 9999."""
+    """Convert an instant to a naive UTC datetime; None outside the years 1 to 9999."""
     try:
         return _EPOCH + timedelta(microseconds=at)
     except OverflowError:
@@ -53,7 +53,7 @@ def to_datetime(at: int) -> datetime | None:
 
 
 def format_instant(at: int) -> str:
-    """An instant as text, without the fraction when it is zero.
+    """Write an instant as text, without the fraction when it is zero.
 
     >>> format_instant(1_500_000)
     '1970-01-01 00:00:01.500000'
@@ -68,7 +68,7 @@ def format_instant(at: int) -> str:
 
 
 def spell_instant(at: int) -> str:
-    """An instant as text, also one that counts as an end of time.
+    """Write an instant as text, also an instant that counts as an end of time.
 
     >>> spell_instant(1_500_000), spell_instant(BEGINNING + 1)
     ('1970-01-01 00:00:01.500000', '-144169-06-28 09:59:32.612097')
@@ -81,7 +81,7 @@ def spell_instant(at: int) -> str:
 
 
 def format_interval(months: int, days: int, nanoseconds: int) -> str:
-    """A length of time as DuckDB writes it; its three parts have no fixed ratio.
+    """Write a length of time as DuckDB does; its three parts have no fixed ratio.
 
     >>> format_interval(14, 3, 14_706_789_000_000), format_interval(0, -1, 0)
     ('1 year 2 months 3 days 04:05:06.789', '-1 day')
@@ -102,7 +102,7 @@ def format_interval(months: int, days: int, nanoseconds: int) -> str:
 
 
 def parse_instant(text: str) -> Instant:
-    """The instant of an ISO 8601 text, also of a year beyond 9999 or before 1.
+    """Read the instant of an ISO 8601 text, also of a year beyond 9999 or before 1.
 
     Raises:
         ValueError: the text is not a timestamp.

@@ -1,7 +1,7 @@
-"""Texts that come from outside: Python's may hold half of a surrogate pair, which is no character.
+"""Checks texts from outside: Python's may hold half of a surrogate pair, which is no character.
 
-Such a text comes of JSON (`"\\ud800"`) or of file names and terminals that are not UTF-8. Nothing
-can store it or send it on, so it is refused where it comes in.
+Such a text comes from JSON (`"\\ud800"`), or from file names and terminals that are not UTF-8. No
+file can store it and no protocol can send it, so it is refused where it comes in.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from millpond.errors import MillpondError, Span
 
 
 def find_lone_surrogate(text: str) -> int | None:
-    """Where half of a surrogate pair stands in a text.
+    """Find the place of half of a surrogate pair in a text; None if there is none.
 
     >>> find_lone_surrogate("ab\\ud800"), find_lone_surrogate("😀")
     (2, None)
@@ -23,11 +23,11 @@ def find_lone_surrogate(text: str) -> int | None:
 
 
 def check_unicode(text: str, what: str, code: str) -> str:
-    """The text itself.
+    """Return the text itself if no half of a surrogate pair stands in it.
 
     Args:
-        text: What came from outside.
-        what: What it is, for the error.
+        text: A text from outside.
+        what: The name of the text for the error.
         code: The error's code.
 
     Raises:

@@ -43,7 +43,7 @@ class Bound:
     offset: int | None = None
 
     def at(self, now: int) -> int:
-        """The bound's instant when NOW is `now`."""
+        """Return the bound's instant when NOW is `now`."""
         if self.instant is not None:
             return self.instant
         assert self.offset is not None
@@ -62,9 +62,9 @@ Window = Unbounded | Range | Now | Rows | Period
 
 
 def interval(window: Window, at: int) -> tuple[int | None, int]:
-    """The closed interval [low, high] of timestamps the window can hold at `at`.
+    """Return the closed interval [low, high] of timestamps the window can hold at `at`.
 
-    For ROWS windows it is every element up to `at`; which of them is for the caller to count.
+    For ROWS windows it covers every element up to `at`; the caller counts the last of these.
     `low` None stands for no lower bound; an empty interval has low > high.
 
     >>> interval(Range(10), 100)

@@ -1,18 +1,18 @@
-"""A counted B+ tree for compiled functions: what `ordered_multiset` keeps each group in.
+"""A counted B+ tree for compiled functions; `ordered_multiset` keeps each group in such a tree.
 
-All trees share one pool of nodes. A node has up to 16 entries: in a leaf a key and its count;
-above, a child, a lower bound of its keys, and the count of everything in it. The first entry's
-bound is not looked at (it stands for minus infinity), so a new least key changes nothing above its
-leaf. Full nodes are split on the way down; on the way back a node of less than a quarter is laid
-together with a neighbour if both fit in three quarters, so that a tree that empties gives its
-nodes back.
+All trees share one pool of nodes. A node has up to 16 entries. In a leaf an entry is a key and its
+count; above, it is a child, a lower bound of the child's keys, and the count of everything in the
+child. The first entry's bound is not read (it stands for minus infinity), so a new least key
+changes nothing above its leaf. Full nodes are split on the way down. On the way back a node of less
+than a quarter is merged with a neighbour if both fit in three quarters, so that a tree that empties
+returns its nodes.
 
 INV-TREE-1: every count is positive, and the count of an entry above a leaf is the sum of its
 child's. INV-TREE-2: keys of a child are at least its bound and less than the next one's.
 
-The arguments of every function: `keys`, `counts`, `child` by node and entry, `sizes` by node (how
-many entries), `free` the numbers of free nodes, `state[0]` how many these are; `root` is one tree:
-its top node (−1: empty), its height, how many keys it holds, copies counted, and how many distinct.
+The arguments of every function: `keys`, `counts`, `child` by node and entry; `sizes` by node (how
+many entries); `free`, the numbers of free nodes; `state[0]`, how many nodes are free; `root`, one
+tree: its top node (−1: empty), its height, its number of keys with copies, and of distinct keys.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from numba import int64, njit
 WIDTH = 16
 #: Nodes that must be free before a key is put in: more than any path is long.
 RESERVE = 40
-#: Below this many entries a node looks for a neighbour to be laid together with.
+#: A node with fewer entries than this is merged with a neighbour where possible.
 _THIN = WIDTH // 4
 _TOGETHER = 3 * WIDTH // 4
 
 
 @njit(inline="never")
 def _split(node, parent, place, keys, counts, child, sizes, free, state):  # type: ignore[no-untyped-def]
-    """Moves the upper half of a full node into a new one, the parent's entry behind its own."""
+    """Move the upper half of a full node into a new node, whose entry in the parent comes next."""
     state[0] -= 1
     fresh = free[state[0]]
     half = WIDTH // 2
@@ -55,7 +55,7 @@ def _split(node, parent, place, keys, counts, child, sizes, free, state):  # typ
 
 @njit(inline="never")
 def insert(root, key, weight, keys, counts, child, sizes, free, state):  # type: ignore[no-untyped-def]
-    """Adds a key; gives whether it was not there. `root`: node, height, count, distinct keys."""
+    """Add a key; return whether it is new. `root`: node, height, count, distinct keys."""
     if root[0] < 0:
         state[0] -= 1
         root[0] = free[state[0]]
@@ -111,7 +111,7 @@ def _drop_entry(node, place, keys, counts, child, sizes):  # type: ignore[no-unt
 
 @njit(inline="never")
 def _mend(parent, place, leaf, keys, counts, child, sizes, free, state):  # type: ignore[no-untyped-def]
-    """Drops a child that is empty, or lays a thin one together with a neighbour."""
+    """Drop a child that is empty, or merge a thin child with a neighbour."""
     node = int64(child[parent, place])
     if sizes[node] == 0:
         free[state[0]] = node
@@ -132,7 +132,7 @@ def _mend(parent, place, leaf, keys, counts, child, sizes, free, state):  # type
         counts[first, at + i] = counts[second, i]
         child[first, at + i] = child[second, i]
     if not leaf:
-        # Nobody looked at the bound of a first entry, and it may be wrong: its node's is right.
+        # A first entry's bound is never read, and may be wrong: the bound of its node is right.
         keys[first, at] = keys[parent, left + 1]
     sizes[first] += sizes[second]
     counts[parent, left] += counts[parent, left + 1]
@@ -143,7 +143,7 @@ def _mend(parent, place, leaf, keys, counts, child, sizes, free, state):  # type
 
 @njit(inline="never")
 def remove(root, key, weight, keys, counts, child, sizes, free, state, path, places):  # type: ignore[no-untyped-def]
-    """Takes out a key `weight` times: 1 if that was the last of it, 0 if not, −1 if it fails."""
+    """Take out a key `weight` times: 1 if that was the last of it, 0 if not, −1 if it fails."""
     if root[0] < 0:
         return int64(-1)
     node = root[0]
@@ -192,7 +192,7 @@ def remove(root, key, weight, keys, counts, child, sizes, free, state, path, pla
 
 @njit(inline="never")
 def select(root, rank, keys, counts, child):  # type: ignore[no-untyped-def]
-    """The key with `rank` keys before it in order, copies counted."""
+    """Return the key with `rank` keys before it in order, copies counted."""
     node = root[0]
     for _ in range(root[1]):
         place = int64(0)
@@ -209,7 +209,7 @@ def select(root, rank, keys, counts, child):  # type: ignore[no-untyped-def]
 
 @njit(inline="never")
 def find_extreme(root, greatest, keys, child, sizes):  # type: ignore[no-untyped-def]
-    """The least or the greatest key."""
+    """Return the least or the greatest key."""
     node = root[0]
     for _ in range(root[1]):
         node = int64(child[node, sizes[node] - 1 if greatest else 0])
@@ -218,7 +218,7 @@ def find_extreme(root, greatest, keys, child, sizes):  # type: ignore[no-untyped
 
 @njit(inline="never")
 def list_entries(root, skip, room, keys, counts, child, sizes, path, places, out):  # type: ignore[no-untyped-def]
-    """Lists at most `room` copies from the `skip`-th on: keys and counts; gives both numbers."""
+    """List keys and counts, at most `room` copies, from the `skip`-th on; return both numbers."""
     found, copies = int64(0), int64(0)
     if root[0] < 0 or skip >= root[2] or room == 0:
         return found, copies
@@ -242,7 +242,7 @@ def list_entries(root, skip, room, keys, counts, child, sizes, path, places, out
         out[found, 1] = taken
         found += 1
         copies += taken
-        # On to the next entry: up to where there is one more to the right, and down its left.
+        # Next entry: go up until there is an entry to the right, then down its left side.
         level = height
         while level >= 0 and places[level] + 1 >= sizes[path[level]]:
             level -= 1

@@ -1,9 +1,9 @@
-"""The walks of exact sums of doubles: a batch's values added, and the sums rounded.
+"""The walks of exact sums of doubles: add a batch's values, and round the sums.
 
 A sum is a long whole number in units of 2^base (`exact_doubles`); a double is a short one. So a
-value is added where its lowest bit belongs, in at most three words and what is carried from them.
+value is added at the place of its lowest bit, to at most three words, and the carry goes on.
 
-Both walks have the loop over a cell's values written out: as a function they share, even an
+In both walks the loop over a cell's values is written out: as a function they share, even an
 inlined one, it took a third longer.
 """
 
@@ -29,13 +29,13 @@ _CELLS = (READ_I64, READ_I64, READ_I64)
 _U64_2D = types.Array(types.uint64, 2, "C")
 _I64_2D = types.Array(types.int64, 2, "C")
 
-#: The exponent of the lowest bit of nothing.
+#: Stands for the exponent of the lowest bit where no bit is set.
 NONE = 1 << 20
 
 
 @njit(inline="always")
 def _parts(value):  # type: ignore[no-untyped-def]
-    """A finite double's magnitude as mantissa * 2^exponent."""
+    """Take a finite double's magnitude apart: mantissa * 2^exponent."""
     bits = bits_of(value)
     exponent = int64((bits >> uint64(52)) & uint64(0x7FF))
     mantissa = bits & uint64(0xFFFFFFFFFFFFF)
@@ -46,8 +46,11 @@ def _parts(value):  # type: ignore[no-untyped-def]
 
 @compiled(types.Tuple((int64, int64, int64))(READ_F64, READ_I64))
 def measure_extent(values, weights):  # type: ignore[no-untyped-def]
-    """The least exponent of a lowest bit, one more than the greatest of a highest, and the
-    greatest weight, of the finite values that are not zero."""
+    """Measure the finite values that are not zero.
+
+    Returns the least exponent of a lowest bit, one more than the greatest of a highest bit, and
+    the greatest weight.
+    """
     low, high, greatest = int64(NONE), int64(-NONE), int64(0)
     for i in range(len(values)):
         value = values[i]
@@ -66,7 +69,7 @@ def measure_extent(values, weights):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def _add_shifted(words, low, high, shift, minus):  # type: ignore[no-untyped-def]
-    """Adds the two-word number (high, low) times 2^shift, or subtracts it."""
+    """Add the two-word number (high, low) times 2^shift, or subtract it if `minus`."""
     place = shift >> 6
     off = uint64(shift & 63)
     first = low << off
@@ -102,7 +105,7 @@ def _classify_special(value, weight, specials):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def _round_to_leading(words, scratch):  # type: ignore[no-untyped-def]
-    """The number rounded to 53 bits: mantissa (a double below 2^53, signed) and exponent."""
+    """Round the number to 53 bits: mantissa (a double below 2^53, signed) and exponent."""
     n = len(words)
     negative = int64(words[n - 1]) < 0
     for i in range(n):
@@ -115,7 +118,7 @@ def _round_to_leading(words, scratch):  # type: ignore[no-untyped-def]
     if top < 0:
         return 0.0, int64(0)
     zeros = leading_zeros(scratch[top])
-    # The highest 64 bits, and whether there is anything below them.
+    # The highest 64 bits, and (`sticky`) whether any bit below them is set.
     window = scratch[top] << zeros
     sticky = False
     if zeros != uint64(0) and top > 0:
@@ -140,7 +143,7 @@ def _round_to_leading(words, scratch):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def _scale(value, exponent):  # type: ignore[no-untyped-def]
-    """value * 2^exponent for a value below 2^53.
+    """Compute value * 2^exponent for a value below 2^53.
 
     No double is smaller than the unit of a sum, so the sum of tiny ones is never rounded here.
     """
@@ -155,13 +158,13 @@ def _scale(value, exponent):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def _power(exponent):  # type: ignore[no-untyped-def]
-    """2^exponent for an exponent of a normal double."""
+    """Compute 2^exponent for an exponent of a normal double."""
     return double_of(uint64(exponent + 1023) << uint64(52))
 
 
 @compiled(types.void(READ_I64, *_CELLS, READ_I64, READ_F64, int64, _U64_2D, _I64_2D, F64))
 def walk_doubles(order, bounds, starts, groups, weights, values, base, kept, specials, trace):  # type: ignore[no-untyped-def]
-    """Adds up weighted doubles; the trace has the sums, rounded."""
+    """Add up weighted doubles; the trace has the sums, rounded."""
     scratch = np.empty(kept.shape[1], np.uint64)
     for t in range(len(groups)):
         g = groups[t]
@@ -201,7 +204,7 @@ def walk_doubles(order, bounds, starts, groups, weights, values, base, kept, spe
 
 @njit(inline="always")
 def _compute_spread(words, squares, count, magnitude, spread):  # type: ignore[no-untyped-def]
-    """count * squares − words^2, into `spread`; `magnitude` is room for |words|."""
+    """Compute count * squares − words^2 into `spread`; `magnitude` is room for |words|."""
     n = len(words)
     for i in range(n):
         magnitude[i] = words[i]
@@ -242,7 +245,7 @@ def walk_moments(  # type: ignore[no-untyped-def]
     trace,
     exponents,
 ):
-    """Adds up weighted doubles and their squares.
+    """Add up weighted doubles and their squares.
 
     The trace has n * sum(x^2) − sum(x)^2, computed exactly and rounded to 53 bits, as a number
     below 2^53 and its exponent; NaN where there is an infinity or a NaN. `counts` is a trace of

@@ -3,15 +3,14 @@
 A running sum of doubles that is rounded at every step depends on the order of the steps, and
 drifts: after 1e16 has come and gone, the 1.0 that was there before it is lost. But a double is a
 whole number of units of 2^-1074, so a sum can be kept as one long whole number (a
-superaccumulator; Kulisch), which forgets completely and knows no order. Only the words that the
-values seen so far can reach are kept: with all of them of about one magnitude that is three or
-four, and it grows when a batch brings greater or smaller ones. The sum is rounded to the nearest
+superaccumulator; Kulisch). Such a sum forgets completely, and does not depend on any order. Only
+the words that the values seen so far can reach are kept: three or four if all values are of about
+one magnitude, more when a batch brings greater or smaller ones. The sum is rounded to the nearest
 double (ties to even) where it is read, so it is a function of the bag and of nothing else.
 
 DuckDB's own sum rounds at every step, in the order in which it happens to find the rows; it may
 differ from this in the last digits, and after cancellation in more. Compensated sums (Kahan,
-Neumaier) and double-doubles come closer but still depend on history; an exact sum is the only one
-that does not.
+Neumaier) and double-doubles come closer but still depend on history; only an exact sum does not.
 
 Infinities and NaNs are counted beside the sum.
 
@@ -31,12 +30,12 @@ from millpond.synopses.double_walks import NONE, measure_extent
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
-#: Bits above the greatest value: rows there may be, and the sign.
+#: Bits above the greatest value: for the number of rows, and for the sign.
 _HEADROOM = 42
 
 
 class ExactSums:
-    """For each group the exact sum of its doubles and, if asked for, of their squares.
+    """For each group, the exact sum of its doubles and, if asked for, of their squares.
 
     Attributes:
         words: uint64[groups, n]: the sums, in units of 2^base.
@@ -54,23 +53,23 @@ class ExactSums:
         self._with_squares = with_squares
 
     def reserve(self, groups: int) -> None:
-        """Makes room for groups."""
+        """Make room for groups."""
         self.words = _add_rows(self.words, groups)
         self.specials = _add_rows(self.specials, groups)
         if self._with_squares:
             self.squares = _add_rows(self.squares, groups)
 
     def reach(self, values: npt.NDArray[np.float64], weights: Ints) -> None:
-        """Makes room for values: called with everything before it is added.
+        """Make room for values; call it with all values before they are added.
 
         Args:
             values: Any doubles.
-            weights: Those with weight 0 are not looked at.
+            weights: Of the values; those with weight 0 are not looked at.
         """
         low, high, greatest = measure_extent(values, weights)
         if low == NONE:
             return
-        # A weight of w is w rows at once.
+        # A weight of w stands for w rows.
         high += max(0, greatest.bit_length() - 1)
         base = low // 64 * 64
         if self._empty:
@@ -91,7 +90,7 @@ class ExactSums:
         return self.words.nbytes + self.squares.nbytes + self.specials.nbytes
 
     def renumber(self, moved: Ints, groups: int) -> None:
-        """Puts group i's sums where group moved[i]'s are; those with −1 are empty and forgotten."""
+        """Move group i's sums to group moved[i]; those with −1 are empty and forgotten."""
         self.words = _move_groups(self.words, moved, groups)
         self.squares = _move_groups(self.squares, moved, groups)
         self.specials = _move_groups(self.specials, moved, groups)
@@ -106,12 +105,12 @@ def _add_rows(array: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
 
 
 def _shift_units(words: Words, more: int) -> Words:
-    """The same numbers in units 2^(64 * more) times as small."""
+    """Write the same numbers in units 2^(64 * more) times as small."""
     return np.concatenate([np.zeros((len(words), more), np.uint64), words], axis=1)
 
 
 def _widen(words: Words, needed: int) -> Words:
-    """The same numbers in at least `needed` words: the sign is repeated."""
+    """Write the same numbers in at least `needed` words: the sign is repeated."""
     more = needed - words.shape[1]
     if more <= 0:
         return words

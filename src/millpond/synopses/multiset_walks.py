@@ -1,7 +1,7 @@
-"""The walks of ordered multisets: a batch's changes applied, and what is to be told of them.
+"""The walks of ordered multisets: apply a batch's changes, and trace the values asked for.
 
-A walk returns 0 when nodes run out, and goes on where it was when it is called again with more:
-compiled code cannot make the pool larger.
+A walk returns 0 when nodes run out, because compiled code cannot make the pool larger. Called
+again with more nodes, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _KEYS = types.Array(types.int64, 2, "C")
 _CHILD = types.Array(types.int32, 2, "C")
 _CELLS = (READ_I64, READ_I64, READ_I64)
 
-#: What a pick is: the least or the greatest key, how many are distinct, or a quantile: DuckDB's
-#: discrete one, or the entry below or above the place of the continuous one.
+#: The kinds of picks: the least or the greatest key, the number of distinct keys, or a quantile:
+#: DuckDB's discrete one, or the entry below or above the place of the continuous one.
 LEAST, GREATEST, DISTINCT, DISCRETE, BELOW, ABOVE = range(6)
 
 _POOL = (_KEYS, _KEYS, _CHILD, I64, I64, I64, types.Array(types.int64, 2, "C"))
@@ -49,7 +49,7 @@ def _pick(root, picks, shares, keys, counts, child, sizes, out):  # type: ignore
         else:
             share = shares[i]
             if kind == DISCRETE:
-                # DuckDB's discrete quantile: the first with at least that share up to it.
+                # DuckDB's discrete quantile: the first key with at least that share up to it.
                 rank = int64(max(1, total - int64(np.floor(total - share * total))) - 1)
             else:
                 exact = (total - 1) * share
@@ -79,10 +79,10 @@ def walk(  # type: ignore[no-untyped-def]
     position,
     trace,
 ):
-    """1 when all is done, 0 when nodes run out (call again with more), −1 when a key is missing.
+    """Apply changes and pick: 1 when done, 0 when nodes run out (call again), −1: a key is missing.
 
-    `position` is where to go on: the touched group, the cell in it (if any of it was applied), and
-    the change in that.
+    `position` says where to go on: the touched group, the cell in it (if any of it was applied),
+    and the change in that cell.
     """
     path = np.empty(64, np.int64)
     places = np.empty(64, np.int64)
@@ -97,7 +97,7 @@ def walk(  # type: ignore[no-untyped-def]
         else:
             _pick(root, picks, shares, keys, counts, child, sizes, trace[c + t])
         while c < starts[t + 1]:
-            # What comes before what goes: then nothing goes that is not there, whatever the order.
+            # Apply additions before removals: then every removed key is there, whatever the order.
             for j in range(bounds[c] if resumed < 0 else resumed, bounds[c + 1]):
                 if weights[j] > 0:
                     if state[0] < RESERVE:
@@ -141,7 +141,7 @@ def find_transitions(  # type: ignore[no-untyped-def]
     position,
     out,
 ):
-    """As `walk`, but tells which changes make a key appear or disappear."""
+    """Apply changes as `walk` does, but report which changes make a key appear or disappear."""
     path = np.empty(64, np.int64)
     places = np.empty(64, np.int64)
     for t in range(position[0], len(groups)):
@@ -197,7 +197,7 @@ def slide(  # type: ignore[no-untyped-def]
     out_key,
     out_by,
 ):
-    """1 when all is done, 0 when nodes or room run out (call again), −1 when a key is missing.
+    """Slide a range: 1 when done, 0 when nodes or room run out (call again), −1: a key is missing.
 
     `position`: the instant's first change to go on at, the change in it (or −1), rows of output.
     """

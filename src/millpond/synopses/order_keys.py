@@ -1,8 +1,8 @@
 """Values as 64-bit keys in the same order, and back.
 
-Whole numbers, booleans, times and decimals of up to 18 digits are their own keys; a double's key
-is its bits, turned so that they compare as the double does, with one NaN above everything (as
-DuckDB orders) and one zero. Anything else (strings, wide decimals) gets a **label** when it is
+Whole numbers, booleans, times and decimals of up to 18 digits are their own keys. A double's key
+is its bits, flipped so that keys compare as the doubles do, with one NaN above everything (as
+DuckDB orders) and one zero. Any other value (strings, wide decimals) gets a **label** when it is
 first seen (`ordered_labels`).
 """
 
@@ -20,27 +20,27 @@ from millpond.synopses.ordered_labels import OrderedLabels
 
 Ints = npt.NDArray[np.int64]
 
-#: So many forgotten values may be kept before the rest is numbered anew.
+#: So many forgotten values may be kept before the others are labelled anew.
 _SLACK = 1_024
 
 
 class OrderKeys(Protocol):
     """Keys of one column's values."""
 
-    #: Told when keys change: (all old ones ascending, the new ones).
+    #: Called when keys change: (all old keys ascending, the new keys).
     on_rekey: Callable[[Ints, Ints], None]
 
     def encode(self, column: pa.Array, weights: Ints) -> Ints:
-        """The key of each value; anything where it is NULL or its weight is 0.
+        """Return the key of each value; arbitrary where it is NULL or its weight is 0.
 
         Args:
             column: The values.
-            weights: How many of each come or go: what all of is gone may be forgotten.
+            weights: How many of each come or go; a value of which none is left may be forgotten.
         """
         ...
 
     def decode(self, keys: Ints, valid: npt.NDArray[np.bool_]) -> pa.Array:
-        """The values of keys; NULL where not valid."""
+        """Return the values of keys; NULL where not valid."""
         ...
 
     def size(self) -> int:
@@ -49,7 +49,7 @@ class OrderKeys(Protocol):
 
 
 def make_order_keys(type_: pa.DataType) -> OrderKeys:
-    """Keys for columns of a type."""
+    """Make keys for columns of a type."""
     if pa.types.is_floating(type_):
         return FloatKeys(type_)
     if is_whole(type_) or _is_time(type_):
@@ -58,7 +58,7 @@ def make_order_keys(type_: pa.DataType) -> OrderKeys:
 
 
 def can_be_ordered(type_: pa.DataType) -> bool:
-    """Whether there are keys for columns of a type."""
+    """Whether columns of a type have keys."""
     return bool(
         pa.types.is_floating(type_)
         or is_whole(type_)
@@ -85,7 +85,7 @@ def _is_time(type_: pa.DataType) -> bool:
 
 
 def to_whole_numbers(column: pa.Array) -> Ints:
-    """A column's values as int64; anything where it is NULL."""
+    """Convert a column's values to int64; arbitrary where NULL."""
     type_ = column.type
     if pa.types.is_decimal128(type_):
         return np.ascontiguousarray(to_two_words(column)[:, 0])
@@ -102,7 +102,7 @@ def to_whole_numbers(column: pa.Array) -> Ints:
 
 
 def to_two_words(column: pa.Array) -> npt.NDArray[np.int64]:
-    """A decimal column's unscaled values as int64[n, 2], low and high."""
+    """Convert a decimal column's unscaled values to int64[n, 2], low and high."""
     data = column.buffers()[1]
     if data is None or not len(column):
         return np.zeros((len(column), 2), np.int64)
@@ -111,7 +111,7 @@ def to_two_words(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def to_doubles(column: pa.Array) -> npt.NDArray[np.float64]:
-    """A column of numbers as doubles, as DuckDB casts them; anything where it is NULL."""
+    """Convert a column of numbers to doubles, as DuckDB casts them; arbitrary where NULL."""
     type_ = column.type
     if pa.types.is_floating(type_):
         if column.null_count:
@@ -151,15 +151,15 @@ class WholeKeys:
 
 
 class FloatKeys:
-    """Doubles by their bits."""
+    """Doubles, whose keys are made from their bits."""
 
     def __init__(self, type_: pa.DataType) -> None:
         self._type = type_
         self.on_rekey: Callable[[Ints, Ints], None] = _ignore
 
     def encode(self, column: pa.Array, weights: Ints) -> Ints:
-        values = to_doubles(column) + 0.0  # both zeros are one
-        values[np.isnan(values)] = np.nan  # so are all NaNs
+        values = to_doubles(column) + 0.0  # both zeros become one
+        values[np.isnan(values)] = np.nan  # all NaNs become one
         return flip_order_bits(values.view(np.int64))
 
     def decode(self, keys: Ints, valid: npt.NDArray[np.bool_]) -> pa.Array:
@@ -172,12 +172,12 @@ class FloatKeys:
 
 
 def flip_order_bits(bits: Ints) -> Ints:
-    """A double's bits as a key, or a key as a double's bits."""
+    """Convert a double's bits to a key, or a key to a double's bits."""
     return bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))
 
 
 class LabelKeys:
-    """Values that are compared as Python compares them, by labels."""
+    """Values that are compared as Python compares them; their keys are labels."""
 
     def __init__(self, type_: pa.DataType) -> None:
         self._type = type_
@@ -198,7 +198,7 @@ class LabelKeys:
         places = pc.fill_null(encoded.indices, len(distinct)).to_numpy(zero_copy_only=False)
         places = np.asarray(places, np.int64)
         taking = weights != 0
-        # NULLs take no part, so the entry behind the last stays without a label.
+        # NULLs have no label, so the entry after the last value is left out.
         used = np.bincount(places[taking], minlength=len(distinct) + 1)[: len(distinct)] > 0
         if len(self._labels) > 2 * len(self._held) + _SLACK:
             self._labels.forget(self._held)
@@ -231,7 +231,7 @@ class LabelKeys:
 def to_decimals(
     words: npt.NDArray[Any], valid: npt.NDArray[np.bool_], type_: pa.DataType
 ) -> pa.Array:
-    """A decimal column of unscaled values int64[n, 2], low and high."""
+    """Make a decimal column of unscaled values int64[n, 2], low and high."""
     if not len(words):
         return pa.array([], type_)
     mask = np.packbits(valid, bitorder="little")
@@ -240,4 +240,4 @@ def to_decimals(
 
 
 def _ignore(old: Ints, new: Ints) -> None:
-    """For keys that never change."""
+    """Do nothing: for keys that never change."""

@@ -1,7 +1,7 @@
 """Whole numbers for values, in the values' order, given as values appear.
 
-A new value's label lies between those of its neighbours in order; when there is no room between
-two, all labels are given anew. Values are whatever Python can compare and hash.
+A new value's label lies between those of its neighbours in order; if there is no room between
+two labels, all values get new labels. Values are whatever Python can compare and hash.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 
-#: Labels lie between these, and a new greatest one this far above the last.
+#: Labels lie between these; a new greatest label is `_STRIDE` above the last.
 _LOWEST, _HIGHEST = -(2**62), 2**62
 _STRIDE = 2**32
-#: More new values than this are sorted in together.
+#: If more new values than this come at once, all values are sorted again.
 _FEW = 16
 
 
@@ -28,7 +28,7 @@ class OrderedLabels:
     Attributes:
         labels: Value -> label.
         values: Label -> value.
-        on_relabel: Told when labels change: all old ones ascending, and what each becomes.
+        on_relabel: Called when labels change, with all old labels ascending and the new labels.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class OrderedLabels:
         return len(self.labels)
 
     def insert(self, values: list[Any]) -> None:
-        """Labels values that have no label; each is there once."""
+        """Label values that have no label; each value is there once."""
         if not values:
             return
         new = sorted(values)
@@ -53,7 +53,7 @@ class OrderedLabels:
             self._ordered.sort()
         i = 0
         while i < len(new):
-            # A run of new values side by side shares what is between its neighbours.
+            # A run of new values side by side shares the labels between its neighbours.
             first = bisect_left(self._ordered, new[i])
             run = 1
             while i + run < len(new) and self._ordered[first + run] == new[i + run]:
@@ -68,7 +68,7 @@ class OrderedLabels:
             i += run
 
     def forget(self, kept: Container[Any]) -> None:
-        """Drops the labels of all values but some."""
+        """Drop the labels of all values that are not in `kept`."""
         self._ordered = [v for v in self._ordered if v in kept]
         self.labels = {v: self.labels[v] for v in self._ordered}
         self.values = {label: v for v, label in self.labels.items()}
@@ -83,7 +83,7 @@ class OrderedLabels:
         self.values[label] = value
 
     def _relabel(self) -> None:
-        """Labels everything anew, evenly."""
+        """Give all values new labels, evenly spaced."""
         old = np.array([self.labels.get(v, _HIGHEST) for v in self._ordered], np.int64)
         step = (_HIGHEST - _LOWEST) // (len(self._ordered) + 1)
         new = _LOWEST + step * np.arange(1, len(self._ordered) + 1, dtype=np.int64)
@@ -95,4 +95,4 @@ class OrderedLabels:
 
 
 def _ignore(old: Ints, new: Ints) -> None:
-    """For whoever keeps no labels."""
+    """Do nothing: for callers that keep no labels."""

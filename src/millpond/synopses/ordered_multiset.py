@@ -1,9 +1,10 @@
 """Ordered multisets of 64-bit keys, one for each group: a counted B+ tree.
 
-Least and greatest, the k-th in order, and how many are distinct, each in time logarithmic in what
-the group holds, while keys come and go in any order. A window's expirations take out the oldest,
-but a group-by's input may lose anything, and a quantile needs the whole order anyway; where only
-the extremes of a first-in-first-out window are asked for, a monotonic queue would do.
+They give the least and greatest key, the k-th in order, and the number of distinct keys, each in
+time logarithmic in what the group holds, while keys come and go in any order. A window's
+expirations take out the oldest, but a group-by's input may lose any row, and a quantile needs the
+whole order anyway. (For only the extremes of a first-in-first-out window, a monotonic queue would
+be enough.)
 
 All groups' trees (`counted_tree`) share one pool of nodes.
 """
@@ -37,7 +38,7 @@ class OrderedMultisets:
         self._roots = np.zeros((0, 4), np.int64)
 
     def reserve(self, groups: int) -> None:
-        """Makes room for groups."""
+        """Make room for groups."""
         held = len(self._roots)
         if groups > held:
             grown = np.zeros((max(groups, 2 * held), 4), np.int64)
@@ -46,19 +47,19 @@ class OrderedMultisets:
             self._roots = grown
 
     def walk(self, cells: Any, weights: Ints, keys: Ints, picks: Ints, shares: Doubles) -> Ints:
-        """Applies a batch's changes and picks from each multiset before and after each cell.
+        """Apply a batch's changes and pick from each multiset before and after each cell.
 
         Args:
             cells: The layout of the batch (`millpond.operators.aggregation.cells.Cells`).
             weights: Of the changes in the order of the cells: how many of the key come (or, if
                 negative, go); 0 for a change that does not take part.
             keys: The key of each change of the batch.
-            picks: What to pick: `multiset_walks.LEAST` …
-            shares: For each pick its quantile, in [0, 1]; anything where it is none.
+            picks: The kinds of picks: `multiset_walks.LEAST` …
+            shares: For each pick its quantile, in [0, 1]; arbitrary for other picks.
 
         Returns:
-            int64[places, picks + 1]: for each place of a trace what was picked (anything where
-            the multiset is empty), and last how many the multiset holds.
+            int64[places, picks + 1]: for each place of a trace the picks (arbitrary where the
+            multiset is empty), and last how many keys the multiset holds.
         """
         trace = np.zeros((cells.places, len(picks) + 1), np.int64)
         position = np.array([0, 0, -1])
@@ -80,11 +81,11 @@ class OrderedMultisets:
                 return trace
 
     def find_transitions(self, cells: Any, weights: Ints, keys: Ints) -> Ints:
-        """Applies a batch's changes; what they do to the set of distinct keys.
+        """Apply a batch's changes; find those that change the set of distinct keys.
 
         Returns:
-            Of the changes in the order of the cells: 1 where a key came that was not there, −1
-            where the last of a key went, else 0.
+            Of the changes in the order of the cells: 1 where a new key came, −1 where the last copy
+            of a key went, else 0.
         """
         out = np.zeros(len(weights), np.int64)
         position = np.array([0, 0, -1])
@@ -106,16 +107,16 @@ class OrderedMultisets:
     def slide(
         self, at: Ints, weights: Ints, keys: Ints, skip: int, held: Ints
     ) -> tuple[Ints, Ints, Ints]:
-        """Applies changes to group 0's multiset; how a range of its order changes.
+        """Apply changes to group 0's multiset; return how a range of its order changes.
 
         Args:
             at: The instant of each change, ascending.
-            weights: How many of the key come or go.
+            weights: How many of the key come or, if negative, go.
             keys: The key of each change.
-            skip: How many, copies counted, are before the range.
-            held: int64[entries + 1, 2]: what the range holds, keys and counts in order, and last
-                how many entries are in use and how many copies. As many entries as the range has
-                copies at most. It is brought up to date.
+            skip: How many keys, copies counted, are before the range.
+            held: int64[entries + 1, 2]: the range's content, keys and counts in order, and last how
+                many entries are in use and how many copies. It has at most as many entries as the
+                range has copies. It is brought up to date.
 
         Returns:
             Instants, keys, and how many more (or fewer) of each the range holds from then on.
@@ -148,7 +149,7 @@ class OrderedMultisets:
             room *= 2
 
     def renumber(self, moved: Ints, groups: int) -> None:
-        """Puts group i's multiset where group moved[i]'s is; those with −1 are empty."""
+        """Move group i's multiset to group moved[i]; those with −1 are empty."""
         fresh = np.zeros((groups, 4), np.int64)
         fresh[:, 0] = -1
         kept = moved[: len(self._roots)]
@@ -156,11 +157,11 @@ class OrderedMultisets:
         self._roots = fresh
 
     def rekey(self, old: Ints, new: Ints) -> None:
-        """Replaces keys by others in the same order.
+        """Replace keys by others in the same order.
 
         Args:
             old: Every key in use, ascending.
-            new: What each becomes, ascending.
+            new: The new key of each, ascending.
         """
         if len(old):
             places = np.minimum(np.searchsorted(old, self._keys), len(old) - 1)

@@ -1,9 +1,9 @@
 """Counts and whole-number sums of many groups, walked over a batch's cells.
 
 A sum of whole numbers is kept in as many 64-bit words as it can need, so it never overflows on the
-way and what comes and goes leaves nothing. Columns of up to 64 bits (integers, booleans, decimals
-of up to 18 digits as their unscaled numbers) need two words, as DuckDB's HUGEINT; numbers that are
-themselves 128 bits wide need a third.
+way, and values that come and go leave nothing behind. Columns of up to 64 bits (integers, booleans,
+decimals of up to 18 digits as their unscaled numbers) need two words, as DuckDB's HUGEINT; numbers
+that are themselves 128 bits wide need a third.
 
 The arrays of cells are those of `millpond.operators.aggregation.cells.Cells`; `weights` has the
 weight of every change in the order of the cells, 0 where it does not take part (NULL, or filtered
@@ -30,7 +30,7 @@ _U64_2D = types.Array(types.uint64, 2, "C")
 
 @compiled(types.void(*_CELLS, READ_I64, I64, I64))
 def walk_counts(bounds, starts, groups, weights, kept, trace):  # type: ignore[no-untyped-def]
-    """Adds up weights: `kept` by group, `trace` as `Cells` lays traces out."""
+    """Add up weights: `kept` by group, `trace` as `Cells` lays traces out."""
     for t in range(len(groups)):
         running = kept[groups[t]]
         trace[starts[t] + t] = running
@@ -43,7 +43,7 @@ def walk_counts(bounds, starts, groups, weights, kept, trace):  # type: ignore[n
 
 @compiled(types.void(READ_I64, *_CELLS, READ_I64, READ_I64, _I64_2D, _I64_2D))
 def walk_integers(order, bounds, starts, groups, weights, values, kept, trace):  # type: ignore[no-untyped-def]
-    """Adds up weighted 64-bit values in two words, low and high."""
+    """Add up weighted 64-bit values in two words, low and high."""
     for t in range(len(groups)):
         low = uint64(kept[groups[t], 0])
         high = kept[groups[t], 1]
@@ -59,7 +59,7 @@ def walk_integers(order, bounds, starts, groups, weights, values, kept, trace): 
                 if weight == 1:
                     added, over = uint64(value), value >> 63
                 else:
-                    # The signed product: the unsigned one, less what the signs stand for.
+                    # The signed product is the unsigned product, less the terms of the signs.
                     a, b = uint64(value), uint64(weight)
                     added = a * b
                     over = np.int64(high_word(a, b))
@@ -80,7 +80,7 @@ def walk_integers(order, bounds, starts, groups, weights, values, kept, trace): 
 
 @compiled(types.boolean(READ_I64, *_CELLS, READ_I64, _READ_I64_2D, _U64_2D, _I64_2D))
 def walk_wide_integers(order, bounds, starts, groups, weights, values, kept, trace):  # type: ignore[no-untyped-def]
-    """Adds up weighted 128-bit values in three words; whether every sum fits two of them."""
+    """Add up weighted 128-bit values in three words; return whether every sum fits two words."""
     fits = True
     part = np.empty(3, np.uint64)
     for t in range(len(groups)):
@@ -122,10 +122,10 @@ def walk_wide_integers(order, bounds, starts, groups, weights, values, kept, tra
 
 
 def round_to_doubles(sums: Ints) -> npt.NDArray[np.float64]:
-    """Two-word sums as doubles, as DuckDB makes doubles of HUGEINTs.
+    """Convert two-word sums to doubles, as DuckDB converts HUGEINTs.
 
-    Not always the nearest double: DuckDB's averages are computed from these (its
-    `Hugeint::TryCast`), and ours are to be the same to the last bit.
+    That is not always the nearest double: DuckDB computes its averages from these (its
+    `Hugeint::TryCast`), and Millpond's must be the same to the last bit.
     """
     low, high = sums[:, 0].view(np.uint64), sums[:, 1]
     ordinary = low.astype(np.float64) + high.astype(np.float64) * float(2**64 - 1)

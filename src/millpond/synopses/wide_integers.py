@@ -1,7 +1,7 @@
 """Whole numbers of two and more machine words, for compiled functions.
 
-Numbers lie in rows of 64-bit words, least significant first, as two's complement. What is here is
-meant to be inlined.
+Numbers lie in rows of 64-bit words, least significant first, as two's complement. These functions
+are meant to be inlined.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from millpond.model.compiled import F64, READ_F64, compiled
 
 @intrinsic
 def high_word(typing_context: Any, left: Any, right: Any) -> Any:
-    """The upper 64 bits of the product of two unsigned words."""
+    """Return the upper 64 bits of the product of two unsigned words."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         wide = ir.IntType(128)
@@ -29,7 +29,7 @@ def high_word(typing_context: Any, left: Any, right: Any) -> Any:
 
 @intrinsic
 def leading_zeros(typing_context: Any, word: Any) -> Any:
-    """The number of zeros above the highest one of a word that is not zero."""
+    """Count the zeros above the highest one of a word that is not zero."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctlz(arguments[0], context.get_constant(types.boolean, True))
@@ -39,7 +39,7 @@ def leading_zeros(typing_context: Any, word: Any) -> Any:
 
 @intrinsic
 def bits_of(typing_context: Any, value: Any) -> Any:
-    """The 64 bits a double is stored as."""
+    """Return the 64 bits a double is stored as."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.IntType(64))
@@ -49,7 +49,7 @@ def bits_of(typing_context: Any, value: Any) -> Any:
 
 @intrinsic
 def double_of(typing_context: Any, bits: Any) -> Any:
-    """The double that is stored as 64 bits."""
+    """Return the double that is stored as 64 bits."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.DoubleType())
@@ -59,7 +59,7 @@ def double_of(typing_context: Any, bits: Any) -> Any:
 
 @njit(inline="always")
 def add_at(words: Any, word: Any, place: Any) -> None:
-    """Adds an unsigned word at a place, carrying as far as it goes."""
+    """Add an unsigned word at a place, carrying as far as it goes."""
     end = len(words)
     while place < end:
         total = words[place] + word
@@ -72,7 +72,7 @@ def add_at(words: Any, word: Any, place: Any) -> None:
 
 @njit(inline="always")
 def subtract_at(words: Any, word: Any, place: Any) -> None:
-    """Subtracts an unsigned word at a place, borrowing as far as it goes."""
+    """Subtract an unsigned word at a place, borrowing as far as it goes."""
     end = len(words)
     while place < end:
         held = words[place]
@@ -85,7 +85,7 @@ def subtract_at(words: Any, word: Any, place: Any) -> None:
 
 @njit(inline="always")
 def negate(words: Any) -> None:
-    """−1 times the number."""
+    """Multiply the number by −1."""
     carry = uint64(1)
     for i in range(len(words)):
         flipped = ~words[i] + carry
@@ -95,7 +95,7 @@ def negate(words: Any) -> None:
 
 @intrinsic
 def _fma(typing_context: Any, left: Any, right: Any, plus: Any) -> Any:
-    """left * right + plus, rounded once."""
+    """Compute left * right + plus, rounded once."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.fma(*arguments)
@@ -105,6 +105,6 @@ def _fma(typing_context: Any, left: Any, right: Any, plus: Any) -> Any:
 
 @compiled(types.void(READ_F64, READ_F64, READ_F64, F64))
 def fuse_multiply_add(left: Any, right: Any, plus: Any, out: Any) -> None:
-    """Fills `out` with left * right + plus, each rounded once."""
+    """Fill `out` with left * right + plus, each rounded once."""
     for i in range(len(left)):
         out[i] = _fma(left[i], right[i], plus[i])

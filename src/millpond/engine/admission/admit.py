@@ -1,4 +1,4 @@
-"""Admission: from the rows a source gives to elements and rejects.
+"""Admission: turns the rows a source gives into elements and rejects.
 
 A row becomes an element if every column can be cast to its declared type, none that is NOT NULL is
 NULL, it has a timestamp, and the timestamp is neither before the heartbeat's floor nor further
@@ -32,7 +32,7 @@ from millpond.model.schema import Field, Schema
 #: A column a reader may add: the text of a row it could not split into columns.
 CORRUPT = "__corrupt"
 
-#: What DuckDB's TIMESTAMP can hold, its infinities included.
+#: The instants DuckDB's TIMESTAMP can hold, its infinities included.
 _LEAST_INSTANT, _GREATEST_INSTANT = -9_223_372_022_400_000_000, 2**63 - 1
 _DAY = 86_400_000_000
 _MOST_DAYS = time.END // _DAY + 1
@@ -42,13 +42,13 @@ _LOCAL = threading.local()
 
 @dataclass(frozen=True)
 class Admission:
-    """How one batch is judged.
+    """By what one batch is judged.
 
     Attributes:
         schema: The stream's columns.
         timestamp_by: The column that is the timestamp, or None for system time.
         floor: Elements with a timestamp below it are late.
-        arrival: The clock when the batch was accepted: the timestamp on system time, and the
+        arrival: The clock when the batch was accepted: it is the timestamp on system time, and the
             `rejected_at` of rejects.
         ceiling: Elements with a timestamp above it are too far ahead of the clock.
     """
@@ -111,14 +111,14 @@ def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:
 
 
 class _Reasons:
-    """The first reason found against each row."""
+    """The first reason found against each row, if there is any."""
 
     def __init__(self, count: int) -> None:
         self.bad = np.zeros(count, dtype=bool)
         self.texts: dict[int, str] = {}
 
     def mark(self, rows: np.ndarray, reason) -> None:  # type: ignore[no-untyped-def]
-        """Give `reason(row)` to the rows set in a mask that have none yet."""
+        """Give `reason(row)` to those rows set in a mask that have no reason yet."""
         fresh = rows & ~self.bad
         if fresh.any():
             for i in np.flatnonzero(fresh):
@@ -131,7 +131,7 @@ def _no_rejects() -> pa.Table:
 
 
 def _conform(rows: pa.Table, schema: Schema, reasons: _Reasons) -> pa.Table:
-    """The schema's columns by name (exact first, then in any case) and the corrupt-text column.
+    """Find the schema's columns by name (exact first, then in any case), and the corrupt text.
 
     Raises:
         MillpondError: DATA-501, a column is there twice or has a type nothing can read.
@@ -155,13 +155,13 @@ def _conform(rows: pa.Table, schema: Schema, reasons: _Reasons) -> pa.Table:
             raise _unreadable_column_error(field.name, rows[name].type, error) from error
         columns[field.name] = _text(column, field, reasons)
     if CORRUPT in rows.column_names:
-        # Spark hands on the bytes of a line as they are, of a file that is no text at all too.
+        # Spark passes the bytes of a line on as they are, also of a file that is no text at all.
         columns[CORRUPT], _ = _utf8(rows[CORRUPT])
     return pa.table(columns)
 
 
 def _decode(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column as DuckDB reads it: decoded, and of a type it knows."""
+    """Make a column one DuckDB can read: decode it, and give it a type DuckDB knows."""
     type_ = column.type
     if pa.types.is_dictionary(type_):
         decoded = [chunk.dictionary_decode() for chunk in column.chunks]
@@ -179,10 +179,10 @@ def _decode(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _text(column: pa.ChunkedArray, field: Field, reasons: _Reasons) -> pa.ChunkedArray:
-    """Text that is UTF-8; rows whose bytes are not are rejected and shown with replacements.
+    """Read text as UTF-8; reject rows whose bytes are not, and show them with replacements.
 
-    Bytes are the UTF-8 of a text, also of a number's or an instant's, unless the column is a BLOB:
-    so Kafka and Parquet writers have them.
+    Bytes are read as the UTF-8 of a text, also of a number's or an instant's, unless the column is
+    a BLOB: Kafka and Parquet writers hand on texts like that.
     """
     if field.type == "BLOB":
         return column
@@ -201,7 +201,7 @@ def _text(column: pa.ChunkedArray, field: Field, reasons: _Reasons) -> pa.Chunke
 
 
 def _utf8(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, np.ndarray | None]:
-    """A column of text with what is not UTF-8 replaced, and the rows that were; None if all are."""
+    """Replace bytes that are not UTF-8; return the column and which rows had any (None: no row)."""
     try:
         column.validate(full=True)
         return column, None
@@ -215,7 +215,7 @@ def _utf8(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, np.ndarray | None]:
 
 
 def _in_range(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Timestamps in UTC microseconds; NULL where an instant is beyond what DuckDB can say."""
+    """Convert timestamps to UTC microseconds; NULL where DuckDB cannot hold the instant."""
     unit = column.type.unit
     if unit == "ns":  # 64 bits of nanoseconds are three centuries
         return column.cast(pa.timestamp("us"), safe=False)
@@ -239,7 +239,7 @@ def _cast(rows: pa.Table, schema: Schema, reasons: _Reasons) -> dict[str, pa.Chu
     for field in schema.fields:
         column, want = rows[field.name], target.field(field.name).type
         if pa.types.is_timestamp(column.type):
-            # A zoned timestamp is an instant already; dropping the zone keeps it, in UTC.
+            # A zoned timestamp is an instant already; dropping the zone keeps the instant, in UTC.
             zone = column.type.tz
             column = _in_range(column)
             if want != column.type and zone is not None:
@@ -293,7 +293,7 @@ def _is_text(type_: pa.DataType) -> bool:
 def _duckdb_casts(
     source: dict[str, pa.ChunkedArray], types: dict[str, str]
 ) -> dict[str, pa.ChunkedArray]:
-    """Each column cast to its type; NULL where the value cannot be."""
+    """Cast each column to its type; NULL where a value cannot be cast."""
     if not source:
         return {}
     names = list(source)
@@ -306,7 +306,7 @@ def _duckdb_casts(
     except duckdb.Error as error:
         if len(names) == 1:
             raise _unreadable_column_error(names[0], source[names[0]].type, error) from error
-        # One of them is to blame; the error should name it.
+        # Cast the columns one by one, so that the error names the column that failed.
         return {
             n: c for name in names for n, c in _duckdb_casts({name: source[name]}, types).items()
         }
@@ -314,14 +314,14 @@ def _duckdb_casts(
 
 
 def _project(source: pa.Table, sql: str) -> pa.Table:
-    """Expressions over a table's rows.
+    """Evaluate expressions over a table's rows.
 
     Each thread keeps its connection: opening one takes longer than casting a small push.
     """
     connection = getattr(_LOCAL, "connection", None)
     if connection is None:
         connection = duckdb.connect(":memory:", config={"threads": "1"})
-        # What a zoned instant is as text or as a day must not depend on the machine.
+        # How a zoned instant reads as text or as a day must not depend on the machine.
         connection.execute("SET TimeZone = 'UTC'")
         _LOCAL.connection = connection
     try:
@@ -329,7 +329,7 @@ def _project(source: pa.Table, sql: str) -> pa.Table:
         table = connection.sql(f"SELECT {sql} FROM source").to_arrow_table()
         connection.unregister("source")
     except duckdb.Error:
-        # A fatal one makes a database useless for ever.
+        # After a fatal error a database is useless for ever.
         del _LOCAL.connection
         raise
     return table
@@ -354,11 +354,11 @@ def _format_value(value: pa.Scalar) -> str:
 
 
 def _timestamps(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """int64 microseconds (0 where NULL) and the mask of NULLs."""
+    """Return int64 microseconds (0 where NULL) and the mask of NULLs."""
     absent = _mask(pc.is_null(column))
     if pa.types.is_date(column.type):
         days = np.asarray(pc.fill_null(column.cast(pa.int32()), 0).to_numpy(), dtype=np.int64)
-        # Days beyond the instants there are stay beyond them.
+        # Days beyond the representable instants stay beyond them.
         return np.clip(days, -_MOST_DAYS, _MOST_DAYS) * _DAY, absent
     stamps = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
     return np.asarray(stamps, dtype=np.int64), absent
@@ -369,7 +369,7 @@ def _mask(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
 
 
 def _raw_text(rows: pa.Table, positions: np.ndarray, schema: Schema) -> pa.Array:
-    """Rejected rows as JSON text, or the text the reader could not split."""
+    """Return rejected rows as JSON text, or the text the reader could not split."""
     bad = rows.take(pa.array(positions))
     corrupt = bad[CORRUPT] if CORRUPT in bad.column_names else None
     source = pa.table({f"c{i}": bad[f.name] for i, f in enumerate(schema.fields)})

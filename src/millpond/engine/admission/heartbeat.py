@@ -10,7 +10,7 @@ from millpond.model.time import BEGINNING, END
 
 @dataclass(frozen=True)
 class StreamProgress:
-    """How far a stream has come: what its heartbeat follows from.
+    """How far a stream has come; its heartbeat follows from this.
 
     Attributes:
         high: The greatest timestamp seen, or None.
@@ -26,11 +26,11 @@ class StreamProgress:
 
 
 def current_heartbeat(progress: StreamProgress, stream: StreamDef, clock: int) -> int:
-    """H when the clock shows `clock` and nothing is in flight.
+    """Compute the heartbeat H when the clock shows `clock` and no floor is in flight.
 
-    Application time: as of the last epoch, or, once IDLE AFTER has passed without arrivals, as far
-    behind the clock as the stream was when it was last heard of. System time: the clock. A derived
-    stream: what its elements are made up to.
+    Application time: H as of the last epoch. Once IDLE AFTER has passed without arrivals, H stays
+    as far behind the clock as it was at the last arrival or HEARTBEAT. System time: the clock. A
+    derived stream: the instant up to which its elements are made.
     """
     if progress.ended:
         return END
@@ -49,7 +49,7 @@ def current_heartbeat(progress: StreamProgress, stream: StreamDef, clock: int) -
 
 
 def latest_allowed(stream: StreamDef, clock: int, default: int) -> int:
-    """The greatest timestamp a stream takes while the clock shows `clock`.
+    """Return the greatest timestamp a stream takes while the clock shows `clock`.
 
     Args:
         stream: The stream; one on system time, or a derived one, has no such limit.
@@ -66,7 +66,7 @@ def latest_allowed(stream: StreamDef, clock: int, default: int) -> int:
 def after_arrivals(
     progress: StreamProgress, stream: StreamDef, high: int | None, arrival: int
 ) -> StreamProgress:
-    """The progress after a batch whose greatest timestamp is `high` was accepted at `arrival`."""
+    """Return the progress after a batch with greatest timestamp `high`, accepted at `arrival`."""
     floor = current_heartbeat(progress, stream, arrival)
     if high is None:
         return StreamProgress(
@@ -80,17 +80,17 @@ def after_arrivals(
 def after_heartbeat(
     progress: StreamProgress, stream: StreamDef, at: int, clock: int
 ) -> StreamProgress:
-    """The progress after `HEARTBEAT … AT at`; a heartbeat never goes back.
+    """Return the progress after `HEARTBEAT … AT at`; a heartbeat never goes back.
 
-    The stream has been heard of: IDLE AFTER begins anew. Else an idle stream would be taken to be
-    as far ahead of its last arrival as the promise is, and H would run ahead of the promise.
+    IDLE AFTER is counted anew from `clock`. Otherwise an idle stream would be taken to be as far
+    ahead of its last arrival as `at` is, and H would run ahead of `at`.
     """
     reached = max(current_heartbeat(progress, stream, clock), at)
     return StreamProgress(progress.high, reached, clock, progress.ended)
 
 
 def merge_progress(one: StreamProgress, other: StreamProgress) -> StreamProgress:
-    """The further of two progresses of one stream, whichever is looked at first."""
+    """Merge two progresses of one stream: each part is the further of the two."""
 
     def later(a: int | None, b: int | None) -> int | None:
         return b if a is None else a if b is None else max(a, b)

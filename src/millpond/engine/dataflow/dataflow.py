@@ -1,12 +1,13 @@
 """Runs plans: the operators of several queries, shared where they are equal, advanced together.
 
-A flow is pure: feeds in, changes out, state inside that can be thrown away and rebuilt by feeding
-the same again from `Plan.reach` on. Nothing in it reads a clock or a file.
+A dataflow is pure: feeds in, changes out. The state inside can be thrown away and rebuilt by
+feeding the same rows again from `Plan.reach` on. Nothing in a dataflow reads a clock or a file.
 
-A failure is one node's, whatever was raised: the plans that have the node fail, the others go on.
+A failure, whatever was raised, belongs to one node: the plans that have the node fail, the other
+plans go on.
 
-INV-FLOW-1: what `advance` gives over several steps is, put together, what one step over all of
-them gives.
+INV-FLOW-1: the changes of several `advance` steps, put together, are the changes of one step over
+the same time.
 """
 
 from __future__ import annotations
@@ -37,24 +38,24 @@ class Dataflow:
 
     Attributes:
         position: The instant up to which changes were given.
-        failed: Sinks that gave up, with the reason; they give nothing any more.
+        failed: Sinks whose plans failed, with the reason; they give no more changes.
     """
 
     def __init__(self, *plans: Plan, since: int = BEGINNING) -> None:
-        """A dataflow at the beginning of time that gives changes after `since` only.
+        """Start a dataflow at the beginning of time that gives changes after `since` only.
 
-        Feed it everything from `plan.reach(since)` on; what it gives up to `since` is kept back.
+        Feed it everything from `plan.reach(since)` on; changes up to `since` are not given out.
         """
         self.position = BEGINNING - 1
         self.failed: dict[str, MillpondError] = {}
         self._plans: dict[str, Plan] = {}
         self._since: dict[str, int] = {}
-        #: What is told of each plan by `purge`.
+        #: By plan, the lazy expiration intervals set by `purge`.
         self._intervals: dict[str, frozenset[int | None]] = {}
         self._nodes: list[Node] = []
-        #: Of each node the places of its columns that others read.
+        #: By node, the places of its columns that other nodes read.
         self._reads: dict[str, Set[int]] = {}
-        #: Nodes below one that asks when rows came: theirs must come when they came.
+        #: Nodes below a node that asks when rows came: their rows must keep the instant they came.
         self._timed: set[str] = set()
         self._operators: dict[str, Operator] = {}
         for plan in plans:
@@ -64,35 +65,35 @@ class Dataflow:
 
     @property
     def sinks(self) -> tuple[str, ...]:
-        """The keys of its plans."""
+        """The keys of the dataflow's plans."""
         return tuple(self._plans)
 
     @property
     def needs(self) -> dict[str, tuple[str, ...]]:
-        """As `Plan.needs`, of all its plans."""
+        """The columns each stream must be fed with: `Plan.needs` of all plans."""
         return _unite([plan.needs for plan in self._plans.values()])
 
     @property
     def relations(self) -> dict[str, tuple[str, ...]]:
-        """As `Plan.relations`, of all its plans."""
+        """The columns each relation must be fed with: `Plan.relations` of all plans."""
         return _unite([plan.relations for plan in self._plans.values()])
 
     def sizes(self) -> dict[str, int]:
-        """Rows of state by node key."""
+        """Count the rows of state, by node key."""
         return {key: operator.size() for key, operator in self._operators.items()}
 
     def operator(self, key: str) -> Operator:
-        """The operator of a node, by the node's key."""
+        """Return the operator of the node with this key."""
         return self._operators[key]
 
     def advance(self, feeds: Mapping[str, pa.Table], upto: int) -> dict[str, pa.Table]:
-        """The net changes of every plan after `position` up to an instant, in canonical order.
+        """Compute every plan's net changes after `position`, up to `upto`, in canonical order.
 
         Args:
             feeds: By stream, the elements with position < `__ts` ≤ upto in the order of (`__ts`,
                 `__seq`), with the columns of `needs`; by relation, its changes (`__at`, `__sign`)
-                in the same instants. What has no changes may be left out.
-            upto: The instant; below every heartbeat, so that nothing more comes before it.
+                in the same instants. A stream or relation without changes may be left out.
+            upto: The instant; below every heartbeat, so that no more elements come before it.
         """
         scalars = DuckDBScalars()
         since = min(self._since.values(), default=BEGINNING - 1)
@@ -146,12 +147,12 @@ class Dataflow:
         return self._operators[node.key].advance(inputs, upto, scalars)
 
     def purge(self, intervals: Mapping[str, Collection[int | None]]) -> None:
-        """Says how often what has expired is dropped for each plan
+        """Set how often expired state is dropped, for each plan
         (`operators/protocol/purging.py`).
 
         Args:
-            intervals: By the keys of plans, what the queries say that have them. By default it is
-                what the plan says.
+            intervals: By plan key, the lazy expiration intervals of the queries that have the
+                plan. A plan that is left out uses its own interval.
         """
         told = {key: frozenset(some) for key, some in intervals.items()}
         if told != self._intervals:
@@ -195,7 +196,7 @@ class Dataflow:
         self._arrange()
 
     def detach(self, sink: str) -> None:
-        """Drops a plan, and the nodes no other plan reads."""
+        """Drop a plan, and the nodes no other plan reads."""
         self._forget(sink)
         self._arrange()
 
@@ -204,7 +205,7 @@ class Dataflow:
         del self._since[sink]
 
     def _arrange(self) -> None:
-        """Orders the nodes of the plans there are; makes the operators that are missing."""
+        """Order the nodes of the current plans; make the operators that are missing."""
         roots = [plan.root for plan in self._plans.values()]
         self._nodes, self._reads = list(list_in_order(roots)), find_needed_columns(roots)
         held = self._operators
@@ -217,7 +218,10 @@ class Dataflow:
 
 
 def _find_timed(nodes: Sequence[Node]) -> set[str]:
-    """The nodes, of some in order, below an input of which a node asks when its rows came."""
+    """Find the nodes below an input of a node that asks when its rows came.
+
+    The nodes are given in order, inputs first.
+    """
     found: set[str] = set()
     for node in reversed(nodes):
         timed = node.inputs if node.is_window or node.key in found else node.timed_inputs
@@ -226,7 +230,7 @@ def _find_timed(nodes: Sequence[Node]) -> set[str]:
 
 
 def to_millpond_error(error: BaseException) -> MillpondError:
-    """Any exception as an error that can be shown to the owner of a query."""
+    """Turn any exception into an error that can be shown to the owner of a query."""
     if isinstance(error, MillpondError):
         return error
     said = str(error).split("\n", 1)[0][:300]
@@ -237,7 +241,7 @@ def to_millpond_error(error: BaseException) -> MillpondError:
 
 
 class _Unstartable:
-    """Stands for an operator that could not be made; each step fails with the reason."""
+    """Stands for an operator that could not be made; each of its steps fails with the reason."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = to_millpond_error(error)
@@ -257,7 +261,7 @@ def _start_operator(node: Node) -> Operator:
 
 
 def _read_feed(node: Node, feeds: Mapping[str, pa.Table], places: Set[int]) -> Delta:
-    """What a source's feed holds, of the columns at some places."""
+    """Read a source's feed, with the columns at some places."""
     assert node.feed is not None
     kind, name, columns = node.feed
     table = feeds.get(name)

@@ -1,12 +1,12 @@
-"""What a dataflow gives: net changes in canonical order.
+"""The output of a dataflow: net changes in canonical order.
 
-By instant; within an instant all `-` before all `+`; then by the rows' values, NULLs last. Changes
-of equal rows at one instant cancel each other. So the sequence of changes is a function of history
-alone, whatever operators computed it and however the feed was cut.
+Changes come by instant; within an instant all `-` before all `+`; then by the rows' values, NULLs
+last. Changes of equal rows at one instant cancel each other. So the sequence of changes is a
+function of history alone, whatever operators computed it and however the feed was cut.
 
 Rows come in the order of their instants, and mostly few at each. So every column becomes 64-bit
-keys in the order of its values, and one pass over the instants sorts the rows of each and adds up
-the weights of equal ones, which lie side by side then.
+keys in the order of its values. One pass over the instants sorts the rows of each instant and adds
+up the weights of equal rows, which then lie side by side.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from millpond.synopses.order_keys import is_whole, to_two_words, to_whole_number
 
 _KEYS = types.Array(types.int64, 2, "C", readonly=True)
 
-#: Which sums of weights are given, and how: as changes, what came, what left.
+#: Which net weights are given out: 0 as changes + and -, 1 the rows that came, -1 those that left.
 _STREAMS = {None: 0, "istream": 1, "rstream": 1, "dstream": -1}
 #: Rows that are sorted by insertion before they are merged.
 _RUN = 24
 
 
 def net_changes(delta: Delta, schema: pa.Schema, to_stream: str | None) -> pa.Table:
-    """A delta without expirations as a table of changes.
+    """Turn a delta without expirations into a table of changes.
 
     Args:
         delta: The changes of R.
         schema: `__at`, `__sign` and the answer's columns.
-        to_stream: 'istream' keeps what came, 'dstream' what left, both with the sign +.
+        to_stream: 'istream' keeps the rows that came, 'dstream' those that left, both signed +.
     """
     rows = normalize(delta.rows)
     at, weight = delta.at, delta.weight
@@ -60,7 +60,7 @@ def net_changes(delta: Delta, schema: pa.Schema, to_stream: str | None) -> pa.Ta
 
 
 def normalize(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows with one zero of both: what is equal looks equal."""
+    """Replace −0.0 by 0.0, so that equal rows look equal."""
     columns = [_unify_zeros(c) if pa.types.is_floating(c.type) else c for c in rows.columns]
     return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
@@ -73,7 +73,7 @@ def _unify_zeros(column: pa.Array) -> pa.Array:
 
 
 def _words(column: pa.Array) -> list[npt.NDArray[Any]]:
-    """Keys that compare as a column's values do, the most significant first, NULLs last."""
+    """Compute keys that compare as a column's values do, most significant first, NULLs last."""
     type_ = column.type
     if is_whole(type_) or (pa.types.is_temporal(type_) and not pa.types.is_interval(type_)):
         words = [_to_integers(column)]
@@ -84,7 +84,7 @@ def _words(column: pa.Array) -> list[npt.NDArray[Any]]:
         words = [bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))]
     elif pa.types.is_decimal128(type_):
         both = to_two_words(column)
-        # An unsigned word compares as a signed one whose highest bit is turned.
+        # An unsigned word compares as a signed word does whose highest bit is flipped.
         words = [both[:, 1], both[:, 0] ^ np.int64(-(2**63))]
     else:
         words = [_ranks(column)]
@@ -103,7 +103,7 @@ def _to_integers(column: pa.Array) -> Ints:
 
 
 def _ranks(column: pa.Array) -> Ints:
-    """The place of each value among the column's distinct ones in order."""
+    """Rank each value among the column's distinct values in order."""
     if goes_by_text(column.type):
         column = pa.array([None if v is None else repr(v) for v in column.to_pylist()], pa.string())
     encoded = column.dictionary_encode()
@@ -123,7 +123,7 @@ def _compare(keys, left, right):  # type: ignore[no-untyped-def]
 
 @njit(inline="never")
 def _sort(keys, places, spare, low, high):  # type: ignore[no-untyped-def]
-    """Sorts places[low:high] by their rows: runs by insertion, then merged from the bottom up."""
+    """Sort places[low:high] by their rows: runs by insertion, then merged from the bottom up."""
     for start in range(low, high, _RUN):
         for i in range(start + 1, min(start + _RUN, high)):
             place = places[i]
@@ -152,7 +152,7 @@ def _sort(keys, places, spare, low, high):  # type: ignore[no-untyped-def]
 
 @compiled(types.int64(READ_I64, READ_I64, _KEYS, types.int64, I64, types.Array(types.int8, 1, "C")))
 def _net(at, weight, keys, which, out, signs):  # type: ignore[no-untyped-def]
-    """Fills in the places and signs of the net changes; gives how many there are."""
+    """Fill in the places and signs of the net changes; return how many there are."""
     n = len(at)
     places = np.arange(n)
     spare = np.empty(n, np.int64)
@@ -164,7 +164,7 @@ def _net(at, weight, keys, which, out, signs):  # type: ignore[no-untyped-def]
         while high < n and at[high] == at[low]:
             high += 1
         if high - low == 2 and weight[low] == -1 and weight[low + 1] == 1:
-            # One row for another: what nearly every instant of a group-by is.
+            # One row replaces another: so it is at nearly every instant of a group-by.
             if _compare(keys, low, low + 1) != 0:
                 if which <= 0:
                     out[found] = low

@@ -21,10 +21,10 @@ from millpond.engine.scalars.user_functions import fault_of, function_failed_err
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 
-#: What DuckDB says of a column that is known by its place here, and not to who wrote the query.
+#: The part of DuckDB's message that names a column by its place, which the query's author did not.
 _OF_A_PLACE = re.compile(r" when casting from source column c\d+\b")
 
-#: What one batch's expressions may take.
+#: Seconds one batch's expressions may take.
 _SECONDS = 60.0
 
 
@@ -47,7 +47,7 @@ class DuckDBScalars:
         except MillpondError as error:
             if error.code == "POND-405":
                 raise
-            # All at once is the fast way; a conjunct that fails may be guarded by another.
+            # All conjuncts at once is fastest; a conjunct that fails may be guarded by another.
             kept = find_satisfying(
                 ScalarEvaluator.of_this_thread(), pa.Table.from_batches([rows]), list(predicates)
             )

@@ -2,16 +2,16 @@
 
 CACQ (section 3.1.1) gives every tuple *ready* and *done* bits and lets a policy choose, tuple by
 tuple, which ready module it visits next. Here a morsel, some thousands of tuples with one lineage,
-carries the two sets of bits; what each of its tuples may still be output to is in its query set.
-A module takes a morsel and gives back what is left of it: a grouped filter or other factor fewer
-tuples, a SteM probe composites, which belong to a *virtual source* (section 3.3.2): the set of
-streams they are made of, which decides which modules are ready.
+carries the two sets of bits; each tuple's query set says which queries it may still be output to.
+A module takes a morsel and returns the tuples that are left: a grouped filter or other factor
+returns fewer tuples, a SteM probe returns composites, which belong to a *virtual source* (section
+3.3.2): the set of streams they are made of, which decides which modules are ready.
 
 Between morsels the accounts of the modules change, so routing adapts while a batch runs.
 
-INV-EDDY-1: a morsel visits each module at most once, and is output when it has visited all that
-concern it, or is dropped when nothing is left of it. So the order changes no result. (One that
-fails leaves its done bit clear and is visited again, after all others:
+INV-EDDY-1: a morsel visits each module at most once. It is output when it has visited all modules
+that concern it, and dropped when no tuple of it is left. So the order changes no result. (A module
+that fails leaves its done bit clear and is visited again, after all others:
 `engine/matching/other_factors.py`.)
 """
 
@@ -26,7 +26,7 @@ from millpond.engine.eddy.routing import Account, Policy
 
 
 class Morsel(Protocol):
-    """What is routed: it only has to know how much of it there is."""
+    """What is routed: a morsel only has to know how many tuples it has."""
 
     def __len__(self) -> int: ...
 
@@ -35,28 +35,28 @@ M = TypeVar("M", bound=Morsel)
 
 
 class Module(Protocol[M]):
-    """Work to be done on every morsel."""
+    """A place an eddy can route to: it does its work on every morsel."""
 
     @property
     def name(self) -> str:
-        """What its account stands under."""
+        """The name of its account in the ledger."""
         ...
 
     @property
     def predicates(self) -> int:
-        """How many predicates it applies at once."""
+        """The number of predicates it applies at once."""
         ...
 
     def is_ready(self, morsel: M) -> bool:
-        """Whether the morsel can visit it yet."""
+        """Whether the morsel can visit this module yet."""
         ...
 
     def process(self, morsel: M) -> M:
-        """What is left of the morsel, or became of it."""
+        """Do the work; return the tuples that are left of the morsel, or were made from it."""
         ...
 
 
-#: What a visit leaves of the weight of all before, so that routing follows change.
+#: The weight that all earlier visits keep at each visit, so that routing follows change.
 _FADE = 0.8
 
 
@@ -67,7 +67,7 @@ class Ledger:
     Attributes:
         accounts: By the module's name.
         visits: Tuples × modules visited, for the metric.
-        routed: Tuples that came in.
+        routed: Tuples that entered the eddy.
     """
 
     accounts: dict[str, Account] = field(default_factory=dict)
@@ -75,41 +75,41 @@ class Ledger:
     routed: int = 0
 
     def set_predicates(self, name: str, predicates: int) -> None:
-        """A module applies so many predicates now."""
+        """Record how many predicates a module applies now."""
         account = self.accounts.get(name, Account())
         if account.predicates != predicates:
             self.accounts[name] = replace(account, predicates=predicates)
 
     def set_expected_cost(self, name: str, ns: float) -> None:
-        """A module nobody has visited is said to cost so much a tuple.
+        """Give a module nobody has visited an expected cost, in nanoseconds a tuple.
 
-        It counts as one tuple, so that the first morsel that visits it outweighs it.
+        The expectation counts as one tuple, so that the first morsel's measurement outweighs it.
         """
         if name not in self.accounts:
             self.accounts[name] = Account(1.0, 0.5, ns)
 
     def count_visit(self, name: str, came: float, left: float, ns: float) -> None:
-        """Tuples came to a module and some left."""
+        """Record a visit: how many tuples came to a module, and how many it returned."""
         account = self.accounts.get(name, Account())
         self.accounts[name] = account.after_visit(came, left, ns, _FADE)
 
     def count_failure(self, name: str, came: float, ns: float) -> None:
-        """A module failed on a morsel that others may yet take tuples away from."""
+        """Record that a module failed on a morsel that others may yet take tuples away from."""
         account = self.accounts.get(name, Account())
         self.accounts[name] = account.after_failure(came, ns, _FADE)
 
     @property
     def visited_per_tuple(self) -> float:
-        """Modules a tuple visited, on the average."""
+        """The mean number of modules a tuple visited."""
         return self.visits / self.routed if self.routed else 0.0
 
 
 class Router:
-    """Routing where modules are compiled into one loop: a morsel's whole route is chosen at once.
+    """Chooses a morsel's whole route at once, where modules are compiled into one loop.
 
-    The grouped filters of a block are such modules. The route is the policy's; what the loop
-    watched on the way goes into the accounts, so the next morsel (the next block, or the next
-    batch) may take another.
+    The grouped filters of a block are such modules. The policy chooses the route. What the loop
+    measured goes into the accounts, so the next morsel (the next block, or the next batch) may
+    take another route.
     """
 
     def __init__(self, policy: Policy, ledger: Ledger | None = None) -> None:
@@ -117,24 +117,24 @@ class Router:
         self.ledger = ledger or Ledger()
 
     def route(self, predicates: Mapping[str, int]) -> tuple[str, ...]:
-        """The modules in the order in which a morsel is to visit them.
+        """Return the modules in the order in which a morsel is to visit them.
 
         Args:
-            predicates: How many each of them serves; those nobody has visited yet are tried in
-                the order they come in.
+            predicates: How many predicates each module serves. Modules nobody has visited yet are
+                tried in the order of this mapping.
         """
         for name, count in predicates.items():
             self.ledger.set_predicates(name, count)
         return self.policy.order(list(predicates), self.ledger.accounts)
 
     def count_visit(self, name: str, came: int, left: int, ns: float) -> None:
-        """Tuples came to a module and some left."""
+        """Record a visit: how many tuples came to a module, and how many it returned."""
         if came:
             self.ledger.visits += came
             self.ledger.count_visit(name, came, left, ns)
 
     def count_failure(self, name: str, came: int, ns: float) -> None:
-        """A module failed on tuples that came to it before others were done with them."""
+        """Record that a module failed on tuples other modules were not done with."""
         self.ledger.visits += came
         self.ledger.count_failure(name, came, ns)
 
@@ -143,8 +143,8 @@ class Eddy(Generic[M]):
     """Routes the morsels of one task.
 
     Args:
-        policy: Who chooses.
-        ledger: The accounts it goes by, and adds to.
+        policy: Chooses the next module.
+        ledger: The accounts the policy chooses by; every visit is recorded in it.
     """
 
     def __init__(self, policy: Policy, ledger: Ledger | None = None) -> None:
@@ -152,7 +152,7 @@ class Eddy(Generic[M]):
         self.ledger = ledger or Ledger()
 
     def route(self, morsels: Iterator[M], modules: Sequence[Module[M]]) -> Iterator[M]:
-        """What comes out: the morsels that visited all modules with something left of them."""
+        """Yield the morsels that visited all modules and have tuples left."""
         for module in modules:
             self.ledger.set_predicates(module.name, module.predicates)
         for morsel in morsels:

@@ -1,15 +1,15 @@
 """Arrangements: the elements of a segment sorted by (join key, order), a run of a Data SteM.
 
 CACQ's SteM (section 3.3.1) is an index on one stream, built once and probed by every query and by
-elements of any other stream. Here it is an arrangement: one immutable *run* a segment, of all the
-segments a window may reach. Elements of one key lie side by side in the order of their
-timestamps, so what a probe joins with in any window is one stretch of a run, two searches away
-(`engine/joins/probe.py`), and windows of all sizes share the run (section 3.3.3: the SteM keeps the
-most any window needs, each query rejects what is outside its own).
+elements of any other stream. Here it is an arrangement: one immutable *run* for each segment a
+window may reach. Elements of one key lie side by side in the order of their timestamps. So the
+elements a probe joins with, in any window, are one stretch of a run, found by two searches
+(`engine/joins/probe.py`), and windows of all sizes share the run (section 3.3.3: the SteM keeps
+the most any window needs, each query rejects what is outside its own).
 
 INV-RUN-1: a run is sorted by (key, order, place).
-INV-RUN-2: it holds every element of its segment whose key and order value are not NULL, of the
-    shard it is for, once.
+INV-RUN-2: it holds once every element of its segment and shard whose key and order value are not
+    NULL.
 
 A run costs 20 bytes an element. Building one is a stable radix sort: some 25 ns an element.
 """
@@ -46,7 +46,7 @@ class Run:
     Attributes:
         keys: uint64, ascending.
         order: int64, ascending among equal keys.
-        place: uint32, the element's row where it came from; ascending among equals.
+        place: uint32, the element's row in the table it came from; ascending among equals.
     """
 
     keys: Keys
@@ -63,7 +63,7 @@ class Run:
 
     @staticmethod
     def of_table(table: pa.Table) -> Run:
-        """A stored run, in place: the table may be mapped from a file."""
+        """Use a stored run in place: the table may be mapped from a file."""
         keys, order, place = (_to_numpy(table.column(i)) for i in range(3))
         return Run(keys, order, place)
 
@@ -77,12 +77,12 @@ def _to_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:
 def build(
     keys: Keys | None, order: Numbers, absent: Mask | None = None, shard: tuple[int, int] = (0, 1)
 ) -> Run:
-    """The run of some elements.
+    """Build the run of some elements.
 
     Args:
-        keys: Each element's key; None when nothing is joined by equality: then all have one.
-        order: What is to be in order among equal keys.
-        absent: The elements that join with nothing.
+        keys: Each element's key; None if nothing is joined by equality: all have the same key.
+        order: The values that order the elements of one key.
+        absent: The elements that join with nothing; the run leaves them out.
         shard: (number, of how many) shards the run is for.
     """
     count = len(order)
@@ -106,7 +106,7 @@ def build(
 
 
 def shard_range(number: int, shards: int) -> tuple[int, int]:
-    """The least and the greatest key of a shard; keys are spread evenly, so shards are ranges.
+    """Return the least and greatest key of a shard; keys spread evenly, so shards are ranges.
 
     >>> shard_range(0, 1) == (0, 2**64 - 1)
     True
@@ -119,7 +119,7 @@ _PASSES = 6
 
 
 def sort_by(values: npt.NDArray[np.uint64], places: Places) -> None:
-    """Sorts `places` by the values at them, stably, in place."""
+    """Sort `places` by the values at them, stably, in place."""
     if len(places) < 2:
         return
     _radix(places, np.empty_like(places), values[places], np.empty(len(places), np.uint64))
@@ -127,7 +127,7 @@ def sort_by(values: npt.NDArray[np.uint64], places: Places) -> None:
 
 @compiled(types.void(U32, U32, U64, U64))
 def _radix(places: Any, other: Any, own: Any, spare: Any) -> None:  # pragma: no cover - compiled
-    """Least significant digit first; digits that all values share cost only their counting."""
+    """Sort least significant digit first; a digit that all values share costs only its counting."""
     n = len(places)
     counts = np.zeros((_PASSES, 1 << _BITS), np.int64)
     mask = uint64((1 << _BITS) - 1)

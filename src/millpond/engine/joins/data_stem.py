@@ -1,8 +1,8 @@
 """A Data SteM in use: one stream's elements while a join probes them.
 
-Its elements lie in parts (the segments, or the slice of a window), each with the runs that were
-needed so far; a place is an element's number through all parts. Runs that the store has are
-handed in; others are built when first probed, which is what makes SteMs lazy.
+The elements lie in parts (the segments, or the slice of a window). Each part has the runs that
+probes needed so far; a place is an element's number through all parts. The store hands in the runs
+it has; other runs are built when first probed, which is what makes SteMs lazy.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Part:
 
     Args:
         table: Their columns; the timestamp under `__ts`.
-        offset: The place of the first.
-        arrivals: Gives the arrival numbers of some rows, or of a slice of them, where what came
-            before what matters.
+        offset: The place of the first element.
+        arrivals: Gives the arrival numbers of some rows, or of a slice of them; needed where the
+            order of arrival matters.
         is_old: Whether all of them came before everything that is new to the join.
         sets: Their query sets, as rows of words; None when every element may be in any answer.
-        stored: Gives the runs the store has for a key, one a shard, or None.
+        stored: Gives the store's runs for a key, one run a shard; None where it has none.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Part:
         return int(self.table.num_rows)
 
     def numbers(self, value: Value) -> CodedColumn:
-        """The value's number for every element.
+        """Return the value's number for every element.
 
         Raises:
             MillpondError: POND-404 when DuckDB cannot evaluate it.
@@ -77,18 +77,18 @@ class Part:
 
     @cached_property
     def every_arrival(self) -> Numbers:
-        """The arrival numbers of all its elements."""
+        """The arrival numbers of all elements."""
         return self.arrivals(slice(None))
 
     @cached_property
     def arrived(self) -> tuple[int, int]:
-        """The least and the greatest of them; of old ones nobody asks more exactly."""
+        """The least and greatest arrival number; (-1, -1) for an old or empty part."""
         if self.is_old or not len(self):
             return -1, -1
         return int(self.every_arrival.min()), int(self.every_arrival.max())
 
     def runs(self, key: ArrangementKey) -> list[Run]:
-        """The elements sorted by the key: one run, or one of each shard."""
+        """Return the elements sorted by the key: one run, or one run for each shard."""
         found = self._runs.get(key)
         if found is None:
             found = self._stored(self, key)
@@ -98,7 +98,7 @@ class Part:
         return found
 
     def arrange(self, key: ArrangementKey, shard: tuple[int, int] = (0, 1)) -> Run:
-        """Builds the run of a shard."""
+        """Build the run of a shard."""
         keys, absent = None, None
         if key.values:
             keys, absent = combine_columns([self.numbers(v) for v in key.values])
@@ -120,7 +120,7 @@ class DataSteM:
         return sum(len(part) for part in self.parts)
 
     def arrivals(self, places: Numbers) -> Numbers:
-        """The arrival numbers of the elements at some places."""
+        """Return the arrival numbers of the elements at some places."""
         home = self._home(places)
         if home is not None:
             return home.arrivals(places - home.offset)
@@ -130,7 +130,7 @@ class DataSteM:
         return out
 
     def query_sets(self, places: Numbers) -> QuerySets | None:
-        """The query sets of the elements at some places; None when all are full."""
+        """Return the query sets of the elements at some places; None when all are full."""
         width = next((p.sets.shape[1] for p in self.parts if p.sets is not None), None)
         if width is None:
             return None
@@ -141,7 +141,7 @@ class DataSteM:
         return out
 
     def by_part(self, places: Numbers) -> Iterator[tuple[Part, Numbers]]:
-        """The parts some places are in, each with which of the places."""
+        """Yield each part that some of the places are in, with the indices of those places."""
         home = self._home(places)
         if home is not None:
             yield home, np.arange(len(places))
@@ -153,7 +153,8 @@ class DataSteM:
             yield self.parts[number], order[ends[number] : ends[number + 1]]
 
     def _home(self, places: Numbers) -> Part | None:
-        """The part all of some places are in, as those of what sets out are."""
+        """Return the part that holds all of the places, if there is one; tuples mostly set out
+        from one part."""
         if len(self.parts) == 1:
             return self.parts[0]
         if not len(places):
@@ -163,7 +164,7 @@ class DataSteM:
         return part if inside else None
 
     def gather(self, value: Value, places: Numbers) -> CodedColumn:
-        """The value's numbers of the elements at some places."""
+        """Return the value's numbers for the elements at some places."""
         home = self._home(places)
         if home is not None:
             own = home.numbers(value)
@@ -192,7 +193,7 @@ def _are_all_within(places: Any, low: Any, high: Any) -> Any:  # pragma: no cove
 def _by_part(
     places: Any, starts: Any, ends: Any, order: Any
 ) -> None:  # pragma: no cover - compiled
-    """Sorts the indices of `places` by part, those of a part in order."""
+    """Sort the indices of `places` by part, and keep their order within a part."""
     own = np.empty(len(places), np.int32)
     part = int64(0)
     for i in range(len(places)):
@@ -211,7 +212,7 @@ def _by_part(
 
 
 def with_time(table: pa.Table, column: str | None) -> pa.Table:
-    """A slice whose timestamps are in a column of another name (or in none that is needed)."""
+    """Rename the timestamp column of a slice to `__ts` (None: no timestamp is needed)."""
     if TS in table.column_names:
         return table
     if column is None or column not in table.column_names:

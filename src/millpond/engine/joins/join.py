@@ -1,12 +1,11 @@
 """Joining: composites of some streams probe the SteM of another, until all are together.
 
 PSoup's hybrid structs (VLDB 2002, section 3.2.2) are tuples that found partners in some streams
-and still look for others. A `Composites` holds many of them, as places in the Data SteMs of the
-streams they are made of; batched like that they are the paper's composite tuples (section 5.4),
-and a probe is one sort-merge (`engine/joins/probe.py`). Which SteM comes next is the eddy's to
-choose.
+and still look for others. A `Composites` holds many such tuples, as places in the Data SteMs of
+the streams they are made of. Such a batch is the paper's composite tuple (section 5.4), and a
+probe is one sort-merge (`engine/joins/probe.py`). The eddy chooses which SteM is probed next.
 
-A morsel that grows by a probe is not cut again: what bounds it is the limit of pairs.
+A morsel that grows by a probe is not cut again: only the limit of pairs bounds its size.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MORSEL = 65_536
 
 
 class TooManyPairs(Exception):
-    """A join found more pairs than it may."""
+    """A join found more pairs than its limit."""
 
     def __init__(self, pairs: int, most: int) -> None:
         super().__init__(f"{pairs} pairs, and at most {most} are allowed")
@@ -42,7 +41,7 @@ class Reach:
     """How long an element can be joined with later ones, by stream: the largest windows.
 
     Elements of streams i and j are in their windows together at some instant exactly if
-    ts_j − ts_i < T_i where i is older, and ts_i − ts_j < T_j where j is. None is for ever.
+    ts_j − ts_i < T_i where i is older, and ts_i − ts_j < T_j where j is older. None means for ever.
     """
 
     spans: tuple[int | None, ...]
@@ -67,7 +66,7 @@ class Composites:
 
     @property
     def source(self) -> frozenset[int]:
-        """Which streams they are made of."""
+        """The numbers of the streams the tuples are made of."""
         return frozenset(self.places)
 
     def take(self, chosen: Numbers | Mask) -> Composites:
@@ -84,7 +83,7 @@ class Budget:
     found: int = 0
 
     def spend(self, pairs: int) -> None:
-        """Raises TooManyPairs before the pairs are made."""
+        """Take `pairs` off the budget; raises TooManyPairs before the pairs are made."""
         self.found += pairs
         if self.found > self.most:
             raise TooManyPairs(self.found, self.most)
@@ -100,7 +99,8 @@ class SteMProbe:
     budget: Budget
     reach: Reach | None = None
     predicates: int = 1
-    #: Elements from this arrival number on are not seen (build before probe); None: all are.
+    #: Elements with this arrival number or a greater one are not seen (build before probe).
+    #: None: the probe sees all elements.
     before: int | None = None
     #: Which parts are probed; None: all.
     parts: Sequence[int] | None = None
@@ -114,10 +114,10 @@ class SteMProbe:
         return self.leaf not in source and self.plan.step(source, self.leaf) is not None
 
     def probe_stretches(self, morsel: Composites) -> Iterator[tuple[Part, Run, Run, Stretches]]:
-        """Of a morsel that needs nothing but this probe: (part, run, what probed, what it found).
+        """Yield (part, run, batch, stretches) for a morsel that needs nothing but this probe.
 
         Only for steps without filters over SteMs without query sets, and for parts all of which
-        may be seen; then the pairs of the stretches are those `process` would give.
+        may be seen; there the pairs of the stretches are the pairs `process` would give.
         """
         step = self.plan.step(morsel.source, self.leaf)
         assert step is not None
@@ -151,7 +151,7 @@ class SteMProbe:
     def _find_stretches(
         self, morsel: Composites, step: ProbeStep
     ) -> Iterator[tuple[Part, Run, Run, Stretches]]:
-        """(part, run, what probed, what it found there), wherever something is found."""
+        """Yield (part, run, batch, stretches) for every run in which the morsel finds something."""
         batch, low, high = self._batch(morsel, step)
         if not len(batch):
             return
@@ -167,7 +167,7 @@ class SteMProbe:
         return parts if self.parts is None else [parts[number] for number in self.parts]
 
     def _with_sets(self, joined: Composites) -> Composites:
-        """The tuples some query may still want: query sets are ANDed (CACQ, section 3.2)."""
+        """Keep the tuples some query may still want: query sets are ANDed (CACQ, section 3.2)."""
         own = self.stems[self.leaf].query_sets(joined.places[self.leaf])
         if own is None:
             return joined
@@ -179,7 +179,7 @@ class SteMProbe:
     def _batch(
         self, morsel: Composites, step: ProbeStep
     ) -> tuple[Run, Numbers | None, Numbers | None]:
-        """What probes, sorted, with the bounds of each."""
+        """Return the sorted batch that probes, and its rows' least and greatest order values."""
         absent: Mask | None = None
         keys = None
         if step.probes:
@@ -218,7 +218,7 @@ class SteMProbe:
 
     def _holds(self, link: Link, joined: Composites) -> Mask:
         left, right = self._gather(link.left, joined), self._gather(link.right, joined)
-        # One side moved by the difference, so that only one addition can run over.
+        # Shift one side by the difference, so that only one addition can overflow.
         difference = link.right.shift - link.left.shift
         other = add_saturating(right.numbers, difference) if difference else right.numbers
         holds: Mask
@@ -239,7 +239,7 @@ class SteMProbe:
         return holds
 
     def _within(self, joined: Composites) -> Mask:
-        """Which composites were in their windows together."""
+        """Return which composites were in their windows together."""
         assert self.reach is not None
         stamps = {
             leaf: self.stems[leaf].gather(self.plan.time_of(leaf), places).numbers
@@ -257,7 +257,7 @@ class SteMProbe:
 
 
 def add_saturating(numbers: Numbers, shift: int) -> Numbers:
-    """Numbers + shift, those that would run over at the end of the axis."""
+    """Return numbers + shift; a sum that would overflow becomes the end of the axis."""
     if shift == 0:
         return numbers
     if shift > 0:
@@ -271,9 +271,9 @@ def join_slices(
     most: int,
     policy: Policy | None = None,
 ) -> dict[int, Numbers]:
-    """The places of the joined tuples, in the order of the first stream's, then the second's, ….
+    """Return the places of the joined tuples, ordered by the first stream's, the second's, ….
 
-    That order is a function of the slices alone, so whatever is computed from the joined slice is
+    That order is a function of the slices alone. So whatever is computed from the joined slice is
     the same however the join was done.
 
     Raises:
@@ -298,10 +298,10 @@ def _morsels(leaf: int, count: int) -> Iterator[Composites]:
 
 
 def sort_tuples(places: dict[int, Numbers], counts: Sequence[int]) -> dict[int, Numbers]:
-    """Joined tuples in the order of their first stream's places, then their second's, …."""
+    """Sort joined tuples by their first stream's places, then by their second's, …."""
     if not len(places[0]):
         return places
-    # A code of as many bits as the places need, so that taking it apart is shifting.
+    # One code of a fixed number of bits for each stream, so that shifting takes the code apart.
     bits = [max(count - 1, 1).bit_length() for count in counts]
     if sum(bits) >= 63:
         order = np.lexsort([places[leaf] for leaf in reversed(range(len(counts)))])

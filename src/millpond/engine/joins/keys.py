@@ -1,16 +1,17 @@
 """Join keys: the values two streams are compared by, as 64-bit numbers that mean the same in both.
 
-A dictionary would have to be shared by every segment of every stream; numbers that are a function
-of the value alone need no sharing, so that segments are coded where and when they are written.
+A dictionary of values would have to be shared by every segment of every stream. Numbers that are a
+function of the value alone need no sharing: segments are coded where and when they are written.
 
 - **Equality**: a value's place on its axis (`value_sets`), mixed by a bijection; equal numbers are
   equal values. Texts, wide decimals and keys of several columns are hashed: equal values have
-  equal numbers, and different ones have with a probability of 2⁻⁶⁴. Whoever must be certain
-  compares the values of the pairs (`agree`), or applies the factor again, as invocation does.
+  equal numbers, and different values have equal numbers with a probability of 2⁻⁶⁴. A caller that
+  must be certain compares the values of the pairs (`agree`), or applies the factor again, as
+  invocation does.
 - **Order**: a value's place on its axis, as int64. Texts have no place among 64-bit numbers, and
-  are not served.
+  no SteM serves their order.
 
-Mixing spreads keys evenly, so that any number of shards are ranges of them.
+Mixing spreads keys evenly, so each of any number of shards is a range of keys.
 
 A NULL joins with nothing (`=` and `<` are never TRUE for it), nor does a key with a NULL part.
 """
@@ -37,7 +38,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Axis(Enum):
-    """What two columns that are compared are put on. DECIMAL(p, s) with p ≤ 18 is `SCALED`."""
+    """The axes that compared columns are coded on. DECIMAL(p, s) with p ≤ 18 is `SCALED`."""
 
     INTEGER = "integer"
     BOOLEAN = "boolean"
@@ -50,7 +51,7 @@ class Axis(Enum):
 
     @property
     def is_ordered(self) -> bool:
-        """Whether order is that of 64-bit numbers."""
+        """Whether the order of values is the order of their 64-bit numbers."""
         return self not in (Axis.TEXT, Axis.WIDE)
 
 
@@ -67,7 +68,7 @@ _AXES = {
 
 
 def axis_of(left: str, right: str) -> Axis | None:
-    """The axis on which DuckDB compares values of two types; None where none is served.
+    """Find the axis on which DuckDB compares values of two types; None if none is served.
 
     >>> axis_of("INTEGER", "BIGINT"), axis_of("INTEGER", "VARCHAR")
     (<Axis.INTEGER: 'integer'>, None)
@@ -100,7 +101,7 @@ class CodedColumn:
 
 
 def code_column(column: pa.ChunkedArray | pa.Array, axis: Axis) -> CodedColumn:
-    """A column's numbers on an axis: its order's where the axis is ordered, else hashes."""
+    """Code a column on an axis: by order where the axis is ordered, else by hash."""
     if axis is Axis.TEXT:
         opened = CodableColumn(column, Domain.TEXT)
         data, offsets = opened.texts
@@ -136,17 +137,17 @@ def _code_wide(column: pa.ChunkedArray | pa.Array) -> CodedColumn:
 
 
 def mix_numbers(numbers: npt.NDArray[Any]) -> Keys:
-    """A bijection of 64-bit numbers that spreads neighbours far apart (SplitMix64's finaliser)."""
+    """Spread neighbouring numbers far apart, by a bijection (SplitMix64's finaliser)."""
     out = np.empty(len(numbers), np.uint64)
     _mix(np.ascontiguousarray(numbers).view(np.int64), out)
     return out
 
 
 def combine_columns(parts: list[CodedColumn]) -> tuple[Keys, Mask | None]:
-    """One key a row from the numbers of its columns, and where a part is NULL.
+    """Combine the numbers of a key's columns; return each row's key, and where a part is NULL.
 
     The key of one column is exact on every axis but TEXT and WIDE. Without columns all rows have
-    one key.
+    the same key.
     """
     if not parts:
         raise ValueError("a key has at least one column")
@@ -160,7 +161,7 @@ def combine_columns(parts: list[CodedColumn]) -> tuple[Keys, Mask | None]:
 
 
 def agree(left: pa.ChunkedArray | pa.Array, right: pa.ChunkedArray | pa.Array) -> Mask:
-    """Which rows of two columns on one axis have equal values, for certain."""
+    """Compare two columns on one axis by value; return the rows where they are equal."""
     if left.type != right.type:
         common = pa.float64() if pa.types.is_floating(left.type) else None
         if pa.types.is_floating(right.type):
@@ -200,7 +201,7 @@ def _mix_in(numbers: Any, keys: Any) -> None:  # pragma: no cover - compiled
 
 @compiled(types.void(READ_F64, I64))
 def _place_floats(values: Any, out: Any) -> None:  # pragma: no cover - compiled
-    """`value_sets.float_key` of every value."""
+    """Compute `value_sets.float_key` of every value."""
     bits = values.view(np.int64)
     for i in range(len(values)):
         value = values[i]
@@ -216,7 +217,7 @@ def _place_floats(values: Any, out: Any) -> None:  # pragma: no cover - compiled
 
 @compiled(types.void(READ_U8, READ_I32, U64))
 def _hash_texts(data: Any, offsets: Any, out: Any) -> None:  # pragma: no cover - compiled
-    """Eight bytes at a time, each mixed in; the length last, so that NULs at the end count."""
+    """Hash eight bytes at a time; mix in the length last, so that NULs at the end count."""
     for i in range(len(offsets) - 1):
         start = int64(offsets[i])
         end = int64(offsets[i + 1])

@@ -1,11 +1,11 @@
 """The Results Structure of joins: which elements join, in zones of the oldest timestamp.
 
 PSoup (VLDB 2002, section 4.3) keeps with a result tuple the ids and timestamps of its base tuples
-and orders results by the oldest timestamp, because that is what a window's moving edge cuts. Here
-a file holds the arrival numbers of the constituents, 4 bytes each, which find the elements and
-their timestamps wherever merging has put them; its tuples are laid in 64 *zones* of the oldest
+and orders results by the oldest timestamp, because a window's moving edge cuts by that. Here a
+file holds the arrival numbers of the constituents, 4 bytes each. By these the elements and their
+timestamps are found wherever merging has put them. The tuples are laid in 64 *zones* of the oldest
 timestamp, so that an invocation reads from the first zone its windows reach. Inside a zone there is
-no order: it costs a third of what sorting would, and an invocation looks at each tuple's windows
+no order: laying zones costs a third of sorting, and an invocation looks at each tuple's windows
 anyway.
 """
 
@@ -30,7 +30,7 @@ _U8 = types.Array(types.uint8, 1, "C")
 
 
 def to_table(arrivals: Sequence[Numbers], oldest: Numbers) -> pa.Table:
-    """Joined tuples as they are stored.
+    """Lay joined tuples out as they are stored.
 
     Args:
         arrivals: For each stream the arrival number of every tuple's constituent.
@@ -55,14 +55,17 @@ def to_table(arrivals: Sequence[Numbers], oldest: Numbers) -> pa.Table:
 
 
 def zone_shift(low: int, high: int) -> int:
-    """A zone's width is two to the power of this: the least with which the zones reach so far."""
+    """Return the exponent of a zone's width: 2**exponent is the least width that covers the span.
+
+    The span goes from `low` to `high`.
+    """
     return max(0, (high - low).bit_length() - ZONES.bit_length() + 1)
 
 
 def lay_table(
     columns: Sequence[pa.Array], bases: Sequence[int], starts: Numbers, low: int, shift: int
 ) -> pa.Table:
-    """Columns whose tuples lie in the order of their zones, as they are stored.
+    """Make the stored table of columns whose tuples lie in the order of their zones already.
 
     Args:
         columns: For each stream the arrival numbers, less the base.
@@ -88,7 +91,7 @@ class PairsReader:
 
     Attributes:
         columns: For each stream the arrival numbers, less the base.
-        bases: What is to be added to them.
+        bases: For each stream the number to add to its column.
         starts: Where each zone begins; the last entry is the number of tuples.
         edges: Zone z has the oldest timestamps in [edges[z], edges[z + 1]).
     """
@@ -100,7 +103,7 @@ class PairsReader:
 
     @staticmethod
     def of(table: pa.Table) -> PairsReader:
-        """Reads a table in place."""
+        """Read a stored table in place."""
         metadata = table.schema.metadata
         columns = tuple(c.combine_chunks() for c in table.columns)
         return PairsReader(
@@ -113,16 +116,16 @@ class PairsReader:
         )
 
     def first(self, since: int) -> int:
-        """The first tuple that may have no constituent before that instant."""
+        """Return the first tuple that may have no constituent before the instant `since`."""
         zone = int(np.searchsorted(self.edges, since, side="right")) - 1
         return int(self.starts[min(max(zone, 0), ZONES)])
 
     def count(self, since: int) -> int:
-        """How many tuples an invocation with windows from that instant on looks at."""
+        """Count the tuples an invocation looks at whose windows begin at `since`."""
         return int(self.starts[-1]) - self.first(since)
 
     def after(self, since: int) -> list[Numbers]:
-        """For each stream the arrival numbers of these tuples."""
+        """Return these tuples' arrival numbers, for each stream."""
         first = self.first(since)
         return [
             own[first:].astype(np.int64) + base

@@ -1,9 +1,9 @@
-"""What of a join SteMs serve: equality, bands and inequalities between two streams each.
+"""Which factors of a join SteMs serve: equality, bands and inequalities between two streams each.
 
 The planner says which factors link two streams (`planner/joins.py`); here they become numbers to
-look up and bounds to look between. A factor whose types no axis serves is left out, for the
-residual applies every factor again; a join that is connected by no served factors is none of
-ours, and DuckDB joins its slices.
+look up and bounds to look between. A factor whose types no axis serves is left out: the residual
+applies every factor again. Where the served factors do not connect the streams of a join, no SteM
+is used, and DuckDB joins its slices.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from millpond.cql.print.duckdb_words import quote_name
 from millpond.engine.joins.keys import Axis, axis_of
 from millpond.planner.joins import JoinShape, JoinSide
 
-#: What stands for an element's timestamp among the values of a stream.
+#: The name under which a stream's timestamp is one of its values.
 TS = "__ts"
 
 
 @dataclass(frozen=True, order=True)
 class Value:
-    """What is compared of one stream's elements: a column, or an expression over them.
+    """A value of one stream's elements that is compared: a column, or an expression over columns.
 
     Attributes:
         sql: The expression in DuckDB's SQL, quoted.
@@ -46,7 +46,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Operand:
-    """A stream's value, and what is added to it before it is compared."""
+    """A stream's value, and the number added to it before the comparison."""
 
     leaf: int
     value: Value
@@ -62,7 +62,7 @@ class Link:
     right: Operand
 
     def orient_from(self, leaf: int) -> tuple[Operand, str, Operand]:
-        """The factor with that stream's operand on the left."""
+        """Return the factor with the operand of stream `leaf` on the left."""
         if self.left.leaf == leaf:
             return self.left, self.op, self.right
         return self.right, _MIRRORED[self.op], self.left
@@ -73,7 +73,7 @@ _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(frozen=True)
 class ArrangementKey:
-    """What a SteM's runs are sorted by: equality on `values`, then `order`.
+    """The order of a SteM's runs: sorted by `values`, which are compared by equality, then `order`.
 
     Queries whose probes need the same key share the SteM, whatever their windows and predicates.
     """
@@ -83,7 +83,7 @@ class ArrangementKey:
 
     @cached_property
     def text(self) -> str:
-        """A name people can read, and what the store knows it by."""
+        """Spell the key for people; the store keeps runs under this name."""
         parts = [f"{v.sql} ({v.axis})" for v in (*self.values, self.order)]
         return ", ".join(parts[:-1]) + f" | {parts[-1]}"
 
@@ -96,7 +96,7 @@ class ProbeStep:
         key: The key of the SteM that is probed.
         probes: For each value of the key the operand of the composite it must equal.
         bounds: (op, operand, shift): the SteM's order value is `op` the operand's number + shift.
-        filters: Factors that are looked at once pairs are known.
+        filters: Factors that are applied to the pairs the probe found.
     """
 
     key: ArrangementKey
@@ -121,11 +121,11 @@ class JoinPlan:
 
     @cached_property
     def key(self) -> str:
-        """Equal for joins of the same streams by the same factors: their pairs are the same."""
+        """Equal for joins of the same streams by the same factors, which have the same pairs."""
         return repr((tuple(s.lower() for s in self.streams), self.links))
 
     def pack(self) -> bytes:
-        """As the catalog keeps it: JSON."""
+        """Encode the plan as JSON, as the catalog keeps it."""
         links = [[_operand_values(k.left), k.op, _operand_values(k.right)] for k in self.links]
         return json.dumps([self.streams, self.timed_by, links], separators=(",", ":")).encode()
 
@@ -140,7 +140,7 @@ class JoinPlan:
         )
 
     def stems(self) -> Iterator[tuple[int, ArrangementKey]]:
-        """The stream and the key of every SteM that may be probed; some more than once."""
+        """Yield the stream and the key of every SteM that may be probed; some more than once."""
         for leaf in range(len(self.streams)):
             linked = {link.left.leaf for link in self.links if link.right.leaf == leaf}
             linked |= {link.right.leaf for link in self.links if link.left.leaf == leaf}
@@ -155,7 +155,7 @@ class JoinPlan:
         return {}
 
     def step(self, bound: frozenset[int], leaf: int) -> ProbeStep | None:
-        """How composites of the streams in `bound` find that stream; None if nothing links them."""
+        """Find how composites of `bound` probe stream `leaf`; None if nothing links them."""
         if (bound, leaf) not in self._steps:
             self._steps[bound, leaf] = self._step(bound, leaf)
         return self._steps[bound, leaf]
@@ -201,7 +201,7 @@ class JoinPlan:
         )
 
     def time_of(self, leaf: int) -> Value:
-        """The value that is the timestamp of a stream's elements."""
+        """Return the value that is the timestamp of a stream's elements."""
         column = self.timed_by[leaf]
         return Value(TS if column is None else quote_name(column), TS, Axis.TIMESTAMP.value)
 
@@ -221,10 +221,10 @@ def plan_join(
     streams: Sequence[str],
     timed_by: Sequence[str | None],
 ) -> JoinPlan | None:
-    """The plan of a join, or None if served factors do not connect its streams.
+    """Plan a join; None if the served factors do not connect its streams.
 
     Args:
-        shape: What the planner found.
+        shape: The factors the planner found.
         literals: The query's constants.
         streams: The names of the query's streams, by leaf.
         timed_by: Their TIMESTAMP BY columns, by leaf.
@@ -285,7 +285,7 @@ _UNITS = {
 
 
 def _split_shift(expression: exp.Expr, axis: Axis) -> tuple[exp.Expr, int]:
-    """`column ± constant` as column and shift, where adding is adding the numbers."""
+    """Split `column ± constant` into column and shift, where adding is adding the numbers."""
     if isinstance(expression, exp.Add | exp.Sub):
         amount = _amount(expression.expression, axis)
         if amount is not None:

@@ -1,10 +1,10 @@
 """Probing: a sorted batch against a run of a SteM, as one merge.
 
-PSoup (VLDB 2002, section 5.4) joins hybrid structs with a Data SteM one by one, sees that they
-repeat each other's work, and batches them as *composite tuples* that are applied by one
-sort-merge join. That is the only way here, in both directions: what probes is a run too (new
-elements, or the kept elements a new query left over, or the composites of a longer join), and
-each finds, as one stretch of the other run, what has its key and an order value within its
+PSoup (VLDB 2002, section 5.4) first joins hybrid structs with a Data SteM one by one, where they
+repeat each other's work; then it batches them as *composite tuples*, applied by one sort-merge
+join. Here every probe is such a merge, in both directions. The batch that probes is a run too (new
+elements, or the kept elements a new query left over, or the composites of a longer join). Each of
+its rows finds one stretch of the other run: the rows with its key and an order value within its
 bounds. Stretches are counted before they are expanded to pairs, so that a join that explodes is
 stopped before it takes memory.
 
@@ -38,14 +38,14 @@ class Stretches:
 
 
 def probe(batch: Run, low: Numbers | None, high: Numbers | None, run: Run) -> Stretches:
-    """Finds the stretch of `run` each row of `batch` joins with.
+    """Find the stretch of `run` that each row of `batch` joins with.
 
     Args:
-        batch: What probes. Its own `order` plays no part, but searching is quickest when bounds
-            ascend among equal keys.
-        low: The least order value a row joins with, in the order of the batch; None: any.
-        high: The greatest.
-        run: What is probed.
+        batch: The rows that probe. Its own `order` plays no part, but searching is quickest when
+            bounds ascend among equal keys.
+        low: The least order value each row joins with, in the order of the batch; None: any.
+        high: The greatest order value, likewise.
+        run: The run that is probed.
     """
     count = len(batch)
     start, stop = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -67,7 +67,7 @@ def probe(batch: Run, low: Numbers | None, high: Numbers | None, run: Run) -> St
 def expand(
     batch: Run, found: Stretches, run: Run
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The pairs of the stretches: places of the batch, and of the run beside them."""
+    """Expand stretches to pairs: places of the batch, and beside them places of the run."""
     left, right = np.empty(found.pairs, np.int64), np.empty(found.pairs, np.int64)
     _expand(batch.place, found.start, found.stop, run.place, left, right)
     return left, right
@@ -75,7 +75,7 @@ def expand(
 
 @njit(inline="always")
 def _first(values: Any, wanted: Any, low: Any, end: Any, after: Any) -> Any:
-    """The first place in [low, end) with a value ≥ `wanted` (> with `after`), galloping."""
+    """Find the first place in [low, end) with a value ≥ `wanted` (> with `after`), galloping."""
     step = int64(1)
     high = low
     while high < end and (values[high] < wanted or (after and values[high] == wanted)):

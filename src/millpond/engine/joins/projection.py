@@ -1,10 +1,9 @@
-"""Joined rows, and the answer straight from them where choosing columns is all that is left to do.
+"""Joined rows, and answers taken straight from them where a query only chooses columns.
 
-PSoup (VLDB 2002, section 3.3) does projection just in time, when a result is fetched. A query that
-only chooses columns of pairs needs no more than that: the columns are taken, row by row, from the
-streams' elements. It is so where the SteMs served every factor of the join, and served it exactly;
-where they looked up hashes, the values are compared here. All other queries have the joined rows
-handed to DuckDB, which applies every factor again.
+PSoup (VLDB 2002, section 3.3) does projection just in time, when a result is fetched. If a query
+only chooses columns of pairs, the columns are taken, row by row, from the streams' elements. The
+SteMs must have served every factor of the join. Where they looked up hashes, the values are
+compared here. For all other queries DuckDB gets the joined rows and applies every factor again.
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ from millpond.engine.scalars.residual_query import (
 )
 from millpond.planner.bind.bound_query import BoundQuery
 
-#: Rows taken at once, so that an answer that is too large is noticed before it is there: few until
-#: their width is known (one long text may be in every pair), then as many as have so many bytes.
+#: Rows taken at once, so that a too large answer is noticed before it is complete. Few at first,
+#: since their width is unknown (a long text may be in every pair); then as many as have so many
+#: bytes.
 _FIRST, _STEP, _STEP_BYTES = 256, 65_536, 64 << 20
 
 
@@ -35,13 +35,13 @@ class JoinedRows(Protocol):
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         ...
 
     def take(
         self, leaf: int, columns: Sequence[str], start: int = 0, stop: int | None = None
     ) -> pa.Table:
-        """Columns of one of the streams, numbered in the order of FROM; of some of the rows."""
+        """Take columns of one stream, numbered in the order of FROM, for rows `start` to `stop`."""
         ...
 
 
@@ -60,10 +60,10 @@ class JoinProjection:
     equal: tuple[tuple[tuple[int, str], tuple[int, str]], ...]
 
     def project(self, rows: JoinedRows, limits: Limits) -> pa.Table:
-        """The answer.
+        """Compute the answer.
 
         Raises:
-            MillpondError: POND-405, it has more rows than it may.
+            MillpondError: POND-405, it has more rows than the limits allow.
         """
         if rows.count > limits.rows and not self.equal:
             raise too_many_rows_error(limits)
@@ -103,7 +103,7 @@ class JoinProjection:
 
 
 def projection_of(bound: BoundQuery, plan: JoinPlan) -> JoinProjection | None:
-    """How a query's answer is taken from joined rows; None if it needs DuckDB."""
+    """Say how a query's answer is taken from joined rows; None if the query needs DuckDB."""
     assert bound.join is not None
     shape = bound.join
     if shape.projection is None or len(plan.links) != len(shape.factors):
@@ -128,7 +128,7 @@ def projection_of(bound: BoundQuery, plan: JoinPlan) -> JoinProjection | None:
 
 
 def _column(operand: Operand, plan: JoinPlan) -> tuple[int, str] | None:
-    """The column that is compared, if it is one and as it is."""
+    """Return the (stream, column) an operand is; None if it is anything but a bare column."""
     if operand.value.column is None or operand.shift:
         return None
     column: str | None = operand.value.column

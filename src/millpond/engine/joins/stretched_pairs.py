@@ -1,9 +1,9 @@
-"""Pairs written straight from the stretches a probe found, without ever being made one by one.
+"""Writes pairs straight from the stretches a probe found, without making each pair first.
 
-With two streams, a run in the order of time and nothing else to look at, a probing element and its
-stretch say everything about their pairs. So what would be the largest arrays of a join, the places
-of the pairs, their timestamps and arrival numbers, are never there: one pass counts the pairs of
-each zone, a second writes arrival numbers where they belong.
+With two streams, a run in the order of time and no further factor, a probing element and its
+stretch say everything about their pairs. So the largest arrays of a join (the places of the pairs,
+their timestamps and arrival numbers) are never made: one pass counts the pairs of each zone, a
+second writes arrival numbers where they belong.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class StretchedPairs:
     Attributes:
         arrivals: The probing elements' arrival numbers.
         stamps: Their timestamps.
-        start: Where in the run each one's stretch begins.
-        stop: Where it ends; never empty.
+        start: Where in the run each element's stretch begins.
+        stop: Where the stretch ends; it is never empty.
         order: The run's timestamps.
         place: The run's rows.
-        numbers: The arrival number of each row of what was arranged, or none if they are in order:
-            then a row's is its place + `base`.
+        numbers: The arrival number of each row of the arranged table; empty if they ascend by one:
+            then a row's arrival number is its place + `base`.
         base: See `numbers`.
     """
 
@@ -57,7 +57,7 @@ class StretchedPairs:
         run: Run,
         numbers: tuple[Places, int],
     ) -> StretchedPairs:
-        """The pairs of a probe; `arrivals` and `stamps` are in the order of the batch."""
+        """Take the pairs of a probe; `arrivals` and `stamps` are in the order of the batch."""
         some = np.flatnonzero(found.stop > found.start)
         return StretchedPairs(
             arrivals[some],
@@ -70,14 +70,14 @@ class StretchedPairs:
         )
 
     def span(self) -> tuple[int, int]:
-        """The least and the greatest timestamp of a pair's older element."""
+        """Return the least and the greatest timestamp of a pair's older element."""
         first = np.minimum(self.stamps, self.order[self.start])
         last = np.minimum(self.stamps, self.order[self.stop - 1])
         return int(first.min()), int(last.max())
 
 
 def number_arrivals(arrivals: Numbers) -> tuple[Places, int]:
-    """Arrival numbers of rows as `StretchedPairs` takes them: (numbers, base)."""
+    """Encode rows' arrival numbers as `StretchedPairs` takes them: (numbers, base)."""
     if len(arrivals) and _ascend_by_one(np.ascontiguousarray(arrivals)):
         return np.zeros(0, np.uint32), int(arrivals[0])
     return arrivals.astype(np.uint32), 0
@@ -92,11 +92,13 @@ def _ascend_by_one(numbers: Any) -> Any:  # pragma: no cover - compiled
 
 
 def lay_stretched(groups: Sequence[StretchedPairs], probing: int) -> tuple[pa.Table, int, int]:
-    """The pairs as `pairs.to_table` lays them, with their least and greatest oldest timestamp.
+    """Lay pairs out as `pairs.to_table` does; return them with their least and greatest timestamp.
+
+    These are the timestamps of the pairs' older elements.
 
     Args:
         groups: Pairs, at least one; arrival numbers below 2**32.
-        probing: Which of the two streams the probing elements are of.
+        probing: The number, 0 or 1, of the stream the probing elements are of.
     """
     spans = [group.span() for group in groups]
     low, high = min(s[0] for s in spans), max(s[1] for s in spans)

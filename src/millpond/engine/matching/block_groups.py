@@ -2,7 +2,7 @@
 
 Each block of queries has cuts of its own. A group codes values by the cuts of all its blocks, and
 each block translates those codes into its own, so that a value is looked at once for thousands of
-queries. What is prepared is kept, because the same blocks meet batch after batch.
+queries. Prepared groups are kept, because the same blocks meet batch after batch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Program:
         translation: For each attribute of the block, one after the other, and for each code of the
             group (NULL's last), the region among the block's own cuts.
         shift: Where each attribute, by its number in the block, begins in `translation`.
-        code: int64[attributes of the block]: their numbers in the group.
+        code: int64[attributes of the block]: the attributes' numbers in the group.
     """
 
     block: Block
@@ -40,7 +40,7 @@ class Program:
     code: npt.NDArray[np.int64]
 
     def arguments(self, stages: npt.NDArray[np.int64]) -> tuple[Any, ...]:
-        """What the compiled loops take behind the codes, with the stages in this order."""
+        """Return the arguments of the compiled loops after the codes, stages in this order."""
         arrays = self.block.arrays
         stage = arrays["stage_attribute"][stages]
         part = arrays["part_attribute"]
@@ -68,8 +68,8 @@ class Group:
     """Blocks that share region codes.
 
     Attributes:
-        attributes: All that any of the blocks looks at, ascending.
-        coders: Of each attribute, by the cuts of all blocks.
+        attributes: All attributes that any of the blocks looks at, ascending.
+        coders: For each attribute, the coder by the cuts of all blocks.
         of_null: The code of NULL in each attribute: one more than there are cuts.
         programs: The blocks.
     """
@@ -81,19 +81,19 @@ class Group:
 
     @property
     def nbytes(self) -> int:
-        """About what it holds besides the blocks: a coder's index costs some 20 bytes a cut."""
+        """About how many bytes it holds besides the blocks: a coder has some 20 bytes a cut."""
         return sum(p.translation.nbytes for p in self.programs) + 20 * sum(self.of_null)
 
 
 def _find_pending(having: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """For each stage, and for what comes after the last, the queries with a factor yet to come."""
+    """For each stage, and for the end, find the queries that still have a factor to come."""
     after = np.zeros((len(having) + 1, having.shape[1]), np.uint64)
     after[:-1] = np.bitwise_or.accumulate(having[::-1], axis=0)[::-1]
     return after
 
 
 def _prepare(schema: Schema, blocks: Sequence[Block]) -> Group:
-    """Merges the cuts of the blocks and builds the translations."""
+    """Merge the cuts of the blocks and build the translations."""
     attributes = tuple(sorted({a for b in blocks for a in b.attributes}))
     number = {a: i for i, a in enumerate(attributes)}
     coders: list[Coder] = []
@@ -134,7 +134,7 @@ def _prepare(schema: Schema, blocks: Sequence[Block]) -> Group:
 
 
 def _translation(union: Any, cuts: Any) -> npt.NDArray[np.uint16]:
-    """For each region of the union of cuts, and for NULL, the region among `cuts`."""
+    """For each region of the union of cuts, and for NULL, find the region among `cuts`."""
     if isinstance(cuts, tuple):
         places = np.array([union[c] for c in cuts], np.int64)
     elif isinstance(union, dict):
@@ -151,7 +151,8 @@ def _translation(union: Any, cuts: Any) -> npt.NDArray[np.uint16]:
 class Groups:
     """The groups this process has prepared, the least recently used dropped first.
 
-    For use from any thread. Two that prepare the same group at once do it twice, and keep one.
+    For use from any thread. Two threads that prepare the same group at once both do the work; one
+    result is kept.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -161,7 +162,7 @@ class Groups:
         self._groups: OrderedDict[tuple[int, ...], tuple[Sequence[Block], Group]] = OrderedDict()
 
     def get(self, schema: Schema, blocks: Sequence[Block]) -> Group:
-        """The group of some blocks over a schema."""
+        """Return the group of some blocks over a schema; prepare it if necessary."""
         # The entry holds the blocks, so an id is not used again while it is a key.
         key = tuple(id(b) for b in blocks)
         with self._lock:

@@ -1,13 +1,14 @@
-"""Row numbers as the gaps between them, a byte each: for queries some elements in a hundred match.
+"""Row numbers as the gaps between them, a byte each: for queries that few rows match.
 
-There a bit an element wastes seven in eight of its bits, and a number an element 24 in 32. What a
-batch writes is mostly this, and writing costs more than matching.
+Where some rows in a hundred match, a bit for each element wastes seven in eight of its
+bits, and a number for each match 24 in 32. Most of what a batch writes is such lists, and writing
+costs more than matching.
 
     data   = where each block begins (uint32 each), bytes of block 0, bytes of block 1, …, padding
     block  = the rows [16384 b, 16384 (b + 1)); its first gap counts from the row before it
     byte   = 1…255: the next row is that much further on; 0: go on by 255 rows, none of which match
 
-Blocks are what makes a window cheap to read: the bytes before it are passed over.
+Blocks make a window cheap to read: the bytes before the window's first block are skipped.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _U64_2D = types.Array(types.uint64, 2, "C")
 
 
 def most_bytes(counts: Any, rows: int) -> Any:
-    """No list of so many of `rows` rows is longer. Works on arrays of counts too."""
+    """Bound the bytes of a list of `counts` of `rows` rows. Works on arrays of counts too."""
     blocks = -(-rows >> _BLOCK)
     return (4 * blocks + counts + rows // _SKIP + blocks + 7) // 8 * 8
 
@@ -37,15 +38,15 @@ def most_bytes(counts: Any, rows: int) -> Any:
 def gaps_of_bits(
     bits: npt.NDArray[np.uint64], chosen: npt.NDArray[Any], counts: npt.NDArray[Any], rows: int
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The lists of the chosen rows of a bit matrix, side by side, and where each ends.
+    """Write the gap lists of chosen rows of a bit matrix, end to end; return also where each ends.
 
     Args:
         bits: A row of words per query.
-        chosen: Which of its rows.
-        counts: The ones in each of those.
-        rows: Elements.
+        chosen: The numbers of the rows to write.
+        counts: How many ones each of these has.
+        rows: The number of elements.
     """
-    # Arrow's pool gives memory back warm; fresh pages would cost as much as the writing.
+    # Arrow's pool reuses memory; fresh pages would cost as much as the writing.
     data = np.frombuffer(pa.allocate_buffer(int(most_bytes(counts, rows).sum())), np.uint8)
     ends = np.empty(len(chosen), np.int64)
     used = _write_bits(bits, np.asarray(chosen, np.int64), -(-rows >> _BLOCK), data, ends)
@@ -53,7 +54,7 @@ def gaps_of_bits(
 
 
 def gaps_of_rows(numbers: npt.NDArray[Any], rows: int) -> npt.NDArray[np.uint8]:
-    """The list of ascending row numbers."""
+    """Write the gap list of ascending row numbers."""
     data = np.empty(int(most_bytes(len(numbers), rows)), np.uint8)
     used = _write_rows(np.ascontiguousarray(numbers, np.uint32), -(-rows >> _BLOCK), data)
     return data[:used]
@@ -62,7 +63,7 @@ def gaps_of_rows(numbers: npt.NDArray[Any], rows: int) -> npt.NDArray[np.uint8]:
 def rows_of_gaps(
     data: npt.NDArray[np.uint8], count: int, low: int, high: int
 ) -> npt.NDArray[np.int64]:
-    """The row numbers in [low, high), ascending, of a list of `count` rows.
+    """Read the row numbers in [low, high), ascending, from a list of `count` rows.
 
     >>> rows_of_gaps(gaps_of_rows(np.array([3, 700, 40_000]), 50_000), 3, 4, 50_000)
     array([  700, 40000])
@@ -73,10 +74,10 @@ def rows_of_gaps(
 
 @njit(inline="always")
 def _ones_of_block(bits: Any, query: Any, first: Any, last: Any, rows: Any) -> Any:
-    """Writes where the ones are, behind `rows[0]`: 1 + row within the block; returns how many.
+    """Write the places of the ones to `rows[1:]`, as 1 + row in the block; return how many.
 
-    Eight at a time whether there are so many or not (Lemire: the exit of a loop that counts is
-    never predicted); what is too many is overwritten.
+    Always eight at a time, however many there are (Lemire: the exit of a loop that counts is
+    mispredicted); places beyond the last are overwritten later.
     """
     one = uint64(1)
     rows[0] = uint32(0)

@@ -44,7 +44,7 @@ MOST_REGIONS = 65_000
 _MAGIC = b"MPBLOCK1"
 _ALIGN = 64
 
-#: (attribute, values) pairs and clauses of them: what of `Factors` a block serves.
+#: The factors of a query that a block serves: (attribute, values) pairs, and clauses of such pairs.
 Served = tuple[tuple[tuple[str, ValueSet], ...], tuple[tuple[tuple[str, ValueSet], ...], ...]]
 
 
@@ -69,7 +69,7 @@ class Block:
     mapped: bool = False
 
     def cuts(self, index: int) -> npt.NDArray[np.int64] | tuple[bytes, ...]:
-        """The distinct cuts of an attribute, ascending."""
+        """Return the distinct cuts of an attribute, ascending."""
         texts = self.texts[index]
         if texts is not None:
             return texts
@@ -82,15 +82,15 @@ class Block:
 
     @cached_property
     def lanes(self) -> int:
-        """Words of the query set that have a query in them."""
+        """How many words of the query set have a query in them."""
         used = np.flatnonzero(self.slots >= 0)
         return 0 if len(used) == 0 else int(used[-1]) // 64 + 1
 
     @cached_property
     def having(self) -> npt.NDArray[np.uint64]:
-        """For each stage the queries that have a factor on its attribute, as a row of words.
+        """For each stage, the queries that have a factor on its attribute, as a row of words.
 
-        The others have their bit set in every region.
+        The other queries have their bit set in every region.
         """
         table, present = self.arrays["table"], self.arrays["present"]
         sets = [np.zeros((0, WORDS), np.uint64)]
@@ -103,25 +103,25 @@ class Block:
 
     @cached_property
     def served(self) -> tuple[int, ...]:
-        """How many they are."""
+        """How many queries have a factor, by stage."""
         return tuple(np.bitwise_count(self.having).sum(axis=1).tolist())
 
     @property
     def nbytes(self) -> int:
-        """Private memory: what is mapped from a file is not counted."""
+        """Bytes of private memory: those mapped from a file are not counted."""
         own = 0 if self.mapped else sum(a.nbytes for a in self.arrays.values())
         return own + sum(len(c) + 33 for t in self.texts if t for c in t)
 
     @cached_property
     def digest(self) -> str:
-        """A name for the content; equal blocks have equal names."""
+        """The name made from the content: equal blocks have equal names."""
         hasher = xxhash.xxh3_128(self._header())
         for name in sorted(self.arrays):
             hasher.update(np.ascontiguousarray(self.arrays[name]).data)
         return str(hasher.hexdigest())
 
     def _header(self) -> bytes:
-        """What is not an array, as JSON; bytes as Latin-1, which keeps every one of them."""
+        """Encode everything but the arrays as JSON; bytes as Latin-1, which keeps every byte."""
         header = {
             "attributes": self.attributes,
             "texts": [None if t is None else [c.decode("latin-1") for c in t] for t in self.texts],
@@ -129,7 +129,7 @@ class Block:
         return json.dumps(header).encode()
 
     def save(self, directory: Path) -> str:
-        """Writes the block under its content's name unless it is there; returns the name."""
+        """Write the block under its content's name unless it is there; return the name."""
         name = f"{self.digest}.block"
         target = directory / name
         if target.exists():
@@ -154,14 +154,14 @@ class Block:
 
     @staticmethod
     def load(path: Path) -> Block:
-        """Maps a saved block; its arrays are read when they are used.
+        """Map a saved block; its arrays are read when they are used.
 
         Raises:
             ValueError: the file is not a block.
             OSError: it cannot be read.
         """
-        # Copy-on-write: nothing writes to it, but a read-only array is another type to compiled
-        # loops.
+        # Copy-on-write, though nothing writes to it: for compiled loops a read-only array would be
+        # another type.
         data = np.asarray(np.memmap(path, np.uint8, "c"))
         if bytes(data[:8]) != _MAGIC:
             raise ValueError(f"{path} is not a block of grouped filters")
@@ -182,7 +182,7 @@ class Block:
 
 
 def bit_words(numbers: Iterable[int]) -> npt.NDArray[np.uint64]:
-    """A query set of a block with these bits."""
+    """Make a block's query set with these bits."""
     words = [0] * WORDS
     for number in numbers:
         words[number >> 6] |= 1 << (number & 63)
@@ -190,10 +190,10 @@ def bit_words(numbers: Iterable[int]) -> npt.NDArray[np.uint64]:
 
 
 def build_block(members: Sequence[tuple[int, int, Served]]) -> Block:
-    """The grouped filter of some queries.
+    """Build the grouped filter of some queries.
 
     Args:
-        members: (position in the block, slot, what is served) of each query.
+        members: For each query (position in the block, slot, the factors that are served).
     """
     slots = np.full(BLOCK, -1, np.int64)
     base: dict[str, list[tuple[int, ValueSet]]] = {}
@@ -269,7 +269,7 @@ def build_block(members: Sequence[tuple[int, int, Served]]) -> Block:
 def _region_table(
     cuts: list[Cut], entries: list[tuple[int, ValueSet]], absent: bool
 ) -> npt.NDArray[np.uint64]:
-    """The query sets of the regions between `cuts`, in order, and of NULL.
+    """Compute the query sets of the regions between `cuts`, in order, and of NULL.
 
     Args:
         absent: Whether the bit of a query without an entry is set.

@@ -61,9 +61,9 @@ __all__ = ["MatchReader", "Matches", "match"]
 
 #: Blocks that share the coding of values.
 GROUP = 8
-#: Elements watched per block to choose the loop.
+#: Elements sampled per block to choose the loop.
 _SAMPLE = 256
-#: Matches per element and block below which pairs are cheaper than turning bits round.
+#: Matches per element and block below which writing pairs is cheaper than transposing bits.
 _SPARSE_BELOW = 2.5
 _MOST_ROWS = 2**32 - 1
 _NO_MATCH = -1
@@ -76,15 +76,15 @@ def match(
     order: Sequence[str] | None = None,
     router: Router | None = None,
 ) -> Matches:
-    """Finds for each standing query the elements its predicate is TRUE for.
+    """Find for each standing query the elements its predicate is TRUE for.
 
     Args:
         table: The elements; it has the schema's columns, and may have more.
         stem: The queries.
-        scalar: What evaluates the factors no grouped filter serves.
-        order: The attributes in the order elements should visit them; those not named come last.
-            By default the most selective by their tables first. It changes no match.
-        router: Chooses the order instead, block by block, and learns from each.
+        scalar: Evaluates the other factors, which no grouped filter serves.
+        order: The attributes in the order elements should visit them; attributes not named come
+            last. By default the most selective by their tables first. It changes no match.
+        router: Chooses the order instead, block by block, and learns from each block.
     """
     if table.num_rows > _MOST_ROWS:
         raise ValueError("a batch has at most 2**32 - 1 elements")
@@ -117,7 +117,7 @@ class _BatchMatch:
         self.matches = Matches(self.rows)
         self._rank = {a: i for i, a in enumerate(order or ())}
         self._columns: dict[str, CodableColumn] = {}
-        # Slots whose others are still to be evaluated, and their rows so far; None: all rows.
+        # Slots whose other factors are not evaluated yet, and their rows so far; None: all rows.
         self._undecided: dict[int, Rows | None] = {}
 
     def _column(self, attribute: str) -> CodableColumn:
@@ -134,7 +134,7 @@ class _BatchMatch:
         self.matches.stats[attribute] = known.plus(passage) if known else passage
 
     def match_group(self, group: Group) -> None:
-        """Codes the values and matches the group's blocks."""
+        """Code the values and match the group's blocks."""
         codes = np.empty((len(group.attributes), self.rows), np.int32)
         for i, attribute in enumerate(group.attributes):
             begun = time.perf_counter_ns()
@@ -185,7 +185,7 @@ class _BatchMatch:
         if words * queries >= STREAM_FROM:
             # Whole cache lines, so that the matrix can be written past the caches.
             words = -(-words // 8) * 8
-        # Arrow's pool gives memory back warm; fresh pages would cost as much as the matching.
+        # Arrow's pool reuses memory; fresh pages would cost as much as the matching.
         buffer = pa.allocate_buffer(8 * words * queries)
         out = np.frombuffer(buffer, np.uint64).reshape(queries, words)
         counts = np.zeros(queries, np.int64)
@@ -209,7 +209,7 @@ class _BatchMatch:
         dense = np.flatnonzero(encoding == DENSE)
         kept = len(dense)
         if kept:
-            # The first `kept` rows become the dense ones: rows from further down fill the gaps.
+            # The first `kept` rows become the dense rows: rows from further down fill the gaps.
             target = np.arange(kept)
             gaps = np.setdiff1d(target, dense, assume_unique=True)
             moved = dense[dense >= kept]
@@ -259,7 +259,7 @@ class _BatchMatch:
     def _find_deferred(
         self, slots: npt.NDArray[np.int64], alive: npt.NDArray[np.bool_]
     ) -> list[int]:
-        """The positions with a match that have others to satisfy too."""
+        """Find the positions with a match whose slots have other factors to satisfy too."""
         if not self.stem.others:
             return []
         return [int(p) for p in np.flatnonzero(alive) if int(slots[p]) in self.stem.others]
@@ -273,7 +273,7 @@ class _BatchMatch:
             self.matches.batches.append(piece(slots[chosen], counts[chosen], encoding, ends, data))
 
     def match_loose(self) -> None:
-        """Slots in no block: everything matches, or their others alone decide."""
+        """Match slots in no block: every element matches, or other factors alone decide."""
         whole = []
         for slot in self.stem.loose:
             if slot in self.stem.others:
@@ -284,7 +284,7 @@ class _BatchMatch:
         self._append(slots, counts, ALL, np.arange(len(whole)), b"")
 
     def evaluate_others(self, scalar: ScalarEvaluator) -> None:
-        """Lets the other factors decide on what is left."""
+        """Evaluate the other factors on the rows that are left to undecided slots."""
         if not self._undecided:
             return
         begun, came = time.perf_counter_ns(), self._pairs(self._undecided)

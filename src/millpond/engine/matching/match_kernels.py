@@ -6,15 +6,15 @@ A **program** is what a block of queries does to an element, flattened for the c
   translated by `translation[stage_shift + code]` to the block's own region, whose query set is
   eight words of `table` from row `stage_row + region`. All stages are AND-ed.
 - `pending[s]`: the queries with a factor in stage s or a later one; none after the last. An
-  element none of whose queries is among them visits no further stage: those left have seen all
+  element none of whose queries is pending visits no further stage: its queries have seen all
   their factors, and are output (CACQ, section 3.2.3: the completion mask).
 - `layer_*`: layer j holds every query's j-th clause: the query sets of its parts are OR-ed, with
-  `layer_pass` for the queries that have no such clause, and the whole is AND-ed.
+  `layer_pass` for the queries that have no such clause, and the result is AND-ed to the query set.
 
-Two loops do it. `match_dense` spends the same on every element and turns the bits round as it
+There are two loops. `match_dense` spends the same on every element and transposes the bits as it
 goes. `match_sparse` leaves an element as soon as no query is left, and writes (query, element)
 pairs. The first costs some 40 ns an element and block whatever matches; the second a few ns for
-an element nobody wants and a few for each match.
+an element without matches and a few for each match.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from millpond.model.bit_matrix import (
 )
 from millpond.model.compiled import I64, U32, U64, compiled
 
-#: Words of a matrix from which on it is written past the caches: it would not fit them.
+#: A matrix of so many words or more would not fit the caches, and is written past them.
 STREAM_FROM = 1 << 17
 
 _I32_2D = types.Array(types.int32, 2, "C")
@@ -79,7 +79,7 @@ def match_dense(
     out: Any,
     counts: Any,
 ) -> None:  # pragma: no cover - compiled
-    """Fills `out[query, word of 64 elements]` and adds to `counts[query]`.
+    """Fill `out[query, word of 64 elements]` and add to `counts[query]`.
 
     Args:
         out: A row for each of the first 64 * k queries of the block; words beyond the elements
@@ -90,8 +90,8 @@ def match_dense(
     lanes = len(out) // 64
     width = out.shape[1]
     streamed = width % 8 == 0 and out.size >= STREAM_FROM
-    # Eight tiles of 64 elements, so that a query's bits leave a cache line at a time; padded,
-    # or the eight words that meet there would compete for one set of the cache.
+    # Eight tiles of 64 elements, so that a query's bits leave a cache line at a time. Rows are
+    # padded: else the eight words of one line would compete for one set of the cache.
     pitch = 512 + 8
     tiles = np.empty(8 * pitch, np.uint64)
     either = np.empty(512, np.uint64)
@@ -172,7 +172,7 @@ def match_sparse(
     queries: Any,
     rows: Any,
 ) -> tuple[int, int]:  # pragma: no cover - compiled
-    """Writes (query, element) pairs from element `first` on, as long as there is room.
+    """Write (query, element) pairs from element `first` on, as long as there is room.
 
     Returns:
         The number of pairs, and the first element not done (their number if all are).
@@ -226,7 +226,7 @@ def match_sparse(
 def sort_pairs(
     queries: Any, rows: Any, pairs: int, ends: Any, out: Any
 ) -> None:  # pragma: no cover - compiled
-    """Lays the elements of each query side by side, in order.
+    """Lay the elements of each query side by side, in order.
 
     Args:
         ends: On entry where each query's elements begin in `out`; on return where they end.
@@ -239,7 +239,7 @@ def sort_pairs(
 
 @compiled(types.void(_U16, int64, I64))
 def count_pairs(queries: Any, pairs: int, counts: Any) -> None:  # pragma: no cover - compiled
-    """Adds each query's number of pairs to `counts`."""
+    """Add each query's number of pairs to `counts`."""
     for i in range(pairs):
         counts[queries[i]] += 1
 
@@ -262,11 +262,12 @@ def observe(
     step: int,
     seen: Any,
 ) -> None:  # pragma: no cover - compiled
-    """Watches every `step`-th element pass the stages, for the choice of loop and of order.
+    """Count how every `step`-th element passes the stages, to choose the loop and the order.
 
     Args:
-        seen: Row s counts, for stage s: elements that came with a query undecided, elements that
-            left with one of these, and the queries left after it. The last row is for the layers.
+        seen: Row s counts for stage s: the elements that came with an undecided query, the elements
+            that left with an undecided query, the queries left afterwards. The last row is for the
+            layers.
     """
     acc = np.empty(8, np.uint64)
     either = np.empty(8, np.uint64)
@@ -316,7 +317,7 @@ def observe(
 
 @compiled(types.void(_U64_2D, I64, I64, U32))
 def list_rows(bits: Any, chosen: Any, ends: Any, out: Any) -> None:  # pragma: no cover - compiled
-    """Writes the numbers of the ones of the chosen rows of `bits`, one row after the other.
+    """Write the numbers of the ones of the chosen rows of `bits`, one row after the other.
 
     Args:
         ends: Where in `out` each row's numbers end, padding to an even number included.

@@ -1,21 +1,22 @@
 """Other factors: the parts of predicates that DuckDB decides, in the order the eddy chooses.
 
-Arithmetic, casts, patterns and user-defined functions cost a thousand times what a grouped filter
-does, so it matters which comes first; and some of them fail on some rows. CACQ (section 3.1.1)
-routes a tuple through the predicates of its queries in any order. For that to be invisible, what
-a failure means must not depend on the order either:
+Arithmetic, casts, patterns and user-defined functions cost a thousand times as much as a grouped
+filter, so the order matters; and some of them fail on some rows. CACQ (section 3.1.1) routes a
+tuple through the predicates of its queries in any order. So that users cannot notice the order,
+the meaning of a failure must not depend on it:
 
     a row matches when every factor is TRUE of it; it makes the query fail when a factor fails on
     it and no other factor takes it away
 
 That is a function of the row and the predicate alone (parallel AND), so a factor may be tried
-anywhere: *optimistically*. If it fails there, nothing follows but that it may have seen rows that
-others would have taken away. Its done bit stays clear, the failure is charged to its account, and
-when the other factors are done it is evaluated on what they left. Only failing there counts.
+before the others: *optimistically*. A failure then decides nothing, since the factor may have seen
+rows that other factors would have taken away. Its done bit stays clear, and the failure is charged
+to its account. When the other factors are done it is evaluated on the rows they left. Only a
+failure on these rows counts.
 
-Every expression is evaluated once for all queries that have it, over the rows any of them has
-left. Where a query has a function and something else beside, rows come in morsels, of which the
-first is small: what is learnt of it routes the next.
+Every expression is evaluated once for all queries that have it, over the rows left to any of them.
+Where a query has a function and another factor, rows come in morsels, of which the first is small:
+the costs measured on one morsel route the next.
 
 INV-OTHER-1: what a slot matches, and whether it fails, is the same for every order.
 """
@@ -47,9 +48,9 @@ Rows = npt.NDArray[Any]
 _TOGETHER = 64
 #: Rows of the first morsel, one of DuckDB's vectors: a call of a function that proves expensive.
 _FIRST_MORSEL = 2_048
-#: How much larger the next morsel is. What is new to learn becomes less, and each costs a query.
+#: How much larger the next morsel is: later morsels teach less, and each costs a query.
 _GROWTH = 8
-#: Rows looked at one by one before it is asked whether that was enough.
+#: Rows that are evaluated one by one before looking whether one of them failed.
 _ONE_BY_ONE = 2_048
 
 
@@ -58,11 +59,11 @@ class _Course:
     """A query's way through its other factors: CACQ's ready and done bits, for a morsel.
 
     Attributes:
-        rows: What is left of the morsel; None for all of the table.
-        ready: The factors still to visit, the next one first.
-        late: Those that failed on rows others may take away.
-        stuck: Those that failed after all others were done.
-        is_last: Whether the late ones are being visited again.
+        rows: The rows left of the morsel; None for all of the table.
+        ready: The factors still to visit, the next first.
+        late: Factors that failed on rows which other factors may take away.
+        stuck: Factors that failed after all others were done.
+        is_last: Whether the late factors are being visited again.
     """
 
     rows: Rows | None
@@ -73,7 +74,7 @@ class _Course:
 
     @property
     def is_early(self) -> bool:
-        """Whether others may yet take rows away from the factor that is next."""
+        """Whether other factors may still take rows away from the next factor."""
         return not self.is_last and len(self.ready) + len(self.late) > 1
 
 
@@ -83,8 +84,8 @@ class OtherFactors:
     Args:
         table: The elements; expressions name its columns, quoted.
         of_slot: Every query's factors, as written.
-        scalar: What evaluates them.
-        router: The eddy: chooses the order, and learns.
+        scalar: Evaluates the factors.
+        router: The eddy: chooses the order, and learns from each visit.
     """
 
     def __init__(
@@ -102,7 +103,11 @@ class OtherFactors:
         self.failed: dict[int, str] = {}
 
     def decide(self, candidates: Mapping[int, Rows | None]) -> dict[int, Rows]:
-        """Of each slot's candidates (None: all rows) those its factors are TRUE of, ascending."""
+        """Find the rows a slot's factors are TRUE of, ascending, for each slot.
+
+        Args:
+            candidates: By slot, the rows to look at; None: all rows.
+        """
         found: dict[int, list[Rows]] = {slot: [] for slot in candidates}
         for low, high in self._morsels(candidates):
             courses = {
@@ -136,10 +141,10 @@ class OtherFactors:
         return rows[first:last]
 
     def _decide_morsel(self, morsel: Mapping[int, Rows | None]) -> dict[int, Rows]:
-        """What is left of a morsel after all factors.
+        """Decide a morsel; return the rows left after all factors.
 
         An expression waits until all slots that have it have come to it, and is then evaluated
-        over the union of the rows left to them. If all wait for one another, none waits.
+        over the union of the rows left to them. If all slots wait for one another, none waits.
         """
         serves = Counter(e for slot in morsel for e in self._of_slot[slot])
         courses = {
@@ -166,10 +171,10 @@ class OtherFactors:
         return decided
 
     def _route(self, others: tuple[str, ...], serves: Mapping[str, int]) -> list[str]:
-        """The order in which a slot's factors are visited.
+        """Return the order in which a slot's factors are visited.
 
-        They are set up with what cannot fail first and functions last, and with what functions
-        are known or said to cost; a policy that has measured more goes by that.
+        The policy gets them with factors that cannot fail first and functions last, and with the
+        measured or stated costs of functions. A policy that has measured more goes by that.
         """
         if len(others) < 2:
             return list(others)
@@ -209,7 +214,7 @@ class OtherFactors:
                     course.rows = rows[true[rows if place is None else place[rows]]]
 
     def _conclude(self, slot: int, course: _Course) -> Rows | None:
-        """The rows a query is left with after its last factor; None while there are factors."""
+        """Return a query's rows after its last factor; None while there are factors to visit."""
         if course.rows is not None and not len(course.rows):
             return course.rows
         if course.ready:
@@ -229,7 +234,7 @@ class OtherFactors:
         return rows
 
     def _union(self, courses: Sequence[_Course]) -> Rows | None:
-        """The rows left to any of them, ascending; None for all rows."""
+        """Unite the rows left to any of the queries, ascending; None for all rows."""
         if any(course.rows is None for course in courses):
             return None
         wanted = np.zeros(self._table.num_rows, np.bool_)
@@ -238,7 +243,7 @@ class OtherFactors:
         return None if wanted.all() else np.flatnonzero(wanted)
 
     def _select(self, expressions: Any, rows: Rows | None) -> pa.Table:
-        """The rows, with the columns the expressions may name (they are spelt quoted)."""
+        """Take rows, with the columns the expressions may name (they are spelt quoted)."""
         names = [
             n for n in self._table.column_names if any(quote_name(n) in e for e in expressions)
         ]
@@ -249,11 +254,11 @@ class OtherFactors:
 def find_satisfying(
     scalar: ScalarEvaluator, table: pa.Table, predicates: Sequence[str]
 ) -> Rows | duckdb.Error:
-    """The rows for which all predicates are TRUE, ascending, or why that cannot be said.
+    """Find the rows for which all predicates are TRUE, ascending, or why that cannot be decided.
 
-    For predicates of which some fail on some of the rows: a row on which one fails is no failure
-    if another takes it away. Those that do not fail take theirs first. If more than one fails on
-    what is left, rows are looked at one by one, which costs some microseconds for each.
+    Some predicates may fail on some of the rows. A failure on a row does not count if another
+    predicate takes the row away. So predicates that do not fail go first. If several fail on the
+    rows that are left, rows are evaluated one by one, at some microseconds each.
     """
     rows: Rows = np.arange(table.num_rows)
     pending = list(predicates)
@@ -270,7 +275,7 @@ def find_satisfying(
         if len(failing) == len(pending):
             break
         pending = list(failing)
-    # Time and memory are no matter of single rows: what takes too much for all of them does so.
+    # Time and memory are no matter of single rows: no evaluation row by row would help.
     slow = next((e for e in failing.values() if is_final(e)), None)
     if slow is not None or len(failing) == 1:
         return slow or next(iter(failing.values()))
@@ -309,9 +314,9 @@ def _calls(others: Sequence[str]) -> bool:
 
 
 def _groups_of(expressions: Sequence[str]) -> Iterator[list[str]]:
-    """Which to evaluate over one union of rows.
+    """Group expressions that are evaluated over one union of rows.
 
-    A user-defined function is to see no rows but those of the expressions that call it so.
+    A user-defined function must see only rows of the expressions that call it the same way.
     """
     groups: dict[frozenset[str], list[str]] = {}
     for expression in expressions:

@@ -1,10 +1,10 @@
 """The Query SteM: the standing queries of a stream, as the other side of every element's join.
 
 PSoup (VLDB 2002, section 3.1) stores queries as data: a new element probes the Query SteM as a
-new query probes the Data SteM. Here the driver holds the mutable `QuerySteM`, and what tasks see
-is a `StemSnapshot`: immutable, made of blocks of 512 queries of which only the changed ones are
-rebuilt, and saved one file a block under its content's name, so that a worker maps again only
-what changed.
+new query probes the Data SteM. The driver holds the mutable `QuerySteM`; tasks see a
+`StemSnapshot`. A snapshot is immutable, made of blocks of 512 queries of which only the changed
+ones are rebuilt. It is saved one file a block under the name of its content, so that a worker maps
+only changed blocks again.
 
 INV-STEM-1: a slot is in one block, or in `loose`, or matches nothing.
 INV-STEM-2: a block's bit of a slot that was removed is clear in every later snapshot.
@@ -55,25 +55,25 @@ class StemSnapshot:
 
     @cached_property
     def slots(self) -> npt.NDArray[np.int64]:
-        """Every slot, ascending, those that match nothing included."""
+        """Every slot, ascending, including those that match nothing."""
         parts = [block.slots[block.slots >= 0] for block in self.blocks]
         parts.append(np.array([*self.loose, *self.never], np.int64))
         return np.sort(np.concatenate(parts))
 
     @staticmethod
     def of(queries: Iterable[tuple[int, Factors]], schema: Schema) -> StemSnapshot:
-        """A snapshot of just these queries, for matching them against kept elements."""
+        """Make a snapshot of just these queries, for matching them against kept elements."""
         stem = QuerySteM(schema)
         for slot, factors in queries:
             stem.add(slot, factors)
         return stem.snapshot()
 
     def save(self, path: Path | str) -> list[Path]:
-        """Writes the snapshot to `path`, and its blocks beside it unless they are there.
+        """Write the snapshot to `path`, and its blocks beside it unless they are there.
 
         Returns:
-            Every file the snapshot consists of. A block's file is shared by the snapshots that
-            contain it; the caller deletes files no snapshot it still wants names.
+            Every file the snapshot consists of. Snapshots that contain a block share its file; the
+            caller deletes a file that no snapshot it still wants names.
         """
         path = Path(path)
         names = [block.save(path.parent) for block in self.blocks]
@@ -92,7 +92,7 @@ class StemSnapshot:
 
     @staticmethod
     def load(path: Path | str) -> StemSnapshot:
-        """Maps a saved snapshot; blocks this process has mapped before are used again.
+        """Map a saved snapshot; blocks this process has mapped before are used again.
 
         Raises:
             OSError: a file is missing.
@@ -136,7 +136,7 @@ def _free_slots() -> npt.NDArray[np.int64]:
 
 @dataclass(slots=True, eq=False)
 class _Draft:
-    """The mutable side of a block: who is in it, and the block as last built."""
+    """The mutable side of a block: its slots, and the block as last built."""
 
     slots: npt.NDArray[np.int64] = field(default_factory=_free_slots)  # by position, -1 if free
     packed: list[bytes] = field(default_factory=lambda: [b""] * BLOCK)  # factors, by position
@@ -145,7 +145,7 @@ class _Draft:
     built: Block | None = None
 
     def take(self, slot: int, packed: bytes) -> int:
-        """Gives the slot the first free position."""
+        """Give the slot the first free position."""
         position = int(self.slots.argmin())
         self.slots[position] = slot
         self.packed[position] = packed
@@ -154,7 +154,7 @@ class _Draft:
         return position
 
     def leave(self, position: int) -> bytes:
-        """Frees the position; returns the packed factors that were there."""
+        """Free the position; return the packed factors that were there."""
         packed = self.packed[position]
         self.slots[position] = -1
         self.packed[position] = b""
@@ -163,13 +163,13 @@ class _Draft:
         return packed
 
     def members(self) -> Iterator[tuple[int, int, bytes]]:
-        """(position, slot, packed factors) of each, by position."""
+        """Yield (position, slot, packed factors) of each slot, by position."""
         for position in np.flatnonzero(self.slots >= 0).tolist():
             yield position, int(self.slots[position]), self.packed[position]
 
     @property
     def is_thin(self) -> bool:
-        """Whether it is mostly empty, of queries and of cuts."""
+        """Whether most of the block's room is empty, both for queries and for cuts."""
         return self.size * _SPARSE < BLOCK and all(
             n * _SPARSE < MOST_REGIONS for n in self.cuts.values()
         )
@@ -183,8 +183,8 @@ class _Draft:
 class QuerySteM:
     """The standing queries of a stream, on the driver. Not for use by two threads at once.
 
-    Of a query it holds its packed factors, which it shares with whoever gave them (the catalog),
-    and a number for its place: tables are in files, and blocks are rebuilt from the factors.
+    It holds each query's packed factors, shared with the caller that gave them (the catalog), and
+    a number for the query's place. Tables are in files; blocks are rebuilt from the factors.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -206,11 +206,11 @@ class QuerySteM:
         return slot in self._place or slot in self._loose or slot in self._never
 
     def add(self, slot: int, factors: Factors) -> None:
-        """Adds a query under a slot that is not taken."""
+        """Add a query under a slot that is not taken."""
         self.add_packed(slot, factors.pack())
 
     def add_packed(self, slot: int, packed: bytes) -> None:
-        """Adds a query by its packed factors, which are kept and not copied."""
+        """Add a query by its packed factors; the bytes are kept, not copied."""
         if slot in self:
             raise ValueError(f"slot {slot} is taken")
         factors = Factors.unpack(packed)
@@ -227,7 +227,7 @@ class QuerySteM:
         self._place_in_block(slot, packed, _cut_counts(factors))
 
     def _place_in_block(self, slot: int, packed: bytes, cuts: Mapping[str, int]) -> None:
-        """Gives the slot a place in a block with room."""
+        """Give the slot a place in a block with room."""
         while self._roomy and self._drafts[self._roomy[-1]].size >= BLOCK:
             self._roomy.pop()
         number = next((n for n in reversed(self._roomy) if self._drafts[n].has_room(cuts)), None)
@@ -242,7 +242,7 @@ class QuerySteM:
             draft.cuts[attribute] = draft.cuts.get(attribute, 0) + count
 
     def remove(self, slot: int) -> None:
-        """Removes a query; its slot may be added again.
+        """Remove a query; its slot may be added again.
 
         Raises:
             KeyError: there is no such slot.
@@ -264,7 +264,7 @@ class QuerySteM:
             self._never.pop(slot, None)
 
     def snapshot(self) -> StemSnapshot:
-        """The queries as they are now. Only blocks that changed are built."""
+        """Return the queries as they are now. Only blocks that changed are built."""
         if self._snapshot is None:
             self._compact()
             for draft in self._drafts.values():
@@ -287,7 +287,7 @@ class QuerySteM:
         return self._snapshot
 
     def _compact(self) -> None:
-        """Dissolves blocks that are mostly empty into others, if that saves a block."""
+        """Move the queries of mostly empty blocks to others, if that saves a block."""
         thin = {number: draft for number, draft in self._drafts.items() if draft.is_thin}
         if len(thin) < 2 and all(draft.size for draft in thin.values()):
             return
@@ -299,9 +299,9 @@ class QuerySteM:
                 self._place_in_block(slot, packed, _cut_counts(Factors.unpack(packed)))
 
     def release(self, directory: Path) -> None:
-        """Replaces blocks by mappings of the files a snapshot was saved to in `directory`.
+        """Replace blocks by mappings of the files a snapshot was saved to in `directory`.
 
-        The driver then holds only what blocks are rebuilt from, not their tables.
+        The driver then holds only the factors that blocks are rebuilt from, not their tables.
         """
         for draft in self._drafts.values():
             if (
@@ -312,13 +312,13 @@ class QuerySteM:
         self._snapshot = None
 
     def expressions(self) -> set[str]:
-        """The other factors of all queries."""
+        """Return the other factors of all queries."""
         return {text for others in self._others.values() for text in others}
 
     def memory(self) -> int:
-        """Bytes held, tables included unless they were released to files; an estimate.
+        """Estimate the bytes held, tables included unless they were released to files.
 
-        Packed factors are the catalog's, and not counted.
+        Packed factors belong to the catalog, and are not counted.
         """
         drafts = self._drafts.values()
         tables = sum(draft.built.nbytes for draft in drafts if draft.built is not None)
@@ -330,7 +330,7 @@ class QuerySteM:
 
 
 def _cut_counts(factors: Factors) -> dict[str, int]:
-    """Cuts on each attribute of value sets and clauses."""
+    """Count the cuts on each attribute, of value sets and clauses."""
     counts: dict[str, int] = {}
     for clause in (factors.sets, *factors.clauses):
         for attribute, values in clause:

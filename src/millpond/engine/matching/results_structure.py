@@ -1,4 +1,4 @@
-"""Which elements match which queries, query by query: what the Results Structure is made of.
+"""The Results Structure: which elements match each query.
 
 PSoup (VLDB 2002, section 3.3) keeps for a query a bit array or a list of tuples, whichever is
 smaller; between the two there is a list of gaps (`engine/matching/gap_lists.py`). A row of the
@@ -40,16 +40,16 @@ SCHEMA = pa.schema(
 )
 
 
-#: What stands for all other factors where an attribute's name does for its grouped filter.
+#: The name that all other factors have together, where statistics name attributes.
 OTHERS = ""
 
 
 class Passage(NamedTuple):
-    """How elements passed one attribute's grouped filters; estimated from a sample.
+    """How elements passed the grouped filters of one attribute; estimated from a sample.
 
     Attributes:
         tuples_in: Elements that came with a query left, summed over blocks of queries.
-        tuples_out: Those that left with one.
+        tuples_out: Elements that left with a query left.
         ns: Time spent on the attribute.
     """
 
@@ -70,7 +70,7 @@ class Matches:
         batches: Pieces of the table, each of `SCHEMA`; a slot is in one of them, or in none if
             nothing matches.
         failed: Slots whose predicate DuckDB could not evaluate, and why. They have no matches.
-        stats: Per attribute, how elements passed it; under `OTHERS` how pairs passed those.
+        stats: Per attribute, how elements passed; under `OTHERS`, how pairs passed other factors.
     """
 
     rows: int
@@ -79,7 +79,7 @@ class Matches:
     stats: dict[str, Passage] = field(default_factory=dict)
 
     def to_table(self) -> pa.Table:
-        """Slot, count, encoding, data; slots are in no particular order."""
+        """Join the pieces: slot, count, encoding, data; slots are in no particular order."""
         return pa.Table.from_batches(self.batches, SCHEMA)
 
     def reader(self) -> MatchReader:
@@ -89,7 +89,7 @@ class Matches:
 def piece(
     slots: npt.NDArray[Any], counts: npt.NDArray[Any], encoding: int, ends: Any, data: Any
 ) -> pa.RecordBatch:
-    """A piece of the table whose slots share an encoding.
+    """Make a piece of the table whose slots share an encoding.
 
     Args:
         ends: Where each slot's data ends in `data`, in bytes; the first begins at 0.
@@ -113,12 +113,12 @@ def piece(
 
 
 def list_bytes(count: Any) -> Any:
-    """Bytes of a list of so many rows, padding included."""
+    """Return the bytes of a list of so many rows, padding included."""
     return (count + 1) // 2 * 8
 
 
 def choose_encoding(counts: Any, rows: int) -> Any:
-    """The encoding that takes the fewest bytes for so many of `rows` elements, by count.
+    """Choose the encoding with the fewest bytes for so many of `rows` elements, by count.
 
     >>> choose_encoding(np.array([1, 40, 10_000, 30_000, 100_000]), 100_000).tolist()
     [1, 1, 3, 0, 2]
@@ -131,7 +131,7 @@ def choose_encoding(counts: Any, rows: int) -> Any:
 
 
 def encode(found: dict[int, npt.NDArray[Any]], rows: int) -> list[pa.RecordBatch]:
-    """The table's pieces for slots whose matches are given as row numbers.
+    """Make the table's pieces for slots whose matches are given as row numbers.
 
     Args:
         found: Slot to its ascending row numbers.
@@ -168,7 +168,7 @@ _NONE: Rows = np.zeros(0, np.int64)
 class MatchReader:
     """Reads single slots of a table of matches, in place.
 
-    The table may be mapped from a file; only the pages of the slots asked for are touched.
+    The table may be mapped from a file; only the pages of slots that are read are touched.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -185,7 +185,7 @@ class MatchReader:
 
     @cached_property
     def _index(self) -> tuple[npt.NDArray[np.uint32], Any, Any]:
-        """(slots ascending, their chunks, their rows in the chunk)."""
+        """(Slots ascending, their chunks, their rows in the chunk)."""
         slots = np.concatenate([np.zeros(0, np.uint32), *(c[0] for c in self._chunks)])
         sizes = [len(c[0]) for c in self._chunks]
         chunk = np.repeat(np.arange(len(sizes)), sizes)
@@ -206,12 +206,12 @@ class MatchReader:
         return self._index[0]
 
     def count(self, slot: int) -> int:
-        """How many elements match."""
+        """Count the elements that match a slot."""
         found = self._find(slot)
         return int(found[0][1][found[1]]) if found else 0
 
     def rows(self, slot: int, low: int, high: int) -> Rows:
-        """The matching row numbers in [low, high), ascending."""
+        """Return the matching row numbers in [low, high), ascending."""
         found = self._find(slot)
         low = max(low, 0)
         if found is None or low >= high:

@@ -2,9 +2,9 @@
 
 DuckDB brings a column and the constants it is compared with to one type first, and that type
 depends on all of them: `d IN ('2020-01-01', TIMESTAMP '…')` compares timestamps, `f IN (0.1)` on
-a FLOAT column compares floats. The rules below were read off DuckDB's plans; a combination that
-is not written here is left to DuckDB (`NotFoldable`), never guessed. Constants whose value is not
-evident are computed by DuckDB itself and remembered.
+a FLOAT column compares floats. The rules below were read off DuckDB's plans. A combination that
+they do not cover is left to DuckDB (`NotFoldable`), never guessed. A constant whose value is not
+evident is computed by DuckDB itself, and remembered.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from millpond.engine.values.value_sets import Cut, float_key
 
 
 class NotFoldable(Exception):
-    """The constant, or its comparison with the column, is not one a grouped filter may decide."""
+    """A grouped filter must not decide by this constant, or by its comparison with the column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant as written: DuckDB's type of it and its value.
+    """A constant as written: its type in DuckDB and its value.
 
-    `kind` is 'null', 'integer', 'decimal', 'double', 'string' (an untyped literal, cast to
-    whatever it is compared with), 'boolean', 'timestamp' (value: µs) or 'date' (value: days).
-    A decimal's value is a `Decimal` with the scale it was written with.
+    `kind` is 'null', 'integer', 'decimal', 'double', 'string' (an untyped literal, cast to the
+    type of the values it is compared with), 'boolean', 'timestamp' (value: µs) or 'date' (value:
+    days). A decimal's value is a `Decimal` with the scale it was written with.
     """
 
     kind: str
@@ -60,14 +60,14 @@ _FOLDABLE = (
 _TIMESTAMPS = {exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPNTZ}
 #: Types whose casts depend on the session's time zone.
 _ZONED = {exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ, exp.DataType.Type.TIMETZ}
-#: Integers DuckDB holds in a HUGEINT; greater ones become other types.
+#: DuckDB holds integers below this in a HUGEINT; greater integers become other types.
 _HUGE = 2**127
 _EPOCH = datetime(1970, 1, 1)
 _WIDE = Context(prec=100)
 
 
 def read_constant(node: exp.Expression) -> Constant:
-    """The constant a column-free expression stands for.
+    """Read the constant a column-free expression stands for.
 
     Raises:
         Unfolded: it is not a constant of a kind that can be folded.
@@ -93,10 +93,10 @@ def read_constant(node: exp.Expression) -> Constant:
 
 
 def literal_constant(text: str, is_string: bool, negative: bool = False) -> Constant:
-    """The constant a literal of this text stands for, behind a minus if `negative`.
+    """Read the constant a literal of this text stands for, after a minus if `negative`.
 
     Raises:
-        Unfolded: it is not one of a kind that can be folded.
+        Unfolded: its kind cannot be folded.
     """
     if is_string:
         if negative:
@@ -119,7 +119,7 @@ def literal_constant(text: str, is_string: bool, negative: bool = False) -> Cons
 
 
 def _read_expression(node: exp.Expression) -> Constant:
-    """Casts and sums of literals: DuckDB computes them, but for the commonest."""
+    """Read casts and sums of literals: the commonest here, all others by asking DuckDB."""
     if type(node) is exp.Cast and isinstance(node.this, exp.Literal) and node.this.is_string:
         if {k for k, v in node.args.items() if v} - {"this", "to"}:
             raise NotFoldable
@@ -149,13 +149,13 @@ def _read_expression(node: exp.Expression) -> Constant:
 
 
 _connections = threading.local()
-#: How a constant of a type leaves DuckDB; temporal values as whole numbers.
+#: SQL by which a constant of a type leaves DuckDB; temporal values as whole numbers.
 _VALUE_OF = {"TIMESTAMP": "epoch_us({})", "DATE": "({} - DATE '1970-01-01')"}
 
 
 @lru_cache(maxsize=65536)
 def _compute(sql: str) -> tuple[str, Any]:
-    """DuckDB's type and value of a constant expression.
+    """Ask DuckDB for the type and value of a constant expression.
 
     Raises:
         Unfolded: it fails, is NULL, or is infinite.
@@ -177,7 +177,7 @@ def _compute(sql: str) -> tuple[str, Any]:
 
 
 def keys_on(type_name: str, constants: Sequence[Constant]) -> list[Cut | tuple[Cut, Cut] | None]:
-    """The places of constants on the axis of a column of this type, compared all together.
+    """Find the places of constants on the axis of a column of this type, compared all together.
 
     A place is a cut (the constant equals that value), None (the constant is NULL), or a pair of
     neighbours (a, b), b = succ(a): the constant lies between two values and equals neither.
@@ -210,7 +210,7 @@ def keys_on(type_name: str, constants: Sequence[Constant]) -> list[Cut | tuple[C
 _INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 #: Digits of a DECIMAL that holds every value of an integer type.
 _INTEGER_DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INTEGER": 10, "BIGINT": 19}
-#: Up to here a double names each integer exactly.
+#: Up to here every integer is exact as a double.
 _EXACT = 2**53
 
 
@@ -270,7 +270,7 @@ def _rational(value: Decimal) -> Cut | tuple[Cut, Cut]:
 
 
 def _double_among_integers(constant: Constant, type_name: str) -> Cut | tuple[Cut, Cut]:
-    """Compared as doubles: exact while the doubles around the constant are exact integers."""
+    """Compare as doubles: exact while the doubles around the constant are exact integers."""
     value = _double(constant)
     limit = 2 ** (_INTEGER_BITS[type_name] + 1)
     if math.isnan(value) or value >= limit:
@@ -300,7 +300,7 @@ def _on_doubles(kinds: set[str]) -> Any:
 
 
 def _double(constant: Constant) -> float:
-    """DuckDB's cast of a numeric constant to DOUBLE."""
+    """Cast a numeric constant to DOUBLE as DuckDB does."""
     if constant.kind == "double":
         return float(constant.value)
     if constant.kind == "integer" and abs(constant.value) < 2**63:
@@ -311,7 +311,7 @@ def _double(constant: Constant) -> float:
 
 
 def _on_floats(kinds: set[str]) -> Any:
-    """A FLOAT column is compared as floats, or as doubles when a constant is one."""
+    """Compare a FLOAT column as floats, or as doubles when a constant is a double."""
     if kinds <= {"integer", "decimal"}:
         return lambda c: float_key(float(_compute(f"CAST({c.text} AS FLOAT)")[1]))
     if kinds <= {"integer", "decimal", "double"}:
@@ -339,7 +339,7 @@ def _timestamp(constant: Constant) -> Cut:
         return _timestamp_of_text(constant.value)
     if constant.kind == "date":
         micros = constant.value * 86_400_000_000
-        # Beyond these DuckDB's cast of a date to a timestamp is an error or infinity.
+        # Beyond this DuckDB's cast of a date to a timestamp is an error or infinity.
         if abs(micros) >= 2**62:
             raise NotFoldable
         return int(micros)

@@ -1,8 +1,8 @@
-"""Factors of thousands of predicates that differ in their constants only.
+"""Templates for the factors of thousands of predicates that differ in their constants only.
 
-Thousands of standing queries have a few shapes (`millpond.planner.bind.templates`), and what of a
-predicate is a boolean factor over which attribute depends on its shape alone. So a shape is read
-once; for a query of it only the constants are put on the axes of their attributes.
+Thousands of standing queries have a few shapes (`millpond.planner.bind.templates`). Which parts of
+a predicate are boolean factors, and over which attributes, depends on its shape alone. So a shape
+is read once; for each query only the constants are put on the axes of their attributes.
 
 INV-FACTORS-1: `FactorTemplate(shapes, schema).fill(literals)` equals `factorize` of the
 conjunction of the shapes with those constants in their places.
@@ -26,17 +26,17 @@ from millpond.engine.values.value_sets import Cut, Domain, ValueSet, domain_of, 
 from millpond.model.schema import Field, Schema
 from millpond.planner.residual import with_literals
 
-#: Shapes kept; the oldest go first.
+#: Shapes kept; the oldest are dropped first.
 _MOST_TEMPLATES = 2_000
 
 _Read = Callable[[Mapping[int, str]], Clauses]
 
 
 class FactorTemplate:
-    """What a predicate's shape says about its factors.
+    """The factors of a predicate's shape.
 
     Args:
-        shapes: Predicates over a stream's bare columns; their conjunction is meant.
+        shapes: Predicates over a stream's bare columns; the template is for their conjunction.
         schema: The stream's columns.
     """
 
@@ -46,7 +46,7 @@ class FactorTemplate:
         self._reads = [_read(cast(exp.Expression, c), reader) for c in conjuncts]
 
     def fill(self, literals: Mapping[int, str]) -> Factors:
-        """The factors with constants in the places of the shape's; others stay as they are."""
+        """Return the factors with these constants in their places; others stay as they are."""
         clauses: list[dict[str, ValueSet]] = []
         others: list[str] = []
         for read in self._reads:
@@ -63,10 +63,10 @@ _LOCK = threading.Lock()
 
 
 def factor_template(shapes: Sequence[exp.Expr], schema: Schema) -> FactorTemplate:
-    """The template of a shape, read once.
+    """Return the template of a shape, which is read once.
 
-    A shape is known by its identity: trees are compared in time that grows with them, and queries
-    bound by one template share theirs.
+    Shapes are told apart by identity: comparing trees takes time that grows with the trees, and
+    queries bound by one template share theirs.
     """
     key = tuple([id(shape) for shape in shapes])
     with _LOCK:
@@ -75,7 +75,7 @@ def factor_template(shapes: Sequence[exp.Expr], schema: Schema) -> FactorTemplat
         return kept[2]
     template = FactorTemplate(shapes, schema)
     with _LOCK:
-        _TEMPLATES[key] = (shapes, schema, template)  # holding the trees keeps their ids theirs
+        _TEMPLATES[key] = (shapes, schema, template)  # keeps the trees, so ids stay theirs
         while len(_TEMPLATES) > _MOST_TEMPLATES:
             _TEMPLATES.popitem(last=False)
     return template
@@ -90,7 +90,7 @@ def _conjuncts(shape: exp.Expr) -> list[exp.Expr]:
 
 
 def _read(conjunct: exp.Expression, reader: Reader) -> _Read:
-    """How to read a conjunct, given its constants."""
+    """Find out how to read a conjunct once its constants are known."""
 
     def in_full(literals: Mapping[int, str]) -> Clauses:
         tree = with_literals(conjunct, literals)
@@ -104,7 +104,7 @@ def _read(conjunct: exp.Expression, reader: Reader) -> _Read:
     def at_once(literals: Mapping[int, str]) -> Clauses:
         try:
             return [{comparison.column.name: comparison.true(literals)}], []
-        except NotFoldable:  # this constant is one for DuckDB
+        except NotFoldable:  # DuckDB must decide by this constant
             return in_full(literals)
 
     return at_once
@@ -112,7 +112,7 @@ def _read(conjunct: exp.Expression, reader: Reader) -> _Read:
 
 @dataclass(frozen=True)
 class _Literal:
-    """A constant in a shape: where it stood, and what it was there."""
+    """A constant in a shape: where it stood, and its text there."""
 
     place: int
     text: str
@@ -130,7 +130,7 @@ class _Comparison:
     operands: tuple[_Literal, ...]
 
     def true(self, literals: Mapping[int, str]) -> ValueSet:
-        """The values it is TRUE for."""
+        """Return the values it is TRUE for."""
         constants = [
             literal_constant(literals.get(o.place, o.text), o.is_string, o.negative)
             for o in self.operands
@@ -148,12 +148,12 @@ class _Comparison:
 
 
 def _first(place: Cut | tuple[Cut, Cut]) -> Cut:
-    """The least value that is not less than a constant."""
+    """Return the least value that is not less than a constant."""
     return place[1] if isinstance(place, tuple) else place
 
 
 def _comparison(node: exp.Expression, reader: Reader) -> _Comparison | None:
-    """A comparison of a column with plain constants, or None for anything else."""
+    """Read a comparison of a column with plain constants; None for anything else."""
     operator: type | None = type(node)
     if operator is exp.Between:
         if {key for key, value in node.args.items() if value} - {"this", "low", "high"}:

@@ -1,4 +1,4 @@
-"""Boolean factors: what of a predicate grouped filters can share, and what they cannot.
+"""Boolean factors: the parts of a predicate that grouped filters can share, and the other parts.
 
     predicate  =  V₁(a₁) ∧ V₂(a₂) ∧ …          one value set per attribute
                ∧  (V(a) ∨ V(b) ∨ …) ∧ …         clauses over several attributes
@@ -6,11 +6,11 @@
 
 A row matches when the predicate is TRUE (not NULL) for it, so `Factors` need only say where each
 part is TRUE; under NOT the places where it is FALSE count instead, and an atom carries both.
-CACQ (sections 2.3 and 3.2.7) puts disjunctions into conjunctive normal form; so do we, up to a
-size, beyond which the disjunction is an `other`.
+CACQ (sections 2.3 and 3.2.7) puts disjunctions into conjunctive normal form, and so does Millpond
+up to a size; a larger disjunction is an other factor.
 
-In which order others are evaluated is the eddy's to choose, and what follows when one fails does
-not depend on it (`engine/matching/other_factors.py`).
+The eddy chooses in which order other factors are evaluated; the consequence of a failure does not
+depend on this order (`engine/matching/other_factors.py`).
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Factors:
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
-        """Equal for predicates that differ only in the order of their parts."""
+        """A value that is equal for predicates whose parts differ only in their order."""
         return (self.sets, self.clauses, tuple(sorted(self.others)), self.never)
 
     @property
     def served_by(self) -> str:
-        """What the predicate is matched by, in words.
+        """What matches the predicate, in words.
 
         >>> from sqlglot import parse_one
         >>> from millpond.model.schema import Field
@@ -75,9 +75,10 @@ class Factors:
         return " and ".join(found) or "always true"
 
     def pack(self) -> bytes:
-        """As the catalog keeps it, for each of tens of thousands of predicates: bare tuples.
+        """Encode the factors as the catalog keeps them: bare tuples.
 
-        They are a third of what pickling the objects would take, and a fifth of the objects.
+        The catalog keeps tens of thousands of them. They take a third of the bytes of pickled
+        objects, and a fifth of the objects' memory.
         """
         bare = (
             _to_tuples(self.sets),
@@ -92,14 +93,14 @@ class Factors:
         """The inverse of `pack`.
 
         Raises:
-            pickle.UnpicklingError: it is anything but bare tuples.
+            pickle.UnpicklingError: it holds anything but bare tuples.
         """
         sets, clauses, others, never = _BareUnpickler(io.BytesIO(packed)).load()
         return Factors(_to_clause(sets), tuple([_to_clause(c) for c in clauses]), others, never)
 
 
 class _BareUnpickler(pickle.Unpickler):
-    """Reads numbers, texts and tuples of them; no class, so that a damaged store runs nothing."""
+    """Reads numbers, texts and tuples of these, no classes: a damaged store runs no code."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"{module}.{name} is no part of a predicate")
@@ -117,7 +118,7 @@ NEVER = Factors(never=True)
 
 
 def factorize(predicate: exp.Expression | None, schema: Schema) -> Factors:
-    """Takes a predicate over a stream's bare columns apart.
+    """Take a predicate over a stream's bare columns apart into factors.
 
     Args:
         predicate: A boolean expression with DuckDB's meaning; None holds for every row.
@@ -130,7 +131,10 @@ def factorize(predicate: exp.Expression | None, schema: Schema) -> Factors:
 
 
 def assemble(clauses: Iterable[dict[str, ValueSet]], others: Iterable[str]) -> Factors:
-    """The canonical form: single-attribute clauses intersected, and clauses cut down by them."""
+    """Put factors into the canonical form.
+
+    Clauses on one attribute are intersected to value sets, and other clauses are cut down by these.
+    """
     sets: dict[str, ValueSet] = {}
     wide: list[dict[str, ValueSet]] = []
     pending = list(clauses)
@@ -163,7 +167,7 @@ def assemble(clauses: Iterable[dict[str, ValueSet]], others: Iterable[str]) -> F
 def _reduce(
     wide: list[dict[str, ValueSet]], sets: dict[str, ValueSet]
 ) -> list[dict[str, ValueSet]]:
-    """Clauses without what the value sets rule out, and without those they imply."""
+    """Remove from clauses the values that `sets` rule out, and drop clauses that `sets` imply."""
     kept = []
     for clause in wide:
         parts: dict[str, ValueSet] = {}

@@ -1,7 +1,7 @@
-"""Conjunctive normal form: a predicate's clauses, and what is left to DuckDB.
+"""Conjunctive normal form: a predicate's clauses, and the other factors that are left to DuckDB.
 
 A disjunction becomes clauses only up to a size (CACQ, section 3.2.7), since the conjunctions in it
-multiply; a larger one is an other factor as a whole.
+multiply; a larger disjunction is an other factor as a whole.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ MAX_CLAUSES = 16
 #: Cuts one attribute of one query may have: each costs its block 64 bytes of table.
 MAX_CUTS = 4096
 
-#: Clauses that are yet to be put together, and DuckDB's SQL of the other factors.
+#: Clauses that are not assembled yet, and DuckDB's SQL of the other factors.
 Clauses = tuple[list[dict[str, ValueSet]], list[str]]
 
-# A clause while it is being built: attribute -> values; the key None stands for "and more that
-# no grouped filter decides", so that the rest of such a clause is not taken for the whole.
+# A clause while it is being built: attribute -> values. The key None stands for "and more that no
+# grouped filter decides": such a clause must not be taken for the whole predicate.
 _Building = dict[Any, ValueSet]
 
 
 def clauses_of(node: PredicateNode, reader: Reader) -> Clauses:
-    """A predicate's clauses, and its other factors in the order written."""
+    """Return a predicate's clauses, and its other factors in the order written."""
     clauses: list[dict[str, ValueSet]] = []
     others: list[str] = []
     for conjunct in _conjuncts(node):
@@ -53,7 +53,7 @@ def _conjuncts(node: PredicateNode) -> list[PredicateNode]:
 
 
 def _normalise(node: PredicateNode) -> list[_Building] | None:
-    """The conjunctive normal form, or None if it has too many clauses."""
+    """Compute the conjunctive normal form; None if it has too many clauses."""
     if isinstance(node, Atom):
         return [{node.attribute: node.true}] if len(node.true.cuts) <= MAX_CUTS else None
     if isinstance(node, Opaque):
@@ -80,10 +80,10 @@ def _normalise(node: PredicateNode) -> list[_Building] | None:
 
 
 def _product(parts: Sequence[list[_Building]]) -> list[_Building] | None:
-    """The clauses of a disjunction of conjunctions; None if there are too many.
+    """Compute the clauses of a disjunction of conjunctions; None if there are too many.
 
-    By halves, because a union costs what both sets have: a thousand alternatives one after the
-    other would cost their number squared.
+    The disjunction is halved again and again, because a union costs the size of both sets: uniting
+    a thousand alternatives one after the other would cost the square of their number.
     """
     if len(parts) < 2:
         return parts[0] if parts else [{}]

@@ -1,8 +1,8 @@
-"""Reading a predicate: what each part of it says, with every NOT pushed down.
+"""Reads a predicate: the meaning of each of its parts, with every NOT pushed down.
 
-A part is an atom, a predicate on one attribute that is a set of its values; or opaque, for DuckDB
-alone; or known whatever the row; or AND and OR of such. Three-valued: where an atom is TRUE and
-where it is FALSE are two sets, and it is NULL everywhere else.
+A part is an atom (a predicate on one attribute, which is a set of its values), opaque (for DuckDB
+alone), a constant (the same for every row), or an AND or OR of parts. Logic is three-valued: an
+atom has one set of values where it is TRUE and one where it is FALSE; elsewhere it is NULL.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ class Opaque(PredicateNode):
 
 @dataclass(slots=True)
 class ConstantNode(PredicateNode):
-    """TRUE whatever the row, or never."""
+    """A part that is TRUE for every row, or for no row."""
 
     true: bool
 
 
 @dataclass(slots=True)
 class Junction(PredicateNode):
-    """AND of its children, or OR."""
+    """AND or OR of its children."""
 
     conjunction: bool
     children: list[PredicateNode] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Reader:
         self.columns = {f.name.lower(): f for f in schema.fields}
 
     def spell(self, node: exp.Expression) -> exp.Expression:
-        """Columns as declared and quoted, so that equal factors have equal text."""
+        """Spell columns as declared and quoted, so that equal factors have equal text."""
         if isinstance(node, exp.Column) and (column := self.column(node)) is not None:
             return exp.column(column.name, quoted=True)
         return node
@@ -90,7 +90,7 @@ class Reader:
         return self.columns.get(node.name.lower())
 
     def read(self, node: exp.Expression, positive: bool) -> PredicateNode:
-        """The node for `node` if `positive`, else for NOT `node`."""
+        """Make the node for `node` if `positive`, else for NOT `node`."""
         source = node
         flipped = positive
         while isinstance(node, (exp.Paren, exp.Not)):
@@ -110,13 +110,13 @@ class Reader:
         return Atom(source, positive, attribute, true_set if flipped else false_set)
 
     def atom(self, node: exp.Expression) -> tuple[str, ValueSet, ValueSet]:
-        """(attribute, TRUE set, FALSE set) of a predicate on one attribute and constants."""
+        """Return (attribute, TRUE set, FALSE set) of a predicate on one attribute and constants."""
         column = self.column(node)
         if column is not None:
             if column.type != "BOOLEAN":
                 raise NotFoldable
             return column.name, points(Domain.BOOL, [1]), points(Domain.BOOL, [0])
-        # A modifier that is not known here (SYMMETRIC, a subquery) may change the meaning.
+        # An unknown modifier (SYMMETRIC, a subquery) may change the meaning.
         modifiers = {k for k, v in node.args.items() if v} - _OPERANDS
         if type(node) is exp.Like and modifiers <= {"negate"}:
             name, true, false = self.prefix(node)
@@ -180,7 +180,7 @@ class Reader:
         return column.name, *compare_column(domain, operator, place)
 
     def prefix(self, node: exp.Like) -> tuple[str, ValueSet, ValueSet]:
-        """`LIKE 'abc%'` and `LIKE 'abc'` are an interval and a point of the bytes' order."""
+        """Read `LIKE 'abc%'` as an interval and `LIKE 'abc'` as a point of the bytes' order."""
         column, domain = self.operand(node.this)
         pattern = node.expression
         if domain is not Domain.TEXT or not isinstance(pattern, exp.Literal):
@@ -212,7 +212,7 @@ _OPERANDS = {"this", "expression", "expressions", "low", "high"}
 #: A pattern of LIKE that is a plain text, or one followed by `%`.
 _PREFIX = re.compile(r"([^%_\\]*)(%*)", re.DOTALL)
 
-#: Comparisons, and what they are with their sides exchanged.
+#: Each comparison, and the comparison with its sides exchanged.
 FLIPPED: dict[type, type] = {
     exp.EQ: exp.EQ,
     exp.NEQ: exp.NEQ,
@@ -228,12 +228,12 @@ FLIPPED: dict[type, type] = {
 def compare_column(
     domain: Domain, operator: type, place: Cut | tuple[Cut, Cut] | None
 ) -> tuple[ValueSet, ValueSet]:
-    """(TRUE set, FALSE set) of `column operator constant`, the constant at `place`."""
+    """Return (TRUE set, FALSE set) of `column operator constant`, the constant at `place`."""
     null_safe = operator in (exp.NullSafeEQ, exp.NullSafeNEQ)
     if place is None and not null_safe:
         return NOTHING, NOTHING
     if operator in (exp.LT, exp.LTE, exp.GT, exp.GTE):
-        # The least value that is not less than, and the least that is greater than the constant.
+        # The least value that is not less than the constant, and the least that is greater.
         if isinstance(place, tuple):
             at = after = place[1]
         else:

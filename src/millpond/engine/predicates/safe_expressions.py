@@ -38,11 +38,10 @@ _SAFE = (
 
 @lru_cache(maxsize=16_384)
 def cannot_fail(sql: str) -> bool:
-    """Whether an expression in DuckDB's SQL has a value for every row, for certain.
+    """Whether an expression in DuckDB's SQL certainly has a value for every row.
 
-    A comparison of different types casts one side, row by row, which can fail. Only with a text
-    constant it is certain that the constant is what is cast, and once.
-
+    A comparison of different types casts one side, row by row, which can fail. With a text
+    constant, DuckDB certainly casts the constant, and once.
     >>> cannot_fail("s LIKE 'a%'"), cannot_fail("CAST(s AS INTEGER) > 3")
     (True, False)
     """

@@ -1,7 +1,7 @@
-"""The program of a confined process: evaluates one request after the other until nobody asks.
+"""The program of a confined process: evaluates requests one after the other.
 
-Run by `millpond.confined.processes`, with requests on its standard input. What does not keep to
-its limits is expected to take the process down; nothing in it is worth anything to anybody else.
+`millpond.confined.processes` runs it, with requests on its standard input. An evaluation that
+exceeds its limits is expected to end the process; the process holds nothing anybody else needs.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from millpond.errors import MillpondError
 
 #: Seconds without a request after which the process ends.
 _IDLE = 60.0
-#: How much larger than in the beginning a process may be and go on.
+#: How many bytes a process may have grown since its start and still go on.
 _GROWN = 64 << 20
-#: Seconds after which a process ends that nobody has ended though its time was over.
+#: Seconds after a request's time is over before the process ends itself, if nobody has ended it.
 _GRACE = 5
 #: The user-defined functions the database knows.
 _taught: set[str] = set()
@@ -36,7 +36,7 @@ _taught: set[str] = set()
 def main() -> None:
     """Serve requests until the standard input ends or nothing has come for a minute."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What a user-defined function prints is no answer.
+    # A user-defined function may print: keep its output out of the replies.
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     requests = sys.stdin.buffer
@@ -55,7 +55,7 @@ def main() -> None:
 def _serve(
     request: Request, replies: IO[bytes], connection: duckdb.DuckDBPyConnection, base: int
 ) -> bool:
-    """Answer one request; whether the process is as good as before."""
+    """Answer one request; say whether the process is as good as before."""
     signal.alarm(int(min(request.seconds, 1e6)) + _GRACE)
     try:
         _limit_space(base + request.space)
@@ -86,7 +86,7 @@ def _evaluate(request: Request, database: duckdb.DuckDBPyConnection) -> Reply:
                 return Reply(columns=list(zip(bound.columns, types, strict=True)))
             limits = Limits(request.seconds, request.rows, request.memory)
             answer = read_answer(connection, request.sql, limits)
-            # It is as large as it may be; the copies that are sent are no part of its evaluation.
+            # The answer's size is checked; copies made for sending do not count against the limit.
             _limit_space(None)
             rows = write_table(answer)
         return Reply(rows=rows, usage=functions.take_usage())
@@ -108,9 +108,9 @@ def _out_of_memory() -> tuple[str, str]:
 
 
 def _open() -> duckdb.DuckDBPyConnection:
-    """A database for all requests, and all loaded that the first of them would load.
+    """Open the database for all requests, and load now whatever the first request would load.
 
-    Its own limit is of no use here: the process has one that counts everything.
+    DuckDB's own memory limit is not used here: the limit of the process counts everything.
     """
     connection = connect_locked_down(1 << 40)
     with connection.cursor() as first:
@@ -133,5 +133,5 @@ def _limit_space(size: int | None) -> None:
 
 
 if __name__ == "__main__":
-    with suppress(BrokenPipeError):  # whoever asks is not there any more
+    with suppress(BrokenPipeError):  # the caller has gone
         main()

@@ -1,7 +1,7 @@
-"""Deadlines: what takes longer than it may is interrupted.
+"""Deadlines: an evaluation that takes longer than it may is interrupted.
 
 One thread watches all evaluations of a process. A thread for each would cost more than most
-evaluations do, and one that is woken while the interpreter ends takes the process down with it.
+evaluations do, and a thread that wakes up while the interpreter ends takes the process down.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AGAIN = 0.1
 
 
 class Deadlines:
-    """Interrupts what is not over in time; safe to use from many threads."""
+    """Interrupts blocks that are not over in time; safe to use from many threads."""
 
     def __init__(self) -> None:
         self._wake = threading.Condition()
@@ -37,9 +37,9 @@ class Deadlines:
     ) -> Iterator[None]:
         """Call `interrupt` if the block takes longer than `seconds`, and never after it.
 
-        It is called again until the block has ended: an evaluation that has not begun yet does not
-        hear of it. With `work` the block may not take longer than the request, and is interrupted
-        when that ends.
+        `interrupt` is called repeatedly until the block has ended: an evaluation that has not
+        begun yet does not notice an interrupt. With `work` the block may not take longer than the
+        request, and is interrupted when the request ends.
         """
         if work is not None:
             seconds = min(seconds, work.seconds_left)
@@ -67,7 +67,7 @@ class Deadlines:
                 del self._running[number]
 
     def _hurry(self, number: int) -> None:
-        """The time of a block is over now."""
+        """Interrupt a block now, as if its time were over."""
         with self._wake:
             heapq.heappush(self._due, (time.monotonic(), number))
             self._wake.notify()
@@ -82,7 +82,7 @@ class Deadlines:
                     _, number = heapq.heappop(self._due)
                     interrupt = self._running.get(number)
                     if interrupt is not None:
-                        with suppress(Exception):  # its connection may be closed; others wait
+                        with suppress(Exception):  # its connection may be closed; go on with others
                             interrupt()
                         heapq.heappush(self._due, (now + _AGAIN, number))
                 self._wake.wait(self._due[0][0] - now if self._due else None)

@@ -30,11 +30,12 @@ _CONFIG = {
 }
 #: Expressions in one SELECT: DuckDB plans a wide one slowly.
 _WIDTH = 64
-#: What one SELECT may take; beyond it, what it computes is as good as failed.
+#: Seconds one SELECT may take; beyond that its expressions count as failed.
 _SECONDS = 60.0
-#: Seconds in which what took too long or too much is not evaluated over nearly as many rows.
+#: For so many seconds an expression that took too long or too much is not evaluated over nearly as
+#: many rows.
 _REST_SECONDS = 5.0
-#: How many of those are remembered.
+#: How many such expressions are remembered.
 _REMEMBERED = 1_000
 
 
@@ -50,12 +51,12 @@ class ScalarEvaluator:
         self._memory_limit = memory_limit
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._taught: set[str] = set()
-        #: What took too long or too much: until when it rests, over how many rows, and why.
+        #: By expression that took too long or too much: until when it rests, its rows, its error.
         self._given_up: dict[str, tuple[float, int, duckdb.Error | None]] = {}
 
     @classmethod
     def of_this_thread(cls) -> ScalarEvaluator:
-        """This thread's evaluator."""
+        """Return this thread's evaluator; make it when first needed."""
         evaluator = getattr(cls._threads, "evaluator", None)
         if evaluator is None:
             evaluator = cls._threads.evaluator = cls()
@@ -63,23 +64,23 @@ class ScalarEvaluator:
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The connection, opened when first needed."""
+        """The connection; it is opened when first needed."""
         if self._connection is None:
             con = duckdb.connect(config={**_CONFIG, "memory_limit": self._memory_limit})
             con.execute("SET TimeZone = 'UTC'")
-            # Else a predicate could name variables of this process as tables.
+            # Otherwise a predicate could name variables of this process as tables.
             con.execute("SET python_enable_replacements = false")
             con.execute("SET lock_configuration = true")
             self._connection = con
         return self._connection
 
     def connect_with_functions(self, sqls: Sequence[str]) -> duckdb.DuckDBPyConnection:
-        """The connection, able to call the user-defined functions in these expressions."""
+        """Return the connection, able to call the user-defined functions in these expressions."""
         functions.teach(self.connection, self._taught, sqls)
         return self.connection
 
     def _forget_rows(self) -> None:
-        """Take the rows away; and the connection, if what failed made its database useless."""
+        """Drop the rows; drop the connection too if an error made its database useless."""
         try:
             self.connection.unregister("rows_under_test")
         except duckdb.Error:
@@ -97,10 +98,10 @@ class ScalarEvaluator:
     def evaluate(
         self, table: pa.Table, sqls: Sequence[str]
     ) -> list[pa.BooleanArray | duckdb.Error]:
-        """The value of each expression for every row, in row order.
+        """Compute the value of each expression for every row, in row order.
 
-        An expression that fails does not disturb the others: its place holds its error. Values
-        that are not boolean are cast as WHERE would.
+        An expression that fails does not disturb the others: its error takes the place of its
+        values. Values that are not boolean are cast as WHERE would cast them.
 
         Args:
             table: The rows; expressions name its columns.
@@ -126,15 +127,15 @@ class ScalarEvaluator:
         return [results[sql] for sql in sqls]
 
     def select(self, table: pa.Table, sql: str) -> npt.NDArray[np.int64] | duckdb.Error:
-        """The rows WHERE would keep, ascending.
+        """Find the rows WHERE would keep, ascending.
 
-        A value is computed of every row and every part; WHERE leaves out the parts that cannot
-        matter, so a predicate that guards a part of itself (`a IS NULL OR 1 / a > 2`) may hold or
-        not where its value fails.
+        `evaluate` computes every part of an expression for every row; WHERE leaves out the parts
+        that cannot matter. So where a predicate guards a part of itself (`a IS NULL OR 1 / a > 2`),
+        WHERE may decide on rows on which `evaluate` fails.
         """
         numbered = table.append_column("__row", pa.array(np.arange(table.num_rows)))
         try:
-            # Computed above the scan, which would compare by rules of its own.
+            # Computed above the scan: the scan would compare by rules of its own.
             kept = self._ask(
                 numbered,
                 sql,
@@ -145,9 +146,9 @@ class ScalarEvaluator:
         return np.sort(np.asarray(kept["__row"].to_numpy(), np.int64))
 
     def verdicts(self, table: pa.Table, sql: str) -> npt.NDArray[np.int8] | duckdb.Error:
-        """What WHERE would make of each row alone: 1 to keep it, 0 not to, -1 to fail on it."""
+        """Decide each row as WHERE would if it were alone: 1 keeps it, 0 does not, -1 fails."""
         try:
-            # CASE looks at a condition as WHERE does, and TRY at rows one by one if it must.
+            # CASE evaluates a condition as WHERE does; TRY goes through rows one by one if needed.
             tried = self._ask(
                 table,
                 sql,
@@ -158,11 +159,11 @@ class ScalarEvaluator:
         return np.asarray(tried.fill_null(-1).to_numpy(), np.int8)
 
     def values(self, table: pa.Table, sql: str) -> pa.ChunkedArray:
-        """The value of one expression of any type for every row, in row order.
+        """Compute the value of one expression of any type for every row, in row order.
 
         Raises:
-            MillpondError: POND-404 when it cannot be evaluated, POND-411 when that is a function's
-                fault.
+            MillpondError: POND-404 when it cannot be evaluated, POND-411 when a user-defined
+                function is the cause.
         """
         try:
             return self._ask(table, sql, f"SELECT ({sql}\n) AS v FROM rows_under_test")["v"]
@@ -177,7 +178,7 @@ class ScalarEvaluator:
             ) from error
 
     def _ask(self, table: pa.Table, sql: str, select: str) -> pa.Table:
-        """The answer to a SELECT from the rows, in which `sql` is what somebody wrote."""
+        """Answer `select` over the rows; `sql` is the part of it that a user wrote."""
         if can_expand(sql):
             return self._ask_confined(table, sql, select)
         self.connect_with_functions([sql])
@@ -189,9 +190,10 @@ class ScalarEvaluator:
             self._forget_rows()
 
     def _ask_confined(self, table: pa.Table, sql: str, select: str) -> pa.Table:
-        """The same, where it can be ended; what had to be is not tried again for a while.
+        """Answer as `_ask` does, in a process that can be ended.
 
-        A predicate that failed is evaluated in several ways to find out on which rows it fails.
+        An expression whose process had to be ended is not tried again for a while: a predicate
+        that failed is evaluated in several ways to find out on which rows it fails.
         """
         until, rows, failed = self._given_up.get(sql, (0.0, 0, None))
         if failed is not None and time.monotonic() < until and 2 * table.num_rows > rows:
@@ -214,7 +216,7 @@ class ScalarEvaluator:
             return error
 
     def _evaluate(self, sqls: Sequence[str]) -> list[pa.BooleanArray | duckdb.Error]:
-        """One SELECT; when it fails, its two halves, so that a bad one is found in log steps."""
+        """Evaluate by one SELECT; if it fails, by halves, to find a bad one in log steps."""
         # A newline before the closing parenthesis: an expression may end in a comment.
         columns = ", ".join(f"CAST(({sql}\n) AS BOOLEAN) AS c{i}" for i, sql in enumerate(sqls))
         try:
@@ -230,6 +232,6 @@ class ScalarEvaluator:
 
 
 def truth(result: pa.BooleanArray) -> npt.NDArray[np.bool_]:
-    """Where a boolean array is TRUE: neither FALSE nor NULL."""
+    """Return where a boolean array is TRUE: neither FALSE nor NULL."""
     values: npt.NDArray[np.bool_] = result.fill_null(False).to_numpy(zero_copy_only=False)
     return values

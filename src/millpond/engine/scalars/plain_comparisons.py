@@ -1,9 +1,9 @@
-"""Comparisons of a column with a whole number or a text, without a query.
+"""Compares a column with a whole number or a text, without asking DuckDB.
 
-Asking DuckDB costs part of a millisecond however few rows there are, and steps of a few rows are
-what following queries live by. The commonest expressions of all, `column < 5`, `column = 'x'` and
-conjunctions of such (HAVING, FILTER, WHERE), are computed here, where that is certain to be the
-same; everything else is not recognized.
+Asking DuckDB costs part of a millisecond however few rows there are, and a followed query advances
+by steps of a few rows. The commonest expressions, `column < 5`, `column = 'x'` and conjunctions of
+such (HAVING, FILTER, WHERE), are computed here where the value is certain to be DuckDB's; no other
+expression is recognized.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-#: Whole numbers below this are floats and doubles exactly.
+#: Whole numbers below these are exact as floats and doubles.
 _EXACT = {pa.float32(): 1 << 24, pa.float64(): 1 << 53}
 #: NaN is greater than every number and equal to itself.
 _TRUE_OF_NAN = ("<>", ">", ">=")
@@ -38,7 +38,7 @@ _Term = tuple[int, str, int | str]
 
 
 def evaluate_comparison(sql: str, rows: pa.RecordBatch) -> pa.Array | None:
-    """The value of an expression over `c0`, `c1`, …; None if it is not one of these."""
+    """Compute an expression over `c0`, `c1`, …; None if it is not a conjunction recognized here."""
     terms = _terms(sql)
     if terms is None or not all(_is_certain(rows, term) for term in terms):
         return None
@@ -56,7 +56,7 @@ def evaluate_comparison(sql: str, rows: pa.RecordBatch) -> pa.Array | None:
         else:
             false |= ~holds
         true &= holds
-    # False and unknown is false.
+    # FALSE AND NULL is FALSE.
     return pa.array(true, mask=unknown & ~false)
 
 
@@ -86,12 +86,12 @@ def _is_certain(rows: pa.RecordBatch, term: _Term) -> bool:
 
 @lru_cache(maxsize=4096)
 def _terms(sql: str) -> tuple[_Term, ...] | None:
-    """The comparisons an expression is the conjunction of; None if it is something else."""
+    """Read the comparisons an expression is the conjunction of; None if it is something else."""
     text = sql.strip()
     if cast := _BOOLEAN.fullmatch(text):
         text = cast[1].strip()
     text = _peel(text)
-    # A text with " AND " or a quote in it falls apart into what is no comparison.
+    # A text constant with " AND " or a quote in it is cut into parts that are no comparisons.
     terms: list[_Term] = []
     for part in text.split(" AND "):
         term = _term(_peel(part.strip()))
@@ -110,7 +110,7 @@ def _term(text: str) -> _Term | None:
 
 
 def _peel(text: str) -> str:
-    """An expression without the brackets around the whole of it."""
+    """Strip the brackets around the whole of an expression."""
     while text.startswith("(") and text.endswith(")"):
         depth = 0
         for at, char in enumerate(text):

@@ -1,4 +1,4 @@
-"""The residual: what SQL is left of a query once its windows are rows, evaluated by DuckDB.
+"""The residual: the SQL that is left of a query once its windows are rows, evaluated by DuckDB.
 
 Connections are locked down (no files, no network, no settings, no Python variables) and limited in
 memory, threads and time, because the text comes from clients.
@@ -30,14 +30,14 @@ from millpond.errors import MillpondError
 
 @dataclass(frozen=True)
 class Limits:
-    """What one evaluation may use: seconds, rows of answer, bytes of memory."""
+    """The limits of one evaluation: seconds, rows of answer, bytes of memory."""
 
     seconds: float = OPTIONS["max_seconds"].default
     rows: int = OPTIONS["max_rows"].default
     memory: int = 1 << 30
 
     def cap(self, ceilings: Limits | None) -> Limits:
-        """These limits, each at most what the operator allows."""
+        """Return these limits, each at most what the operator allows."""
         if ceilings is None:
             return self
         return Limits(
@@ -61,7 +61,7 @@ class Residual:
     def evaluate(
         self, sql: str, tables: Mapping[str, pa.Table], limits: Limits | None = None
     ) -> pa.Table:
-        """The rows of `sql` over the named tables.
+        """Compute the rows of `sql` over the named tables.
 
         Raises:
             MillpondError: POND-404 if evaluation failed, POND-405 if it exceeded a limit,
@@ -100,7 +100,7 @@ class Residual:
                     connection.unregister(name)
 
     def _probe(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Leave a connection whose database an error has made useless for ever."""
+        """Drop a connection whose database an error has made useless for ever."""
         try:
             connection.execute("SELECT 1").fetchall()
         except duckdb.Error:
@@ -132,7 +132,10 @@ def _evaluate_confined(
 
 
 def _try_in_parallel(sql: str, evaluate: Callable[[str], pa.Table]) -> pa.Table:
-    """The answer of a query; what fails may be a conjunct on a row that another takes away."""
+    """Answer a query; if it fails, try it as a parallel AND.
+
+    The conjunct that failed may have failed on a row that another conjunct takes away.
+    """
     try:
         return evaluate(sql)
     except (duckdb.Error, OSError) as error:
@@ -143,7 +146,7 @@ def _try_in_parallel(sql: str, evaluate: Callable[[str], pa.Table]) -> pa.Table:
 
 
 def too_many_rows_error(limits: Limits) -> MillpondError:
-    """The error of an answer beyond its limit."""
+    """Make the error of an answer with more rows than its limit."""
     return MillpondError(
         "POND-405",
         f"the answer has more than {limits.rows:,} rows",
@@ -152,7 +155,7 @@ def too_many_rows_error(limits: Limits) -> MillpondError:
 
 
 def connect_locked_down(memory: int) -> duckdb.DuckDBPyConnection:
-    """A connection to an empty in-memory database that can reach nothing else."""
+    """Connect to an empty in-memory database that can reach nothing else."""
     connection = duckdb.connect(
         ":memory:",
         config={
@@ -164,19 +167,19 @@ def connect_locked_down(memory: int) -> duckdb.DuckDBPyConnection:
             "python_enable_replacements": "false",
         },
     )
-    # Zoned instants mean the same on every machine, and what they mean to a predicate.
+    # Zoned instants mean the same on every machine, and the same as in predicates.
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute("SET lock_configuration = true")
     return connection
 
 
-#: Rows of an answer read at once, a vector of DuckDB's: what is larger costs no less time, and a
-#: batch of wide rows is there whole before its size can be looked at.
+#: Rows of an answer read at once, a vector of DuckDB's. Larger batches are no faster, and a batch
+#: of wide rows is complete before its size can be checked.
 _BATCH = 2_048
 
 
 def read_answer(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits) -> pa.Table:
-    """The answer, read batch by batch so that one beyond the limits is never held whole."""
+    """Read an answer batch by batch, so that one beyond the limits is never held whole."""
     with connection.sql(sql).to_arrow_reader(_BATCH) as reader:
         batches: list[pa.RecordBatch] = []
         rows = size = 0
@@ -187,13 +190,13 @@ def read_answer(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits)
             if rows > limits.rows:
                 break
             if size > limits.memory:
-                # What is answered is not in DuckDB's memory any more, and not in its account.
+                # Rows that were read are no longer in DuckDB's memory, nor counted by DuckDB.
                 raise answer_too_large_error(limits)
         return pa.Table.from_batches(batches, schema=reader.schema)
 
 
 def answer_too_large_error(limits: Limits) -> MillpondError:
-    """The error of an answer of more bytes than it may have."""
+    """Make the error of an answer with more bytes than its limit."""
     return MillpondError(
         "POND-405",
         f"the answer is larger than {limits.memory >> 20:,} MiB",
@@ -202,13 +205,13 @@ def answer_too_large_error(limits: Limits) -> MillpondError:
 
 
 def is_final(error: Exception) -> bool:
-    """Whether an evaluation failed for want of time or memory, and not because of its rows."""
+    """Whether an evaluation failed for lack of time or memory, and not because of its rows."""
     text = str(error)
     return took_too_long(error) or text.startswith(("INTERRUPT Error", "Out of Memory Error"))
 
 
 def _explain_error(error: Exception, limits: Limits) -> MillpondError:
-    """Why an evaluation failed. What fails while rows are read comes from Arrow, as an OSError."""
+    """Explain why an evaluation failed. A failure while rows are read is an OSError from Arrow."""
     text = str(error)
     if isinstance(error, duckdb.InterruptException) or text.startswith("INTERRUPT Error"):
         return MillpondError(

@@ -1,4 +1,4 @@
-"""A SELECT evaluated in a confined process, with the user-defined functions it calls."""
+"""Evaluates a SELECT in a confined process, with the user-defined functions it calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def select_confined(
     rows: int = sys.maxsize,
     memory: int = ANSWER,
 ) -> pa.Table:
-    """The rows of `sql` over the named tables; not much more than `rows` where there are more.
+    """Compute the rows of `sql` over the named tables; not many more than `rows` of them.
 
     Args:
         sql: One SELECT.
@@ -44,7 +44,7 @@ def select_confined(
     work = current_work()
 
     def watch(interrupt: Interrupt) -> AbstractContextManager[None]:
-        # Its own time is watched with the process; that of the request may be over before.
+        # `select_confined` watches its own time; the request's time may be over before.
         return deadlines.within(math.inf, interrupt, work)
 
     reply = evaluate_confined(sql, tables, request, watch if work is not None else None)

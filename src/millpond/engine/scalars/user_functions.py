@@ -1,17 +1,17 @@
 """User-defined functions: Python over Arrow arrays, called by DuckDB wherever it evaluates CQL.
 
 A function gets its arguments as Arrow arrays, a batch of rows at a time (at most 2,048, DuckDB's
-vectors), and gives back an array of as many values. Connections learn a function when the first
-expression that calls it is put to them (`Functions.teach`). Workers find what they have not seen
-in the folder the pond keeps its functions in; names are of content (`model.function_names`), so
-what was loaded under a name once is right for ever.
+vectors), and returns an array of as many values. A connection learns a function when the first
+expression that calls it is evaluated (`Functions.teach`). Workers load unknown functions from the
+folder the pond keeps its functions in. Names are made from content (`model.function_names`), so
+a function that was loaded under a name once is right for ever.
 
-What a function does is its author's: it may raise, give what was not promised, or never come back.
-All of that becomes a `FunctionFault`, which DuckDB reports as the failure of the one evaluation:
+A function is its author's code: it may raise, return values other than declared, or never end. Each
+of these becomes a `FunctionFault`, which DuckDB reports as the failure of that one evaluation:
 
 - INV-UDF-1: a call returns to DuckDB within its limit. It is made in a thread of its own, which is
-  left behind if it does not come back in time.
-- INV-UDF-2: what reaches DuckDB has as many values as there were rows, of the type promised.
+  left behind if the call does not end in time.
+- INV-UDF-2: DuckDB gets as many values as there were rows, of the declared type.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from millpond.model.schema import arrow_type
 from millpond.planner.resolve.user_functions import create_in
 
 #: Seconds after a call was given up during which the function is not called again with nearly as
-#: many rows: the parts of a failed evaluation are tried one by one, and few of them are to wait as
-#: long again. With half the rows or fewer it may be in time, and is given the chance.
+#: many rows: the parts of a failed evaluation are tried one by one, and few of these should wait as
+#: long again. A call with half the rows or fewer may end in time, and is made.
 _REST_SECONDS = 5.0
-#: Seconds a row is taken to cost in a function of which nothing is known.
+#: Seconds a row is taken to cost in a function that was never measured and has no stated cost.
 _UNKNOWN_PRICE = 10e-6
 _TOO_LONG = "took longer than"
 _FAULT = re.compile(r"FunctionFault: (.*)", re.DOTALL)
-#: What every fault's text begins with.
+#: The beginning of every fault's text.
 _SUBJECT = 'function "'
 
 
 class FunctionFault(Exception):
-    """A function did not do what its author promised; the text says which and what."""
+    """A function did not do what its author declared; the text says which function and what."""
 
 
 class _CallGivenUp(BaseException):
@@ -89,13 +89,13 @@ class Functions:
                 self._known[definition.inside] = _GuardedFunction(definition, self._add_usage)
 
     def look_in(self, folder: Path) -> None:
-        """Where to look for functions that are not known."""
+        """Set the folder from which unknown functions are loaded."""
         with self._lock:
             if folder not in self._folders:
                 self._folders.append(folder)
 
     def find(self, inside: str) -> _GuardedFunction | None:
-        """A function by its name inside, loaded if it has to be."""
+        """Find a function by its name inside; load it if necessary."""
         found = self._known.get(inside)
         if found is None:
             for folder in list(self._folders):
@@ -107,12 +107,12 @@ class Functions:
         return found
 
     def cost(self, inside: str) -> float | None:
-        """What the author said a row costs."""
+        """Return the cost of a row as the function's author stated it."""
         found = self.find(inside)
         return found.definition.cost if found is not None else None
 
     def price(self, inside: str) -> float:
-        """Seconds a row costs: as measured, else as its author said (in µs), else a guess."""
+        """Estimate the seconds a row costs: measured, else stated (in µs), else guessed."""
         with self._lock:
             spent = self._usage.get(inside)
         if spent is not None and spent.rows:
@@ -123,7 +123,7 @@ class Functions:
     def teach(
         self, connection: duckdb.DuckDBPyConnection, taught: set[str], sqls: Iterable[str]
     ) -> None:
-        """Make the functions some SQL calls known to a connection; `taught` is what it knows."""
+        """Let a connection call the functions in some SQL; `taught` holds those it can call."""
         for sql in sqls:
             for inside in names_inside(sql) - taught:
                 function = self.find(inside)
@@ -132,18 +132,18 @@ class Functions:
                     taught.add(inside)
 
     def usage(self) -> dict[str, Usage]:
-        """What calls have cost so far, by name inside."""
+        """Return what calls have cost so far, by name inside."""
         with self._lock:
             return dict(self._usage)
 
     def take_usage(self) -> dict[str, Usage]:
-        """What calls have cost since this was last called: what a worker reports."""
+        """Return what calls have cost since the last `take_usage`: a worker reports this."""
         with self._lock:
             usage, self._usage = self._usage, {}
             return usage
 
     def report(self, usage: Mapping[str, Usage]) -> None:
-        """Add what calls have cost in another process."""
+        """Add the cost of calls in another process."""
         with self._lock:
             for inside, spent in usage.items():
                 self._usage[inside] = self._usage.get(inside, Usage()).plus(spent)
@@ -168,14 +168,14 @@ def save(definition: FunctionDef, folder: Path) -> None:
 
 
 def load(path: Path) -> FunctionDef:
-    """The function `save` wrote; the store is trusted like the code."""
+    """Load a function that `save` wrote; the store is trusted like the code."""
     definition = pickle.loads(path.read_bytes())
     assert isinstance(definition, FunctionDef)
     return definition
 
 
 def fault_of(error: BaseException) -> str | None:
-    """What a function did wrong, if that is why an evaluation by DuckDB failed."""
+    """Return what a function did wrong, if that is why an evaluation by DuckDB failed."""
     match = _FAULT.search(str(error))
     return match[1].split("\n\nLINE ")[0].strip() if match else None
 
@@ -192,7 +192,7 @@ def is_fault(text: str) -> bool:
 
 
 def function_failed_error(fault: str) -> MillpondError:
-    """The error of an answer that cannot be given because of a function's fault."""
+    """Make the error of an answer that a function's fault prevents."""
     return MillpondError(
         "POND-411",
         "a user-defined function failed",
@@ -202,7 +202,7 @@ def function_failed_error(fault: str) -> MillpondError:
 
 
 class _GuardedFunction:
-    """A function as DuckDB calls it: limited, checked and measured."""
+    """A function as DuckDB calls it: limited in time, checked and measured."""
 
     def __init__(self, definition: FunctionDef, measured: Callable[[str, Usage], None]) -> None:
         self.definition = definition
@@ -299,7 +299,7 @@ _Outcome = tuple[Any, BaseException | None]
 
 
 class _Caller:
-    """A thread that makes one thread's calls, so that these can be given up."""
+    """A thread that makes one thread's calls, so that a call can be given up."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
@@ -308,7 +308,10 @@ class _Caller:
         self._thread.start()
 
     def call(self, function: Callable[[], Any], seconds: float) -> _Outcome | None:
-        """What a call gave or raised; None if it did not end in time: then this is used up."""
+        """Return what a call gave or raised; None if it did not end in time.
+
+        After None this caller is used up.
+        """
         self._calls.put(function)
         try:
             return self._outcomes.get(timeout=min(seconds, threading.TIMEOUT_MAX / 2))
@@ -317,7 +320,7 @@ class _Caller:
             return None
 
     def _give_up(self) -> None:
-        # Ends what runs in Python; what waits in C ends when it comes back, and then the thread.
+        # Ends a call that runs in Python; a call that waits in C ends when it returns to Python.
         ident = ctypes.c_ulong(self._thread.ident or 0)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(_CallGivenUp))
 
@@ -332,7 +335,7 @@ class _Caller:
                 except BaseException as error:
                     outcome = None, error
                 self._outcomes.put(outcome)
-                del function, outcome  # arrays are not to be kept until the next call
+                del function, outcome  # do not keep the arrays until the next call
         except _CallGivenUp:
             return
 

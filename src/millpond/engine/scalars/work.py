@@ -1,9 +1,9 @@
-"""The work on one request: it ends when its time is over, or when whoever asked has gone.
+"""The work on one request: it ends when its time is over, or when its client has gone.
 
-A request's work is done by one thread, which finds it in a context variable; nothing is handed
-from call to call. What takes long there asks whether it is to go on (`check_work`), waits so that
-it is woken (`wait_for`), or can be interrupted (`Deadlines.within`). What works for everybody, as
-the threads in the background do, has no request and is not ended by any.
+A request's work is done by one thread, which finds its `Work` in a context variable; it is not
+passed from call to call. Code that takes long asks whether to go on (`check_work`), waits so that
+the end of the request wakes it (`wait_for`), or can be interrupted (`Deadlines.within`). Threads in
+the background work for everybody: they have no request, and no request ends them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Work:
     """The work on one request; may be ended from any thread.
 
     Attributes:
-        seconds: How long it may take; None: as long as its parts may.
-        has_client: Whether whoever asked is still there.
+        seconds: How long it may take; None: no limit but those of its parts.
+        has_client: Whether the client that asked is still there.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
@@ -35,12 +35,12 @@ class Work:
         self.limit(seconds)
 
     def limit(self, seconds: float | None) -> None:
-        """Give it so much time from now on; None: all the time there is."""
+        """Allow so many seconds from now on; None: no limit."""
         self.seconds = seconds
         self._until = math.inf if seconds is None else time.monotonic() + seconds
 
     def end(self) -> None:
-        """Whoever asked has gone: wake and interrupt what is done for them."""
+        """Record that the client has gone: wake and interrupt the work done for it."""
         with self._lock:
             self.has_client = False
             wakes = list(self._wakes.values())
@@ -49,21 +49,21 @@ class Work:
 
     @property
     def seconds_left(self) -> float:
-        """How long it may go on."""
+        """The seconds that are left of its time."""
         return max(self._until - time.monotonic(), 0.0) if self.has_client else 0.0
 
     @property
     def is_over(self) -> bool:
-        """Whether it is to end."""
+        """Whether the work is to end."""
         return self.seconds_left <= 0.0
 
     def check(self) -> None:
-        """Raises POND-405 if it is to end."""
+        """Raises POND-405 if the work is to end."""
         if self.is_over:
             raise self.error()
 
     def error(self) -> MillpondError:
-        """Why it ends."""
+        """Make the error that says why the work ends."""
         if not self.has_client:
             return MillpondError("POND-405", "whoever sent the request has gone")
         return MillpondError(
@@ -75,7 +75,7 @@ class Work:
 
     @contextmanager
     def waking(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Call `wake` if the request ends for want of its client while the block runs."""
+        """Call `wake` if the client goes while the block runs."""
         key = object()
         with self._lock:
             self._wakes[key] = wake
@@ -93,17 +93,17 @@ _current: ContextVar[Work | None] = ContextVar("work", default=None)
 
 
 def current_work() -> Work | None:
-    """The request this thread works for; None: for none."""
+    """Return the work of the request this thread works for; None if there is no request."""
     return _current.get()
 
 
 def begin_work(work: Work) -> Token[Work | None]:
-    """What this context does from now on is work for a request."""
+    """Let everything this context does from now on be work for a request."""
     return _current.set(work)
 
 
 def finish_work(token: Token[Work | None]) -> None:
-    """The end of what `begin_work` began."""
+    """Undo `begin_work`."""
     _current.reset(token)
 
 
@@ -117,7 +117,7 @@ def check_work() -> None:
 def wait_for(
     condition: threading.Condition, is_over: Callable[[], bool], timeout: float | None = None
 ) -> bool:
-    """As `condition.wait_for`, which is to be held; ends with the request as well.
+    """Wait as `condition.wait_for` does, but no longer than the request; the caller holds the lock.
 
     Raises:
         MillpondError: POND-405, the request this thread works for is to end.

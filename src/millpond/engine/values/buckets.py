@@ -21,25 +21,25 @@ _MOST_BUCKETS = 1 << 16
 
 
 def shift_for(span: int, buckets: int) -> int:
-    """The least shift that brings `span` below `buckets`."""
+    """Return the least shift that brings `span` below `buckets`."""
     return max(0, span.bit_length() - buckets.bit_length() + 1)
 
 
 def buckets_for(cuts: int) -> int:
-    """How many buckets to divide the range of so many cuts into: a power of two."""
+    """Choose the number of buckets for the range of so many cuts: a power of two."""
     wanted = max(256, cuts * _BUCKETS_PER_CUT)
     return min(_MOST_BUCKETS, 1 << (wanted - 1).bit_length())
 
 
 def starts_of(buckets_of_cuts: npt.NDArray[np.int64], buckets: int) -> npt.NDArray[np.int32]:
-    """For each bucket, and one past the last, the number of cuts in those before it."""
+    """For each bucket, and one past the last, count the cuts in the buckets before it."""
     edges = np.arange(buckets + 1)
     return np.searchsorted(buckets_of_cuts, edges, "left").astype(np.int32)
 
 
 @njit(inline="always")
 def search(cuts: Any, low: Any, high: Any, value: Any) -> Any:
-    """How many cuts lie at or below a value, which is known to be from `low` to `high`."""
+    """Count the cuts at or below a value; the count is known to be from `low` to `high`."""
     while low < high:
         middle = (low + high) >> 1
         if cuts[middle] <= value:

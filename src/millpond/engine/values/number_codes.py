@@ -1,4 +1,4 @@
-"""Coding numbers: the regions of integers, and of doubles."""
+"""Codes numbers: finds the regions of integers and of doubles."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class IntegerCoder:
         return least, shift, starts_of(places.astype(np.int64), buckets)
 
     def code(self, values: npt.NDArray[np.int64], codes: Codes) -> None:
-        """Writes every value's region."""
+        """Write every value's region to `codes`."""
         least, shift, starts = self._index
         _code_integers(values, self.cuts, starts, least, shift, codes)
 
@@ -95,7 +95,7 @@ class FloatCoder:
             negative, np.int64(-(2**63)), np.int64(0)
         )
         cuts = bits.view(np.float64)
-        # At most the last cut is NaN; no value but NaN reaches it, and NaN is coded apart.
+        # At most the last cut is NaN. Only NaN reaches it, and NaN is coded separately.
         cuts = np.ascontiguousarray(cuts[~np.isnan(cuts)])
         finite = cuts[np.isfinite(cuts)]
         if len(finite) == 0:
@@ -111,7 +111,7 @@ class FloatCoder:
         return cuts, least, scale, starts_of(places, buckets)
 
     def code(self, values: npt.NDArray[np.float64], codes: Codes) -> None:
-        """Writes every value's region."""
+        """Write every value's region to `codes`."""
         cuts, least, scale, starts = self._index
         _code_floats(values, cuts, starts, least, scale, len(self.keys), codes)
 

@@ -22,7 +22,7 @@ Coder = IntegerCoder | FloatCoder | TextCoder
 
 
 def coder_for(domain: Domain, cuts: Sequence[Cut] | npt.NDArray[np.int64]) -> Coder:
-    """The coder of an attribute whose distinct cuts, ascending, are these."""
+    """Make the coder of an attribute from its distinct cuts, ascending."""
     if domain is Domain.TEXT:
         return TextCoder(cuts)  # type: ignore[arg-type]
     keys = np.asarray(cuts, np.int64)
@@ -30,7 +30,7 @@ def coder_for(domain: Domain, cuts: Sequence[Cut] | npt.NDArray[np.int64]) -> Co
 
 
 class CodableColumn:
-    """An Arrow column laid open for coding: any number of coders may read it."""
+    """An Arrow column's buffers, ready for coding by any number of coders."""
 
     def __init__(self, column: pa.ChunkedArray | pa.Array, domain: Domain) -> None:
         if isinstance(column, pa.ChunkedArray):
@@ -69,16 +69,16 @@ class CodableColumn:
 
     @property
     def values(self) -> npt.NDArray[Any]:
-        """The values as int64 or float64; what stands for NULL is arbitrary. Not for texts."""
+        """The values as int64 or float64, arbitrary where NULL. Not for texts."""
         return self._values
 
     @property
     def texts(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-        """The bytes of all texts, and where each begins and the last ends."""
+        """The bytes of all texts, and where each text begins and the last ends."""
         return self._data, self._offsets
 
     def code(self, coder: Coder, of_null: int, codes: Codes) -> None:
-        """Writes every value's region, `of_null` for NULL."""
+        """Write every value's region to `codes`; `of_null` for NULL."""
         if isinstance(coder, TextCoder):
             coder.code(self._data, self._offsets, codes)
         else:
@@ -88,7 +88,7 @@ class CodableColumn:
 
 
 def _fixed_width(column: pa.Array, dtype: Any) -> npt.NDArray[Any]:
-    """The values as one contiguous array; what stands for NULL is arbitrary."""
+    """Return the values as one contiguous array, arbitrary where NULL."""
     kind = column.type
     if pa.types.is_boolean(kind):
         return column.cast(pa.uint8()).fill_null(0).to_numpy().astype(dtype)
@@ -99,7 +99,7 @@ def _fixed_width(column: pa.Array, dtype: Any) -> npt.NDArray[Any]:
     if pa.types.is_decimal(kind):
         if kind.bit_width != 128:
             return _fixed_width(column.cast(pa.decimal128(kind.precision, kind.scale)), dtype)
-        # Little endian: the low word of an unscaled value of at most 18 digits is all of it.
+        # Little endian: the low word holds all of an unscaled value of at most 18 digits.
         words = np.frombuffer(buffer, np.int64, 2 * (offset + length))[2 * offset :: 2]
         return np.ascontiguousarray(words)
     if pa.types.is_timestamp(kind) and kind.unit != "us":

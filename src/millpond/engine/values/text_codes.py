@@ -1,4 +1,4 @@
-"""Coding texts: their regions, by their first bytes as numbers.
+"""Codes texts: finds their regions by their first bytes, read as numbers.
 
 Seven bytes and the length make a head, and heads are compared as numbers. Only texts that agree
 with a cut in the head and are longer are compared byte by byte.
@@ -25,7 +25,7 @@ Codes = npt.NDArray[np.int32]
 
 @intrinsic
 def _eight_bytes(typing_context: Any, data: Any, at: Any) -> Any:
-    """Eight bytes of an array of bytes as a big-endian number."""
+    """Read eight bytes of an array of bytes as a big-endian number."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -39,7 +39,7 @@ def _eight_bytes(typing_context: Any, data: Any, at: Any) -> Any:
 
 @njit(inline="always")
 def _head(data: Any, start: Any, end: Any) -> Any:
-    """Seven bytes, zeros where there are none, and the length, 8 for more than seven.
+    """Return seven bytes (zeros where there are none) and the length, 8 for more than seven.
 
     The order of heads is the order of texts, and texts of up to seven bytes have distinct heads,
     those that end in NULs included.
@@ -59,7 +59,7 @@ def _head(data: Any, start: Any, end: Any) -> Any:
 
 
 def _head_of(text: bytes) -> int:
-    """`_head` of a whole text."""
+    """Compute `_head` of a whole text."""
     return int.from_bytes(text[:7].ljust(7, b"\0"), "big") << 8 | min(len(text), 8)
 
 
@@ -80,8 +80,8 @@ def _at_or_below(
 
 @njit(inline="always")
 def _side(data: Any, start: Any, end: Any, prefix: Any) -> Any:
-    """Negative for a text below all that begin with `prefix`, positive above, else 0."""
-    # One way out: with several, the compiler keeps counting references to the arrays.
+    """Compare a text with those that begin with `prefix`: below < 0, above > 0, else 0."""
+    # One return only: with several, the compiler keeps counting references to the arrays.
     side = 0
     k = 0
     while side == 0 and k < len(prefix):
@@ -154,7 +154,7 @@ def _code_texts(
 
 
 def _common_prefix(one: bytes, two: bytes) -> bytes:
-    """What both begin with."""
+    """Return the prefix that both have in common."""
     different = (i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b)
     return one[: next(different, min(len(one), len(two)))]
 
@@ -167,14 +167,14 @@ class TextCoder:
 
     @cached_property
     def _index(self) -> tuple[Any, ...]:
-        # What all cuts begin with says nothing, and would fill the heads.
+        # The common prefix of all cuts tells no texts apart, and would fill the heads.
         prefix = _common_prefix(self.cuts[0], self.cuts[-1]) if self.cuts else b""
         tails = [c[len(prefix) :] for c in self.cuts]
         offsets = np.zeros(len(tails) + 1, np.int32)
         np.cumsum([len(t) for t in tails], out=offsets[1:])
         data = np.frombuffer(b"".join(tails), np.uint8)
         heads = np.array([_head_of(t) for t in tails], np.uint64)
-        # Cuts with one head are searched by their bytes: from the first of them.
+        # Cuts with the same head are searched by their bytes: from the first of them.
         runs = np.searchsorted(heads, heads, "left").astype(np.int32)
         start = np.frombuffer(prefix, np.uint8)
         if len(heads) == 0:
@@ -187,5 +187,5 @@ class TextCoder:
     def code(
         self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32], codes: Codes
     ) -> None:
-        """Writes the region of every text between two offsets."""
+        """Write the region of every text between two offsets."""
         _code_texts(data, offsets, *self._index, codes)

@@ -1,13 +1,13 @@
 """Which values of one attribute satisfy a boolean factor: a union of intervals, and NULL or not.
 
 Every attribute's values are put on one discrete, ordered axis, so that one structure serves all
-types: integers, timestamps (µs) and dates (days) are themselves; booleans are 0 and 1; decimals
-are their unscaled integers; doubles are the integers whose order is theirs, with NaN above
-infinity and equal to itself, as in DuckDB; strings are their UTF-8 bytes, whose order is DuckDB's
-binary collation. On such an axis every value has an immediate successor (for bytes: one more NUL),
-so `v <= c` is `v < succ(c)` and every interval is half open. A set is then no more than the
-ascending **cuts** at which membership changes. CACQ (section 3.2.6) keeps four structures for
->, <, = and <>; cuts need one, and make union, intersection and complement a merge.
+types. Integers, timestamps (µs) and dates (days) are themselves; booleans are 0 and 1; decimals
+are their unscaled integers. Doubles are integers in the same order, with NaN above infinity and
+equal to itself, as in DuckDB. Strings are their UTF-8 bytes, whose order is DuckDB's binary
+collation. On such an axis every value has an immediate successor (for bytes: one more NUL), so
+`v <= c` is `v < succ(c)` and every interval is half open. So a set is just the ascending **cuts**
+at which membership changes. CACQ (section 3.2.6) keeps four structures for >, <, = and <>; cuts
+need one, and make union, intersection and complement a merge.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INT64_MAX = 2**63 - 1
 
 
 def float_key(value: float) -> int:
-    """The place of a double on the axis of doubles; both zeros have one place, all NaNs one.
+    """Return the place of a double on its axis; both zeros have one place, and all NaNs one.
 
     >>> float_key(-0.0) == float_key(0.0) == 0
     True
@@ -60,11 +60,11 @@ class Domain(Enum):
 
     @property
     def greatest(self) -> int | None:
-        """The greatest value, or None where there is none (strings)."""
+        """The greatest value; None where there is none (strings)."""
         return _GREATEST[self]
 
     def successor(self, value: Cut) -> Cut:
-        """The least value greater than `value`."""
+        """Return the least value greater than `value`."""
         return value + b"\0" if isinstance(value, bytes) else value + 1
 
 
@@ -89,7 +89,7 @@ _GREATEST: dict[Domain, int | None] = {
 
 
 def domain_of(type_name: str) -> Domain | None:
-    """The axis of a column's canonical type, or None if no grouped filter serves it.
+    """Find the axis of a column's canonical type; None if no grouped filter serves the type.
 
     >>> domain_of("TIMESTAMP"), domain_of("DECIMAL(10,2)"), domain_of("DECIMAL(30,2)")
     (<Domain.INT64: 'int64'>, <Domain.INT64: 'int64'>, None)
@@ -151,7 +151,7 @@ class ValueSet:
         return _merge(self, other, True)
 
     def complement(self) -> ValueSet:
-        """Everything else, NULL included or not as it was not or was."""
+        """Return all other values; NULL belongs if it did not belong before."""
         return ValueSet(self.cuts, not self.below, not self.nulls)
 
 
@@ -162,7 +162,7 @@ ONLY_NULL = ValueSet((), False, True)
 
 
 def interval(domain: Domain, low: Cut | None, high: Cut | None) -> ValueSet:
-    """The values v with low <= v < high; None stands for no bound.
+    """Return the values v with low <= v < high; None stands for no bound.
 
     Bounds may lie outside the domain.
 
@@ -185,7 +185,7 @@ def interval(domain: Domain, low: Cut | None, high: Cut | None) -> ValueSet:
 
 
 def points(domain: Domain, values: Sequence[Cut]) -> ValueSet:
-    """The set of these values, those outside the domain left out."""
+    """Return the set of these values; values outside the domain are left out."""
     cuts: list[Cut] = []
     below = False
     for value in sorted(set(values)):
@@ -209,7 +209,7 @@ def _is_beyond(domain: Domain, value: Cut) -> bool:
 
 
 def _merge(one: ValueSet, two: ValueSet, both: bool) -> ValueSet:
-    """The union, or with `both` the intersection, by a sweep over the cuts of the two."""
+    """Compute the union, or with `both` the intersection, by a sweep over the cuts of the two."""
     neutral = EVERYTHING if both else NOTHING
     if one == neutral:
         return two

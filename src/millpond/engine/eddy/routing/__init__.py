@@ -1,7 +1,7 @@
 """Routing policies: which of the modules that are ready a morsel visits next.
 
-Each is a file with one class; they are interchangeable, and none changes an answer (SEMANTICS,
-section 7, law 4). `policy` finds one by its name.
+Each policy is a file with one class; the policies are interchangeable, and none changes an answer
+(SEMANTICS, section 7, law 4). `policy` finds a policy by its name.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ POLICIES: dict[str, type[Policy]] = {
 
 
 def policy(name: str, seed: int = 0) -> Policy:
-    """A policy by its name.
+    """Make the policy of this name.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such policy.
     """
     try:
         return POLICIES[name](seed)

@@ -8,7 +8,7 @@ from millpond.engine.eddy.routing.policy import Account, Policy
 
 
 class Fixed(Policy):
-    """Always the first that is ready, as a plan made once would have it."""
+    """Always the first ready module, as a plan made once would have it."""
 
     name = "fixed"
 

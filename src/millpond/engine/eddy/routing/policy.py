@@ -1,4 +1,4 @@
-"""What a routing policy is asked, and the tickets it may go by."""
+"""The interface of routing policies, and the accounts of tickets they may use."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-#: Visits a module waits for after it failed in vain: twice this, then twice as many each time.
+#: A first failure in vain makes a module wait for twice so many visits; each further one doubles.
 _DETERRED = 4
 _DOUBLINGS = 12
 
 
 @dataclass(frozen=True)
 class Account:
-    """A module's tickets: how it did lately (CACQ, section 4).
+    """A module's tickets: how the module did lately (CACQ, section 4).
 
-    A module gets a ticket for every predicate it applies to a tuple it is given, and pays them
-    back for every tuple it returns; here both are weighed by what the work cost.
+    A module gets a ticket for every predicate it applies to a tuple it is given, and pays a ticket
+    back for every tuple it returns; here both are divided by what the work cost.
 
     Attributes:
-        came: Tuples it was given; older ones fade.
-        left: Tuples it gave back; a SteM may give back more than it got.
-        ns: Time it took.
+        came: Tuples it was given; older ones count less and less.
+        left: Tuples it returned; a SteM may return more than it got.
+        ns: Time it took, in nanoseconds.
         predicates: How many predicates it serves at the moment.
         failures: How often in a row it failed on tuples others might have taken away.
-        deterred: How many more visits it has to wait for, last of all, because of that.
+        deterred: How many more visits to others it has to wait for, because of these failures.
     """
 
     came: float = 0.0
@@ -37,7 +37,7 @@ class Account:
 
     @property
     def passed(self) -> float:
-        """The share that came back; one half where nothing is known."""
+        """The share of tuples it returned; one half before the first visit."""
         return (self.left + 1.0) / (self.came + 2.0)
 
     @property
@@ -47,14 +47,14 @@ class Account:
 
     @property
     def tickets(self) -> float:
-        """Predicates served and tuples disposed of, per microsecond; never less than a trifle, so
-        that a module nobody favours is still tried. None while failures deter from it."""
+        """Predicates served and tuples removed, per microsecond. A small positive number at least,
+        so that every module is still tried sometimes; 0 while failures deter from the module."""
         if self.deterred:
             return 0.0
         return max(self.predicates * (1.0 - self.passed), 1e-3) * 1000.0 / self.cost
 
     def after_visit(self, came: float, left: float, ns: float, fade: float) -> Account:
-        """The account after a visit; what was before counts for `fade` of itself."""
+        """Return the account after a visit; earlier visits keep `fade` of their weight."""
         return replace(
             self,
             came=self.came * fade + came,
@@ -65,9 +65,9 @@ class Account:
         )
 
     def after_failure(self, came: float, ns: float, fade: float) -> Account:
-        """The account after a visit in vain: it cost time and took no tuple away.
+        """Return the account after a visit in vain: it cost time and took no tuple away.
 
-        It is not tried early for a number of visits, twice as many after each failure in a row.
+        The module is not tried early for a number of visits, doubled by each failure in a row.
         """
         charged = self.after_visit(came, came, ns, fade)
         failures = self.failures + 1
@@ -75,7 +75,7 @@ class Account:
 
 
 class Policy(ABC):
-    """Chooses among the modules that are ready. Not for use by two threads at once."""
+    """Chooses among the ready modules. Not for use by two threads at once."""
 
     name = ""
 
@@ -84,15 +84,15 @@ class Policy(ABC):
 
     @abstractmethod
     def choose(self, ready: Sequence[str], accounts: Mapping[str, Account]) -> str:
-        """The module to visit next.
+        """Choose the module to visit next.
 
         Args:
-            ready: The names of the modules that are, in the order they were set up; never empty.
-            accounts: What is known of them; one nobody visited may be missing.
+            ready: The names of the ready modules, in the order they were set up; never empty.
+            accounts: The modules' accounts; a module nobody visited may have none.
         """
 
     def order(self, modules: Sequence[str], accounts: Mapping[str, Account]) -> tuple[str, ...]:
-        """All of the modules, in the order this policy would visit them."""
+        """Return all the modules in the order this policy would visit them."""
         rest, chosen = list(modules), []
         while rest:
             chosen.append(self.choose(rest, accounts))

@@ -8,7 +8,7 @@ from millpond.engine.eddy.routing.policy import Account, Policy
 
 
 class Random(Policy):
-    """A module at random, of those not visited yet."""
+    """A ready module at random."""
 
     name = "random"
 

@@ -1,4 +1,4 @@
-"""CACQ's policy: a lottery among the modules, each with the chances of its tickets."""
+"""CACQ's policy: a lottery among the modules, in which tickets are chances."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from millpond.engine.eddy.routing.policy import Account, Policy
 
 #: How much more the better module is favoured than its tickets alone would.
 _SHARPNESS = 3.0
-#: How often the lottery is held rather than the first of the ranking taken.
+#: The share of choices made by lottery instead of by the most tickets.
 _EXPLORED = 0.03
 
 
 class Ticket(Policy):
-    """The module with the most tickets; now and then a lottery decides, so that what is learnt of
-    the others stays true (CACQ, section 4; greedy where the paper's lottery is proportional, since
-    a morsel is thousands of tuples and one badly routed morsel costs as much as all of them).
+    """The module with the most tickets; now and then a lottery chooses, to keep measuring the
+    others (CACQ, section 4). The paper's lottery is always proportional; here a morsel is thousands
+    of tuples, and one badly routed morsel costs as much as all of them, so the choice is greedy.
 
     A module nobody has visited is visited first: it may be the best.
     """

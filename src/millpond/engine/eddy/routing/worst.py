@@ -1,4 +1,4 @@
-"""The opposite of what the tickets say: how bad routing can be."""
+"""The opposite of the ticket policy, to measure how much bad routing costs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from millpond.engine.eddy.routing.policy import Account, Policy
 
 
 class Worst(Policy):
-    """The module with the fewest tickets, once each is known."""
+    """The module with the fewest tickets, once each module has been visited."""
 
     name = "worst"
 
