@@ -41,7 +41,7 @@ class Purging:
             self._every, self._passed = every, None
 
     def is_due(self, upto: int) -> bool:
-        """Whether an interval has passed; asked once a step, of the instant it goes to."""
+        """Whether an interval has passed; call it once a step, with the step's last instant."""
         if self._every is None:
             return False
         passed = upto // self._every if self._every else upto
