@@ -65,7 +65,7 @@ class Expire(Unary):
 
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
-        # A row that a negative tuple took back early: that negative tuple expires too, as a row.
+        # A negative tuple that cancels the rest of a row's life expires too, when the row would.
         return replace(given, arrivals=given.changes, negatives=given.changes)
 
     def estimate_work(

@@ -65,7 +65,7 @@ class Boundaries(Unary):
 
 
 class _Boundaries:
-    """Keeps how far the rows it has seen reach: between its first and last boundary a row is in."""
+    """Runs `Boundaries`: keeps the last boundary at which a row seen so far is in the window."""
 
     def __init__(self, slide: int) -> None:
         self._slide = slide

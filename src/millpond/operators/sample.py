@@ -19,7 +19,7 @@ class Sample(Unary):
     Attributes:
         input: A stream's elements.
         seed: The number on which the choice depends, besides the element.
-        percent: The share of the elements that it keeps, about.
+        percent: The percentage of the elements that it keeps, about.
         sequence: The place of the column that holds the arrival sequence.
     """
 

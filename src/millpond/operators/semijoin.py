@@ -164,7 +164,7 @@ class _Semijoining:
         self.purging = Purging()
 
     def _number_rows(self, delta: Delta, places: tuple[int, ...]) -> tuple[Delta, Ints, Delta]:
-        """Split off the rows whose keys equal no key, and number the keys of the others."""
+        """Split off the rows with a NULL in their key, and number the keys of the others."""
         columns = [delta.rows.column(p) for p in places]
         if not places:
             if len(delta):
