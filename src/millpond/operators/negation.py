@@ -215,7 +215,7 @@ class _Ranks:
 
 
 def _make_sortable(column: pa.Array) -> pa.Array:
-    """A column in canonical order: numbers before NaN, NULL last, what has parts by its text."""
+    """Make a column sort canonically: NaN after numbers, NULL last, nested values by their text."""
     if not goes_by_text(column.type):
         return column
     return pa.array([None if v is None else repr(v) for v in column.to_pylist()], pa.string())

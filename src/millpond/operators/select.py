@@ -34,7 +34,7 @@ class Select(Unary):
 
     @property
     def read(self) -> Set[int]:
-        """Find the places of the columns that the predicates may read."""
+        """The places of the columns that the predicates may read."""
         every = range(len(self.input.schema))
         return frozenset(place for place in places_in(self.predicates) if place in every)
 

@@ -40,7 +40,7 @@ class Bag:
         return np.unique(np.concatenate([starts, ends])).tolist()
 
     def _end(self, negative: Delta) -> None:
-        """The k-th negative tuple of a value (and end) ends the k-th row of it."""
+        """End rows: the k-th negative tuple of a value (and end) ends the k-th row of the value."""
         rows = pa.concat_batches([self._rows, negative.rows])
         until = pa.array(np.concatenate([self._until, negative.until]))
         keys = KeyNumbers([*rows.schema.types, pa.int64()])

@@ -95,7 +95,7 @@ class Side:
         self._negative += int((delta.weight < 0).sum())
 
     def probe(self, delta: Delta, numbers: Ints) -> tuple[Ints, Ints]:
-        """Pairs of places: in the delta, and in what is held."""
+        """Find pairs with equal keys and overlapping lives: places in the delta, and here."""
         none = np.empty(0, np.int64)
         arguments = (
             np.ascontiguousarray(numbers),

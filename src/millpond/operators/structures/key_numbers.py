@@ -195,7 +195,7 @@ class KeyNumbers:
 
 
 def _fill_nulls(column: pa.Array, type_: pa.DataType) -> npt.NDArray[Any]:
-    """Read a column as NumPy values, with any value for NULL; the caller may write to the copy."""
+    """Read a column as NumPy values, with 0 for NULL; copy them before writing."""
     if column.type != type_:
         column = column.cast(type_)
     if column.null_count:
