@@ -26,9 +26,9 @@ def _negations(tree: exp.Expression) -> list[exp.SetOperation]:
 
 
 def ages(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:
-    """The column of timestamps each stream on a negation's left needs, by the occurrence's id.
+    """Write the row's age into each negation's left SELECT, as its last column.
 
-    Writes the row's age into the left SELECT, as its last column.
+    Returns, by the occurrence's id, the timestamp column that each stream on the left needs.
     """
     needed: dict[int, tuple[str, ...]] = {}
     for number, node in enumerate(_negations(tree)):

@@ -1,4 +1,4 @@
-"""Plays a history through a dataflow, cut as one likes, and holds its changes to the oracle's."""
+"""Plays a history through a dataflow, with any cut, and compares its changes with the oracle's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Queries registered beside the one under test, to show that they change none of its answers.
+"""Decoys: queries beside the query under test, to show that they change none of its answers.
 
-They ask of each column what a grouped filter is for, and take windows of every kind, so that the
-query under test shares its Query SteM, its segments and its tables with all of them.
+They have the predicates that grouped filters serve, on each column, and windows of every kind. So
+the query under test shares its Query SteM, its segments and its tables with all of them.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ class _Performance:
         """Remember a stream's columns for its feeds, and register the decoys on the stream."""
         named = self.feeds.declare(statement)
         if any(isinstance(s, RunStatement) and s.words[:2] in _DROPS for s in self.golden.steps):
-            return  # a decoy would be one more query that has the stream in use
+            return  # a decoy would still use the stream that the golden drops
         for name, cql in decoys(statement, named, self.variation.decoys):
             self.pond.execute(f"CREATE QUERY {name} AS {cql}")
 
@@ -211,7 +211,7 @@ class _Performance:
         expected = step.failure
         assert expected is not None
         if self.alone:
-            return  # what is wrong with a statement is not a question of what queries mean
+            return  # the oracle defines what queries mean, not which statements are wrong
         try:
             if isinstance(step, RunStatement):
                 self.pond.execute(step.text)
@@ -299,7 +299,7 @@ class _Performance:
             raise self._disagreement(step, "the answer says it is not complete")
 
     def _compare_changes(self, step: GoldenStep, table: Table, given: Any, meant: Any) -> None:
-        """FETCH: rows of cursor, instant, sign and values, whose order is part of the meaning."""
+        """Compare FETCH's rows (cursor, instant, sign, values); their order has a meaning."""
         columns = ("cursor", "at", "change", *given.columns)
         if columns != table.columns:
             raise self._disagreement(step, f"columns {columns}, expected {table.columns}")
