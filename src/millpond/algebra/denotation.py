@@ -190,7 +190,7 @@ def _occurrences(world: World, tree: exp.Expression) -> Iterator[tuple[str, exp.
 
 
 def is_cte(node: exp.Expression, name: str) -> bool:
-    """Whether a WITH around a node gives the name another meaning; a WITH around a view does not.
+    """Whether a WITH around a node redefines the name; a WITH around a view does not count.
 
     An entry of a WITH can name the entries before it, but not itself.
     """

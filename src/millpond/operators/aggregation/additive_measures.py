@@ -48,7 +48,7 @@ class _RowPerGroup(Measuring):
 
 @dataclass(frozen=True)
 class Counted(Measure):
-    """The number of changes' rows that take part: an int64 trace."""
+    """The number of rows that take part: an int64 trace."""
 
     argument: Argument
 

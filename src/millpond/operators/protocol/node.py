@@ -68,9 +68,9 @@ class Scalars(Protocol):
 class Operator(Protocol):
     """Runs a node: keeps its state and advances it step by step.
 
-    When a dataflow takes over another, it keeps one of two operators of equal nodes. If what an
-    operator keeps depends on who reads it, it has a method `absorb(other)`, which takes over what
-    the other keeps for its readers.
+    When a dataflow takes over another, it keeps one of two operators of equal nodes. If an
+    operator's state depends on its readers, it has a method `absorb(other)`, which takes over the
+    state that the other operator keeps for its readers.
     """
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
