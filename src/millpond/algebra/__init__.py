@@ -1,4 +1,4 @@
-"""What a query means, computed naively: the oracle the engine is held to.
+"""The oracle: the meaning of a query, computed naively, against which the engine is checked.
 
-`contents` is a window, `history` a stream, `relations` a relation; `denotation` puts them together.
+`contents` is a window, `history` a stream, `relations` a relation; `denotation` uses all three.
 """

@@ -1,13 +1,14 @@
-"""What changes a query has: SEMANTICS section 4, computed as it is written.
+"""The changes of a query by definition: SEMANTICS section 4, computed as it is written.
 
     ISTREAM(R)(τ) = R(τ) − R(τ⁻),    DSTREAM(R)(τ) = R(τ⁻) − R(τ)
 
-with the bags of the denotation at every instant and the one before it. R can only change at an
-instant at which an element comes or leaves, a window slides or a relation is updated; these are
-collected from the query's windows and the whole history, too many rather than too few, and each is
-looked at by computing R twice. Nothing of the engine, the operators or the planner is used.
+with the bags of the denotation at every instant and at the instant before it. R can only change at
+an instant at which an element comes or leaves, a window slides or a relation is updated. These
+instants are collected from the query's windows and the whole history, too many rather than too few,
+and R is computed at each of them and just before. Nothing of the engine, the operators or the
+planner is used.
 
-Before the beginning of time there is nothing: R is empty there, whatever the query.
+Before the beginning of time R is empty, whatever the query.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class OracleChange:
-    """A row that came (+1) or left (-1) at an instant; an element of a stream always came."""
+    """A row that came (+1) or left (-1) at an instant; for a stream-valued query always +1."""
 
     at: int
     sign: int
@@ -40,9 +41,10 @@ class OracleChange:
 
 
 def changes(world: World, query: exp.Expression, after: int, upto: int) -> list[OracleChange]:
-    """The changes of a query at the instants in (after, upto], in canonical order.
+    """Compute the changes of a query at the instants in (after, upto], in canonical order.
 
-    By instant; within one all -1 before all +1; then by the rows' values, NULLs last.
+    The order is by instant; within an instant all -1 before all +1; then by the rows' values,
+    NULLs last.
 
     Raises:
         OutsideTheOracle: the query uses something the denotation does not define.
@@ -68,7 +70,7 @@ def changes(world: World, query: exp.Expression, after: int, upto: int) -> list[
 
 
 def final_upto(world: World, query: exp.Expression) -> int:
-    """The last instant that is final for a query: until then its changes are never revised."""
+    """Find the last instant that is final for a query: up to it, no change is ever revised."""
     beats = [heartbeat(world, o.name) for o in occurrences(world, query) if o.window is not None]
     return min(beats, default=END) - 1
 
@@ -87,7 +89,7 @@ def _bag(world: World, query: exp.Expression, at: int) -> Counter[Row]:
 
 
 def _find_change_instants(leaf: Occurrence) -> Iterator[int]:
-    """The instants at which an occurrence's bag can change."""
+    """Find the instants at which an occurrence's bag can change."""
     if leaf.window is None:
         yield from _find_arrivals(leaf)
         return
@@ -96,7 +98,7 @@ def _find_change_instants(leaf: Occurrence) -> Iterator[int]:
 
 
 def _find_life(window: Window, t: int) -> Iterator[int]:
-    """When an element of timestamp t can enter a window, and leave it."""
+    """Find the instants at which an element of timestamp t can enter a window, and leave it."""
     yield t
     match window:
         case Range(size, None):
@@ -115,7 +117,7 @@ def _find_life(window: Window, t: int) -> Iterator[int]:
 
 
 def _find_arrivals(leaf: Occurrence) -> Iterator[int]:
-    """The instants at which RSTREAM gives its relation, as far as one occurrence goes."""
+    """Find the instants at which RSTREAM gives its relation because of one occurrence."""
     if leaf.window is None:
         for version in leaf.versions:
             yield from (version.begin, version.end)

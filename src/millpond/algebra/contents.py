@@ -1,7 +1,7 @@
-"""What a window holds, by counting: SEMANTICS section 2, one line of Python a line of its table.
+"""The contents of a window, by counting: SEMANTICS section 2, a line of Python for each table line.
 
-Nothing here is fast and nothing is clever; that is the point. Every function looks at every element
-of the stream, so what it says can be checked against the table by eye.
+Nothing here is fast or clever, on purpose: every function looks at every element of the stream, so
+a reader can check the code against the table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Element:
 
 
 def contents(window: Window, elements: Iterable[Element], at: int) -> list[Element]:
-    """The bag a window holds at an instant, in (timestamp, arrival) order.
+    """Compute the bag that a window holds at an instant, in (timestamp, arrival) order.
 
     >>> feed = [Element({"v": t}, Instant(t), t) for t in (1, 2, 3)]
     >>> [e.at for e in contents(Range(2), feed, 3)]
@@ -50,7 +50,7 @@ def contents(window: Window, elements: Iterable[Element], at: int) -> list[Eleme
 
 
 def _last(ordered: list[Element], count: int, by: tuple[str, ...]) -> list[Element]:
-    """The elements with fewer than `count` successors of equal `by`; no `by` is one partition."""
+    """Find the elements with fewer than `count` successors of equal `by` (none: one partition)."""
     successors: Counter[tuple[Any, ...]] = Counter()
     kept = []
     for element in reversed(ordered):
@@ -62,9 +62,9 @@ def _last(ordered: list[Element], count: int, by: tuple[str, ...]) -> list[Eleme
 
 
 def _equal_as_sql_groups(value: Any) -> Any:
-    """A value whose Python equality is that of SQL's groups: NULLs are equal, NaNs are equal.
+    """Make a value that Python compares as SQL groups: NULLs are equal, NaNs are equal.
 
-    The type goes along because Python finds True equal to 1; within a column it never differs.
+    The type is part of the result because True equals 1 in Python; a column has one type only.
     """
     if isinstance(value, float) and math.isnan(value):
         return (float, "nan")

@@ -1,12 +1,12 @@
-"""What a query means: the definition, computed as it is written.
+"""The meaning of a query: the definition, computed as it is written.
 
     Q(τ) = SQL over the bags at τ,    bag of S [window] at τ = contents(window, S where p, τ)
 
 This is the oracle the engine is held to (SEMANTICS, section 7, law 1). It reads the windows out of
 the query's tree itself, evaluates a window's WHERE with DuckDB over every element the stream ever
-had, counts out what the window holds in Python, gives each occurrence's bag to DuckDB as a table
-and lets DuckDB answer the whole query over them. It shares nothing with the planner or the engine,
-so that a mistake in either cannot agree with it.
+had, and counts out the window's contents in Python. Then it gives each occurrence's bag to DuckDB
+as a table, and DuckDB answers the whole query over these tables. The oracle shares nothing with the
+planner or the engine, so it cannot share their mistakes.
 
 INV-ORACLE-1: an answer is a function of the committed history and τ alone; nothing is remembered
 from one answer to the next.
@@ -53,8 +53,8 @@ from millpond.model.windows import (
 )
 
 REJECTS = "$rejects"
-#: Key of the `meta` of a subquery that stands where a view was named: a BEGIN … END around it is
-#: not its streams'.
+#: Key of the `meta` of a subquery that replaces a view's name. A BEGIN … END around the subquery
+#: does not apply to the view's streams.
 VIEW = "view"
 
 
@@ -66,8 +66,8 @@ class Occurrence:
         name: Its lower-case name.
         window: None for a relation.
         everything: A stream's elements.
-        elements: Those of them that satisfy the predicate in the window's brackets.
-        versions: A relation's rows and when they are its rows.
+        elements: The elements that satisfy the predicate in the window's brackets.
+        versions: A relation's row versions.
     """
 
     name: str
@@ -79,10 +79,10 @@ class Occurrence:
 
 @dataclass(frozen=True)
 class Denotation:
-    """R(τ): the rows, the instant, and whether they can still change.
+    """R(τ): the rows, the instant, and whether the rows are final.
 
-    `reach` is the least timestamp any of the windows can hold at τ, by stream (lower case), for
-    those on application or system time; None where a window has no lower bound.
+    `reach` is, by stream (lower case), the least timestamp that any of the query's windows over the
+    stream can hold at τ; None where a window has no lower bound.
     """
 
     table: pa.Table
@@ -97,12 +97,12 @@ def denote(
     at: int | None = None,
     kept_since: int | None = None,
 ) -> Denotation:
-    """What a query means at an instant, by default NOW.
+    """Compute the answer of a query at an instant, by default NOW.
 
-    With `kept_since`, what it means if every element with a smaller timestamp had been forgotten.
+    With `kept_since`, compute it as if every element with a smaller timestamp had been evicted.
 
     Raises:
-        OutsideTheOracle: the query uses something section 1 to 3 do not define.
+        OutsideTheOracle: the query uses something that sections 1 to 3 do not define.
         duckdb.Error: DuckDB cannot answer the query over these rows.
     """
     tree = query.copy()
@@ -148,7 +148,7 @@ def denote(
 
 
 def occurrences(world: World, query: exp.Expression) -> Iterator[Occurrence]:
-    """Every occurrence of a stream or relation in a query.
+    """Find every occurrence of a stream or relation in a query.
 
     Raises:
         OutsideTheOracle: the query uses something that is not defined.
@@ -172,7 +172,7 @@ def _widen(reach: dict[str, int | None], name: str, low: int | None) -> None:
 
 
 def _occurrences(world: World, tree: exp.Expression) -> Iterator[tuple[str, exp.Table]]:
-    """Every occurrence of a stream or relation in a tree, with its lower-case name."""
+    """Find every occurrence of a stream or relation in a tree, with its lower-case name."""
     for node in list(tree.walk()):
         if node.args.get(STREAM_SAMPLE):
             raise OutsideTheOracle("SAMPLE")
@@ -190,9 +190,9 @@ def _occurrences(world: World, tree: exp.Expression) -> Iterator[tuple[str, exp.
 
 
 def is_cte(node: exp.Expression, name: str) -> bool:
-    """Whether a WITH around a node gives the name another meaning; a WITH around a view does not.
+    """Whether a WITH around a node redefines the name; a WITH around a view does not count.
 
-    An entry of a WITH sees the entries before it, and not itself.
+    An entry of a WITH can name the entries before it, but not itself.
     """
     inside: exp.Expr = node
     entry: exp.Expr | None = None
@@ -219,11 +219,11 @@ def _stream(world: World, name: str) -> tuple[list[Element], Schema]:
 
 
 def _now(world: World, streams: list[str]) -> Instant:
-    """NOW without AT: the greatest timestamp on its application-time streams, or the clock.
+    """Compute NOW: the greatest timestamp on the application-time streams, or the clock.
 
-    With application-time streams that have no element yet it is the beginning of time: the clock
-    would be ahead of what they will have, and NOW would go back with their first element. A derived
-    stream counts as those it is derived from.
+    If no application-time stream has an element yet, NOW is the beginning of time: the clock would
+    be ahead of their timestamps, and NOW would go back with their first element. A derived stream
+    counts as the streams it is derived from.
     """
     base: set[str] = set()
     waiting = list(streams)
@@ -244,7 +244,7 @@ def _now(world: World, streams: list[str]) -> Instant:
 
 
 def present_of(world: World, relations: list[str]) -> Instant:
-    """NOW of a query that reads no stream, up to which every instant is final.
+    """Compute NOW of a query that reads no stream; every instant up to NOW is final.
 
     It is the pond's present: the clock where a stream is on system time. Elsewhere, before any
     element, it is the last instant at which the query's relations changed.
@@ -261,14 +261,14 @@ def present_of(world: World, relations: list[str]) -> Instant:
 
 
 def heartbeat(world: World, name: str) -> Instant:
-    """The heartbeat of a stream, or of a stream's rejects."""
+    """Compute the heartbeat of a stream, or of a stream's rejects."""
     if name.endswith(REJECTS):
         return Instant(world.clock)
     return world.streams[name].heartbeat(world.clock)
 
 
 def _read_window(table: exp.Table, schema: Schema) -> tuple[Window, exp.Expression | None]:
-    """An occurrence's window and the predicate before it."""
+    """Read an occurrence's window and the predicate that applies before it."""
     bracket = table.args.get(WINDOW)
     if bracket is None:
         return _find_period(table) or Unbounded(), None
@@ -287,9 +287,9 @@ def _read_window(table: exp.Table, schema: Schema) -> tuple[Window, exp.Expressi
 
 
 def _find_period(table: exp.Table) -> Period | None:
-    """The BEGIN … END whose FROM clause an occurrence stands in, directly or in a table of it.
+    """Find the BEGIN … END of the SELECT whose FROM clause has an occurrence, directly or nested.
 
-    A subquery anywhere else (WHERE, SELECT, ON) is a query of its own, with windows of its own.
+    A subquery elsewhere (WHERE, SELECT, ON) is a separate query, with its own windows.
     """
     inner: exp.Expr = table
     while (outer := inner.parent) is not None:
@@ -318,7 +318,7 @@ def _filter_by_own_where(
     before: exp.Expression,
     table: exp.Table,
 ) -> list[Element]:
-    """The elements for which a window's own WHERE is true, by DuckDB over all of them."""
+    """Select the elements for which a window's WHERE is true; DuckDB evaluates it over all."""
     predicate = before.copy()
     own = {table.name.lower(), table.alias_or_name.lower()}
     for column in predicate.find_all(exp.Column):
@@ -333,7 +333,7 @@ def _filter_by_own_where(
 
 
 def _answer(connection: duckdb.DuckDBPyConnection, tree: exp.Expr) -> pa.Table:
-    """What DuckDB answers; a conjunct of WHERE fails only on rows that no other takes away."""
+    """Answer with DuckDB; a WHERE conjunct may fail on rows that another conjunct excludes."""
     try:
         return connection.sql(to_duckdb(tree)).to_arrow_table()
     except duckdb.Error:
@@ -343,7 +343,7 @@ def _answer(connection: duckdb.DuckDBPyConnection, tree: exp.Expr) -> pa.Table:
 
 
 def _make_distinct(names: list[str]) -> list[str]:
-    """Column names made distinct by numbers: v, v_1, v_2.
+    """Make column names distinct by adding numbers: v, v_1, v_2.
 
     >>> _make_distinct(["v", "k", "v"])
     ['v', 'k', 'v_1']
@@ -359,7 +359,7 @@ def _make_distinct(names: list[str]) -> list[str]:
 
 
 def _point_to_table(table: exp.Table, name: str) -> None:
-    """Makes an occurrence name a table instead of a stream, under the name it was known by."""
+    """Make an occurrence name a table instead of a stream, and keep the old name as its alias."""
     alias = table.args.get("alias")
     if alias is None:
         known_as = exp.to_identifier(table.name, quoted=True)

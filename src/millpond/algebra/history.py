@@ -1,8 +1,8 @@
-"""What a stream has seen, epoch by epoch: elements, late rows, bad rows, and the heartbeat.
+"""The history of a stream, epoch by epoch: elements, rejects, and the heartbeat.
 
-The oracle's half of SEMANTICS section 1 that concerns streams. An epoch is one call of `commit`:
-the rows of one epoch are judged against the heartbeat as of the epoch before, whatever their order,
-so the caller decides what is late by how it cuts its feed.
+It is the oracle's version of SEMANTICS section 1 for streams. An epoch is one call of `commit`:
+the rows of one epoch are judged against the heartbeat as of the epoch before, whatever their order.
+So the way a caller cuts its feed into epochs decides which rows are late.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from millpond.model import time
 from millpond.model.schema import Field
 from millpond.model.time import BEGINNING, END, Instant
 
-#: Python types that are already what a column of the type holds; anything else is cast by DuckDB.
+#: The Python type whose values a column of the type holds unchanged; DuckDB casts other values.
 _AS_IS: dict[str, type] = {
     "BOOLEAN": bool,
     "DOUBLE": float,
@@ -35,7 +35,7 @@ class Unfit(ValueError):
 
 
 def cast(value: Any, field: Field) -> Any:
-    """A value as its column holds it: DuckDB's cast, with a way past it for what needs none.
+    """Cast a value to its column's type, with DuckDB if the value needs a cast.
 
     Raises:
         Unfit: DuckDB cannot cast it.
@@ -57,7 +57,7 @@ def cast(value: Any, field: Field) -> Any:
 def _cast_by_duckdb(value: Any, field: Field) -> Any:
     with session() as connection:
         try:
-            # A text that names a zone is the instant it names; without one it is in UTC.
+            # A text with a time zone means the instant in that zone; without a zone it is UTC.
             zoned = isinstance(value, str) and field.type == "TIMESTAMP"
             read = "CAST(? AS TIMESTAMPTZ)" if zoned else "?"
             row = connection.execute(f"SELECT CAST({read} AS {field.type})", [value]).fetchone()
@@ -69,7 +69,7 @@ def _cast_by_duckdb(value: Any, field: Field) -> Any:
 
 @dataclass(frozen=True)
 class RejectedRow:
-    """A row that never became an element: its place in the epoch's rows, and why."""
+    """A row that did not become an element: its place in the epoch's rows, and the reason."""
 
     row: int
     reason: str
@@ -77,17 +77,17 @@ class RejectedRow:
 
 @dataclass
 class StreamHistory:
-    """A stream: all that was ever committed on it, in order.
+    """A stream: all rows that were ever committed on it, in order.
 
     Attributes:
         definition: The stream's declaration.
         elements: In arrival order; an element's sequence number is its place in this list.
         rejects: The elements of `name$rejects`, on system time.
         greatest: The greatest timestamp seen, or None.
-        reached: What the heartbeat has reached; it never goes back.
+        reached: The instant that the heartbeat has reached; it never goes back.
         arrived_at: The clock at the last epoch with rows, or at the last HEARTBEAT, or None.
         ended: Whether a bounded source was read to its end.
-        derived_from: Of a derived stream the names of those it is derived from.
+        derived_from: For a derived stream, the names of the streams it is derived from.
     """
 
     definition: StreamDef
@@ -102,8 +102,9 @@ class StreamHistory:
     def heartbeat(self, clock: int) -> Instant:
         """H when the clock shows `clock`: no element with a smaller timestamp will come any more.
 
-        On application time H is what it has reached so far, or, once IDLE AFTER has gone by without
-        arrivals, follows the clock as far behind it as it was at the last arrival or HEARTBEAT.
+        On application time H is the instant it has reached so far. Once IDLE AFTER has gone by
+        without arrivals, H follows the clock, at the distance it had at the last arrival or
+        HEARTBEAT.
         """
         if self.ended:
             return END
@@ -121,7 +122,7 @@ class StreamHistory:
         return self.reached
 
     def advance_heartbeat(self, at: int, clock: int) -> None:
-        """HEARTBEAT: H is at least `at` from now on. The stream has been heard of."""
+        """HEARTBEAT: H is at least `at` from now on. The idle time starts anew."""
         self.reached = Instant(max(self.heartbeat(clock), at))
         self.arrived_at = Instant(clock)
 
@@ -130,7 +131,7 @@ class StreamHistory:
         self.ended = True
 
     def commit(self, rows: Sequence[dict[str, Any]], clock: int) -> list[RejectedRow]:
-        """Commits one epoch of rows that arrived when the clock showed `clock`.
+        """Commit one epoch of rows that arrived when the clock showed `clock`.
 
         Keys of a row are column names in any case; a missing column is NULL.
         """

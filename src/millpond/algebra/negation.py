@@ -1,8 +1,8 @@
-"""`R1 EXCEPT ALL R2 BY (a, …)`, counted out: SEMANTICS section 3, last paragraph.
+"""`R1 EXCEPT ALL R2 BY (a, …)`, by counting: SEMANTICS section 3, last paragraph.
 
 For each value of the attributes, with v1 rows in R1 and v2 in R2, the youngest max(v1 − v2, 0) of
-R1's rows stay. A row is as old as the youngest element it is made of; of rows of one age those that
-come later in canonical order are the younger.
+R1's rows stay. A row is as old as the youngest element it is made of; among rows of one age, rows
+later in canonical order are younger.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from millpond.cql.tree.nodes import BY_ATTRIBUTES
 
 
 def _negations(tree: exp.Expression) -> list[exp.SetOperation]:
-    """Inner ones first."""
+    """Find the negations of a tree, inner negations first."""
     return [n for n in tree.find_all(exp.SetOperation) if n.args.get(BY_ATTRIBUTES)][::-1]
 
 
 def ages(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:
-    """The column of timestamps each stream on a negation's left needs, by the occurrence's id.
+    """Write the row's age into each negation's left SELECT, as its last column.
 
-    Writes the row's age into the left SELECT, as its last column.
+    Returns, by the occurrence's id, the timestamp column that each stream on the left needs.
     """
     needed: dict[int, tuple[str, ...]] = {}
     for number, node in enumerate(_negations(tree)):
@@ -58,7 +58,7 @@ def ages(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:
 def replace_negations(
     connection: duckdb.DuckDBPyConnection, tree: exp.Expression
 ) -> exp.Expression:
-    """The tree over loaded tables, with a table of its rows in the place of each negation."""
+    """Replace each negation in a tree over loaded tables by a table of the negation's rows."""
     for number, node in enumerate(_negations(tree)):
         by = [a.name.lower() for a in node.args[BY_ATTRIBUTES]]
         left = connection.sql(to_duckdb(node.left.unnest())).to_arrow_table()
@@ -83,7 +83,7 @@ def replace_negations(
 
 
 def _find_youngest(left: pa.Table, right: pa.Table, by: list[str]) -> list[int]:
-    """The places of the left rows that stay."""
+    """Find the places of the left rows that stay."""
     fewer = Counter(_keys(right, by))
     groups: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
     for place, key in enumerate(_keys(left, by)):
@@ -101,7 +101,7 @@ def _find_youngest(left: pa.Table, right: pa.Table, by: list[str]) -> list[int]:
 
 
 def _keys(table: pa.Table, by: list[str]) -> list[tuple[Any, ...]]:
-    """Each row's values of the attributes."""
+    """Read each row's values of the attributes."""
     names = [n.lower() for n in table.column_names]
     columns = [table.column(names.index(attribute)).to_pylist() for attribute in by]
     return [tuple(map(normalize, key)) for key in zip(*columns, strict=True)]

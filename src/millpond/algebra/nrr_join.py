@@ -1,9 +1,9 @@
 """Joins with non-retroactive relations, as SEMANTICS section 3 has them, for DuckDB to compute.
 
 A row of the join is made of stream elements and rows of the relation. The rows of the relation must
-be its rows at the greatest timestamp of the elements: so every version of a row the relation ever
-had is offered, with the interval in which it was one, and the join asks that the greatest
-timestamp lies in it.
+be its rows at the greatest timestamp of the elements. So the table of the relation has all its row
+versions, with the intervals in which they held, and the join's condition asks that the greatest
+timestamp lies in the interval.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from millpond.model.schema import Field, Schema
 
 
 def join_nrrs(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:
-    """Writes the conditions into a tree; gives the columns each occurrence needs for them.
+    """Write the conditions into a tree; return the columns that each occurrence needs for them.
 
-    By the id of the occurrence: for a stream the column of its elements' timestamps, for a
-    non-retroactive relation those of each row's interval.
+    The columns are by the id of the occurrence: for a stream the column of its elements'
+    timestamps, for a non-retroactive relation the begin and end of each row's interval.
     """
     needed: dict[int, tuple[str, ...]] = {}
     for number, select in enumerate(tree.find_all(exp.Select)):
@@ -61,5 +61,5 @@ def join_nrrs(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:
 
 
 def add_instants(schema: Schema, *names: str) -> Schema:
-    """A schema with columns of instants behind its own."""
+    """Add columns of instants at the end of a schema."""
     return Schema((*schema.fields, *(Field(name, "BIGINT") for name in names)))

@@ -1,10 +1,10 @@
-"""What a relation held when: rows with the intervals of time in which they are its rows.
+"""The history of a relation: its row versions, each with the interval in which it held.
 
-The oracle's half of SEMANTICS section 1 that concerns relations. An update at τ is visible at τ and
+It is the oracle's version of SEMANTICS section 1 for relations. An update at τ is visible at τ and
 after, so every row is valid in a half-open interval [begin, end). INSERT begins intervals, DELETE
-ends those that contain τ, UPDATE ends them and begins others in their place. What an update finds
-is what the relation held at τ when the update was made: a later statement about an earlier instant
-does not make it run again.
+ends the intervals that contain τ, UPDATE ends them and begins others in their place. An update
+reads the relation at τ as it is when the update is made; a later statement about an earlier
+instant does not make the update run again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from millpond.model.time import END, Instant
 
 @dataclass(frozen=True)
 class RowVersion:
-    """A row and when it is one: begin ≤ τ < end."""
+    """A row and the interval in which it held: begin ≤ τ < end."""
 
     row: dict[str, Any]
     begin: Instant
@@ -47,7 +47,7 @@ class RelationHistory:
         """INSERT at an instant; a missing column is NULL.
 
         Raises:
-            MillpondError: POND-408, a row's key is NULL or one the relation has at `at` or after.
+            MillpondError: POND-408, a row's key is NULL, or the relation has it at `at` or after.
         """
         whole = [
             {f.name: cast(row.get(f.name), f) for f in self.definition.schema.fields}
@@ -56,13 +56,13 @@ class RelationHistory:
         self._replace([], [RowVersion(row, Instant(at)) for row in whole])
 
     def delete(self, where: str | None, at: int) -> int:
-        """DELETE at an instant; gives how many rows it ended."""
+        """DELETE at an instant; return the number of rows that ended."""
         found = self._find(at, where)
         self._replace(found, [self._end_version(place, at) for place in found])
         return len(found)
 
     def update(self, assignments: dict[str, str], where: str | None, at: int) -> int:
-        """UPDATE at an instant; values are DuckDB expressions over the row as it was."""
+        """UPDATE at an instant; values are DuckDB expressions over the row before the update."""
         found = self._find(at, where)
         values = self._evaluate(assignments, found)
         changed = [
@@ -77,7 +77,7 @@ class RelationHistory:
         return RowVersion(version.row, version.begin, Instant(at))
 
     def _replace(self, gone: list[int], new: list[RowVersion]) -> None:
-        """Puts versions in the place of others, if no two of one key are valid together."""
+        """Replace versions by others; no two versions of one key may be valid together."""
         removed = set(gone)
         kept = [v for place, v in enumerate(self.versions) if place not in removed]
         kept += [v for v in new if v.begin < v.end]
@@ -98,7 +98,7 @@ class RelationHistory:
         self.versions = kept
 
     def _find(self, at: int, where: str | None) -> list[int]:
-        """The places of the versions valid at an instant whose rows satisfy a predicate."""
+        """Find the places of the versions that are valid at an instant and satisfy a predicate."""
         valid = [p for p, v in enumerate(self.versions) if v.begin <= at < v.end]
         if where is None or not valid:
             return valid
@@ -118,7 +118,7 @@ class RelationHistory:
         return [{name: value for (name, _), value in zip(typed, row, strict=True)} for row in rows]
 
     def _over(self, places: list[int], sql: str) -> list[tuple[Any, ...]]:
-        """The answer of SQL over the given versions' rows, as table `rows` with their places."""
+        """Answer SQL over a table `rows` of the given versions' rows with their places."""
         schema = self.definition.schema.to_arrow().append(pa.field("__place", pa.int64()))
         with session() as connection:
             load(

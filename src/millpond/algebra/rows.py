@@ -1,4 +1,4 @@
-"""Rows as the oracle compares and orders them: equal where SQL finds them equal, in one order."""
+"""How the oracle compares and orders rows: equal where SQL finds them equal, canonical order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _NotANumber(float):
 
 
 def normalize(value: Any) -> Any:
-    """A value that is equal to those SQL finds equal: one NaN, one zero."""
+    """Make values equal in Python that SQL finds equal: one NaN, one zero."""
     if isinstance(value, float):
         return _NotANumber("nan") if math.isnan(value) else value + 0.0
     if isinstance(value, list):
@@ -31,7 +31,7 @@ def normalize(value: Any) -> Any:
 
 
 def sort_key(row: Row) -> tuple[Any, ...]:
-    """What rows are ordered by: each value in turn, NULLs last, NaNs before them.
+    """Make the sort key of a row: each value in turn, NULLs last, NaNs just before NULLs.
 
     >>> sorted([(None,), (float("nan"),), (2.0,), (1.0,)], key=sort_key)[:2]
     [(1.0,), (2.0,)]

@@ -1,7 +1,8 @@
-"""DuckDB as the oracle uses it: one database in memory, a session of its own for every answer.
+"""DuckDB sessions for the oracle: one database in memory, a new session for every answer.
 
-A session's temporary tables are its own and go with it, so that sessions share nothing but the cost
-of starting DuckDB. One thread, and UTC, so that what is computed depends on nothing outside.
+A session's temporary tables belong to the session alone and end with it, so sessions share no data,
+only the cost of starting DuckDB. A session has one thread and UTC, so that answers do not depend on
+the machine.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ Function = tuple[Callable[..., Any], Sequence[str], str]
 
 
 def session(functions: Mapping[str, Function] | None = None) -> duckdb.DuckDBPyConnection:
-    """A new session, to be closed (or used with `with`).
+    """Open a new session; the caller closes it (or uses it with `with`).
 
-    With functions it has a database of its own, for a function is the database's.
+    With functions the session gets its own database, because DuckDB keeps functions by database.
     """
     connection = duckdb.connect(":memory:") if functions else _database().cursor()
     connection.execute("SET TimeZone = 'UTC'")
@@ -41,10 +42,10 @@ def session(functions: Mapping[str, Function] | None = None) -> duckdb.DuckDBPyC
 def load(
     connection: duckdb.DuckDBPyConnection, name: str, schema: pa.Schema, rows: list[dict[str, Any]]
 ) -> None:
-    """Makes a temporary table of rows.
+    """Make a temporary table of rows.
 
-    A table of DuckDB's own, not a view of Arrow data: DuckDB hands predicates on Arrow data to
-    Arrow, and the oracle must not depend on both meaning the same.
+    The table is DuckDB's, not a view of Arrow data: DuckDB lets Arrow evaluate predicates on Arrow
+    data, and the oracle must not depend on Arrow and DuckDB meaning the same.
     """
     connection.register("__arrow", pa.Table.from_pylist(rows, schema=schema))
     connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM __arrow")

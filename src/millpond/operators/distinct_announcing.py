@@ -1,21 +1,22 @@
-"""Duplicate elimination without its input that says itself when a row leaves.
+"""Duplicate elimination that keeps no input and announces by negative tuples when a row leaves.
 
-δ* (`operators/distinct_delta_star.py`; Update patterns, 5.3.1) gives a row with the expiration of
-one copy and, when that has come, gives the row again with another's. Who reads changes and not
-expirations sees a row leave and come back at one instant, over and over, though it was there all
-the time. Where expirations are to be announced anyway, this is δ* and the announcement in one: for
-each distinct row the instant at which the last of its copies expires,
+δ* (`operators/distinct_delta_star.py`; Update patterns, 5.3.1) outputs a row with the expiration
+of one copy. When that copy expires, δ* outputs the row again with the expiration of another copy.
+A reader of changes then sees the row leave and come back at one instant, over and over, though
+the row was there all the time. Where negative tuples must announce expirations anyway, this
+operator does the work of δ* and of `Expire` together. It keeps for each distinct row the instant
+at which its last copy expires:
 
     a row comes when it is not there     and leaves, by a negative tuple, at that instant,
 
-so where rows are repeated nothing is given at all, and the state is no larger than the output. The
-paper has no such operator: with its δ* the output's expirations are what the next operator needs.
+so a repeated row causes no output, and the state is no larger than the output. The paper has no
+such operator: there the next operator needs the expirations of δ*'s output.
 
-INV-LAST-1: a row is there at an instant if and only if its last copy expires after it.
+INV-LAST-1: a row is there at an instant if and only if its last copy expires after that instant.
 INV-LAST-2: no row of a block leaves before the block is due.
 
-Cost: a row in looks up its key; a step looks at one instant for each block of 256 rows, and at the
-rows of those blocks from which one leaves.
+Cost: each input row looks up its key; a step looks at one instant for each block of 256 rows, and
+at the rows of those blocks from which a row leaves.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ from millpond.operators.structures.row_store import grow_array
 
 #: Rows of a block: 2 ** SHIFT.
 _SHIFT = 8
-#: Before every instant: the expiration of a row of which there never was a copy.
+#: Before every instant: the expiration of a row that never had a copy.
 _NEVER = BEGINNING - 2
 
 
 @dataclass(frozen=True, eq=False)
 class DistinctAnnouncing(Unary):
-    """The distinct rows of an input on which nothing is announced, each leaving by name."""
+    """The distinct rows of an input without negative tuples; they leave by negative tuples."""
 
     name = "distinct"
     detail = "δ*, announcing"
@@ -86,7 +87,7 @@ class DistinctAnnouncing(Unary):
     ) -> float:
         (given,) = inputs
         changes = STARRED * given.arrivals + GIVEN * own.changes
-        # Of each block an instant is looked at, and all rows of a block that one leaves.
+        # A step looks at one instant of each block, and at all rows of a block that a row leaves.
         leaving = min(own.rows / (1 << _SHIFT) * known.steps, own.negatives)
         watched = own.rows / (1 << _SHIFT) * known.steps + leaving * (1 << _SHIFT)
         return changes + WATCHED * watched + STEPPED * estimate_wakeups(given.arrivals, known)
@@ -99,9 +100,9 @@ class DistinctAnnouncing(Unary):
 def _come(  # type: ignore[no-untyped-def]
     order, starts, which, at, until, position, last, due, out_key, out_at, out_sign
 ):
-    """Runs each row's copies; notes when it comes, and leaves between two of them.
+    """Run through each row's copies; note when the row comes, and when it leaves in between.
 
-    Gives how many changes there are, and how many of the rows were not there at `position`.
+    Return the number of changes, and how many of the rows were not there at `position`.
     """
     found = 0
     fresh = 0
@@ -125,7 +126,7 @@ def _come(  # type: ignore[no-untyped-def]
 
 @compiled(types.int64(READ_I64, I64, types.int64, types.int64, I64, I64))
 def _leave(last, due, position, upto, out_key, out_at):  # type: ignore[no-untyped-def]
-    """Notes the rows whose last copy expires after `position` and up to `upto`."""
+    """Note the rows whose last copy expires after `position` and up to `upto`."""
     found = 0
     for block in range(((len(last) - 1) >> _SHIFT) + 1):
         if due[block] > upto:
@@ -143,12 +144,12 @@ def _leave(last, due, position, upto, out_key, out_at):  # type: ignore[no-untyp
 
 
 class LastCopies:
-    """`DistinctAnnouncing` at work: for each row when the last copy of it expires."""
+    """Runs `DistinctAnnouncing`: keeps for each row the expiration of its last copy."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._rows = DistinctRows(schema)
         self._last = np.full(64, _NEVER, np.int64)
-        #: Of each block the least expiration of a row that is there.
+        #: For each block, the least expiration of a row that is there.
         self._due = np.full(1, END, np.int64)
         self._out = [np.empty(64, np.int64) for _ in range(2)]
         self._living = 0
@@ -178,7 +179,7 @@ class LastCopies:
         return found
 
     def _take_in(self, delta: Delta) -> tuple[Ints, Ints, Ints]:
-        """Takes in copies; (row, instant, sign) of what they change."""
+        """Take in copies; return (row, instant, sign) of the changes they cause."""
         numbers = self._rows.number(delta.rows)
         known = len(self._rows)
         self._last = grow_array(self._last, known, _NEVER)
@@ -191,7 +192,7 @@ class LastCopies:
         return keys, at, sign
 
     def _forget(self) -> None:
-        """Drops rows that have no copy any more, when it is time."""
+        """Drop rows that have no copy any more, when it is time."""
         known = len(self._rows)
         due = self.purging.is_due(self._position)
         by_share = self.purging.by_share and self._rows.is_worth_compacting(self._living)
@@ -208,7 +209,7 @@ class LastCopies:
             self._due[: len(starts)] = np.minimum.reduceat(self._last[: self._living], starts)
 
     def count_given(self, now: int) -> int:
-        """How many rows it gives at an instant it has come to."""
+        """Count the output's rows at an instant up to which it has advanced."""
         return int((self._last[: len(self._rows)] > now).sum())
 
     def size(self) -> int:

@@ -1,17 +1,17 @@
-"""Duplicate elimination without its input: δ* (Update patterns, 5.3.1).
+"""Duplicate elimination that keeps no input: δ* (Update patterns, 5.3.1).
 
-Where nothing is taken back before its time, a distinct row can be given with the expiration of the
-copy that is given. Of the copies that came meanwhile only the one that lives longest matters: when
-the one given expires, it takes over,
+Where no row is taken back before its expiration, δ* outputs a distinct row with the expiration of
+one copy. Of the copies that come meanwhile, only the longest-lived copy matters: when the copy
+that was output expires, the longest-lived copy takes over,
 
     [at, exp)   then   [exp, exp of the longest-lived)   then …
 
-So for each distinct row two instants are kept, whatever the number of copies: the state is at most
-twice the output.
+So δ* keeps two instants for each distinct row, whatever the number of copies: its state is at
+most twice the output.
 
-The direct approach keeps the input as well and looks through it when a row that is given expires
+The direct approach also keeps the input, and scans it when an output row expires
 ("the input buffer is scanned to determine if there are any other tuples with value v that have not
-expired", 2.1). That is here too, for who wants to compare.
+expired", 2.1). `RescannedInput` does that, for comparison.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from millpond.operators.structures.distinct_rows import DistinctRows
 from millpond.operators.structures.group_rows import group_rows
 from millpond.operators.structures.row_store import grow_array
 
-#: Before every instant: the expiration of a row that was never given.
+#: Before every instant: the expiration of a row that was never output.
 _NEVER = BEGINNING - 2
 
 
 @dataclass(frozen=True, eq=False)
 class DistinctDeltaStar(Unary):
-    """The distinct rows of an input on which nothing is announced by negative tuples.
+    """The distinct rows of an input without negative tuples.
 
     Attributes:
         input: The rows.
-        keeps_input: Whether all of them are kept, and looked through for who takes over.
+        keeps_input: Whether to keep all rows and scan them for the copy that takes over.
     """
 
     keeps_input: bool = False
@@ -89,7 +89,7 @@ class DistinctDeltaStar(Unary):
         rows = given.count_distinct(every)
         distinct = given.of(every).distinct
         columns = tuple(ColumnEstimate(c.distinct, 1 / max(1.0, rows)) for c in given.columns)
-        # A row that is given lives as long as its copy does, then another copy takes over.
+        # An output row lives as long as its copy does, then another copy takes over.
         life = given.life * (1 - rows / (2 * distinct)) if distinct else given.life
         return EdgeEstimate(rows / life if life else 0.0, 0.0, life, columns)
 
@@ -114,7 +114,7 @@ class DistinctDeltaStar(Unary):
 def _take_over(  # type: ignore[no-untyped-def]
     order, starts, which, at, until, given, longest, out_key, out_at, out_until
 ):
-    """Runs each row's copies through what is given of it; notes the lives that are given."""
+    """Run through each row's copies; note the lives that are output."""
     found = 0
     for g in range(len(which)):
         key = which[g]
@@ -137,9 +137,9 @@ def _take_over(  # type: ignore[no-untyped-def]
 
 @compiled(types.UniTuple(types.int64, 2)(I64, READ_I64, types.int64, I64, I64, I64))
 def _hand_over(given, longest, upto, out_key, out_at, out_until):  # type: ignore[no-untyped-def]
-    """Lets who lives longest take over where what is given has expired.
+    """Let the longest-lived copy take over where the copy that was output has expired.
 
-    Gives how many do, and how many rows are still given.
+    Return how many copies take over, and how many rows are still in the output.
     """
     found = 0
     living = 0
@@ -156,7 +156,7 @@ def _hand_over(given, longest, upto, out_key, out_at, out_until):  # type: ignor
 
 
 class LongestLives:
-    """Runs `DistinctDeltaStar`: keeps, for each row given, its end and its longest-lived copy."""
+    """Runs `DistinctDeltaStar`: keeps each output row's end and its longest-lived copy's end."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._rows = DistinctRows(schema)
@@ -196,7 +196,7 @@ class LongestLives:
         return found
 
     def _forget(self, upto: int, living: int) -> None:
-        """Drops rows that have no copy any more, when it is time."""
+        """Drop rows that have no copy any more, when it is time."""
         known = len(self._rows)
         due = self.purging.is_due(upto)
         if due:
@@ -212,13 +212,13 @@ class LongestLives:
             setattr(self, name, moved)
 
     def _purge(self, upto: int) -> None:
-        """It is time to drop what has expired, and is kept beside the rows."""
+        """Purge expired state that is kept beside the rows."""
 
     def _renumber(self, moved: Ints) -> None:
-        """The rows' numbers have changed."""
+        """Take over the rows' new numbers."""
 
     def count_given(self, now: int) -> int:
-        """How many rows it gives at an instant it has come to."""
+        """Count the output's rows at an instant up to which it has advanced."""
         return int((self._given[: len(self._rows)] > now).sum())
 
     def size(self) -> int:
@@ -227,7 +227,7 @@ class LongestLives:
 
 @compiled(types.void(READ_I64, READ_I64, READ_I64, types.int64, I64))
 def _look_through(numbers, until, given, upto, longest):  # type: ignore[no-untyped-def]
-    """The longest life among the copies of each row whose given copy has expired."""
+    """Find the longest-lived copy of each row whose output copy has expired."""
     for i in range(len(numbers)):
         key = numbers[i]
         if given[key] <= upto and until[i] > longest[key]:
@@ -235,7 +235,7 @@ def _look_through(numbers, until, given, upto, longest):  # type: ignore[no-unty
 
 
 class RescannedInput(LongestLives):
-    """`DistinctDeltaStar` that keeps its input; expired copies go lazily, like expired rows."""
+    """Runs a `DistinctDeltaStar` that keeps its input; expired copies are purged lazily."""
 
     def __init__(self, schema: pa.Schema) -> None:
         super().__init__(schema)
@@ -278,7 +278,7 @@ class RescannedInput(LongestLives):
         self._count = len(self._until)
 
     def _renumber(self, moved: Ints) -> None:
-        # A row that is forgotten has no copy left that has not expired.
+        # All copies of a forgotten row have expired.
         self._numbers = moved[self._numbers[: self._count]]
         self._choose(self._numbers >= 0)
 

@@ -1,9 +1,9 @@
-"""Expirations made explicit: a negative tuple for every row when its time has come.
+"""Expirations made explicit: a negative tuple for every row when it expires.
 
-What the windows do in the negative tuple approach (Update patterns, 2.3.1), as an operator of its
-own: the planner puts it on an edge whose reader does not take rows with expirations. Behind it
-every `until` is END and every delta is sorted by instant, so that its reader sees plain signed
-changes.
+In the negative tuple approach (Update patterns, 2.3.1) the windows do this; here it is an operator
+of its own. The planner puts it on an edge whose reader does not accept rows with expirations. In
+its output every `until` is END and every delta is sorted by instant, so that its reader sees plain
+signed changes.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Expire(Unary):
 
     Attributes:
         input: The rows.
-        partitions: Where they do not leave in the order they came, in how many partitions by
-            expiration they wait; ARRIVAL_ORDER for none.
+        partitions: The number of partitions by expiration in which rows wait if they do not
+            expire in the order they came; ARRIVAL_ORDER for none.
     """
 
     partitions: int = PARTITIONS
@@ -65,7 +65,7 @@ class Expire(Unary):
 
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
-        # What a negative tuple took back before its time is taken back in time once more.
+        # A negative tuple that cancels the rest of a row's life expires too, when the row would.
         return replace(given, arrivals=given.changes, negatives=given.changes)
 
     def estimate_work(
@@ -88,7 +88,7 @@ class Expire(Unary):
 
 
 class Expiration:
-    """`Expire` at work: the rows that have not left yet."""
+    """Runs `Expire`: keeps the rows that have not expired yet."""
 
     def __init__(self, waiting: ExpirationQueue) -> None:
         self._waiting = waiting
@@ -98,7 +98,7 @@ class Expiration:
         return self.announce_due(delta, upto)
 
     def announce_due(self, delta: Delta, upto: int) -> Delta:
-        """The delta with the expirations up to an instant as rows of their own."""
+        """Replace the delta's expirations by negative tuples, for those due up to an instant."""
         if len(delta):
             self._waiting.add(delta.where(delta.until < END))
         left = self._waiting.take_due(upto)
@@ -112,5 +112,5 @@ class Expiration:
 
 
 def announce_expirations(node: Node) -> Node:
-    """The node, with a negative tuple for each row that leaves."""
+    """Put an `Expire` over a node whose rows carry expirations."""
     return Expire(node) if node.carries_expirations else node

@@ -1,18 +1,18 @@
 """Group-by: a row of aggregates for each group, replaced whenever it changes.
 
 Update patterns (Golab and Özsu), section 2.1: an arrival or an expiration changes the aggregates
-of one group, and the new result replaces the one reported before. Here the one before is taken
-back by a negative tuple at the same instant, so that whoever reads the changes need not know the
-groups. A group has its first row when it gets its first input row, and none once its last is gone;
-without GROUP BY there is one group, and it always has a row (SEMANTICS, section 3).
+of one group, and the new result replaces the result reported before. Here a negative tuple takes
+back the old result at the same instant, so that a reader of the changes need not know the groups.
+A group has a row in the answer as long as it has input rows; without GROUP BY there is one group,
+and it always has a row (SEMANTICS, section 3).
 
-It is two operators. A `Grouping` numbers groups, lays a step's changes out by group and instant
-and keeps what is measured of each group; it changes no row. Group-bys read it, each with its own
-aggregates. So queries that group the same rows by the same columns share the grouping and
-whatever measures their aggregates have in common.
+Two operators do this. A `Grouping` numbers groups, lays a step's changes out by group and instant
+and keeps the measures of each group; it changes no row. Group-bys read the grouping, each with its
+own aggregates. So queries that group the same rows by the same columns share the grouping and the
+measures that their aggregates have in common.
 
-INV-GROUP-1: what a group-by gives at an instant is a function of the bag at that instant. Every
-measure is exact and knows no order and no history.
+INV-GROUP-1: a group-by's rows at an instant are a function of the bag at that instant. Every
+measure is exact and depends on no order and no history.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
 from millpond.operators.structures.evaluation import evaluate_expressions
 from millpond.operators.structures.key_numbers import KeyNumbers
 
-#: How many rows there are of a group: what decides whether it has one in the answer.
+#: The number of input rows of a group: it decides whether the group has a row in the answer.
 ROWS = Counted(Argument())
 
 
 @dataclass(frozen=True, eq=False)
 class Grouping(Unary):
-    """The same rows, brought together by group.
+    """The rows of its input, brought together by group.
 
     Attributes:
         input: The rows.
-        by: What they are grouped by: columns by place, or SQL over `c0`, `c1`, ….
-        types: The types of these.
-        text: These as the query wrote them, for EXPLAIN.
+        by: The grouping keys: columns by place, or SQL over `c0`, `c1`, ….
+        types: The keys' types.
+        text: The keys as the query wrote them, for EXPLAIN.
     """
 
     by: tuple[int | str, ...]
@@ -87,8 +87,8 @@ class GroupedDelta(Delta):
     """A delta with its changes brought together by group.
 
     Attributes:
-        batch: What measures are followed through; None of an empty delta.
-        keys: What the rows were grouped by.
+        batch: The batch that measures follow; None for an empty delta.
+        keys: The keys' values for each row.
     """
 
     batch: Batch | None = None
@@ -96,12 +96,12 @@ class GroupedDelta(Delta):
 
 
 class GroupingRows:
-    """`Grouping` at work: the groups that have rows, and their measures."""
+    """Runs `Grouping`: keeps the groups that have rows, and their measures."""
 
     def __init__(self, by: tuple[int | str, ...], types: tuple[pa.DataType, ...]) -> None:
         self._by = by
         self._keys = KeyNumbers(types)
-        #: The keys of each number given, in order: one grouping's numbers mean nothing to another.
+        #: The keys of each group number, in order. Another grouping has other numbers.
         self._values: list[list[pa.Array]] = []
         self._counts = np.zeros(0, np.int64)
         self._alive = 0
@@ -112,7 +112,7 @@ class GroupingRows:
         (delta,) = inputs
         if not len(delta):
             return GroupedDelta(delta.rows, delta.at, delta.until, delta.weight)
-        # Not after a step: what it gave refers to the numbers as they are.
+        # Not after a step: the step's output refers to the numbers as they are.
         self._compact()
         delta, computed = evaluate_expressions(
             delta, [e for e in self._by if isinstance(e, str)], scalars
@@ -133,9 +133,9 @@ class GroupingRows:
         return GroupedDelta(delta.rows, delta.at, delta.until, delta.weight, batch, tuple(keys))
 
     def absorb(self, other: GroupingRows) -> None:
-        """Takes over what another operator of an equal node measures beside this one.
+        """Take over the measures that only another operator of an equal node keeps.
 
-        Both have the same groups, but not by the same numbers.
+        Both operators have the same groups, but number them differently.
         """
         self._compact()
         if self._by:
@@ -149,14 +149,14 @@ class GroupingRows:
         return self._alive
 
     def bytes(self) -> int:
-        """Bytes its measures keep."""
+        """The size of its measures, in bytes."""
         return self._measures.size() + self._counts.nbytes
 
     def _columns(self) -> list[list[pa.Array]]:
         return [list(column) for column in zip(*self._values, strict=True)]
 
     def _number(self, keys: list[pa.Array], length: int) -> Ints:
-        """The number of each row's group."""
+        """Number the group of each row."""
         if not keys:
             return np.zeros(length, np.int64)
         known = len(self._keys)
@@ -171,7 +171,7 @@ class GroupingRows:
         return numbers
 
     def _compact(self) -> None:
-        """Forgets groups without rows, when most are."""
+        """Forget the groups without rows, when most groups have none."""
         if not self._by or not self._keys.is_worth_compacting(self._alive):
             return
         count = len(self._keys)
@@ -185,13 +185,13 @@ class GroupingRows:
 
 @dataclass(frozen=True, eq=False)
 class GroupBy(Node):
-    """The rows of a grouping's groups: what they are grouped by, and aggregates.
+    """A row for each group of a grouping: keys and aggregates.
 
     Attributes:
         input: The grouping.
-        shown: Which of the grouping's keys are columns, by their place among these.
+        shown: The keys that are columns of the answer, by their places among the grouping's keys.
         aggregates: The further columns.
-        text: These as the query wrote them, for EXPLAIN.
+        text: The aggregates as the query wrote them, for EXPLAIN.
     """
 
     input: Grouping
@@ -234,7 +234,7 @@ class GroupBy(Node):
 
 
 class GroupingBy:
-    """`GroupBy` at work; what there is to remember, its grouping remembers."""
+    """Runs `GroupBy`; its grouping keeps the state."""
 
     def __init__(
         self,
@@ -273,7 +273,7 @@ class GroupingBy:
         return Delta.of(_batch(columns, self._schema), rows.at, None, rows.weight)
 
     def _of_nothing(self) -> Delta:
-        """The one row there is before there is anything."""
+        """Make the one row that an aggregate without groups has over no rows."""
         columns = [pa.array([a.of_nothing()], a.type) for a in self._aggregates]
         return Delta.of(_batch(columns, self._schema), np.array([BEGINNING], np.int64))
 
@@ -288,7 +288,7 @@ def _batch(columns: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _normalize_zero(column: pa.Array) -> pa.Array:
-    """A key with one zero of both: a group has one row, whichever came first."""
+    """Replace -0.0 by 0.0 in a key: both are one group, whichever came first."""
     if not pa.types.is_floating(column.type):
         return column
     return pc.add(column, pa.scalar(0.0, column.type))

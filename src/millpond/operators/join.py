@@ -45,15 +45,15 @@ from millpond.operators.structures.key_numbers import KeyNumbers
 
 @dataclass(frozen=True, eq=False)
 class Join(Node):
-    """The pairs of rows of two inputs with equal keys for which the predicates are true.
+    """The pairs of rows of two inputs that have equal keys and satisfy the predicates.
 
     Attributes:
         left, right: The inputs.
-        left_keys, right_keys: Places of the columns that are equal; none for all pairs.
+        left_keys, right_keys: Places of the columns that must be equal; none for all pairs.
         predicates: SQL over the pair's columns: `c0`, … of the left row, then of the right.
-        keep: Places of the pair's columns that are given, in order.
+        keep: Places of the pair's columns that are in the output, in order.
         nulls_match: Whether NULL keys are equal to each other, as in set operations.
-        label: What EXPLAIN calls it, where it is a part of something else.
+        label: What EXPLAIN calls the join where it is a part of another operation.
         text: The condition as the query wrote it, for EXPLAIN.
     """
 
@@ -106,7 +106,7 @@ class Join(Node):
         left, right = inputs
         chance = self._estimate_match(left, right)
         pairs = chance * (left.changes * right.rows + right.changes * left.rows)
-        # Until negative tuples are added up they are found like rows.
+        # A probe finds negative tuples like rows until they are added up.
         taken_back = left.negatives + right.negatives
         changes = left.changes + right.changes
         if taken_back:
@@ -123,7 +123,7 @@ class Join(Node):
 
 
 class Joining:
-    """`Join` at work."""
+    """Runs `Join`: keeps the rows of both sides by key."""
 
     def __init__(self, node: Join) -> None:
         self._left_keys, self._right_keys = node.left_keys, node.right_keys
@@ -158,7 +158,7 @@ class Joining:
         return Delta.together(parts) if parts else Delta.empty(self._schema)
 
     def _number_rows(self, delta: Delta, places: tuple[int, ...]) -> tuple[Delta, Ints]:
-        """The rows that can find a partner, and their keys' numbers."""
+        """Select the rows that can have a partner, and number their keys."""
         columns = [delta.rows.column(p) for p in places]
         if not self._nulls_match and any(c.null_count for c in columns):
             found = np.ones(len(delta), bool)
@@ -203,7 +203,7 @@ class Joining:
         held_is_left: bool,
         keep: tuple[int, ...] | None,
     ) -> pa.RecordBatch:
-        """The pairs' columns: all of them, or those at the places in `keep`."""
+        """Gather the pairs' columns: all of them, or the columns at the places in `keep`."""
         schema = self._pair_schema if keep is None else self._schema
         wanted = range(len(schema)) if keep is None else keep
         ours = delta.rows.take(pa.array(probing)).columns

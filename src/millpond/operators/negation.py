@@ -1,12 +1,12 @@
 """Negation by attributes: EXCEPT ALL … BY (Update patterns, 2.1, equation 1).
 
 For each value of the attributes, with v1 rows in the left input and v2 in the right, the youngest
-max(v1 − v2, 0) of the left's rows are given. An arrival on the left may be given at once; one on
-the right takes back the oldest row given, by a negative tuple, and when it leaves again that row
-returns.
+max(v1 − v2, 0) of the left rows are in the output. A row that comes on the left may be output at
+once. A row that comes on the right takes back the oldest output row, by a negative tuple; when the
+right row leaves, that left row returns.
 
-The left's rows are kept by value of the attributes, in the order of their age and then of their
-values, so that what is given is the end of a list.
+Left rows are kept by value of the attributes, in the order of their age and then of their values,
+so that the output rows are the end of a list.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from millpond.operators.structures.row_store import RowStore, grow_array
 
 @dataclass(frozen=True, eq=False)
 class Negation(Node):
-    """The left's rows without as many of each value's oldest as the right has.
+    """The left rows, less the oldest of each value: as many as the right has rows of the value.
 
     Attributes:
-        left: The rows; their last column, which is not given, is their age (int64, greater is
-            younger).
-        right: What takes away.
+        left: The rows; their last column, which is not in the output, is their age (int64, greater
+            is younger).
+        right: The rows that take left rows away.
         left_by, right_by: Places of the attributes.
         text: The attributes, for EXPLAIN.
     """
@@ -91,14 +91,14 @@ class Negation(Node):
 
 
 class Negating:
-    """`Negation` at work."""
+    """Runs `Negation`: keeps the left rows by value, in the order of their age."""
 
     def __init__(self, node: Negation) -> None:
         self._left_by, self._right_by = list(node.left_by), list(node.right_by)
         self._schema = node.schema
         kinds = [node.left.schema.field(p).type for p in node.left_by]
         self._attributes = KeyNumbers(kinds)
-        #: The left's distinct rows, and for each what its age is and which come next to it.
+        #: The distinct left rows, and each row's age and rank among rows of that age.
         self._numbers = KeyNumbers(node.left.schema.types)
         self._rows = RowStore(node.left.schema)
         self._age: Ints = np.zeros(0, np.int64)
@@ -130,7 +130,7 @@ class Negating:
         return Delta.of(given, instants[in_time], None, signs[in_time])
 
     def _number_rows(self, left: Delta) -> Ints:
-        """The number of each row; of those not seen before the age and rank are noted."""
+        """Number each row; note the age and rank of the rows not seen before."""
         numbers = self._numbers.number(left.rows.columns)
         known = len(self._rows)
         if len(self._numbers) > known:
@@ -141,7 +141,7 @@ class Negating:
         return numbers
 
     def _rank(self, known: int) -> None:
-        """Notes the ages of the rows from a number on, and ranks them."""
+        """Note the ages of the rows from number `known` on, and rank them."""
         count = len(self._rows)
         new = self._rows.pick(np.arange(known, count))
         self._age = grow_array(self._age, count, 0)
@@ -149,7 +149,7 @@ class Negating:
         self._ranks.add(new, self._rows)
 
     def _forget(self) -> None:
-        """Drops the numbers of rows and values that are not there any more, when most are not."""
+        """Drop the numbers of rows and values that are gone, when most are gone."""
         known = len(self._numbers)
         alive = self._lists.copies[:known] > 0
         living = int(alive.sum())
@@ -169,12 +169,12 @@ class Negating:
 
 
 class _Ranks:
-    """The order of rows that have one value of the attributes and one age: that of their values.
+    """Orders rows of one value of the attributes and one age by the values of their columns.
 
-    Most rows have an age of their own. The others are sorted among themselves whenever one comes.
+    Most rows have an age of their own. Rows that share an age are sorted whenever one more comes.
 
     Attributes:
-        ties: By row, its rank among those.
+        ties: By row, its rank among the rows that share its age.
     """
 
     def __init__(self, by: Sequence[int], kinds: Sequence[pa.DataType]) -> None:
@@ -182,18 +182,18 @@ class _Ranks:
         self.restart()
 
     def restart(self) -> None:
-        """Forgets all rows."""
+        """Forget all rows."""
         self._moments = KeyNumbers(self._kinds)
         self._moment: Ints = np.zeros(0, np.int64)
         self._many: Ints = np.zeros(0, np.int64)
         self.ties: Ints = np.zeros(0, np.int64)
 
     def add(self, new: pa.RecordBatch, rows: RowStore) -> None:
-        """Ranks rows that were put behind the others.
+        """Rank rows that were added after the others.
 
         Args:
-            new: These.
-            rows: All of them.
+            new: The added rows.
+            rows: All rows, with the added rows at the end.
         """
         moments = self._moments.number([*(new.column(p) for p in self._by), new.columns[-1]])
         low, high = len(rows) - len(new), len(rows)
@@ -215,7 +215,7 @@ class _Ranks:
 
 
 def _make_sortable(column: pa.Array) -> pa.Array:
-    """A column in canonical order: numbers before NaN, NULL last, what has parts by its text."""
+    """Make a column sort canonically: NaN after numbers, NULL last, nested values by their text."""
     if not goes_by_text(column.type):
         return column
     return pa.array([None if v is None else repr(v) for v in column.to_pylist()], pa.string())

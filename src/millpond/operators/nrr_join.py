@@ -1,9 +1,9 @@
-"""Join with a non-retroactive relation: a row is attached what the relation holds as it comes.
+"""Join with a non-retroactive relation: a row is joined with the relation's rows as it comes.
 
-Update patterns, 4.1: later updates of the relation change nothing that exists, so the rows need not
-be kept and the join leaves the update pattern of its input as it is. It takes inputs whose rows
-come at the timestamp of their youngest element and are never taken back; a negative tuple would
-have to find what its row was attached then (5.4.2).
+Update patterns, 4.1: later updates of the relation do not affect rows that exist. So the join need
+not keep its input's rows, and it leaves the update pattern of its input as it is. The input's rows
+must come at the timestamp of their youngest element and must never be taken back; a negative tuple
+would have to find the relation's rows that its row was joined with (5.4.2).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class NrrJoin(Node):
     Attributes:
         input: The rows.
         relation: The relation, as its updates change it.
-        left_keys, right_keys: Places of columns that are equal.
-        predicates: What else is true, as SQL over the columns of both.
-        optional: Whether a row that finds nothing stays, with NULLs (LEFT JOIN).
+        left_keys, right_keys: Places of the columns that must be equal.
+        predicates: Further conditions, as SQL over the columns of both.
+        optional: Whether a row without a partner stays, with NULLs (LEFT JOIN).
         text: The condition as the query wrote it, for EXPLAIN.
     """
 
@@ -86,7 +86,7 @@ class NrrJoin(Node):
 
 
 class NrrJoining:
-    """`NrrJoin` at work: the relation, and nothing of the rows."""
+    """Runs `NrrJoin`: keeps the relation's rows, and none of the input's."""
 
     def __init__(self, node: NrrJoin) -> None:
         self._bag = Bag(node.relation.schema)
@@ -130,7 +130,7 @@ class NrrJoining:
         return Delta(rows, delta.at[places], delta.until[places], delta.weight[places])
 
     def _find_candidates(self, delta: Delta) -> tuple[Ints, Ints]:
-        """Pairs of rows with equal keys: places in the delta, ascending, and in the relation."""
+        """Find pairs with equal keys: places in the delta, ascending, and in the relation."""
         if self._table is None:
             self._table = self._index_relation()
         keys, order, starts = self._table
@@ -150,7 +150,7 @@ class NrrJoining:
         return places, order[np.repeat(first, count) + within]
 
     def _index_relation(self) -> tuple[KeyNumbers, Ints, Ints]:
-        """The relation's rows by key: a table of keys, places by key, and where each key starts."""
+        """Index the relation by key: a table of keys, places by key, and where each key starts."""
         rows = self._bag.rows()
         keys = KeyNumbers([rows.schema.field(p).type for p in self._right_keys])
         if self._right_keys:

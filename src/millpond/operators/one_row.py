@@ -1,4 +1,4 @@
-"""The relation of one row a SELECT without FROM reads."""
+"""The relation of one row that a SELECT without FROM reads."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ class Project(Unary):
     """Expressions (SQL over `c0`, `c1`, …) of its input's rows.
 
     Attributes:
-        input: What is projected.
-        expressions: A column each; an int is the input's column of that place.
+        input: The rows.
+        expressions: One for each column; an int is the input's column at that place.
         types: The columns' types.
         text: The expressions as the query wrote them, for EXPLAIN.
     """
@@ -56,7 +56,7 @@ class Project(Unary):
 
 
 class Projection:
-    """`Project` at work."""
+    """Runs `Project`."""
 
     def __init__(self, expressions: tuple[str | int, ...], schema: pa.Schema) -> None:
         self._expressions = expressions

@@ -1,8 +1,9 @@
 """Re-evaluation: the answer computed anew at every instant at which its inputs change.
 
-For whatever has no incremental operator. The bags of its inputs are kept; at each instant at which
-one of them changes, DuckDB answers the query over them, and what it answered before is taken back.
-Exact like every other operator, and as slow as it sounds: EXPLAIN says where it stands.
+It serves queries that have no incremental operator. It keeps the bags of its inputs. At each
+instant at which one of the bags changes, DuckDB answers the query over them, and negative tuples
+take back the answer before. It is exact like every other operator, but slow: EXPLAIN shows where a
+plan has one.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ class Recompute(Node):
 
     Attributes:
         over: The inputs.
-        tables: The name each has in `sql`, and its columns' names.
+        tables: For each input, its name in `sql` and the names of its columns.
         sql: The query, in DuckDB's SQL.
         types: Types of the answer's columns.
-        reason: Why nothing better is there, for EXPLAIN.
+        reason: Why the query has no incremental operator, for EXPLAIN.
     """
 
     over: tuple[Node, ...]
@@ -70,7 +71,7 @@ class Recompute(Node):
 
 
 class Recomputation:
-    """`Recompute` at work."""
+    """Runs `Recompute`: keeps the inputs' bags and the last answer."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class Recomputation:
         return Delta.together(parts) if parts else Delta.empty(self._schema)
 
     def _step(self, instant: int, scalars: Scalars) -> list[Delta]:
-        """What the answer of an instant takes back and gives, if it is another than before."""
+        """Answer at an instant; if the answer differs, take back the one before and give it."""
         tables = {
             name: pa.Table.from_batches([bag.at(instant)]).rename_columns(list(columns))
             for (name, columns), bag in zip(self._tables, self._bags, strict=True)

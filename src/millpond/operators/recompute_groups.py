@@ -1,9 +1,10 @@
-"""Re-evaluation by groups: of what has no incremental operator, only the groups that changed.
+"""Re-evaluation by groups: the answer is computed anew, but only for the groups that changed.
 
-Window functions that are partitioned, and aggregates whose value is as long as the group, are
-functions of the rows of one key each. At every instant at which a key's rows change, DuckDB answers
-the query over them and over nothing else, and what it answered for that key before is taken back.
-A key at an instant is a cell; as no cell looks at another's rows, many are answered at once.
+Partitioned window functions, and aggregates whose value is as long as the group, have no
+incremental operator, but are functions of the rows of one key each. At every instant at which a
+key's rows change, DuckDB answers the query over that key's rows only, and negative tuples take back
+the key's answer before. A key at an instant is a cell; no cell's answer depends on another cell's
+rows, so many cells are answered at once.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from millpond.operators.protocol.node import Operator, Scalars, Unary
 from millpond.operators.structures.bag import Bag
 from millpond.operators.structures.key_numbers import KeyNumbers
 
-#: The table the query is over, and its last column and the answer's: whose rows they are.
+#: The table that the query reads, and the last column of the table and of the answer: the cell.
 ROWS, KEY = "group_rows", "__key"
-#: Rows that are put to DuckDB at a time, about.
+#: Rows that DuckDB is given at a time, about.
 _AT_ONCE = 50_000
 
 
@@ -40,7 +41,7 @@ class RecomputeGroups(Unary):
             on rows of another cell.
         types: Types of the answer's columns, without `__key`.
         text: The key as the query wrote it, for EXPLAIN.
-        reason: Why nothing better is there, for EXPLAIN.
+        reason: Why the query has no incremental operator, for EXPLAIN.
     """
 
     by: tuple[int, ...]
@@ -72,7 +73,7 @@ class RecomputeGroups(Unary):
 
 
 class RecomputingGroups:
-    """`RecomputeGroups` at work: the rows with their keys' numbers, and what was answered."""
+    """Runs `RecomputeGroups`: keeps the rows with their keys' numbers, and each key's answer."""
 
     def __init__(
         self, by: tuple[int, ...], sql: str, schema: pa.Schema, input_schema: pa.Schema
@@ -109,7 +110,7 @@ class RecomputingGroups:
         return found
 
     def _find_changes(self, upto: int) -> tuple[Ints, Ints]:
-        """The instants at which a key's rows change, and the key: each pair once, in order."""
+        """Find the pairs of an instant and a key whose rows change then: each once, in order."""
         at, until = self._bag.lives()
         numbers = self._numbers()
         began, ended = at > self._upto, until <= upto
@@ -122,9 +123,9 @@ class RecomputingGroups:
         return instants[first], keys[first]
 
     def _cells(self, instants: Ints, keys: Ints) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        """Cells [lo, hi) and their rows: a cell is a key at an instant, and its number is known.
+        """Cut the cells into batches [lo, hi), each with its cells' rows.
 
-        Rows of many instants are answered together: no cell's answer depends on another's rows.
+        Cells of many instants are answered together: no cell's answer depends on another's rows.
         """
         at, until = self._bag.lives()
         numbers = self._numbers()
@@ -143,14 +144,14 @@ class RecomputingGroups:
                 lo, total, places = cell + 1, 0, []
 
     def _rows_of(self, first: int, places: list[Ints]) -> pa.RecordBatch:
-        """The rows of some cells, the numbers of the cells as their keys."""
+        """Gather the rows of some cells, with the numbers of the cells as their keys."""
         rows = self._bag.rows().take(pa.array(np.concatenate(places)))
         cells = np.repeat(np.arange(first, first + len(places)), [len(own) for own in places])
         last = rows.num_columns - 1
         return rows.set_column(last, rows.schema.field(last), pa.array(cells))
 
     def _replace_answer(self, instant: int, key: int, after: pa.RecordBatch | None) -> list[Delta]:
-        """What is taken back and given at an instant, for a key that changed."""
+        """Take back a key's answer and give the new one, at an instant."""
         before = self._answers.pop(key, None)
         if after is not None:
             self._answers[key] = after
@@ -164,7 +165,7 @@ class RecomputingGroups:
         return parts
 
     def _answer_cells(self, rows: pa.RecordBatch, scalars: Scalars) -> dict[int, pa.RecordBatch]:
-        """The query's answer over the rows of some cells, by cell."""
+        """Answer the query over the rows of some cells; return the answers by cell."""
         names = [*rows.schema.names[:-1], KEY]
         table = pa.Table.from_batches([rows]).rename_columns(names)
         found = scalars.query(self._sql, {ROWS: table}).combine_chunks()
@@ -182,7 +183,7 @@ class RecomputingGroups:
         }
 
     def _forget(self) -> None:
-        """Drops the numbers of keys that are gone, when most are."""
+        """Drop the numbers of keys that have no rows any more, when most have none."""
         numbers = np.unique(self._numbers())
         if not self._keys.is_worth_compacting(len(numbers)):
             return
@@ -197,7 +198,7 @@ class RecomputingGroups:
 
 
 def _drop_before(since: int, instants: Ints, keys: Ints) -> tuple[Ints, Ints]:
-    """Cells without those of a key before its last one up to `since`."""
+    """Drop, for each key, the cells before its last cell up to `since`."""
     early = int(np.searchsorted(instants, since, side="right"))
     if not early:
         return instants, keys

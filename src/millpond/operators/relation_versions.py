@@ -1,7 +1,7 @@
-"""A relation's rows past and present, each with the interval in which it is one.
+"""A relation's row versions: its rows past and present, each with the interval in which it held.
 
-What a join with a non-retroactive relation is answered from where its rows cannot be attached as
-elements come: the row of a version stays, and what changes is where its interval ends.
+A join with a non-retroactive relation reads them where it cannot join rows as elements come. The
+row of a version stays when the relation's row is deleted; only the end of its interval changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millpond.operators.structures.lifetimes import lifetimes
 
 
 def _find_leaving(windows: Sequence[Window], ts: Ints) -> Ints:
-    """When elements with these timestamps have left all of some windows; END for never."""
+    """Find when elements with these timestamps have left all of some windows; END for never."""
     ends = [np.full(len(ts), END if not windows else BEGINNING, np.int64)]
     for window in windows:
         rows = isinstance(window, Rows)
@@ -32,12 +32,12 @@ def _find_leaving(windows: Sequence[Window], ts: Ints) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class RelationVersions(Unary):
-    """The rows of a relation's every instant, with two more columns: from when, until before when.
+    """The row versions of a relation, with two more columns: the begin and end of each interval.
 
     Attributes:
         input: The relation.
-        windows: Those of the streams whose elements are attached to it. A version that has ended
-            is no row any more once all elements from its time have left them.
+        windows: The windows of the streams that are joined with the relation. A version that has
+            ended is dropped once all elements from its interval have left these windows.
     """
 
     windows: tuple[Window, ...] = ()
@@ -79,7 +79,7 @@ class _RelationVersioning:
         new = np.arange(len(at)) >= known
         ended = np.flatnonzero(until < END)
         begun = np.flatnonzero(new)
-        # A version that ends was open until then, and is closed from then on.
+        # A version is open until it ends, and closed from then on.
         parts = [
             self._make_rows(rows, begun, at, at[begun], np.full(len(begun), END), 1),
             self._make_rows(rows, ended, at, until[ended], np.full(len(ended), END), -1),
@@ -100,7 +100,7 @@ class _RelationVersioning:
         picked = rows.take(pa.array(places)).columns
         columns = [*picked, pa.array(begin[places]), pa.array(end.astype(np.int64))]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        # An open version stays; a closed one until the last element from its time has left.
+        # An open version stays; a closed one stays until the last element from its time has left.
         until = np.where(end < END, _find_leaving(self._windows, end - 1), END)
         lines = Delta.of(batch, at, until, np.full(len(at), weight, np.int64))
         return lines.where(lines.at < lines.until).in_order()

@@ -1,8 +1,8 @@
 """ROWS windows: an element leaves when its N-th successor comes.
 
-Nobody knows on arrival when that will be, so what leaves is announced by negative tuples. An
-element whose N-th successor comes in the same step never leaves this operator as two rows: its
-interval is known then.
+On arrival it is not known when that will be, so negative tuples announce the elements that leave.
+If an element's N-th successor comes in the same step, the element's interval is known, and one row
+with that interval is the output.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RowsWindow(Unary):
         input: The elements.
         count: n.
         by: Places of the columns of PARTITION BY.
-        text: It as CQL, for EXPLAIN.
+        text: The window as CQL, for EXPLAIN.
     """
 
     count: int
@@ -75,11 +75,11 @@ class RowsWindow(Unary):
 
 @compiled(types.int64(types.int64, types.int64, READ_I64, READ_I64, I64, I64, I64, I64, I64, I64))
 def _queue(count, base, numbers, at, following, first, last, length, left, left_at):  # type: ignore[no-untyped-def]
-    """Puts new elements at the ends of their keys' queues and takes the oldest from the heads.
+    """Put new elements at the ends of their keys' queues and take the oldest from the heads.
 
-    An element is its place: the new ones are `base`, `base` + 1, … `following` has of each place
-    the next of its key, `first`, `last` and `length` describe each key's queue. Notes what leaves
-    and when.
+    An element is known by its place: the new elements have the places `base`, `base` + 1, …
+    `following` has for each place the next place of its key; `first`, `last` and `length` describe
+    each key's queue. The elements that leave, and when, go to `left` and `left_at`.
     """
     found = 0
     for i in range(len(numbers)):
@@ -100,10 +100,10 @@ def _queue(count, base, numbers, at, following, first, last, length, left, left_
 
 
 class RowsWindowing:
-    """`RowsWindow` at work: a queue of elements by key, so that a step costs what it brings.
+    """Runs `RowsWindow`: a queue of elements for each key, so that a step costs as its new rows do.
 
-    The elements are known by their places in a store, in (timestamp, sequence) order; what a queue
-    is made of are places. The store is laid out anew when most in it have left.
+    Elements are known by their places in a store, in (timestamp, sequence) order; a queue consists
+    of places. The store is laid out anew when most of its elements have left the window.
     """
 
     def __init__(self, count: int, by: tuple[int, ...], schema: pa.Schema) -> None:
@@ -111,10 +111,10 @@ class RowsWindowing:
         self._keys = KeyNumbers([schema.field(place).type for place in by])
         self._rows = RowStore(schema)
         self._alive = 0
-        #: Of each place when it came, and the next place of its key.
+        #: For each place, when its element came, and the next place of its key.
         self._at = np.zeros(0, np.int64)
         self._following = np.zeros(0, np.int64)
-        #: Of each key the first and last place of its queue, and how long it is.
+        #: For each key, the first and last place of its queue, and the queue's length.
         self._first = np.zeros(0, np.int64)
         self._last = np.zeros(0, np.int64)
         self._length = np.zeros(0, np.int64)
@@ -129,8 +129,7 @@ class RowsWindowing:
         gone = np.full(len(delta), END, np.int64)
         is_new = places >= base
         gone[places[is_new] - base] = until[is_new]
-        # Of those that come and go in this step, those whose successors have their own timestamp
-        # were never in the window.
+        # An element that leaves at its own timestamp was never in the window.
         new = np.flatnonzero(gone > delta.at)
         passing = until > self._at[places]
         places, until = places[passing], until[passing]
@@ -142,7 +141,7 @@ class RowsWindowing:
         return Delta.of(out, at[order], None, weight[order])
 
     def _queue_elements(self, delta: Delta, base: int) -> tuple[Ints, Ints]:
-        """Takes in new elements; gives the places of those that leave, and when they do."""
+        """Take in new elements; return the places of the elements that leave, and when they do."""
         numbers = np.zeros(len(delta), np.int64)
         if self._by:
             numbers = self._keys.number([delta.rows.column(place) for place in self._by])
@@ -162,7 +161,7 @@ class RowsWindowing:
         return left[:found], until[:found]
 
     def _forget(self) -> None:
-        """Lays out the store anew, when most in it have left."""
+        """Lay out the store anew, when most of its elements have left the window."""
         size = len(self._rows)
         if size <= 2 * self._alive + 64:
             return
@@ -178,7 +177,7 @@ class RowsWindowing:
         moved = np.cumsum(alive) - 1
         self._rows.keep(alive)
         self._at = self._at[:size][alive]
-        # The next of a queue's last place means nothing, and may lie anywhere.
+        # A queue's last place has no next place: its entry means nothing and may be any number.
         self._following = moved[np.clip(self._following[:size][alive], 0, size - 1)]
         self._first[:keys] = moved[self._first[:keys]]
         self._last[:keys] = moved[self._last[:keys]]

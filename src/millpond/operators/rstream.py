@@ -1,4 +1,4 @@
-"""RSTREAM: the whole relation at every instant at which something comes (SEMANTICS, section 4)."""
+"""RSTREAM: the whole relation at every instant at which input comes (SEMANTICS, section 4)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TICK = positional_schema([pa.bool_()])
 
 @dataclass(frozen=True, eq=False)
 class Instants(Unary):
-    """The instants at which its input changes by a row of its own: elements, updates."""
+    """The instants at which elements come or a relation is updated, in its input."""
 
     schema = _TICK
     name = "instants"
@@ -65,7 +65,7 @@ class Boundaries(Unary):
 
 
 class _Boundaries:
-    """Keeps how far the rows it has seen reach: between its first and last boundary a row is in."""
+    """Runs `Boundaries`: keeps the last boundary at which a row seen so far is in the window."""
 
     def __init__(self, slide: int) -> None:
         self._slide = slide
@@ -90,7 +90,7 @@ class RStream(Node):
 
     Attributes:
         relation: The relation.
-        ticks: What names instants.
+        ticks: The node whose rows' instants are the instants of the output.
     """
 
     relation: Node

@@ -1,5 +1,4 @@
-"""A sample of a stream's elements: a fixed choice, made before any window (SEMANTICS, section
-2)."""
+"""A sample: a fixed choice of a stream's elements, before any window (SEMANTICS, section 2)."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ class Sample(Unary):
 
     Attributes:
         input: A stream's elements.
-        seed: What the choice depends on besides the element.
-        percent: How many it keeps, about.
+        seed: The number on which the choice depends, besides the element.
+        percent: The percentage of the elements that it keeps, about.
         sequence: The place of the column that holds the arrival sequence.
     """
 
@@ -52,7 +51,7 @@ class Sample(Unary):
 
 
 class Sampling:
-    """`Sample` at work."""
+    """Runs `Sample`."""
 
     def __init__(self, seed: int, percent: float, sequence: int) -> None:
         self._seed, self._percent, self._sequence = seed, percent, sequence

@@ -1,5 +1,4 @@
-"""Selection: the rows for which a predicate is true, as long as they live (Update patterns,
-2.1)."""
+"""Selection: the rows for which a predicate is true (Update patterns, 2.1)."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ class Select(Unary):
     """The rows of its input for which every predicate (SQL over `c0`, `c1`, …) is true.
 
     Attributes:
-        input: What is selected from.
+        input: The rows to select from.
         predicates: Conjuncts; their order means nothing.
         text: The predicates as the query wrote them, for EXPLAIN.
     """
@@ -35,7 +34,7 @@ class Select(Unary):
 
     @property
     def read(self) -> Set[int]:
-        """Places of the columns the predicates read, if not of more."""
+        """The places of the columns that the predicates may read."""
         every = range(len(self.input.schema))
         return frozenset(place for place in places_in(self.predicates) if place in every)
 
@@ -57,7 +56,7 @@ class Select(Unary):
 
 
 class Selection:
-    """`Select` at work."""
+    """Runs `Select`."""
 
     def __init__(self, predicates: tuple[str, ...], read: Set[int]) -> None:
         self._predicates = predicates
@@ -68,7 +67,7 @@ class Selection:
         (delta,) = inputs
         if not len(delta):
             return delta
-        # What evaluates predicates takes its time for every column it is given.
+        # Evaluating predicates costs time for every column that is passed.
         return select_rows(delta, self._predicates, scalars, self.needed, self._read)
 
     def size(self) -> int:

@@ -1,15 +1,16 @@
 """Semijoin and antijoin: the rows of one input that have, or have not, a partner in the other.
 
-EXISTS and NOT EXISTS, IN and NOT IN, and the unmatched side of an outer join (Update patterns, 2.1:
-negation). A row of the left is given as long as it lives and its partners are some, or none.
+It serves EXISTS and NOT EXISTS, IN and NOT IN, and the unmatched side of an outer join (Update
+patterns, 2.1: negation). A left row is in the output while it lives and has partners (a semijoin)
+or has none (an antijoin).
 
-Each row of a left delta is followed on its own, whatever its weight: a negative tuple has the same
-partners as the row it takes back, so what it takes back is what that row gave. Two ways to know
-whether there are partners:
+Each row of a left delta is followed separately, whatever its weight: a negative tuple has the same
+partners as the row it takes back, so it takes back exactly that row's output. There are two ways
+to find out whether a row has partners:
 
-- by key, if equality of keys is all that is asked: the right input is then the keys themselves,
-  each once, and a key that comes or goes concerns the left rows under it;
-- by count, if a predicate decides as well: how many partners each left row has is kept with it.
+- by key, if partners need only have equal keys: the right input is then the keys themselves, each
+  once, and a key that comes or goes changes the output for the left rows with that key;
+- by count, if a predicate decides as well: the number of partners is kept with each left row.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ class Semijoin(Node):
 
     Attributes:
         left: The rows.
-        right: What they are matched with, without expirations; without predicates, the distinct
-            keys and nothing else.
-        left_keys, right_keys: Places of the columns that are equal.
-        predicates: What else is true of partners: SQL over the left's columns, then the right's.
-        anti: Whether those without a partner are given.
-        keep: Places of the left's columns that are given.
+        right: The possible partners, without expirations; without predicates, only their distinct
+            keys.
+        left_keys, right_keys: Places of the columns that must be equal.
+        predicates: Further conditions on partners: SQL over the left columns, then the right ones.
+        anti: Whether the output is the rows without a partner.
+        keep: Places of the left columns that are in the output.
         text: The condition as the query wrote it, for EXPLAIN.
     """
 
@@ -110,11 +111,11 @@ class Semijoin(Node):
         left, right = inputs
         share = self._estimate_share(left, right)
         given = 1 - share if self.anti else share
-        # Keys that come and go on the right take back rows of the left, and give them again.
+        # Keys that come and go on the right take back left rows, and output them again.
         rows = estimate_key_match(left, self.left_keys, right, self.right_keys) * left.rows
         moved = rows * guess_selectivity(self.predicates) * right.changes / 2
         if not self._by_count:
-            # Of a key that leaves and comes at one instant nobody hears.
+            # A key that leaves and comes at one instant causes no output.
             distinct = right.of(self.right_keys).distinct
             moved *= max(0.0, 1 - right.rows / max(distinct, 1.0))
         columns = tuple(left.columns[p] for p in self.keep)
@@ -137,7 +138,7 @@ class Semijoin(Node):
         return rows + each * pairs + 3 * STEPPED * estimate_wakeups(changes, known)
 
     def _estimate_share(self, left: EdgeEstimate, right: EdgeEstimate) -> float:
-        """The share of the left's rows that have a partner."""
+        """Estimate the share of the left rows that have a partner."""
         if not self._by_count:
             return min(1.0, right.rows / max(right.of(self.right_keys).distinct, 1.0))
         chance = estimate_key_match(left, self.left_keys, right, self.right_keys)
@@ -152,7 +153,7 @@ class Semijoin(Node):
 
 
 class _Semijoining:
-    """What both ways have in common: two sides under one numbering of keys."""
+    """The state of both ways: two sides whose keys are numbered together."""
 
     def __init__(self, node: Semijoin) -> None:
         self._left_keys, self._right_keys = node.left_keys, node.right_keys
@@ -163,7 +164,7 @@ class _Semijoining:
         self.purging = Purging()
 
     def _number_rows(self, delta: Delta, places: tuple[int, ...]) -> tuple[Delta, Ints, Delta]:
-        """The rows whose key can be equal to one, their keys' numbers, and the other rows."""
+        """Split off the rows with a NULL in their key, and number the keys of the others."""
         columns = [delta.rows.column(p) for p in places]
         if not places:
             if len(delta):
@@ -183,7 +184,7 @@ class _Semijoining:
         return delta.with_rows(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def _pick_left(self, places: Ints, at: Ints, weight: Ints) -> Delta:
-        """Left rows by their places, from instants on."""
+        """Pick left rows by their places; each counts from its instant on."""
         order = np.argsort(at, kind="stable")
         places, at, weight = places[order], at[order], weight[order]
         rows = self._left.rows.pick(places)
@@ -198,10 +199,10 @@ class _Semijoining:
 
 
 def _net_keys(keys: Delta, numbers: Ints) -> tuple[Delta, Ints]:
-    """What is left of keys when those that leave and come at one instant have cancelled.
+    """Cancel the keys that leave and come at one instant.
 
-    Duplicate elimination hands a row over from one copy to the next like that; to rows with the
-    key nothing happens then.
+    Duplicate elimination makes such changes when one copy of a row takes over from another; rows
+    with the key do not change then.
     """
     if len(keys) < 2:
         return keys, numbers
@@ -241,7 +242,7 @@ class SemijoiningByKey(_Semijoining):
         return Delta.together(parts)
 
     def _find_present(self, left: Delta, numbers: Ints) -> np.ndarray:
-        """Of which rows the key was there before this step."""
+        """Find the rows whose key was present before this step."""
         count = np.zeros(len(left), np.int64)
         if len(self._right):
             probing, held = self._right.probe(left, numbers)
@@ -251,9 +252,9 @@ class SemijoiningByKey(_Semijoining):
 
 @compiled(types.int64(types.boolean, types.int64, *[READ_I64] * 3, *[I64] * 4))
 def _follow(anti, base, places, at, change, tally, out_place, out_at, out_sign):  # type: ignore[no-untyped-def]
-    """Runs the counts of partners through what changes them; notes where a row comes or goes.
+    """Apply changes to the rows' counts of partners; note where a row comes or goes.
 
-    Changes are in order of place, then instant. Rows from `base` on are new and not given yet.
+    Changes are in order of place, then instant. Rows from `base` on are new, not yet output.
     """
     found = 0
     i = 0
@@ -277,7 +278,7 @@ def _follow(anti, base, places, at, change, tally, out_place, out_at, out_sign):
 
 
 class SemijoiningByCount(_Semijoining):
-    """A semijoin or antijoin that keeps how many partners each row has."""
+    """A semijoin or antijoin that keeps the number of partners of each left row."""
 
     def __init__(self, node: Semijoin) -> None:
         super().__init__(node)
@@ -333,7 +334,7 @@ class SemijoiningByCount(_Semijoining):
         return pa.RecordBatch.from_arrays([*left.columns, *right.columns], schema=self._pair)
 
     def _test_pairs(self, rows: pa.RecordBatch, scalars: Scalars) -> np.ndarray:
-        """Of which pairs the predicates are true."""
+        """Find the pairs for which the predicates are true."""
         if not self._predicates or not rows.num_rows:
             return np.ones(rows.num_rows, bool)
         return scalars.select(rows, self._predicates)

@@ -1,4 +1,4 @@
-"""Duplicate elimination and set operations: how often a row is there, from how often in the inputs.
+"""Duplicate elimination and set operations, by counting the copies of each row in the inputs.
 
 For each distinct row with v1 copies in the first input and v2 in the second:
 
@@ -6,8 +6,8 @@ For each distinct row with v1 copies in the first input and v2 in the second:
     EXCEPT            1 if v1 > 0 = v2     INTERSECT ALL     min(v1, v2)
     EXCEPT ALL        max(v1 - v2, 0)      (Update patterns, 2.1, equation 1)
 
-The counts are kept by row, in a table by key. Changes at one instant count together, so that a row
-that one element leaves and another brings at the same instant never disappears.
+The counts are kept for each distinct row. Changes at one instant are applied together: a row that
+one element takes away and another brings at the same instant does not disappear.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SetOperation(Node):
 
     Attributes:
         over: One input for `distinct`, else two of one schema.
-        rule: Which.
+        rule: The function.
     """
 
     over: tuple[Node, ...]
@@ -104,7 +104,7 @@ class SetOperation(Node):
 
 @compiled(types.int64(types.int64, types.int64, types.int64))
 def _combine_counts(rule, v1, v2):  # type: ignore[no-untyped-def]
-    """How often a row is there."""
+    """Compute the output's copies of a row from the inputs' copies."""
     if rule == 0:
         return 1 if v1 > 0 else 0
     if rule == 1:
@@ -120,7 +120,7 @@ def _combine_counts(rule, v1, v2):  # type: ignore[no-untyped-def]
 def _count(  # type: ignore[no-untyped-def]
     rule, order, starts, which, at, side, weight, first, second, out_key, out_at, out_weight
 ):
-    """Runs the counts of each key through its changes, and notes where what is given changes."""
+    """Apply the changes of each key to its counts; note where the output's count changes."""
     found = 0
     for g in range(len(which)):
         key = which[g]
@@ -149,7 +149,7 @@ def _count(  # type: ignore[no-untyped-def]
 
 
 class CountingCopies:
-    """`SetOperation` at work."""
+    """Runs `SetOperation`: keeps the copies of each distinct row in each input."""
 
     def __init__(self, rule: str, schema: pa.Schema) -> None:
         self._rule = _RULES[rule]

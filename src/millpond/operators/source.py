@@ -1,6 +1,6 @@
-"""Where deltas come from: the elements of a stream, the changes of a relation.
+"""Sources of deltas: the elements of a stream, the changes of a relation.
 
-A source's operator does nothing; whoever runs the plan gives it what its feed holds.
+A source's operator does nothing; the runner of the plan passes it the rows of its feed.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from millpond.operators.protocol.cost_model import UNKNOWN, EdgeEstimate, Stream
 from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars
 
-#: A source's column that holds each element's arrival sequence, and its timestamp.
+#: The columns of a source that hold each element's arrival sequence and its timestamp.
 SEQUENCE, TIMESTAMP = "__seq", "__ts"
 
 
 @dataclass(frozen=True, eq=False)
 class _Source(Node):
-    """What streams and relations have in common as sources.
+    """A stream or a relation as a source.
 
     Attributes:
-        source: Its name as declared.
-        columns: Which of its columns, `__seq` and `__ts` among them where they are asked for.
-        types: Their types.
+        source: The name of the stream or relation, as declared.
+        columns: The columns to read; `__seq` and `__ts` among them where they are needed.
+        types: The columns' types.
     """
 
     source: str
@@ -58,7 +58,7 @@ class _Source(Node):
 
 @dataclass(frozen=True, eq=False)
 class StreamSource(_Source):
-    """A stream's elements as they come: each begins at its timestamp and never leaves."""
+    """A stream's elements: each begins at its timestamp and never leaves."""
 
     name = "stream"
     edge = MONOTONIC
@@ -83,7 +83,7 @@ class RelationSource(_Source):
 
 
 class _PassThrough:
-    """Gives what it is given."""
+    """Passes its input on."""
 
     needed: Set[int] | None = None
 

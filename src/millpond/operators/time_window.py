@@ -7,8 +7,8 @@
     [RANGE UNBOUNDED]          t                    never
     BEGIN NOW+b END NOW+e      max(t, t−e)          t − b + 1µs
 
-(Update patterns, 2.2: exp = ts + size.) The window itself keeps nothing but elements that have not
-entered yet; whoever has to know when a row leaves reads it on the row.
+(Update patterns, 2.2: exp = ts + size.) The window keeps only the elements that have not entered
+yet. Its output rows carry their expirations, so readers know when a row leaves.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class TimeWindow(Unary):
     Attributes:
         input: The elements.
         window: Which window.
-        text: It as CQL, for EXPLAIN.
-        names: What its input's columns are called, for EXPLAIN.
-        keep: Places of the columns that are given; None for all.
+        text: The window as CQL, for EXPLAIN.
+        names: The names of its input's columns, for EXPLAIN.
+        keep: Places of the columns that are in the output; None for all.
     """
 
     window: Window
@@ -72,7 +72,7 @@ class TimeWindow(Unary):
         return window_edge(self.window)
 
     def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
-        # What is on its way in is kept, and others may come to read it.
+        # Elements that have not entered are kept, and a later reader may need any of their columns.
         return (frozenset(range(len(self.input.schema)) if self.keep is None else self.keep),)
 
     def choose_columns(self, places: tuple[int, ...]) -> Node | None:
@@ -111,7 +111,7 @@ class TimeWindow(Unary):
 
 
 class TimeWindowing:
-    """`TimeWindow` at work: elements on their way in."""
+    """Runs `TimeWindow`: keeps the elements that have not entered yet."""
 
     def __init__(self, window: Window, keep: tuple[int, ...] | None, schema: pa.Schema) -> None:
         self._window = window
@@ -133,11 +133,11 @@ class TimeWindowing:
         if count < len(entering):
             self._coming.append(entering.slice(count, len(entering)))
             entering = entering.slice(0, count)
-        # Those that waited came first.
+        # The elements that waited came first.
         return Delta.together([*parts, entering]) if parts else entering
 
     def _stamp(self, delta: Delta) -> Delta:
-        """The elements that will ever be in the window, with the interval in which they are."""
+        """Select the elements that are ever in the window, and stamp them with their intervals."""
         at, until = lifetimes(self._window, delta.at)
         alive = at < until
         if isinstance(self._window, Period):
@@ -145,7 +145,7 @@ class TimeWindowing:
         return Delta(self._choose_columns(delta.rows), at, until, delta.weight).where(alive)
 
     def _choose_columns(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns the window gives."""
+        """Select the columns of the window's output."""
         if self._keep is None:
             return rows
         columns = [rows.column(place) for place in self._keep]
@@ -156,7 +156,7 @@ class TimeWindowing:
 
 
 def _is_within(period: Period, ts: Ints) -> np.ndarray:
-    """Which elements a period's constant ends let in."""
+    """Find the elements that lie within a period's constant ends."""
     inside = np.ones(len(ts), bool)
     if period.begin.instant is not None:
         inside &= ts >= period.begin.instant

@@ -1,10 +1,10 @@
 """ORDER BY … LIMIT k OFFSET m over a bag that changes: k rows, from the m-th on in order.
 
-Every row has a sort key, DuckDB's own: what the query orders by, then all that is selected, so that
-rows with equal keys are equal and which of them are among the k depends on the rows alone. Sort
-keys get labels, whole numbers in the same order, and the labels are kept in a counted tree. A
-change beyond the last of the k costs a look at the tree and no more; one before it, a walk over the
-k.
+Every row has a sort key that DuckDB makes: of the columns that the query orders by, then all
+selected columns. So rows with equal sort keys are equal, and the k rows depend on the bag alone.
+Sort keys get labels, whole numbers in the same order, and the labels are kept in a counted tree. A
+change after the last of the k rows costs one look at the tree; a change before it costs a walk over
+the k rows.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class SortColumn:
 
     Attributes:
         place: The column's place.
-        descending: From the greatest value on.
-        nulls_first: Whether NULLs are before everything.
+        descending: Whether the greatest value comes first.
+        nulls_first: Whether NULLs come before all values.
     """
 
     place: int
@@ -41,7 +41,7 @@ class SortColumn:
 
     @property
     def sql(self) -> str:
-        """It as two arguments of DuckDB's `create_sort_key`."""
+        """The column as two arguments of DuckDB's `create_sort_key`."""
         way = "DESC" if self.descending else "ASC"
         return f"c{self.place}, '{way} NULLS {'FIRST' if self.nulls_first else 'LAST'}'"
 
@@ -51,12 +51,12 @@ class TopK(Unary):
     """The first rows of its input in order.
 
     Attributes:
-        input: The rows; those beyond `shown` columns are only ordered by.
-        shown: How many columns it gives.
-        by: What rows are ordered by first; after that it is every column that is given.
+        input: The rows; columns from `shown` on serve only to order them.
+        shown: The number of columns in the output.
+        by: The columns that rows are ordered by first; after these come all output columns.
         count: k.
         skip: m.
-        text: It as the query wrote it, for EXPLAIN.
+        text: The ORDER BY and LIMIT as the query wrote them, for EXPLAIN.
     """
 
     shown: int
@@ -89,7 +89,7 @@ class TopK(Unary):
 
 
 class TakingTop:
-    """`TopK` at work: all rows in order, by label, and which are among the first."""
+    """Runs `TopK`: keeps all rows in order, by label, and which rows are in the output."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class TakingTop:
         self._used = tuple(dict.fromkeys([*range(shown), *(c.place for c in by)]))
         self._keys = KeyNumbers([schema.field(place).type for place in self._used])
         self._rows = RowStore(self._given)
-        #: Of each row's number: its copies, its sort key, its label; and the numbers by label.
+        #: For each row's number: its copies, its sort key, its label; and the numbers by label.
         self._copies = np.zeros(0, np.int64)
         self._alive = 0
         self._sort_keys: list[bytes] = []
@@ -140,7 +140,7 @@ class TakingTop:
         return given
 
     def _add_new(self, rows: pa.RecordBatch, numbers: Ints, scalars: Scalars) -> None:
-        """Notes rows not seen before: numbers are given in order of appearance."""
+        """Note rows not seen before; rows are numbered in the order of their first appearance."""
         known, count = len(self._rows), len(self._keys)
         if count == known:
             return
@@ -170,7 +170,7 @@ class TakingTop:
         }
 
     def _forget(self) -> None:
-        """Drops the rows that are gone, when most are or all."""
+        """Drop the rows that are gone, when most or all are gone."""
         if self._alive and not self._keys.is_worth_compacting(self._alive):
             return
         known = len(self._keys)

@@ -51,7 +51,7 @@ class Union(Node):
 
 
 class Uniting:
-    """`Union` at work."""
+    """Runs `Union`."""
 
     def __init__(self, in_turn: bool) -> None:
         self._in_turn = in_turn
@@ -64,7 +64,7 @@ class Uniting:
                 for d in inputs
             ]
         )
-        # Two that leave first in, first out, and live equally long, do so together.
+        # Inputs whose rows leave first in, first out and live equally long do so together too.
         return united.in_order_of_leaving() if self._in_turn else united
 
     def size(self) -> int:

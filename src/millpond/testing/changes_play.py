@@ -1,4 +1,4 @@
-"""Plays a history through a dataflow, cut as one likes, and holds its changes to the oracle's."""
+"""Plays a history through a dataflow, with any cut, and compares its changes with the oracle's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BEFORE = BEGINNING - 1
 
 @dataclass(frozen=True)
 class WorldNames:
-    """The oracle's world as a catalog to bind against."""
+    """The oracle's world as a catalog for the binder."""
 
     world: World
 
@@ -50,13 +50,13 @@ class WorldNames:
 
 
 def plan_query(world: World, text: str, **options: Any) -> Plan:
-    """The plan of a query's changes."""
+    """Plan the computation of a query's changes."""
     names = WorldNames(world)
     return plan_changes(bind(parse_query(text), text, names), names, **options)
 
 
 def feeds(world: World, flow: Dataflow, after: int, upto: int) -> dict[str, pa.Table]:
-    """What a flow must be fed to advance from one instant to another."""
+    """Make the feeds that advance a dataflow from one instant to another."""
     found = {}
     for name, columns in flow.needs.items():
         history = world.streams[name.lower().removesuffix("$rejects")]
@@ -92,13 +92,13 @@ def _table(
 def run(
     world: World, plans: Sequence[Plan], cuts: Iterable[int], *, pickled: bool = False
 ) -> tuple[dict[str, list[OracleChange]], Dataflow]:
-    """Advances a flow of plans from the beginning of time to each cut in turn.
+    """Advance a dataflow of plans from the beginning of time to each cut in turn.
 
     Args:
         world: The history.
-        plans: What to run.
-        cuts: Ascending instants; the last is as far as it goes.
-        pickled: Whether the flow is pickled and read back between any two steps.
+        plans: The plans to run.
+        cuts: Ascending instants; the dataflow stops at the last.
+        pickled: Whether the dataflow is pickled and read back between any two steps.
 
     Raises:
         AssertionError: a plan gave up.
@@ -116,7 +116,7 @@ def run(
 
 
 def as_changes(table: pa.Table) -> list[OracleChange]:
-    """A delta as the oracle writes it."""
+    """Convert a table of changes to the oracle's changes."""
     columns = [column.to_pylist() for column in table.columns]
     return [
         OracleChange(at, sign, tuple(map(normalize, row)))
@@ -127,14 +127,14 @@ def as_changes(table: pa.Table) -> list[OracleChange]:
 def check_changes(
     world: World, text: str, cuts: Sequence[int], *, pickled: bool = False, **options: Any
 ) -> Plan:
-    """Raises AssertionError where the changes of a query are not those of the oracle.
+    """Raise AssertionError if a query's changes differ from the oracle's.
 
     Args:
         world: The history.
         text: The query.
-        cuts: As of `run`.
-        pickled: As of `run`.
-        options: Of the plan.
+        cuts: As for `run`.
+        pickled: As for `run`.
+        options: Options of the plan.
     """
     plan = plan_query(world, text, **options)
     given, _ = run(world, [plan], cuts, pickled=pickled)
@@ -144,7 +144,7 @@ def check_changes(
 
 
 def compare(given: list[OracleChange], expected: list[OracleChange], what: str) -> None:
-    """Raises AssertionError with the first difference between two sequences of changes."""
+    """Raise AssertionError with the first difference between two sequences of changes."""
     for place in range(max(len(given), len(expected))):
         one = given[place] if place < len(given) else None
         other = expected[place] if place < len(expected) else None

@@ -1,9 +1,9 @@
-"""Holds an operator to what every operator promises.
+"""Checks an operator against the protocol of operators.
 
-`check_operator` runs nodes over random histories of their inputs and raises AssertionError where
+`check_operator` runs nodes over histories of their inputs and raises AssertionError where
 
-- what is alive in its output at an instant is not its meaning over what is alive in its inputs,
-- the cut of the feed shows,
+- the output's bag at an instant is not the node's meaning over the inputs' bags,
+- the output depends on the cut of the feed,
 - a delta breaks INV-DELTA-1, or rows leave in a way its update pattern rules out (law 6),
 - state is left when everything has expired,
 - its state cannot be pickled at any moment.
@@ -31,12 +31,12 @@ from millpond.operators.protocol.node import Node, Operator, Purger, Scalars
 from millpond.planner.dataflow.plan import list_in_order
 
 Row = tuple[Any, ...]
-#: A bag of rows: what a relation is at an instant.
+#: A bag of rows: the value of a relation at an instant.
 Rows = Counter[Row]
-#: What a node means: its bag, from the bags of its inputs.
+#: The meaning of a node: computes its bag from the bags of its inputs.
 Meaning = Callable[..., Rows]
 
-#: Past the life of everything that expires.
+#: An instant after all expirations.
 LATE = 1_000
 
 
@@ -82,9 +82,9 @@ class GivenInput(Node):
 
 @dataclass(frozen=True)
 class Life:
-    """A row of an input's history: from `at` on until before `until`, announced or not.
+    """A row of an input's history, alive from `at` on until before `until`.
 
-    `cut` is the instant at which a negative tuple ends it before its time; None if none does.
+    `cut` is the instant at which a negative tuple ends the row early; None if none does.
     """
 
     row: Row
@@ -100,14 +100,14 @@ def check_operator(
     meaning: Meaning,
     intervals: Collection[int | None] = (None,),
 ) -> None:
-    """Raises AssertionError where a node breaks a promise on a history.
+    """Raise AssertionError if a node breaks the protocol on a history.
 
     Args:
         node: The node, over `GivenInput` inputs (directly or below an `Expire`).
-        histories: What the inputs hold when, by label.
-        cuts: Ascending instants below LATE to which it is advanced; LATE is added.
-        meaning: Its bag from those of its inputs, in the order of `node.inputs`.
-        intervals: How often readers want expired rows dropped; at most LATE // 2, or None.
+        histories: The history of each input, by label.
+        cuts: Ascending instants below LATE to which the node is advanced; LATE is added.
+        meaning: Computes its bag from its inputs' bags, in the order of `node.inputs`.
+        intervals: The readers' purging intervals; at most LATE // 2, or None.
     """
     given = [i for i in list_in_order([node]) if i.feed is not None]
     whole = run(node, histories, [LATE], intervals)
@@ -137,7 +137,7 @@ def check_operator(
 
 
 def bag_at(history: Sequence[Life], instant: int) -> Rows:
-    """An input's bag at an instant."""
+    """Compute an input's bag at an instant."""
     return Counter(
         tuple(map(normalize, life.row))
         for life in history
@@ -146,7 +146,7 @@ def bag_at(history: Sequence[Life], instant: int) -> Rows:
 
 
 def sum_deltas(deltas: Sequence[Delta], instant: int) -> Rows:
-    """The bag deltas add up to at an instant."""
+    """Add up deltas to the bag at an instant."""
     bag: Rows = Counter()
     for delta in deltas:
         here = delta.where((delta.at <= instant) & (instant < delta.until))
@@ -158,7 +158,7 @@ def sum_deltas(deltas: Sequence[Delta], instant: int) -> Rows:
 
 @dataclass(frozen=True)
 class OperatorRun:
-    """What a node gave, and the rows of state it kept at the end."""
+    """The output of a node, and the number of rows of state it kept at the end."""
 
     deltas: list[Delta]
     left: int
@@ -170,7 +170,7 @@ def run(
     cuts: Sequence[int],
     intervals: Collection[int | None] = (None,),
 ) -> OperatorRun:
-    """Advances a node to each cut in turn, with its state pickled and read back between."""
+    """Advance a node to each cut in turn, with its state pickled and read back between."""
     nodes = list(list_in_order([node]))
     operators = {n.key: n.operator() for n in nodes if n.feed is None}
     for n in nodes:
@@ -195,7 +195,7 @@ def run(
 
 
 def _feed_input(node: GivenInput, history: Sequence[Life], after: int, upto: int) -> Delta:
-    """An input's delta: rows with their expirations, and negative tuples for those cut short."""
+    """Make an input's delta: rows with their expirations, negative tuples for rows cut short."""
     rows: list[tuple[int, int, int, Row]] = []
     for life in history:
         if after < life.at <= upto:
@@ -214,7 +214,7 @@ def _label(node: Node) -> str:
 
 
 def _check_delta(node: Node, delta: Delta, after: int, upto: int) -> None:
-    """INV-DELTA-1, and that only who says so gives expirations."""
+    """Check INV-DELTA-1, and that only nodes with `carries_expirations` output expirations."""
     assert delta.rows.schema.equals(node.schema), f"{node.name}: {delta.rows.schema}"
     assert len(delta) == delta.rows.num_rows == len(delta.until) == len(delta.weight)
     assert (np.diff(delta.at) >= 0).all(), f"{node.name}: rows out of order"
@@ -225,9 +225,9 @@ def _check_delta(node: Node, delta: Delta, after: int, upto: int) -> None:
 
 
 def check_pattern(node: Node, deltas: Sequence[Delta]) -> None:
-    """Law 6: nothing leaves in a way the pattern rules out.
+    """Check law 6: no row leaves in a way that the update pattern rules out.
 
-    Where expirations are carried and nothing is announced, negative tuples are STRICT's alone.
+    Where rows carry expirations and are not announced, only a STRICT edge has negative tuples.
     """
     pattern = node.pattern
     ends: list[int] = []
@@ -249,7 +249,7 @@ def check_pattern(node: Node, deltas: Sequence[Delta]) -> None:
 def histories(
     draw: st.DrawFn, rows: st.SearchStrategy[Row], edge: Edge, most: int = 12
 ) -> list[Life]:
-    """A history of rows that leave as an edge's do."""
+    """Draw a history of rows that leave as an edge's update pattern says."""
     found = []
     instants = st.integers(0, 20)
     (length,) = edge.lengths or (0,)
@@ -268,16 +268,16 @@ def histories(
                 early = st.integers(at + 1, min(until, at + 9) - 1 if until < END else at + 9)
                 cut = draw(early) if until >= END or draw(st.booleans()) else None
                 found.append(Life(row, at, until, cut))
-    # Elements of one instant come in one order, whatever step they come in.
+    # Elements of one instant come in the same order, however the feed is cut.
     return sorted(found, key=lambda life: life.at)
 
 
-#: Edges of every pattern, to put below an operator.
+#: Edges of every update pattern, for the inputs of an operator.
 EDGES = (MONOTONIC, Edge(Pattern.WEAKEST, frozenset([5])), WEAK, STRICT)
 
 
 def cuts() -> st.SearchStrategy[list[int]]:
-    """Where a feed is cut."""
+    """Draw the cuts of a feed."""
     return st.lists(st.integers(-1, 30), max_size=6, unique=True).map(sorted)
 
 

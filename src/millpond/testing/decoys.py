@@ -1,7 +1,7 @@
-"""Queries registered beside the one under test, to show that they change none of its answers.
+"""Decoys: queries beside the query under test, to show that they change none of its answers.
 
-They ask of each column what a grouped filter is for, and take windows of every kind, so that the
-query under test shares its Query SteM, its segments and its tables with all of them.
+They have the predicates that grouped filters serve, on each column, and windows of every kind. So
+the query under test shares its Query SteM, its segments and its tables with all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WINDOWS = ("", " [RANGE 3 SECONDS]", " [ROWS 2]", " [NOW]")
 def decoys(
     declared: CreateStream | CreateRelation, columns: Sequence[tuple[str, str]], count: int
 ) -> list[tuple[str, str]]:
-    """`count` queries on a stream or relation: names and CQL; always the same ones."""
+    """Make `count` queries on a stream or relation, as names and CQL; always the same queries."""
     windows = _WINDOWS if isinstance(declared, CreateStream) else ("",)
     kinds = cycle(_queries(declared.name, columns, windows))
     return [
@@ -37,7 +37,7 @@ def decoys(
 def _queries(
     name: str, columns: Sequence[tuple[str, str]], windows: Sequence[str]
 ) -> Iterator[str]:
-    """Every kind of decoy, columns in turn, so that a few already touch every column."""
+    """Make every kind of decoy, column by column in turn, so that a few decoys use every column."""
     turn = cycle(windows)
     for round_ in range(4):
         for column, kind in columns:

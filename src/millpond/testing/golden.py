@@ -1,13 +1,13 @@
-"""Runs golden files: every golden many ways, and the answer must not move.
+"""Runs golden files: every golden in many ways, and the answers must be the same in all of them.
 
-A golden says what a behaviour is; a `Variation` says how it is run: how the feed is cut into
+A golden describes a behaviour. A `Variation` says how to run the golden: how the feed is cut into
 epochs, whether queries or data come first, among how many decoys, with which options, and how often
 the pond is closed and opened again. By SEMANTICS section 7 none of that is part of the meaning, so
 every variation has the same expected answers.
 
-Beside the pond under test runs the oracle, over the same epochs. Each answer is held to the file's
-table and to the oracle's `as_of`, `final` and completeness; a file that disagrees with the oracle
-is itself wrong, and `run_golden` over an `OraclePond` is how that is found.
+The oracle runs beside the pond under test, over the same epochs. Each answer is compared with the
+file's table and with the oracle's `as_of`, `final` and completeness. A file that disagrees with the
+oracle is wrong; running `run_golden` over an `OraclePond` finds such files.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from millpond.testing.oracle_pond import OraclePond
 
 
 class PondUnderTest(Protocol):
-    """What a golden needs of a pond: a part of `millpond.service.pond.Pond`."""
+    """The part of `millpond.service.pond.Pond` that a golden uses."""
 
     def execute(self, text: str) -> Sequence[Any]: ...
     def query(self, name: str) -> Any: ...
@@ -72,16 +72,16 @@ _DROPS = (["DROP", "STREAM"], ["DROP", "RELATION"])
 
 
 def run_golden(path: Path, make_pond: MakePond, variation: Variation = AS_WRITTEN) -> None:
-    """Runs a golden file one way.
+    """Run a golden file in one way.
 
     Raises:
-        AssertionError: the pond, the file and the oracle do not agree; with what differs.
+        AssertionError: the pond, the file and the oracle do not agree; it says what differs.
     """
     run_steps(read_golden(path), make_pond, variation)
 
 
 def run_steps(golden: Golden, make_pond: MakePond, variation: Variation = AS_WRITTEN) -> None:
-    """Runs a golden that has been read."""
+    """Run a golden that has been read."""
     _Performance(golden, make_pond, variation).run()
 
 
@@ -112,7 +112,7 @@ class _Performance:
 
     @property
     def alone(self) -> bool:
-        """Whether it is the oracle that is under test, and only the file's tables hold it."""
+        """Whether the oracle is under test, so that answers are compared with the file only."""
         return isinstance(self.pond, OraclePond)
 
     def _take(self, step: GoldenStep) -> None:
@@ -179,7 +179,7 @@ class _Performance:
             self._note_declaration(statement)
 
     def _look(self, step: RunStatement, result: Any) -> None:
-        """What the catalog says, and how a query is explained."""
+        """Compare the output of a statement about the catalog, or of EXPLAIN."""
         if step.lines is not None and step.lines != tuple(result.text.split("\n")):
             expected = "\n".join(step.lines)
             raise self._disagreement(step, f"{result.text}\nexpected:\n{expected}")
@@ -193,17 +193,17 @@ class _Performance:
             raise self._disagreement(step, cells.diff(columns, step.table.rows, shown, True))
 
     def _with_options(self, text: str) -> str:
-        """CREATE QUERY with the variation's options, unless it has options of its own."""
+        """Add the variation's options to a CREATE QUERY, unless it has its own options."""
         if not self.variation.options or re.match(r"(?is)CREATE\s+QUERY\s+\S+\s+WITH\s*\(", text):
             return text
         options = ", ".join(f"{name} = '{value}'" for name, value in self.variation.options)
         return re.sub(r"(?is)^(CREATE\s+QUERY\s+\S+)\s+AS\b", rf"\1 WITH ({options}) AS", text)
 
     def _note_declaration(self, statement: CreateStream | CreateRelation) -> None:
-        """Remembers a stream's columns for its feeds, and registers the decoys on it."""
+        """Remember a stream's columns for its feeds, and register the decoys on the stream."""
         named = self.feeds.declare(statement)
         if any(isinstance(s, RunStatement) and s.words[:2] in _DROPS for s in self.golden.steps):
-            return  # a decoy would be one more query that has the stream in use
+            return  # a decoy would still use the stream that the golden drops
         for name, cql in decoys(statement, named, self.variation.decoys):
             self.pond.execute(f"CREATE QUERY {name} AS {cql}")
 
@@ -211,7 +211,7 @@ class _Performance:
         expected = step.failure
         assert expected is not None
         if self.alone:
-            return  # what is wrong with a statement is not a question of what queries mean
+            return  # the oracle defines what queries mean, not which statements are wrong
         try:
             if isinstance(step, RunStatement):
                 self.pond.execute(step.text)
@@ -299,7 +299,7 @@ class _Performance:
             raise self._disagreement(step, "the answer says it is not complete")
 
     def _compare_changes(self, step: GoldenStep, table: Table, given: Any, meant: Any) -> None:
-        """FETCH: rows of cursor, instant, sign and values, whose order is part of the meaning."""
+        """Compare FETCH's rows (cursor, instant, sign, values); their order has a meaning."""
         columns = ("cursor", "at", "change", *given.columns)
         if columns != table.columns:
             raise self._disagreement(step, f"columns {columns}, expected {table.columns}")

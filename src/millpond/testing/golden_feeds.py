@@ -1,6 +1,6 @@
-"""The feeds of a golden: what their columns are, and in which order and epochs their rows arrive.
+"""The feeds of a golden: their columns, and the order and epochs in which their rows arrive.
 
-A variation cuts feeds, and lets rows arrive in another order that DELAY allows.
+A variation cuts feeds, and may let rows arrive in another order that DELAY allows.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from millpond.testing.golden_ways import Variation
 
 
 class Feeds:
-    """What was declared so far, and how it is fed in a variation."""
+    """The streams and relations declared so far, and how a variation feeds them."""
 
     def __init__(self, variation: Variation) -> None:
         self._variation = variation
-        #: By stream: its columns' names and types, its DELAY, and the column TIMESTAMP BY names.
+        #: By stream: its columns' names and types, its DELAY, and its TIMESTAMP BY column.
         self._columns: dict[str, list[tuple[str, str]]] = {}
         self._delay: dict[str, int] = {}
         self._stamps: dict[str, str] = {}
 
     def declare(self, statement: CreateStream | CreateRelation) -> list[tuple[str, str]]:
-        """Remembers how a stream or relation is fed; gives its columns' names and types."""
+        """Remember how a stream or relation is fed; return its columns' names and types."""
         columns = [(c.name, canonical_type(c.type) or "VARCHAR") for c in statement.columns]
         key, fed = statement.name.lower(), columns
         self._columns[key] = columns
         if isinstance(statement, CreateRelation):
             if statement.timestamp_by is None:
                 return columns
-            # Fed by changes: its feed is the stream of its change records.
+            # A relation fed by changes: its feed is the stream of its change records.
             operation = statement.source.options.get("op_column") if statement.source else None
             key, fed = (
                 f"{key}$changes",
@@ -45,7 +45,7 @@ class Feeds:
         return columns
 
     def columns(self, step: FeedRows) -> list[tuple[str, str]]:
-        """Names and types of the cells of a feed's rows."""
+        """Find the names and types of the cells of a feed's rows."""
         named = self._columns[step.stream.lower()]
         if step.columns is None:
             return named
@@ -53,7 +53,7 @@ class Feeds:
         return [(name, types.get(name.lower(), "VARCHAR")) for name in step.columns]
 
     def epochs(self, step: FeedRows) -> Iterator[list[Arrival]]:
-        """A feed's rows as they arrive, cut into epochs."""
+        """Cut a feed's rows, in the order they arrive, into epochs."""
         arrivals = list(step.arrivals)
         if self._variation.shuffled and not step.whole:
             arrivals = self._shuffle(step.stream.lower(), arrivals)
@@ -72,10 +72,10 @@ class Feeds:
         return whole or self._variation.cut is None or len(epoch) < self._variation.cut
 
     def _shuffle(self, stream: str, arrivals: list[Arrival]) -> list[Arrival]:
-        """Another order of arrival in which no element is late, however it is cut.
+        """Choose another order of arrival in which no element is late, whatever the cut.
 
         Elements of one timestamp keep their order, which ROWS windows show. A feed with rejects
-        or arrival times keeps its own.
+        or arrival times keeps its order.
         """
         stamp, delay = self._stamps.get(stream, ""), self._delay.get(stream, 0)
         names = [name.lower() for name, _ in self._columns[stream]]

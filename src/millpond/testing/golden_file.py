@@ -11,7 +11,7 @@
       a | 1
       b | 2
 
-What stands at the left edge is a step, and steps happen in order; what is indented belongs to it.
+Each line at the left edge begins a step; steps happen in order. Indented lines belong to the step.
 
 | step | meaning |
 | --- | --- |
@@ -27,10 +27,10 @@ What stands at the left edge is a step, and steps happen in order; what is inden
 | `expect q:` | q is invoked, now; `at T` as of an instant |
 | `expect q over time:` | the first column is the instant; `.` for every other cell: nothing then |
 
-Of an `expect`: `as of T` is the instant it must answer for, `final` or `not final` what it must
-say. A feed's row may end in `=> rejected: words`: it becomes a reject whose reason contains the
-words. A row's first cell may be `@T`: the clock shows T when the row arrives. Cells are those of
-`golden_table`; rows are a bag unless the query has an ORDER BY.
+In an `expect`, `as of T` is the instant that the answer must be for, and `final` or `not final` is
+the finality that it must have. A feed's row may end in `=> rejected: words`: the row becomes a
+reject whose reason contains the words. A row's first cell may be `@T`: the clock shows T when the
+row arrives. `golden_table` defines cells; rows are a bag unless the query has an ORDER BY.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class GoldenStep:
 
 @dataclass(frozen=True)
 class RunStatement(GoldenStep):
-    """A CQL statement, and what it must give if anything is said of that."""
+    """A CQL statement, and its expected outcome if the golden states one."""
 
     text: str
     table: Table | None = None
@@ -79,13 +79,13 @@ class RunStatement(GoldenStep):
 
     @property
     def words(self) -> list[str]:
-        """The first words of the statement, upper case."""
+        """The first words of the statement, in upper case."""
         return self.text.upper().split(maxsplit=3)[:3]
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A row of a feed: its cells, when it arrives if that is said, and why it is rejected."""
+    """A row of a feed: its cells, and, if stated, when it arrives and why it is rejected."""
 
     cells: tuple[str, ...]
     clock: int | None = None
@@ -151,16 +151,16 @@ _MARKER = re.compile(r"\s*\^+\s*")
 
 
 def read_golden(path: Path) -> Golden:
-    """Reads a golden file.
+    """Read a golden file.
 
     Raises:
-        MalformedGolden: with the file and line.
+        MalformedGolden: the file cannot be read; the message has the file and line.
     """
     return parse_golden(path.read_text(encoding="utf-8"), path)
 
 
 def parse_golden(text: str, path: Path = Path("golden.cqt")) -> Golden:
-    """Reads the text of a golden file."""
+    """Read the text of a golden file."""
     behaviour: list[str] = []
     lines = text.split("\n")
     for line in lines:
@@ -179,9 +179,10 @@ def parse_golden(text: str, path: Path = Path("golden.cqt")) -> Golden:
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[int, list[str], list[str]]]:
-    """The steps' lines: where each starts, its head, and the indented or `error` lines below it.
+    """Split lines by step: where a step starts, its head, and the lines that belong to it.
 
-    A head is one line, or, for a statement, all lines up to its semicolon with its markers.
+    A head is one line, or, for a statement, all lines up to its semicolon with its markers. The
+    lines that belong to a step are the indented lines and `error` lines below its head.
     """
     here = 0
     while here < len(lines):

@@ -1,7 +1,7 @@
-"""The tables of a golden file: values as text, text as values, and bags compared.
+"""The tables of a golden file: converts values to text and back, and compares bags of rows.
 
-A cell is bare text. `NULL` is NULL and `''` the empty string; a string that would be read as
-something else, or has a bar or spaces at its ends, stands in single quotes. Timestamps of
+A cell is bare text. `NULL` is NULL and `''` the empty string. A string that would be read as
+another value, or has a bar or spaces at its ends, stands in single quotes. Timestamps of
 1970-01-01 are written as the time of day, so that a feed reads as a time column.
 """
 
@@ -24,7 +24,7 @@ _BARE_IS_NOT_TEXT = re.compile(r"NULL|\s.*|.*\s|.*\|.*|'.*|@.*|", re.DOTALL)
 
 
 def split_cells(line: str) -> list[str]:
-    """The cells of one line of a table; a bar inside quotes is part of its cell."""
+    """Split one line of a table into cells; a bar inside quotes is part of its cell."""
     cells, cell, quoted = [], "", False
     for character in line.strip():
         if character == "'" and (quoted or not cell.strip() or cell.lstrip().startswith("'")):
@@ -38,7 +38,7 @@ def split_cells(line: str) -> list[str]:
 
 
 def parse_time(text: str) -> int:
-    """The instant of a time of day (of 1970-01-01), of a whole timestamp, or `the beginning`.
+    """Parse an instant: a time of day (of 1970-01-01), a whole timestamp, or `the beginning`.
 
     >>> parse_time("00:00:02"), parse_time("1970-01-02 00:00:00")
     (2000000, 86400000000)
@@ -50,9 +50,9 @@ def parse_time(text: str) -> int:
 
 
 def parse_cell(text: str, type_name: str) -> Any:
-    """The value a feed's cell stands for in a column of a type.
+    """Parse a feed's cell as a value of a column's type.
 
-    A cell that is not of the type is given as text, so that a bad row can be fed.
+    A cell that is not of the type stays text, so that a golden can feed a bad row.
     """
     if text == "NULL":
         return None
@@ -83,7 +83,7 @@ def _value(text: str, type_name: str) -> Any:
 
 
 def show_cell(value: Any) -> str:
-    """A value as a golden writes it."""
+    """Write a value as a golden does."""
     if isinstance(value, pa.MonthDayNano):
         return time.format_interval(*value)
     if value is None:
@@ -102,7 +102,7 @@ def show_cell(value: Any) -> str:
 
 
 def show_instant(at: int) -> str:
-    """An instant as a golden writes it."""
+    """Write an instant as a golden does."""
     return time.format_instant(at).removeprefix("1970-01-01 ")
 
 
@@ -140,7 +140,7 @@ def same_rows(
 
 
 def draw(columns: Sequence[str], rows: Sequence[tuple[str, ...]], indent: str = "  ") -> str:
-    """A table as a golden writes it, its columns aligned."""
+    """Write a table as a golden does, with aligned columns."""
     table = [tuple(columns), *rows]
     widths = [max((len(r[i]) for r in table if i < len(r)), default=0) for i in range(len(columns))]
     lines = (
@@ -155,7 +155,7 @@ def diff(
     actual: Sequence[tuple[str, ...]],
     ordered: bool,
 ) -> str:
-    """What is missing (-) and what is too much (+), beside what is right."""
+    """Write the rows that are missing (-), that are too many (+), and that are right."""
     if ordered:
         return (
             f"expected, in this order:\n{draw(columns, expected)}\n"

@@ -1,6 +1,6 @@
 """The ways a golden is run: cuts, orders, decoys, options, restarts.
 
-By SEMANTICS section 7 none of them is part of what a query means, so no answer may change.
+By SEMANTICS section 7 none of these is part of what a query means, so no answer may change.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from millpond.testing.golden_file import Expect, GoldenStep, RunStatement
 
 @dataclass(frozen=True)
 class Variation:
-    """How a golden is run.
+    """A way to run a golden.
 
     Attributes:
-        cut: At most so many rows an epoch; None is a whole feed an epoch.
+        cut: The greatest number of rows of an epoch; None is a whole feed for each epoch.
         order: 'written', 'queries first' or 'data first'.
         shuffled: Whether rows of a feed arrive in another order that is within DELAY.
-        decoys: How many other queries there are.
-        options: Options every query is created with.
-        reopen_every: The pond is closed and opened after every so many steps.
-        routing: The eddies' policy, and into how many shards joins are divided.
-        is_matched: Whether everything is matched, joined and stored before it is asked for.
+        decoys: The number of other queries.
+        options: The options that every query is created with.
+        reopen_every: The number of steps after which the pond is closed and opened again.
+        routing: The eddies' routing policy, and the number of shards of a join.
+        is_matched: Whether all matches and pairs are computed and stored before each answer.
         expiring: The eager and the lazy expiration interval of all changes.
     """
 
@@ -55,7 +55,7 @@ class Variation:
 
 AS_WRITTEN = Variation()
 
-#: Few runs in which every two ways of running meet at least once.
+#: A few variations in which every two settings meet at least once.
 VARIATIONS: tuple[Variation, ...] = (
     AS_WRITTEN,
     Variation(
@@ -96,7 +96,7 @@ VARIATIONS: tuple[Variation, ...] = (
 
 
 def arrange(steps: Sequence[GoldenStep], order: str) -> list[GoldenStep]:
-    """The steps with the registrations moved to where an order wants them.
+    """Arrange the steps in an order of registrations and data.
 
     'queries first' moves each CREATE QUERY up to the declarations it needs, 'data first' down to
     its first use. Nothing moves in a golden that drops or alters something, or that fetches changes
@@ -141,7 +141,7 @@ def _parse(step: RunStatement) -> Statement | None:
 
 
 def _after_needs(steps: list[GoldenStep], here: int, query: RunStatement) -> int:
-    """The place after the last declaration before `here` of a name the query uses."""
+    """Find the place after the last declaration, before `here`, of a name that the query uses."""
     for place in range(here - 1, -1, -1):
         step = steps[place]
         if isinstance(step, RunStatement) and step.words[0] == "CREATE":
@@ -159,7 +159,7 @@ def _mentions(step: GoldenStep, name: str) -> bool:
 
 
 def variations(every: bool = False) -> tuple[Variation, ...]:
-    """The ways a golden is run; all combinations if `every`."""
+    """List the ways to run a golden; all combinations if `every`."""
     if not every:
         return VARIATIONS
     return tuple(

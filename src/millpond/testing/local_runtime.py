@@ -1,7 +1,7 @@
-"""A runtime in this process, without Spark: for tests that must run the whole pond fast.
+"""A runtime in this process, without Spark: for tests that run the whole pond fast.
 
-It reads the same sources and runs the same tasks as Spark's; what it does not have is parallelism,
-workers that die, and streaming sources other than files and pushes. Everything it runs also runs
+It reads the same sources and runs the same tasks as the Spark runtime. It has no parallelism, no
+workers that die, and no streaming sources other than files and pushes. Everything it runs also runs
 on Spark in the tests marked `spark`.
 """
 
@@ -38,8 +38,8 @@ class LocalRuntime:
     """Implements `runtime.protocol.Runtime` by doing everything in the caller's thread.
 
     Args:
-        batch_rows: A file's rows are cut into batches (epochs) of this many; None for one batch.
-        partitions: A batch is dealt out to this many tasks.
+        batch_rows: The number of a file's rows in a batch (an epoch); None for one batch.
+        partitions: The number of tasks that share a batch.
     """
 
     def __init__(self, batch_rows: int | None = None, partitions: int = 1) -> None:
@@ -72,7 +72,7 @@ class LocalRuntime:
             self._open.pop(stream_id, None)
 
     def read_to_end(self, stream: StreamDef) -> None:
-        """Each file's rows in order, a batch at a time; batch ids count over all files."""
+        """Read each file's rows in order, a batch at a time; batch ids count over all files."""
         source = source_key(stream)
         batch_id = 0
         with self._lock:
@@ -91,7 +91,7 @@ class LocalRuntime:
         plan = self._pipeline.plan(source, [stream.id])
         share = -(-max(rows.num_rows, 1) // self._partitions)
         built: list[BuiltSegment] = []
-        # Tasks finish in any order; the last comes first here to show that it does not matter.
+        # Tasks may finish in any order; here the last runs first, so that tests cover that.
         for task in reversed(range(self._partitions)):
             part = rows.slice(task * share, share)
             if part.num_rows:
@@ -163,7 +163,7 @@ def open_local(
     partitions: int = 1,
     changes: ChangeSettings | None = None,
 ) -> Pond:
-    """A pond without Spark over a store directory."""
+    """Open a pond without Spark over a store directory."""
     runtime = LocalRuntime(batch_rows, partitions)
     return Pond(Path(store), runtime, bounded=bounded, clock=clock, changes=changes)
 

@@ -1,4 +1,4 @@
-"""A clock that moves only when told to, so that a test with time in it has no sleep in it."""
+"""A clock that moves only when a test moves it, so that tests with time need not sleep."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from millpond.model.time import Instant
 
 
 class ManualClock:
-    """The clock of a pond under test; call it for the instant it shows.
+    """The clock of a pond under test; call it to read the instant it shows.
 
-    It never goes back: arrival times are non-decreasing (SEMANTICS, section 1), and a test that
-    turned its clock back would be testing something no pond promises.
+    It never goes back: arrival times are non-decreasing (SEMANTICS, section 1), so a test that
+    turned the clock back would test a case that ponds do not define.
 
     >>> clock = ManualClock(5)
     >>> clock.advance(timedelta(seconds=1)), clock()
@@ -29,7 +29,7 @@ class ManualClock:
         return self._at
 
     def set(self, at: int) -> Instant:
-        """Moves the clock to an instant.
+        """Move the clock to an instant.
 
         Raises:
             ValueError: the instant is before the one the clock shows.
@@ -40,6 +40,6 @@ class ManualClock:
         return self._at
 
     def advance(self, by: timedelta | int) -> Instant:
-        """Moves the clock on by a duration, or by a number of microseconds."""
+        """Move the clock on by a duration, or by a number of microseconds."""
         step = by // timedelta(microseconds=1) if isinstance(by, timedelta) else by
         return self.set(self._at + step)

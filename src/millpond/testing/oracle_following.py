@@ -1,8 +1,8 @@
-"""What a followed query delivers, by the definition: the oracle's half of FETCH.
+"""The changes of a followed query by definition: the oracle's version of FETCH.
 
-Changes are those of `algebra.changes`, for instants that are final, each once. What a relation is
-told of instants already delivered comes at the first that is not: there the oracle compares R with
-what it had delivered R to be.
+The changes are those of `algebra.changes`, for instants that are final, each once. If a relation is
+updated at an instant whose changes are already delivered, the update's changes come at the first
+instant that is not: there the oracle compares R with the R that it has delivered.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from millpond.model.time import BEGINNING, END, LAST, Instant
 
 @dataclass
 class OracleSubscription:
-    """A query from an instant on: what was delivered of it, and up to where."""
+    """A query followed from an instant on: the changes delivered, and up to which instant."""
 
     world: World
     query: exp.Expression
@@ -37,7 +37,7 @@ class OracleSubscription:
         self._known = self._bag(self.position)
 
     def advance(self) -> list[OracleChange]:
-        """Deliver what is final by now; gives everything delivered so far."""
+        """Deliver the changes that are final by now; return all changes delivered so far."""
         upto = final_instant(self.world, self.query)
         at_rest = upto == LAST or not self._reads_streams
         is_corrected = self._bag(self.position) != self._known
@@ -88,9 +88,9 @@ def _sign(at: int, sign: int, rows: Counter[Row]) -> list[OracleChange]:
 
 
 def final_instant(world: World, query: exp.Expression) -> int:
-    """The last instant whose changes can be delivered.
+    """Find the last instant whose changes can be delivered.
 
-    Of a query that reads no stream that is the present.
+    For a query that reads no stream, it is the present.
     """
     if isinstance(query, RelationToStream):
         query = query.this
@@ -103,7 +103,7 @@ def final_instant(world: World, query: exp.Expression) -> int:
 
 @dataclass
 class DerivedHistory:
-    """A derived stream beside those that are fed: `algebra.history.StreamHistory`'s surface."""
+    """A derived stream, with the interface of `algebra.history.StreamHistory`."""
 
     following: OracleSubscription
     definition: StreamDef
@@ -112,7 +112,7 @@ class DerivedHistory:
 
     @staticmethod
     def of(world: World, name: str, query: exp.Expression) -> DerivedHistory:
-        """The stream of a query's changes, from the beginning of time on."""
+        """Make the stream of a query's changes, from the beginning of time on."""
         if not isinstance(query, RelationToStream):
             query = RelationToStream(this=query, kind="istream")
         table = denote(world, query.this, BEGINNING).table
@@ -143,7 +143,7 @@ class DerivedHistory:
 
 
 def column_type(arrow: str) -> str:
-    """The type of a column, from its Arrow type's name."""
+    """Find the type of a column from its Arrow type's name."""
     if arrow.startswith("decimal128"):
         return f"DECIMAL{arrow.removeprefix('decimal128').replace(' ', '')}"
     known = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT"}
@@ -154,7 +154,7 @@ def column_type(arrow: str) -> str:
 
 @dataclass(frozen=True)
 class OracleChanges:
-    """What FETCH gives: `service.results.Changes`'s surface, as far as goldens read it."""
+    """The result of FETCH: the part of `service.results.Changes` that goldens read."""
 
     columns: list[str]
     found: list[tuple[Any, ...]]
@@ -167,7 +167,7 @@ class OracleChanges:
 def fetch(
     following: OracleSubscription, columns: list[str], after: str | None, limit: int | None
 ) -> OracleChanges:
-    """The changes after a cursor, numbered from 1."""
+    """Fetch the changes after a cursor, numbered from 1."""
     delivered = following.advance()
     start = 0 if after in (None, "oldest") else int(after)
     upto = len(delivered) if limit is None else min(len(delivered), start + limit)

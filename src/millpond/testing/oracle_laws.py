@@ -1,4 +1,4 @@
-"""Plays scenarios in a pond and holds its answers to the oracle's: the law tests' engine."""
+"""Plays scenarios in a pond and compares its answers with the oracle's: used by the law tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millpond.testing.strategies import Scenario
 #: Opens the pond whose store is in a directory, on a clock.
 OpenPond = Callable[[Path, ManualClock], PondUnderTest]
 
-#: What a query answered at an instant: a bag of rows, as text, and whether it was final.
+#: The answer of a query at an instant: a bag of rows, as text, and whether it was final.
 Bag = tuple[Counter[tuple[str, ...]], bool]
 #: Answers by (query, instant); instant None is NOW.
 Answers = dict[tuple[int, int | None], Bag]
@@ -26,13 +26,13 @@ Answers = dict[tuple[int, int | None], Bag]
 
 @dataclass(frozen=True)
 class Conditions:
-    """How a scenario is played, none of which may show.
+    """The conditions under which a scenario is played; answers must not depend on them.
 
     Attributes:
-        registered: 'drawn' as the scenario says, or all 'first' or 'last'.
+        registered: When to register queries: 'drawn' as the scenario says, all 'first' or 'last'.
         only: The one query to register, or None for all of them.
-        options: Options of each query, as CQL's WITH; shorter than the queries, it repeats.
-        reopen_before: The pond is closed and opened again before these epochs.
+        options: Options of each query, as CQL's WITH; if there are fewer than queries, they repeat.
+        reopen_before: The epochs before which the pond is closed and opened again.
     """
 
     registered: str = "drawn"
@@ -42,13 +42,13 @@ class Conditions:
 
 
 def play(scenario: Scenario, open_pond: OpenPond, conditions: Conditions | None = None) -> Answers:
-    """Plays a scenario in a new store and gives all answers, asked after the last epoch."""
+    """Play a scenario in a new store; return all answers, asked after the last epoch."""
     with TemporaryDirectory(prefix="millpond-law-") as directory:
         return _Play(scenario, open_pond, conditions or Conditions(), Path(directory)).run()
 
 
 def meaning(scenario: Scenario) -> Answers:
-    """The oracle's answers."""
+    """Compute the oracle's answers."""
     oracle = OraclePond()
     return _Play(scenario, lambda _, __: oracle, Conditions(), Path()).run()
 
@@ -115,7 +115,7 @@ class _Play:
 
 
 def check(scenario: Scenario, actual: Answers, expected: Answers, what: str) -> None:
-    """Raises AssertionError with the first difference between two plays of a scenario."""
+    """Raise AssertionError with the first difference between two plays of a scenario."""
     for key, (rows, final) in actual.items():
         wanted, wanted_final = expected[key]
         number, at = key
@@ -131,7 +131,7 @@ def check(scenario: Scenario, actual: Answers, expected: Answers, what: str) -> 
 
 
 def as_golden(scenario: Scenario, number: int) -> str:
-    """The scenario with one of its queries, written as a golden: what to keep of a failure."""
+    """Write the scenario with one of its queries as a golden, to keep a failure as a test."""
     lines = [f"{stream.declaration};" for stream in scenario.streams]
     lines.append(f"CREATE QUERY q AS {scenario.queries[number]};")
     columns = {s.name: ("ts", *(name for name, _ in s.columns)) for s in scenario.streams}

@@ -1,8 +1,8 @@
 """The oracle as a pond: the naive denotation behind the interface every pond has.
 
-Whatever drives a pond can drive this one: the golden runner, the property tests, a script. It keeps
-everything in memory for ever, recomputes every answer from the whole history, and knows no errors
-but those of the data, for what is wrong with a statement is the binder's to say.
+The golden runner, the property tests or a script can use it like any pond. It keeps everything in
+memory for ever and recomputes every answer from the whole history. It reports errors of the data
+only; errors in statements are left to the binder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from millpond.testing.oracle_following import (
 
 @dataclass(frozen=True)
 class OracleAnswer:
-    """R(τ), with what `service.results.Answer` says of it."""
+    """R(τ), with the attributes that `service.results.Answer` has."""
 
     table: pa.Table
     as_of: Instant
@@ -63,7 +63,7 @@ class OracleReceipt:
 
 @dataclass(frozen=True)
 class OracleResult:
-    """What a statement gave: an answer, or nothing to tell."""
+    """The result of a statement: an answer, or nothing."""
 
     statement: str
     name: str | None = None
@@ -73,9 +73,9 @@ class OracleResult:
 
 @dataclass
 class OracleHandle:
-    """A standing query: its tree, kept to be computed anew at every invocation.
+    """A standing query: its tree, which is computed anew at every invocation.
 
-    `after` is the last instant whose changes are not delivered.
+    `after` is the instant after which changes are delivered.
     """
 
     pond: OraclePond
@@ -109,11 +109,11 @@ class OraclePond:
         self.views: dict[str, exp.Expression] = {}
 
     def execute(self, text: str) -> list[OracleResult]:
-        """Runs a script's statements in order."""
+        """Run a script's statements in order."""
         return [self._execute(statement) for statement in parse_script(text)]
 
     def register(self, cql: str, name: str | None = None, **_options: Any) -> OracleHandle:
-        """Registers a query; no option can change what it means."""
+        """Register a query; options are ignored, for they do not change what it means."""
         self.world.clock = self.clock()
         tree = self._expand(parse_query(cql))
         after = BEGINNING - 1
@@ -132,7 +132,7 @@ class OraclePond:
         returns: str,
         **_promises: Any,
     ) -> None:
-        """Defines a function; what it costs and how long it may take changes no answer."""
+        """Define a function; its cost and time limit are ignored, for they change no answer."""
         self.world.functions[name.lower()] = function, arguments, returns
 
     def query(self, name: str) -> OracleHandle:
@@ -142,13 +142,13 @@ class OraclePond:
         return self.answer(self._expand(parse_query(cql)), None)
 
     def ingest(self, stream: str, rows: Sequence[dict[str, Any]]) -> OracleReceipt:
-        """Commits rows as one epoch."""
+        """Commit rows as one epoch."""
         rejected = self.world.streams[stream.lower()].commit(rows, self.clock())
         rejects = [{"row": reject.row, "reason": reject.reason} for reject in rejected]
         return OracleReceipt(len(rows) - len(rejected), len(rejected), rejects)
 
     def catch_up(self) -> None:
-        """Nothing is ever behind but what is delivered."""
+        """Deliver the changes that are final; nothing else can be behind."""
         self.world.clock = self.clock()
         for handle in self.queries.values():
             if handle.following is not None:
@@ -158,7 +158,7 @@ class OraclePond:
                 history.following.advance()
 
     def close(self) -> None:
-        """Nothing is held; a closed oracle can be used on, as a store opened again can."""
+        """Do nothing: a closed oracle can be used further, like a store that is opened again."""
 
     def answer(self, tree: exp.Expression, at: int | None) -> OracleAnswer:
         self.world.clock = self.clock()
@@ -166,9 +166,9 @@ class OraclePond:
         return OracleAnswer(meaning.table, meaning.as_of, meaning.final, self._is_kept(meaning))
 
     def _is_kept(self, meaning: Denotation) -> bool:
-        """Whether RETAIN promises that everything the windows reach back to is still kept.
+        """Whether RETAIN guarantees that all elements within the windows' reach are still kept.
 
-        A pond may keep more than it promises, so False says only that it may have forgotten some.
+        A pond may keep more than that, so False means only that some elements may be evicted.
         """
         for name, low in meaning.reach.items():
             history = self.world.streams[name.removesuffix("$rejects")]
@@ -240,7 +240,7 @@ class OraclePond:
         return self.query(statement.name).fetch(statement.after, statement.limit)
 
     def _expand(self, tree: exp.Expression) -> exp.Expression:
-        """A query in which what views stand for stands in their place."""
+        """Replace the views in a query by their definitions."""
         tree = tree.copy()
         for table in list(tree.find_all(exp.Table)):
             view = self.views.get(table.name.lower())
@@ -255,7 +255,7 @@ class OraclePond:
         return tree
 
     def _sql(self, value: exp.Expression, at: int) -> str:
-        """An expression in which each query is the VALUES it is answered with at an instant."""
+        """Write an expression as SQL, with the VALUES of each query in it at an instant."""
         holder = exp.Paren(this=value.copy())
         while (query := holder.find(exp.Select, exp.SetOperation)) is not None:
             rows = self.answer(self._expand(cast(exp.Expression, query.copy())), at).table
@@ -306,7 +306,7 @@ class OraclePond:
         )
 
     def _create_fed(self, statement: statements.CreateRelation, schema: Schema) -> None:
-        """A relation fed by changes: of each key, what the last record says."""
+        """Create a relation fed by changes: for each key, the last record decides."""
         name = f"{statement.name}$changes"
         options = statement.source.options if statement.source else {}
         operation = options.get("op_column")
@@ -365,7 +365,7 @@ class OraclePond:
 
 
 class OracleStore:
-    """Opens one oracle again and again, as a store is opened again after its pond was closed."""
+    """Opens the same oracle at every call, as a store is opened again after its pond was closed."""
 
     def __init__(self) -> None:
         self.pond: OraclePond | None = None
@@ -387,7 +387,7 @@ def _schema(columns: Sequence[statements.ColumnDef]) -> Schema:
 
 
 def _evaluate(rows: Sequence[Sequence[exp.Expression]]) -> list[tuple[Any, ...]]:
-    """The values of constant expressions, by DuckDB."""
+    """Evaluate constant expressions with DuckDB."""
     with session() as connection:
         sqls = ["SELECT " + ", ".join(to_duckdb(value) for value in row) for row in rows]
         return [connection.execute(sql).fetchall()[0] for sql in sqls]

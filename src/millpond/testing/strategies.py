@@ -1,8 +1,8 @@
 """Hypothesis strategies for whole scenarios: schemas, feeds, windows, predicates, queries, cuts.
 
-A `Scenario` is everything the laws of SEMANTICS section 7 quantify over. Values are drawn from few
-and awkward ones (NULL, NaN, both zeros, the empty string) and timestamps from few seconds, so that
-ties, groups, matches and window edges are the rule and not the exception.
+A `Scenario` has everything that the laws of SEMANTICS section 7 quantify over. Values are drawn
+from few, awkward values (NULL, NaN, both zeros, the empty string) and timestamps from few seconds,
+so that ties, groups, matches and window edges are frequent.
 
 Only queries whose answer is a function of the bags are drawn: no LIMIT without an order, and no
 sums of floats, whose last digits depend on the order of the summands.
@@ -40,7 +40,7 @@ VALUES: dict[str, tuple[tuple[Any, str], ...]] = {
     ),
 }
 
-#: Columns a stream may have beside ts, k and v, which every stream has so that any two join.
+#: Columns that a stream may have. Every stream has ts, k and v, so that any two streams can join.
 OPTIONAL_COLUMNS = (("x", "DOUBLE"), ("b", "BOOLEAN"), ("d", "DATE"), ("w", "BIGINT"))
 
 
@@ -62,12 +62,12 @@ class Stream:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What happens to a pond, and the instants at which its queries are asked.
+    """The events of a pond, and the instants at which its queries are invoked.
 
     Attributes:
-        streams: The streams, with what arrives on each.
+        streams: The streams, with the elements that arrive on each.
         queries: CQL of the standing queries.
-        epochs: Stream names and how many of the stream's next rows: the cut.
+        epochs: The cut: for each epoch, a stream's name and the number of its next rows.
         registered: For each query, the number of epochs before it is registered.
         instants: When to invoke, microseconds.
     """
@@ -89,26 +89,26 @@ class Scenario:
 
 
 def columns() -> st.SearchStrategy[tuple[tuple[str, str], ...]]:
-    """A stream's columns after `ts`."""
+    """Draw a stream's columns after `ts`."""
     return st.sets(st.sampled_from(OPTIONAL_COLUMNS), max_size=2).map(
         lambda extra: (("k", "VARCHAR"), ("v", "INTEGER"), *sorted(extra))
     )
 
 
 def instants_of_elements() -> st.SearchStrategy[int]:
-    """A timestamp: mostly a whole second, sometimes a microsecond beside one."""
+    """Draw a timestamp: mostly a whole second, sometimes a microsecond beside a whole second."""
     beside = st.sampled_from((0, 0, 0, 0, 1, -1))
     return st.builds(lambda s, d: s * SECOND + d, st.integers(0, 12), beside)
 
 
 @st.composite
 def streams(draw: st.DrawFn, name: str, most: int = 14) -> Stream:
-    """A stream with its feed, arriving out of order as far as its DELAY allows."""
+    """Draw a stream with its feed, which arrives out of order as far as DELAY allows."""
     kinds = draw(columns())
     delay = draw(st.sampled_from((0, 0, 2, 5)))
     value = {kind: st.sampled_from((None, *(v for v, _ in VALUES[kind]))) for kind in VALUES}
     row = st.fixed_dictionaries({column: value[kind] for column, kind in kinds})
-    # Left to itself a list is mostly short, and short feeds meet no window's edge.
+    # By default Hypothesis draws mostly short lists, and short feeds reach no window's edge.
     count = draw(st.sampled_from((most, most // 2, most - 3, 1, 0)))
     element = st.tuples(instants_of_elements(), row)
     elements = draw(st.lists(element, min_size=count, max_size=count))
@@ -119,15 +119,15 @@ def streams(draw: st.DrawFn, name: str, most: int = 14) -> Stream:
 
 
 def _lag_of(at: int) -> int:
-    """Which lag an element gets: one a second, so that ties keep their order of arrival."""
+    """Find the lag of an element: one lag for each second, so that ties keep their order."""
     return max(0, at // SECOND) % 14
 
 
 @st.composite
 def predicates(draw: st.DrawFn, kinds: tuple[tuple[str, str], ...], of: str = "") -> str:
-    """A predicate over a stream's columns, each qualified by `of`."""
+    """Draw a predicate over a stream's columns, each qualified by `of`."""
     if draw(st.integers(0, 7)) == 0:
-        # A conjunct that fails on most texts, and one that takes those away, in either order.
+        # A conjunct that fails on most texts, and a conjunct that excludes these, in any order.
         sheltered = [f"CAST('1' || {of}k AS INTEGER) = 1", f"length({of}k) = 0"]
         return " AND ".join(draw(st.permutations(sheltered)))
     atoms = draw(st.lists(_atoms(kinds, of), min_size=1, max_size=3))
@@ -163,7 +163,7 @@ def _atoms(draw: st.DrawFn, kinds: tuple[tuple[str, str], ...], of: str) -> str:
 
 @st.composite
 def windows(draw: st.DrawFn, kinds: tuple[tuple[str, str], ...]) -> str:
-    """A window in brackets, or none."""
+    """Draw a window in brackets, or none."""
     seconds = st.integers(1, 8)
     where = f" WHERE {draw(predicates(kinds))}" if draw(st.integers(0, 3)) == 0 else ""
     match draw(
@@ -198,7 +198,7 @@ _KINDS = (
 
 @st.composite
 def queries(draw: st.DrawFn, sources: tuple[Stream, ...]) -> str:
-    """A query over the streams."""
+    """Draw a query over the streams."""
     one, other = draw(st.sampled_from(sources)), draw(st.sampled_from(sources))
     leaf = one.name + draw(windows(one.columns))
     second = other.name + draw(windows(other.columns))
@@ -266,13 +266,13 @@ _PERIODS = (
 
 
 def _few(rest: int) -> st.SearchStrategy[int]:
-    """Mostly a small epoch, of one element too."""
+    """Draw the size of an epoch: mostly small, also 1."""
     return st.integers(1, min(rest, 5))
 
 
 @st.composite
 def cuts(draw: st.DrawFn, sources: tuple[Stream, ...]) -> tuple[tuple[str, int], ...]:
-    """A way to cut the streams' feeds into epochs and to interleave them."""
+    """Draw a way to cut the streams' feeds into epochs and to interleave the epochs."""
     pieces: list[list[tuple[str, int]]] = []
     for stream in sources:
         rest = len(stream.rows)
@@ -291,7 +291,7 @@ def cuts(draw: st.DrawFn, sources: tuple[Stream, ...]) -> tuple[tuple[str, int],
 
 @st.composite
 def scenarios(draw: st.DrawFn, most_queries: int = 4) -> Scenario:
-    """A scenario over one or two streams."""
+    """Draw a scenario over one or two streams."""
     names = draw(st.sampled_from((("s",), ("s", "t"))))
     sources = tuple(draw(streams(name)) for name in names)
     asked = tuple(draw(st.lists(queries(sources), min_size=1, max_size=most_queries)))
@@ -304,9 +304,9 @@ def scenarios(draw: st.DrawFn, most_queries: int = 4) -> Scenario:
 
 @st.composite
 def recuts(draw: st.DrawFn, scenario: Scenario) -> Scenario:
-    """The same elements in another order within DELAY, cut another way.
+    """Draw a scenario with the same elements in another order within DELAY, and another cut.
 
-    Elements of one timestamp keep their order, which ROWS windows are meant to show.
+    Elements of one timestamp keep their order, which ROWS windows show.
     """
     sources = []
     for stream in scenario.streams:

@@ -1,1 +1,1 @@
-"""Aggregation below the group-by: what aggregates measure, and the cells they keep."""
+"""Aggregation below the group-by: aggregates, their measures, and the cells of a batch."""

@@ -1,4 +1,4 @@
-"""Measures that add up: counts, sums, and what variances are made of."""
+"""Measures that add up: counts, sums, and the numerators of variances."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Doubles = npt.NDArray[np.float64]
 
 
 class _RowPerGroup(Measuring):
-    """What a measure keeps is a row of numbers for each group.
+    """Keeps a row of numbers for each group.
 
     Attributes:
-        nothing: The array of no groups.
+        nothing: The array for no groups; it sets the shape and type of a row.
     """
 
     nothing: np.ndarray
@@ -48,7 +48,7 @@ class _RowPerGroup(Measuring):
 
 @dataclass(frozen=True)
 class Counted(Measure):
-    """How many take part: a trace int64."""
+    """The number of rows that take part: an int64 trace."""
 
     argument: Argument
 
@@ -57,7 +57,7 @@ class Counted(Measure):
 
 
 class Counting(_RowPerGroup):
-    """`Counted` at work."""
+    """Keeps `Counted`."""
 
     nothing = np.zeros(0, np.int64)
 
@@ -72,7 +72,7 @@ class Counting(_RowPerGroup):
 
 @dataclass(frozen=True)
 class WholeSum(Measure):
-    """The sum of whole numbers or of decimals' last digits: a trace int64[., 2], low and high."""
+    """The sum of whole numbers or of unscaled decimals: an int64[., 2] trace of low, high words."""
 
     argument: Argument
 
@@ -82,7 +82,7 @@ class WholeSum(Measure):
 
 
 class WholeSumming(_RowPerGroup):
-    """`WholeSum` of 64-bit numbers at work."""
+    """Keeps `WholeSum` of 64-bit numbers."""
 
     nothing = np.zeros((0, 2), np.int64)
 
@@ -101,7 +101,7 @@ class WholeSumming(_RowPerGroup):
 
 
 class WideSumming(_RowPerGroup):
-    """`WholeSum` of 128-bit numbers at work."""
+    """Keeps `WholeSum` of 128-bit numbers."""
 
     nothing = np.zeros((0, 3), np.uint64)
 
@@ -127,14 +127,14 @@ class WideSumming(_RowPerGroup):
 
 
 class _ExactSumming(Measuring):
-    """Of each group an exact sum of doubles, with or without that of their squares."""
+    """Keeps for each group an exact sum of doubles, with or without the sum of their squares."""
 
     def __init__(self, argument: Argument, with_squares: bool = False) -> None:
         self._argument = argument
         self._kept = ExactSums(with_squares=with_squares)
 
     def _take_values(self, batch: Batch) -> Doubles:
-        """The values of a batch, for which there is room from now on."""
+        """Read a batch's values and make room for them."""
         values = batch.numeric(self._argument.column, to_doubles)
         self._kept.reserve(batch.groups)
         self._kept.reach(values, batch.placed_weights(self._argument))
@@ -149,7 +149,7 @@ class _ExactSumming(Measuring):
 
 @dataclass(frozen=True)
 class DoubleSum(Measure):
-    """The sum of doubles, exact and then rounded once: a trace float64."""
+    """The sum of doubles, exact and then rounded once: a float64 trace."""
 
     argument: Argument
 
@@ -158,7 +158,7 @@ class DoubleSum(Measure):
 
 
 class DoubleSumming(_ExactSumming):
-    """`DoubleSum` at work."""
+    """Keeps `DoubleSum`."""
 
     def advance(self, batch: Batch) -> Doubles:
         values, cells = self._take_values(batch), batch.cells
@@ -176,7 +176,7 @@ class DoubleSumming(_ExactSumming):
 
 
 class Moments(NamedTuple):
-    """n * sum(x^2) − sum(x)^2 by place: significand * 2^exponent, NaN where it is none."""
+    """n * sum(x^2) − sum(x)^2 by place, as significand * 2^exponent; NaN where undefined."""
 
     significand: Doubles
     exponent: Ints
@@ -184,7 +184,7 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True)
 class Spread(Measure):
-    """What the variance of doubles is computed from, exact and then rounded once: `Moments`."""
+    """The numerator of the variance of doubles, exact and then rounded once: `Moments`."""
 
     argument: Argument
 
@@ -193,7 +193,7 @@ class Spread(Measure):
 
 
 class Spreading(_ExactSumming):
-    """`Spread` at work."""
+    """Keeps `Spread`."""
 
     def advance(self, batch: Batch) -> Moments:
         values, cells = self._take_values(batch), batch.cells

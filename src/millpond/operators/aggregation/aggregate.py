@@ -1,4 +1,4 @@
-"""What an aggregate is: a value of each group, followed through a batch."""
+"""The protocol of aggregates: a value of each group, followed through a batch."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class AggregateCall:
     """An aggregate as a query calls it.
 
     Attributes:
-        name: The function, as DuckDB calls it.
-        argument: What it is called on.
+        name: The function's name in DuckDB.
+        argument: The argument that it is called with.
         of: The type of the argument's column; None for `COUNT(*)`.
-        gives: The type of its value, by DuckDB.
+        gives: The type of its value, as DuckDB has it.
         share: The quantile, in [0, 1].
         descending: Whether the quantile counts from the greatest value.
     """
@@ -42,21 +42,21 @@ class Trace(Protocol):
     """An aggregate's values at the places of a batch's traces (`operators.cells`)."""
 
     def differs(self) -> Bools:
-        """For each place but the last, whether the next one's value is another."""
+        """Find, for each place but the last, whether the value at the next place differs."""
         ...
 
     def values(self, places: Ints) -> pa.Array:
-        """The values at some places."""
+        """Pick the values at some places."""
         ...
 
 
 @dataclass(frozen=True)
 class Aggregate(ABC):
-    """An aggregate of a grouping: plain values, so that equal ones are equal.
+    """An aggregate of a grouping; a dataclass of plain values, so that equal aggregates are equal.
 
     Attributes:
-        argument: Which changes it is about.
-        type: Its values'.
+        argument: The changes that take part.
+        type: The type of its values.
     """
 
     argument: Argument
@@ -64,10 +64,10 @@ class Aggregate(ABC):
 
     @abstractmethod
     def trace(self, batch: Batch) -> Trace:
-        """Its values in a batch; asks the batch for the measures it is made of."""
+        """Compute its values in a batch from measures, which it asks the batch for."""
 
     def of_nothing(self) -> Any:
-        """Its value over no rows: what `SELECT aggregate` without GROUP BY gives then."""
+        """Its value over no rows, as `SELECT aggregate` without GROUP BY gives it."""
         return None
 
 
@@ -108,7 +108,7 @@ class TwoWordTrace:
 
 @dataclass(frozen=True, eq=False)
 class EntryTrace:
-    """A trace of one of the entries that were picked from values in order."""
+    """A trace of one of the entries that a `Picked` measure picks from sorted values."""
 
     picks: Picks
     entry: int
@@ -125,7 +125,7 @@ class EntryTrace:
 def normalize_doubles(
     values: npt.NDArray[np.float64], valid: Bools | None
 ) -> npt.NDArray[np.float64]:
-    """Doubles that look equal where they are: one NaN, one zero, and something where NULL."""
+    """Make equal doubles equal in their bits: one NaN, one zero, one value for NULL."""
     values = values + 0.0
     values[np.isnan(values)] = np.nan
     if valid is not None:

@@ -1,14 +1,15 @@
-"""A batch of changes laid out by group and instant: what every aggregate walks over.
+"""Lays a batch of changes out by group and instant, for aggregates to walk over.
 
 A **cell** is what changes in one group at one instant. The cells of a group lie side by side in
 time order, so an aggregate keeps one running value while it walks them, and two of its values are
-compared where a row may have changed. What a group's value was is written as a **trace**: before
-the group's first cell, and after each of its cells. With C cells of T groups a trace has C + T
-places, and the value before cell c of group number t is at c + t, the one after it at c + t + 1.
+compared where a row may have changed. A **trace** holds a group's values: the value before the
+group's first cell, and the value after each of its cells. With C cells of T groups a trace has
+C + T places. The value before cell c of group number t is at c + t, the value after it at
+c + t + 1.
 
-INV-CELLS-1: a cell is whole. Everything of its group and instant is in it, because every step of
-an operator is given whole instants; so a value after a cell is the relation's at that instant, and
-not one of the many it passes through while the changes of the instant are applied.
+INV-CELLS-1: a cell is whole. It has all changes of its group at its instant, because every step of
+an operator gets whole instants. So the value after a cell is the value of the relation at that
+instant, and not an intermediate value between two changes of the instant.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ _BOOL = types.Array(types.boolean, 1, "C", readonly=True)
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Where the changes of a batch are, by group and instant. All arrays are int64.
+    """The places of a batch's changes, by group and instant. All arrays are int64.
 
     Attributes:
         order: The places of the changes in the batch, group by group, in time order.
-        bounds: Where each cell's changes begin in `order`, and behind them where the last end.
+        bounds: Where each cell's changes begin in `order`, and last where the last cell's end.
         at: Each cell's instant.
-        groups: The number of each group that is touched.
-        starts: Where each touched group's cells begin, and behind them how many cells there are.
+        groups: The number of each group that has changes.
+        starts: Where the cells of each such group begin, and last the number of cells.
         by_time: The cells in the order of their instants.
     """
 
@@ -54,28 +55,28 @@ class Cells:
 
     @property
     def walked(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """`order`, `bounds`, `starts` and `groups`, as compiled walks take them."""
+        """`order`, `bounds`, `starts` and `groups`: the arguments of compiled walks."""
         return self.order, self.bounds, self.starts, self.groups
 
     @property
     def representatives(self) -> Ints:
-        """A change of each touched group: the first."""
+        """The first change of each group that has changes."""
         return self.order[self.bounds[self.starts[:-1]]]
 
 
 class Layout:
-    """Lays batches out; keeps only the memory it works in."""
+    """Lays batches out; keeps only working memory between them."""
 
     def __init__(self) -> None:
         self._scratch = np.full(64, -1, np.int64)
 
     def lay_out(self, numbers: Ints, at: Ints, most: int) -> Cells:
-        """The cells of a batch.
+        """Lay out a batch into cells.
 
         Args:
             numbers: The group of each change, in [0, most).
             at: The instant of each change, ascending.
-            most: How many groups there may be.
+            most: The bound of the groups' numbers.
         """
         if most > len(self._scratch):
             self._scratch = np.full(2 * most, -1, np.int64)
@@ -94,7 +95,7 @@ class Layout:
 
 @compiled(types.int64(READ_I64, READ_I64, types.int64, I64, I64, I64, I64, I64))
 def _lay_out(local, at, count, order, bounds, cell_at, starts, by_time):  # type: ignore[no-untyped-def]
-    """Fills everything after `count`; gives the number of cells."""
+    """Fill the arrays after `count`; return the number of cells."""
     n = len(local)
     fill = np.zeros(count + 1, np.int64)
     for i in range(n):
@@ -122,7 +123,7 @@ def _lay_out(local, at, count, order, bounds, cell_at, starts, by_time):  # type
                 p += 1
     starts[count] = cells
     bounds[cells] = n
-    # The first changes of the cells lie in the batch as the cells do in time.
+    # The cells' first changes are in the batch in the time order of the cells.
     k = 0
     for i in range(n):
         if first[i] >= 0:
@@ -133,12 +134,12 @@ def _lay_out(local, at, count, order, bounds, cell_at, starts, by_time):  # type
 
 @dataclass(frozen=True, eq=False)
 class Emission:
-    """The rows a batch of cells gives: old ones as negative, new ones as positive.
+    """The output rows of a batch of cells: old rows as negative tuples, new rows as positive.
 
     Attributes:
-        place: int64, the place in the traces a row's values are taken from.
-        group: int64, which of the touched groups it belongs to.
-        at: int64, its instant; ascending, and within an instant all negative rows come first.
+        place: int64, the place in the traces that each row's values come from.
+        group: int64, each row's group, as a place in `Cells.groups`.
+        at: int64, each row's instant; ascending, negative rows first within an instant.
         weight: int64, −1 or 1.
     """
 
@@ -149,11 +150,11 @@ class Emission:
 
 
 def emit(cells: Cells, changed: Bools, exists: Bools) -> Emission:
-    """The rows for the cells after which a group's row is another.
+    """Make the output rows for the cells that change their group's row.
 
     Args:
         changed: For each place of a trace but the last, whether the values at it and at the next
-            one differ; what it says across groups is not looked at.
+            place differ; entries between two groups are ignored.
         exists: For each place of a trace, whether the group has a row there.
     """
     most = 2 * len(cells.at)
@@ -201,10 +202,10 @@ def _emit(cell_at, starts, by_time, changed, exists, place, group, at, weight): 
 
 
 def find_differences(trace: npt.NDArray[Any], valid: Bools | None = None) -> Bools:
-    """Where a trace's value differs from the next one's; two NULLs do not differ.
+    """Find where a trace's value differs from the next value; two NULLs do not differ.
 
-    Floats are compared as what they are stored as, so that a NaN does not differ from itself; a
-    trace of floats has one NaN and one zero.
+    Floats are compared by their bits, so that a NaN does not differ from itself; a trace of floats
+    has one NaN and one zero.
     """
     if trace.dtype == np.float64:
         trace = trace.view(np.int64)

@@ -1,10 +1,10 @@
-"""What aggregates measure, and the batch they measure in.
+"""The measures of aggregates, and the batch that they follow.
 
-A **measure** is something kept of every group and followed through a batch's cells: how many rows,
-the sum of a column, the values in order. Aggregates are functions of measures, and equal measures
-are kept once: `SUM(x)`, `AVG(x)` and `COUNT(x)` of one grouping, be they of one query or of
-several, are two measures. A `Measure` says what is kept (plain values, hashable); the `Measuring`
-it makes keeps it.
+A **measure** is a value kept for every group and followed through a batch's cells: the number of
+rows, the sum of a column, the values in order. Aggregates are functions of measures, and equal
+measures are kept once: `SUM(x)`, `AVG(x)` and `COUNT(x)` of one grouping, in one query or in
+several, are two measures. A `Measure` describes what to keep (plain values, hashable); the
+`Measuring` that it makes keeps the values.
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ from millpond.synopses.ordered_multiset import OrderedMultisets
 
 @dataclass(frozen=True)
 class Argument:
-    """Which changes take part in a measure, and with what.
+    """The changes that take part in a measure, and the column that it measures.
 
-    Columns are known by their place, or are SQL over `c0`, `c1`, …, computed once for all
-    measures of a batch.
+    A column is a place, or SQL over `c0`, `c1`, …, computed once for all measures of a batch.
 
     Attributes:
-        column: What is measured; NULLs take no part. None: every row.
+        column: The column to measure; its NULLs take no part. None: every row takes part.
         type: The column's type.
-        chosen: A boolean; only rows where it is true take part.
-        distinct: Whether a value counts once in a group, however often it is there.
+        chosen: A boolean column; only rows where it is true take part. None: all rows.
+        distinct: Whether a value counts once in a group, however many copies it has.
     """
 
     column: int | str | None = None
@@ -46,36 +45,36 @@ class Argument:
 
 
 class Measuring(ABC):
-    """A measure at work."""
+    """Keeps a measure's values for every group."""
 
     @abstractmethod
     def advance(self, batch: Batch) -> Any:
-        """Follows the batch; what it gives is kept with the batch, for whoever asks."""
+        """Follow a batch; return the measure's trace, which the batch keeps for all aggregates."""
 
     @abstractmethod
     def renumber(self, moved: Ints, groups: int) -> None:
-        """Puts what is kept of group i where group moved[i] is; −1: it has none left, forget it."""
+        """Move the values of group i to group moved[i]; −1: group i has no rows, forget it."""
 
     @abstractmethod
     def size(self) -> int:
-        """Bytes kept."""
+        """The size of the kept values, in bytes."""
 
 
 class Measure(ABC):
-    """What is measured; a frozen dataclass of plain values."""
+    """Describes a measure; a frozen dataclass of plain values."""
 
     @abstractmethod
     def start(self) -> Measuring:
-        """Its beginning, when no group has anything."""
+        """Start measuring, when no group has rows."""
 
 
 class Batch:
-    """A grouping's changes of one step, with what was computed of them so far.
+    """A grouping's changes of one step, with the columns and traces computed so far.
 
     Attributes:
         rows: The changes' rows.
-        cells: How they lie.
-        groups: How many groups there may be: numbers are smaller.
+        cells: The changes' layout.
+        groups: The bound of the groups' numbers.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class Batch:
         self._traces: dict[Measure, Any] = {}
 
     def column(self, column: int | str | None) -> pa.Array:
-        """A column of the rows."""
+        """Get a column of the rows."""
         assert column is not None
         if isinstance(column, int):
             return self.rows.column(column)
@@ -110,14 +109,14 @@ class Batch:
         return found
 
     def numeric(self, column: int | str | None, read: Callable[[pa.Array], Any]) -> Any:
-        """A column's values as an array, by a function that reads them; read once."""
+        """Get a column's values as an array; `read` converts them, once a batch."""
         found = self._numeric.get((column, read))
         if found is None:
             found = self._numeric[column, read] = read(self.column(column))
         return found
 
     def weights(self, argument: Argument) -> Ints:
-        """The weight with which each change takes part, in the order of the cells."""
+        """Compute the weight with which each change takes part, in the order of the cells."""
         found = self._weights.get(argument)
         if found is None:
             if argument.distinct:
@@ -128,7 +127,7 @@ class Batch:
         return found
 
     def placed_weights(self, argument: Argument) -> Ints:
-        """As `weights`, in the order of the rows, and with every copy of a value."""
+        """Compute `weights` in the order of the rows, with all copies of a value (no DISTINCT)."""
         nulls = argument.column
         key = Argument(nulls, None, argument.chosen)
         found = self._placed.get(key)
@@ -146,7 +145,7 @@ class Batch:
         return found
 
     def trace(self, measure: Measure) -> Any:
-        """What a measure gives for this batch."""
+        """Get the trace of a measure for this batch."""
         found = self._traces.get(measure)
         if found is None:
             found = self._traces[measure] = self._kept.advance(measure, self)
@@ -156,9 +155,9 @@ class Batch:
 class Measures:
     """The measures of one grouping.
 
-    INV-MEASURE-1: a measure follows every batch, or it is gone. It begins when no group has rows;
-    one that nobody asked for in a batch has missed it and is dropped. Whoever asks, asks in every
-    batch, so nobody misses it later.
+    INV-MEASURE-1: a measure follows every batch, or it is dropped. It begins when no group has
+    rows. If no aggregate asks for a measure in a batch, the measure has missed that batch and is
+    dropped. An aggregate asks for its measures in every batch, so none needs a dropped measure.
     """
 
     def __init__(self) -> None:
@@ -167,13 +166,13 @@ class Measures:
         self._may_begin = True
 
     def begin(self, may_begin: bool) -> None:
-        """Before a batch; `may_begin` if no group has rows."""
+        """Prepare for a batch; measures may begin with it if no group has rows (`may_begin`)."""
         self._kept = {m: kept for m, kept in self._kept.items() if m in self._asked}
         self._asked.clear()
         self._may_begin = may_begin
 
     def advance(self, measure: Measure, batch: Batch) -> Any:
-        """Follows a batch; called once for each batch and measure."""
+        """Advance a measure by a batch; called once for each batch and measure."""
         kept = self._kept.get(measure)
         if kept is None:
             if not self._may_begin:
@@ -183,12 +182,12 @@ class Measures:
         return kept.advance(batch)
 
     def renumber(self, moved: Ints, groups: int) -> None:
-        """As `Measuring.renumber`, of all."""
+        """Renumber the groups of all measures, as `Measuring.renumber` does."""
         for kept in self._kept.values():
             kept.renumber(moved, groups)
 
     def absorb(self, other: Measures, moved: Ints, groups: int) -> None:
-        """Takes over the measures that another grouping of the same rows has beside these."""
+        """Take over the measures that only another grouping of the same rows has."""
         other.renumber(moved, groups)
         for measure, kept in other._kept.items():
             if measure not in self._kept or measure not in self._asked:
@@ -196,13 +195,13 @@ class Measures:
                 self._asked.add(measure)
 
     def size(self) -> int:
-        """Bytes kept."""
+        """The size of the kept values, in bytes."""
         return sum(kept.size() for kept in self._kept.values())
 
 
 @dataclass(frozen=True)
 class Distinct(Measure):
-    """Which changes make a value appear in a group, or disappear: DISTINCT inside an aggregate."""
+    """The changes by which values appear in a group or disappear: DISTINCT inside an aggregate."""
 
     argument: Argument
 
@@ -211,7 +210,7 @@ class Distinct(Measure):
 
 
 class Distinguishing(Measuring):
-    """`Distinct` at work: the values of each group, with their counts."""
+    """Keeps `Distinct`: the values of each group, with their counts."""
 
     def __init__(self, argument: Argument) -> None:
         self._argument = argument
@@ -233,7 +232,7 @@ class Distinguishing(Measuring):
 
 
 def grow_by_group(array: npt.NDArray[Any], groups: int) -> npt.NDArray[Any]:
-    """An array by group with room for so many; what is new is zero."""
+    """Grow an array by group to `groups` entries or more; new entries are zero."""
     if groups <= len(array):
         return array
     fresh = np.zeros((max(groups, 2 * len(array)), *array.shape[1:]), array.dtype)
@@ -242,7 +241,7 @@ def grow_by_group(array: npt.NDArray[Any], groups: int) -> npt.NDArray[Any]:
 
 
 def move_rows(array: npt.NDArray[Any], moved: Ints, groups: int) -> npt.NDArray[Any]:
-    """An array by group after groups got other numbers; −1: forgotten."""
+    """Move the entries of an array by group to the groups' new numbers; −1: forget the entry."""
     fresh = np.zeros((groups, *array.shape[1:]), array.dtype)
     numbers = moved[: len(array)]
     stays = numbers >= 0

@@ -21,8 +21,8 @@ class Picked(Measure):
 
     Attributes:
         argument: The values.
-        kind: Which entry (`synopses.multiset_walks.LEAST` …).
-        share: Of which quantile, in [0, 1].
+        kind: Which entries (`synopses.multiset_walks.LEAST` …).
+        share: The quantile, in [0, 1].
     """
 
     argument: Argument
@@ -35,13 +35,13 @@ class Picked(Measure):
 
 @dataclass(frozen=True, eq=False)
 class Picks:
-    """What was picked at each place.
+    """The entries that were picked at each place.
 
     Attributes:
         keys: int64[places, entries]: the entries' keys.
-        valid: Whether there was anything to pick from.
-        counts: int64: from how many.
-        order: What turns keys into values.
+        valid: Whether there were any values to pick from.
+        counts: int64: the number of values to pick from.
+        order: Turns keys into values.
     """
 
     keys: Ints
@@ -50,13 +50,13 @@ class Picks:
     order: OrderKeys
 
     def values(self, entry: int, places: Ints) -> pa.Array:
-        """An entry's values at some places."""
+        """Get the values of an entry at some places."""
         keys = np.ascontiguousarray(self.keys[:, entry][places])
         return self.order.decode(keys, self.valid[places])
 
 
 class Picking(Measuring):
-    """`Picked` at work."""
+    """Keeps `Picked`."""
 
     def __init__(self, argument: Argument, kind: tuple[int, ...], share: float) -> None:
         self._argument = argument

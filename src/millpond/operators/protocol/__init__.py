@@ -1,1 +1,1 @@
-"""What an operator is, what runs along edges, and what a plan asks of a node."""
+"""The protocol of operators: nodes of a plan, their operators, and deltas on the edges."""

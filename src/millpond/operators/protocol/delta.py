@@ -1,21 +1,20 @@
-"""Deltas: what runs on the edges of a dataflow.
+"""Deltas: the changes that run along the edges of a dataflow.
 
 A row of a delta is a row of the relation together with a weight w and an interval of time: it
 stands for w copies of the row from `at` on until before `until`,
 
     R(τ) = sum of w over the rows with at ≤ τ < until.
 
-Both of the update-pattern paper's ways to delete are this one thing (Golab and Özsu, SIGMOD 2005,
+A delta expresses both of the update-pattern paper's ways to delete (Golab and Özsu, SIGMOD 2005,
 section 2.3). In the direct approach a row carries its expiration time exp: that is `until`. In
-the negative tuple approach it does not (`until` is END) and a negative tuple follows: a row of
-weight
--1. A negative tuple for a row that does carry its expiration ends where the row would have ended,
-so that what it cancels is the rest of the row's life.
+the negative tuple approach it does not (`until` is END), and a negative tuple follows: a row of
+weight -1. A negative tuple for a row that carries its expiration ends where the row would have
+ended, so it cancels the rest of the row's life.
 
 INV-DELTA-1: the rows of a delta are in ascending order of `at`; every `at` lies in the instants the
 delta is about, every interval is non-empty, no weight is zero.
-INV-DELTA-2: what a delta says of R is exact at every instant. How a feed is cut into batches moves
-rows between deltas and never changes their sum.
+INV-DELTA-2: deltas give R exactly at every instant. How a feed is cut into batches moves rows
+between deltas and never changes their sum.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ class Delta:
 
     Attributes:
         rows: The rows; columns are known by position (`c0`, `c1`, …). Never without a column.
-        at: int64, the instant each begins to count.
-        until: int64, the instant each ceases to count; END: not known, or never.
-        weight: int64, how many copies, negative for a negative tuple.
+        at: int64, the instant from which each row counts.
+        until: int64, the instant at which each row ceases to count; END: not known, or never.
+        weight: int64, the number of copies, negative for a negative tuple.
     """
 
     rows: pa.RecordBatch
@@ -65,7 +64,7 @@ class Delta:
     def of(
         rows: pa.RecordBatch, at: Ints, until: Ints | None = None, weight: Ints | None = None
     ) -> Delta:
-        """A delta; by default of single rows whose end is not known."""
+        """Make a delta; by default, single copies of rows whose end is not known."""
         if until is None:
             until = np.full(len(at), END, np.int64)
         if weight is None:
@@ -74,7 +73,7 @@ class Delta:
 
     @property
     def is_explicit(self) -> bool:
-        """Whether no row carries its expiration: everything that leaves is a row of its own."""
+        """Whether no row carries its expiration, so that rows leave only by negative tuples."""
         return bool((self.until >= END).all())
 
     def take(self, places: Ints) -> Delta:
@@ -86,7 +85,7 @@ class Delta:
         )
 
     def where(self, chosen: Bools, needed: Set[int] | None = None) -> Delta:
-        """The rows where `chosen` is true; with `needed` NULLs instead of the other columns."""
+        """Select the rows where `chosen` is true; columns not in `needed` become NULLs."""
         if chosen.all():
             return self
         places = np.flatnonzero(chosen)
@@ -99,7 +98,7 @@ class Delta:
         return Delta(rows, self.at[places], self.until[places], self.weight[places])
 
     def since(self, instant: int) -> Delta:
-        """What it says from an instant on: rows that came before come then."""
+        """Restrict it to an instant and later: rows that came before come at that instant."""
         left = self.where(self.until > instant)
         return Delta(left.rows, np.maximum(left.at, instant), left.until, left.weight)
 
@@ -110,17 +109,17 @@ class Delta:
         )
 
     def with_rows(self, rows: pa.RecordBatch) -> Delta:
-        """The same weights and intervals of other rows."""
+        """Replace the rows; weights and intervals stay the same."""
         return Delta(rows, self.at, self.until, self.weight)
 
     def in_order(self) -> Delta:
-        """The rows in ascending order of `at`; those of one instant stay in their order."""
+        """Sort the rows by `at`; rows of one instant stay in their order."""
         if len(self) < 2 or bool((self.at[1:] >= self.at[:-1]).all()):
             return self
         return self.take(np.argsort(self.at, kind="stable"))
 
     def in_order_of_leaving(self) -> Delta:
-        """As `in_order`, and those of one instant in ascending order of `until`."""
+        """Sort the rows by `at`, and rows of one instant by `until`."""
         later, same = self.at[1:] > self.at[:-1], self.at[1:] == self.at[:-1]
         if bool((later | (same & (self.until[1:] >= self.until[:-1]))).all()):
             return self
@@ -128,7 +127,7 @@ class Delta:
 
     @staticmethod
     def together(deltas: Sequence[Delta]) -> Delta:
-        """The sum of deltas of one schema (at least one), in order."""
+        """Add up deltas of one schema (at least one) and sort the rows by `at`."""
         some = [d for d in deltas if len(d)] or list(deltas[:1])
         if len(some) == 1:
             return some[0]
@@ -141,7 +140,7 @@ class Delta:
 
 
 def with_nulls(given: Mapping[int, pa.Array], schema: pa.Schema, length: int) -> pa.RecordBatch:
-    """Rows of which some columns are given, by their places, and the others are NULLs."""
+    """Make rows from some columns, given by their places; the other columns are NULLs."""
     if length > _MANY or 2 * len(given) > len(schema):
         types = schema.types
         arrays = [
@@ -155,7 +154,7 @@ def with_nulls(given: Mapping[int, pa.Array], schema: pa.Schema, length: int) ->
     return rows
 
 
-#: So many rows of NULLs are made once.
+#: Rows of NULLs that are made once and sliced.
 _MANY = 4_096
 
 
@@ -166,7 +165,7 @@ def _null_rows(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def places_in(sqls: Sequence[str]) -> frozenset[int]:
-    """The places of the columns expressions over `c0`, `c1`, … may read.
+    """Find the places of the columns that expressions over `c0`, `c1`, … may read.
 
     >>> sorted(places_in(["c1 > 2", "lower(c10) = 'c7'"]))
     [1, 7, 10]
@@ -178,7 +177,7 @@ _PLACE = re.compile(r"\bc(\d+)\b")
 
 
 def positional_schema(types: Sequence[pa.DataType]) -> pa.Schema:
-    """The schema of an edge: its columns by position.
+    """Make the schema of an edge: columns named by position.
 
     >>> positional_schema([pa.int64()]).names
     ['c0']

@@ -1,7 +1,7 @@
-"""The protocol of operators: what a plan asks a node, and what running it means.
+"""The protocol of operators: what a plan asks a node, and how an operator is run.
 
-A plan is a tree (shared: a graph) of nodes. Whoever reads one (the planner, EXPLAIN, the runner,
-the tests) asks a node and never looks at its kind: its `key` says what it computes, so that equal
+A plan is a tree (shared: a graph) of nodes. Readers of a plan (the planner, EXPLAIN, the runner,
+the tests) ask a node and never look at its kind: its `key` says what it computes, so that equal
 parts of different queries are computed once; its `edge` says how its rows leave; `operator()`
 makes what computes it. Nodes are immutable and picklable. An operator is a function of its inputs'
 deltas and its own state, without clock, files or randomness; its state is picklable too, and can
@@ -29,11 +29,11 @@ from millpond.operators.protocol.purging import Purging
 
 
 class Scalars(Protocol):
-    """Evaluates scalar expressions as DuckDB means them; given to operators, who hold none.
+    """Evaluates scalar expressions as DuckDB does. Operators get one with every call, keep none.
 
     Attributes:
-        since: Nobody is given what is true before this instant: an operator need not compute it,
-            and what only holds then cannot make it fail. What it gives is right from there on.
+        since: No reader sees changes before this instant. An operator need not compute them, and
+            rows that hold only before it cannot make an operator fail. Output is right from here.
     """
 
     since: int
@@ -47,10 +47,12 @@ class Scalars(Protocol):
         ...
 
     def select(self, rows: pa.RecordBatch, predicates: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """For which rows every predicate is true; one that fails where another is not, is not.
+        """Find the rows for which every predicate is true.
+
+        A predicate may fail on a row for which another predicate is not true.
 
         Raises:
-            MillpondError: POND-404, a predicate failed on a row that no other takes away.
+            MillpondError: POND-404, a predicate failed on a row that no other predicate excludes.
         """
         ...
 
@@ -64,64 +66,64 @@ class Scalars(Protocol):
 
 
 class Operator(Protocol):
-    """A node at work: the state it keeps and how it is advanced.
+    """Runs a node: keeps its state and advances it step by step.
 
-    When a dataflow takes over another, it keeps one of two operators of equal nodes. If what an
-    operator keeps depends on who reads it, it has a method `absorb(other)`, which takes over what
-    the other keeps for its readers.
+    When a dataflow takes over another, it keeps one of two operators of equal nodes. If an
+    operator's state depends on its readers, it has a method `absorb(other)`, which takes over the
+    state that the other operator keeps for its readers.
     """
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         """The node's delta for the instants after the last `upto` up to this one.
 
-        Every call gives all of the inputs' changes between the two, so what comes out is exact at
-        each of these instants however long or short the step is. It is called for every step,
-        with empty deltas too: time alone may change what the node gives.
+        Every call gets all of the inputs' changes between the two, so the output is exact at each
+        of these instants, however long or short the step is. It is called for every step, with
+        empty deltas too: time alone may change the node's rows.
 
-        Time begins at BEGINNING. What the node gives over empty inputs (the row of an aggregate
-        without groups) it gives in its first delta, with `at` = BEGINNING.
+        Time begins at BEGINNING. Rows that exist over empty inputs (the row of an aggregate
+        without groups) are in the first delta, with `at` = BEGINNING.
         """
         ...
 
     def size(self) -> int:
-        """Rows of state it keeps, for what EXPLAIN and the control tables show."""
+        """The number of rows of state it keeps; EXPLAIN and the control tables show it."""
         ...
 
 
 class Purger(Operator, Protocol):
-    """An operator that keeps rows for a while that have expired; readers say how often they go."""
+    """An operator that purges expired rows lazily; its readers' plans say how often."""
 
     purging: Purging
 
 
 class Stateless(Operator, Protocol):
-    """An operator that keeps nothing, and so need not give columns that nobody reads.
+    """An operator that keeps no rows, and may leave out columns that no reader needs.
 
     Attributes:
-        needed: The places of those that somebody does; None for all. In the places of the others
-            is nothing that means anything.
+        needed: The places of the columns that readers need; None for all. The values of other
+            columns mean nothing.
     """
 
     needed: Set[int] | None
 
 
 class Node(ABC):
-    """What a plan knows of one operator.
+    """One operator of a plan: what it computes, from which inputs, at what cost.
 
     Subclasses are frozen dataclasses with `eq=False`: two nodes are the same if their keys are.
-    What is the same for all nodes of a class is a plain attribute of the class.
+    A value shared by all nodes of a class is a plain attribute of the class.
 
     Attributes:
         schema: Its columns, named by position.
         edge: When its rows leave.
         name: What EXPLAIN calls it.
-        text: What it does as the query wrote it.
-        detail: What EXPLAIN says behind the name.
+        text: The part of the query that it computes, as the query wrote it.
+        detail: What EXPLAIN shows after the name.
         state: The structure it keeps its state in, as EXPLAIN shows it; empty without one.
         takes_expirations: Whether its inputs may carry expirations (`Delta.until`). If not, the
             planner puts an `Expire` node below it, which turns them into negative tuples.
         carries_expirations: Whether its own rows may carry them.
-        purges: Whether it keeps rows for a while that have expired: its operator is a `Purger`.
+        purges: Whether its operator is a `Purger`, which keeps expired rows for a while.
         is_stateless: Whether its operator is `Stateless`.
     """
 
@@ -132,7 +134,7 @@ class Node(ABC):
 
     @cached_property
     def inputs(self) -> tuple[Node, ...]:
-        """The nodes whose deltas it reads: what fields hold nodes, in the fields' order."""
+        """The nodes whose deltas it reads: those in its fields, in the fields' order."""
         found: list[Node] = []
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
@@ -172,28 +174,28 @@ class Node(ABC):
 
     @property
     def needs_explicit(self) -> tuple[bool, ...]:
-        """Of each input, whether it must not carry expirations."""
+        """For each input, whether the input must not carry expirations."""
         return (not self.takes_expirations,) * len(self.inputs)
 
     @property
     def refuses_negatives(self) -> tuple[bool, ...]:
-        """Of each input, whether its rows must not be taken back by negative tuples."""
+        """For each input, whether negative tuples must not take back the input's rows."""
         return (False,) * len(self.inputs)
 
     @property
     def timed_inputs(self) -> tuple[Node, ...]:
-        """The inputs of which it asks when their rows came, and not only which rows hold when."""
+        """The inputs whose rows' arrival instants matter, and not only which rows hold when."""
         return ()
 
     @property
     def announces(self) -> bool:
-        """Whether rows may leave by negative tuples: its readers have to be ready for them."""
+        """Whether its rows may leave by negative tuples, so that readers must accept these."""
         return any(i.announces for i in self.inputs)
 
     @property
     @abstractmethod
     def identity(self) -> tuple[Any, ...]:
-        """What distinguishes it among nodes of its class with the same inputs: plain values."""
+        """The plain values that distinguish it from nodes of its class with the same inputs."""
 
     @property
     def feed(self) -> tuple[str, str, tuple[str, ...]] | None:
@@ -202,31 +204,31 @@ class Node(ABC):
 
     @property
     def remembers(self) -> bool:
-        """Whether what it gives may depend on rows it was given before.
+        """Whether its output may depend on input rows of earlier steps.
 
-        False of operators that take each row for itself; then rows that never leave need not be
-        fed again when a flow is rebuilt.
+        False for operators that handle each row separately; then rows that never leave need not
+        be fed again when a dataflow is rebuilt.
         """
         return True
 
     def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
-        """Which columns of each input it needs to give some of its own; unless it says so, all."""
+        """The columns of each input that it needs to compute some of its own; by default all."""
         return tuple(frozenset(range(len(i.schema))) for i in self.inputs)
 
     @property
     def is_window(self) -> bool:
-        """Whether it decides by their timestamps which elements of its input are rows."""
+        """Whether it is a window: the timestamps of its input's elements decide which are rows."""
         return False
 
     def reach(self, at: int) -> int | None:
-        """For a window: the least timestamp of an element that may still matter after `at`.
+        """For a window, the least timestamp of an element that may still matter after `at`.
 
         None: there is none.
         """
         return None
 
     def over_inputs(self, inputs: Sequence[Node]) -> Node:
-        """The same node over other inputs, one for each it has."""
+        """Replace the inputs, one by one; the rest of the node stays the same."""
         given = iter(inputs)
         changed: dict[str, Any] = {}
         for field in fields(self):  # type: ignore[arg-type]
@@ -238,13 +240,13 @@ class Node(ABC):
         return replace(self, **changed)  # type: ignore[type-var]
 
     def choose_columns(self, places: tuple[int, ...]) -> Node | None:
-        """The node with only these of its columns, if it can leave out the others itself."""
+        """Restrict the node to some of its columns; None if it cannot leave out the others."""
         return None
 
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
-        """What is expected to run on its edge, from what runs on those of its inputs.
+        """Estimate the changes on its edge from the estimates of its inputs' edges.
 
-        Unless a node knows better: as many rows as come in, of values of which nothing is known.
+        By default, as many rows come out as come in, and nothing is known of their values.
         """
         arrivals = sum(i.arrivals for i in inputs)
         rows = sum(i.rows for i in inputs)
@@ -255,18 +257,18 @@ class Node(ABC):
     def estimate_work(
         self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
     ) -> float:
-        """What it is expected to do: nanoseconds per second of stream time.
+        """Estimate its work, in nanoseconds per second of stream time.
 
         Args:
-            inputs: What runs on its inputs' edges.
-            own: What runs on its own.
-            known: What is known of the streams.
+            inputs: The estimates of its inputs' edges.
+            own: The estimate of its own edge.
+            known: The streams' statistics.
         """
         return cost_model.SELECTED * sum(i.changes for i in inputs)
 
     @abstractmethod
     def operator(self) -> Operator:
-        """A new operator, at the beginning of time."""
+        """Make a new operator, at the beginning of time."""
 
     @cached_property
     def key(self) -> str:
@@ -277,7 +279,7 @@ class Node(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Unary(Node):
-    """A node over one other, whose columns and edge are its own unless it says otherwise."""
+    """A node with one input; it has the input's columns and edge unless its class differs."""
 
     input: Node
 

@@ -1,13 +1,13 @@
-"""When state drops rows that have expired and that nobody needs to read at once.
+"""When an operator purges: drops expired rows from its state.
 
 The update-pattern paper's lazy expiration (2.1, 5.4.2): a join skips rows that have expired, so it
-may keep them for a while. Dropping them seldom costs less time and more memory. How often is
+may keep them for a while. Purging seldom costs less time and more memory. An operator purges
 
-- after intervals, at the first step that comes to a multiple of one; or
-- by share, when as many rows have expired as are alive: no more than twice what is needed is kept,
-  and a row is copied a few times in all.
+- after intervals, at the first step that reaches a multiple of an interval; or
+- by share, when as many rows have expired as are alive: then the state is at most twice as large
+  as needed, and a row is copied a few times in all.
 
-INV-PURGE-1: when it is done does not show in what an operator gives.
+INV-PURGE-1: an operator's output does not depend on when it purges.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Iterable
 
 
 class Purging:
-    """When one operator purges; what is shared purges whenever one of its readers' plans would.
+    """When one operator purges; a shared operator purges whenever one of its readers' plans would.
 
     Attributes:
-        by_share: Whether it does when as many rows have expired as are alive.
+        by_share: Whether the operator purges when as many rows have expired as are alive.
     """
 
     def __init__(self) -> None:
@@ -28,11 +28,11 @@ class Purging:
         self._passed: int | None = None
 
     def set_intervals(self, intervals: Iterable[int | None]) -> None:
-        """Purge from now on as its readers want it.
+        """Purge from now on at the intervals of the operator's readers.
 
         Args:
-            intervals: What each of them says, at least one: microseconds, 0 for every step, or
-                None for by share.
+            intervals: One for each reader, at least one: microseconds, 0 for every step, or None
+                for by share.
         """
         said = set(intervals)
         every = min((i for i in said if i is not None), default=None)
@@ -41,7 +41,7 @@ class Purging:
             self._every, self._passed = every, None
 
     def is_due(self, upto: int) -> bool:
-        """Whether an interval has passed; asked once a step, of the instant it goes to."""
+        """Whether an interval has passed; call it once a step, with the step's last instant."""
         if self._every is None:
             return False
         passed = upto // self._every if self._every else upto

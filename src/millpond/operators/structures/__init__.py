@@ -1,1 +1,1 @@
-"""What operators keep rows in."""
+"""Data structures in which operators keep rows."""

@@ -1,14 +1,14 @@
-"""Rows by key in the order of their age, and which of them are the youngest: what a negation keeps.
+"""Rows by key in the order of their age: the state of a negation by attributes.
 
-For each key a list of rows, oldest first, and a number v2: given is what lies behind the first v2.
-So whatever comes or goes changes what is given by one row at most:
+For each key there is a list of rows, oldest first, and a number v2. The rows after the first v2
+are in the output. So each change adds to the output, or takes from it, one row at most:
 
-    a row is put at p        it is given if p ≥ v2; else the row that moves to v2 is
-    a row is taken from p    it is no longer given if p ≥ v2; else the row that was at v2 is not
-    v2 grows, or shrinks     the row at v2 is not given any more, or the row at v2 − 1 is again
+    a row is put at p        it is output if p ≥ v2; else the row that moves to v2 is output
+    a row is taken from p    it is taken back if p ≥ v2; else the row that was at v2 is
+    v2 grows, or shrinks     the row at v2 is taken back, or the row at v2 − 1 is output again
 
-Lists lie in one array, each in a stretch with room at its end; rows mostly come at the end and go
-from the front, so that few are moved. Changes at one instant count together.
+Lists lie in one array, each with spare room at its end. Rows mostly come at the end and go from
+the front, so few rows are moved. Changes at one instant are applied together.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.operators.protocol.delta import Bools, Ints
 from millpond.operators.structures.row_store import grow_array
 
-#: Room a list gets beyond twice its length.
+#: Spare room of a list beyond twice its length.
 _SPARE = 4
-#: Changes at one instant of one key that are looked through for pairs that cancel.
+#: Changes of one key at one instant up to which a scan looks for pairs that cancel.
 _FEW = 64
 
 
 @njit(inline="always")
 def _find_place(pool, begin, length, row, age, tie):  # type: ignore[no-untyped-def]
-    """Where a row is, or would be put: behind all that are older."""
+    """Find the place of a row, or the place to put it: after all older rows."""
     low, high = 0, length
     while low < high:
         middle = (low + high) // 2
@@ -43,14 +43,14 @@ def _find_place(pool, begin, length, row, age, tie):  # type: ignore[no-untyped-
 
 @compiled(types.int64(READ_I64, READ_I64, I64, I64, I64, I64, I64, types.int64))
 def _make_room(keys, more, pool, begin, length, first, room, end):  # type: ignore[no-untyped-def]
-    """Gives each key room for so many rows more; gives where the array's used part ends."""
+    """Make room for `more` rows of each key; return where the array's used part ends."""
     for i in range(len(keys)):
         key = keys[i]
         needed = length[key] + more[i]
         if begin[key] + needed <= first[key] + room[key]:
             continue
         target = first[key]
-        # Rows are moved down only when as many have left as stay: else moving has no end.
+        # Rows move down only when as many have left as stay: else every step would move all rows.
         if 2 * needed > room[key]:
             target = end
             first[key] = end
@@ -64,7 +64,7 @@ def _make_room(keys, more, pool, begin, length, first, room, end):  # type: igno
 
 @njit(inline="never")
 def _cancel_pairs(out_row, out_at, out_sign, low, high):  # type: ignore[no-untyped-def]
-    """Takes out pairs of one row given and taken back at one instant."""
+    """Remove pairs that output a row and take it back at one instant."""
     for i in range(low, high):
         for j in range(i + 1, high):
             if out_row[i] == out_row[j] and out_sign[i] + out_sign[j] == 0:
@@ -97,10 +97,10 @@ def _follow(  # type: ignore[no-untyped-def]
     out_at,
     out_sign,
 ):
-    """Runs each key through its changes; notes what is given and what no longer.
+    """Apply each key's changes; note the rows that are output and taken back.
 
-    A change of row -1 is one of v2. Within an instant rows come before they go, for a row may come
-    and go at one.
+    A change with row -1 changes v2. Within an instant rows come before they go, for one row may
+    come and go at one instant.
     """
     found = 0
     for g in range(len(which)):
@@ -191,13 +191,13 @@ class AgedLists:
         changes: tuple[Ints, Ints, Ints],
         ranks: tuple[Ints, Ints],
     ) -> tuple[Ints, Ints, Ints]:
-        """Takes in changes; gives rows, instants and signs of what is given differently.
+        """Take in changes; return rows, instants and signs of the changes of the output.
 
         Args:
-            groups: The changes' places by key in the order of time, as of `group_rows.group_rows`.
-            keys: How many keys there are.
+            groups: The changes' places by key in time order, as `group_rows.group_rows` returns.
+            keys: The number of keys.
             changes: Instant, weight and row of each; row -1 for a change of v2.
-            ranks: By row, its age, and what decides between rows of one key and age.
+            ranks: By row, its age, and its rank among the rows of one key and age.
         """
         order, starts, which = groups
         at, weight, rows = changes
@@ -223,7 +223,7 @@ class AgedLists:
         self._end = _make_room(which, more, *lists, self._end)
 
     def _lay_out(self, keys: Ints) -> None:
-        """Lays the lists of these keys side by side, without the room between."""
+        """Lay the lists of these keys side by side, without spare room between."""
         length = self._length[keys]
         begin = np.cumsum(length) - length
         total = int(length.sum())
@@ -234,11 +234,11 @@ class AgedLists:
         self._length, self._room = length, length.copy()
 
     def find_used(self, keys: int) -> Bools:
-        """Of the first so many keys, which have rows or a v2."""
+        """Find which of the first `keys` keys have rows or a v2."""
         return np.asarray((self._length[:keys] > 0) | (self.fewer[:keys] != 0))
 
     def renumber(self, kept: Bools, moved: Ints) -> None:
-        """Takes over new numbers of keys and rows.
+        """Take over new numbers of keys and rows.
 
         Args:
             kept: Which keys stay, in their order.

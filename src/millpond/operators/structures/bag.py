@@ -1,4 +1,4 @@
-"""A bag that varies with time, whole: for operators that need all of its rows at an instant."""
+"""A bag that varies with time, for operators that need all of its rows at an instant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond.operators.structures.key_numbers import KeyNumbers
 class Bag:
     """The rows of one input in the order they came, with the interval of each.
 
-    A negative tuple ends the oldest row it is equal to.
+    A negative tuple ends the oldest row with its values.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -22,7 +22,7 @@ class Bag:
         self._until: Ints = np.empty(0, np.int64)
 
     def take_in(self, delta: Delta, upto: int) -> list[int]:
-        """Adds a delta; gives the instants up to `upto` at which the bag changes."""
+        """Add a delta; return the instants up to `upto` at which the bag changes."""
         copies = np.repeat(np.arange(len(delta)), np.abs(delta.weight))
         if len(copies) != len(delta):
             signs = np.sign(delta.weight)
@@ -40,7 +40,7 @@ class Bag:
         return np.unique(np.concatenate([starts, ends])).tolist()
 
     def _end(self, negative: Delta) -> None:
-        """The k-th negative tuple of a value (and end) ends the k-th row of it."""
+        """End rows: the k-th negative tuple of a value (and end) ends the k-th row of the value."""
         rows = pa.concat_batches([self._rows, negative.rows])
         until = pa.array(np.concatenate([self._until, negative.until]))
         keys = KeyNumbers([*rows.schema.types, pa.int64()])
@@ -68,15 +68,15 @@ class Bag:
         return self._rows
 
     def lives(self) -> tuple[Ints, Ints]:
-        """From when, and until before when each row is in the bag."""
+        """The instants from which, and before which, each row is in the bag."""
         return self._at, self._until
 
     def forget(self, upto: int) -> None:
-        """Drops the rows that have left."""
+        """Drop the rows that have left."""
         self._keep(self._until > upto)
 
     def renumber(self, moved: Ints) -> None:
-        """Gives what stands in the last column, a number, another one."""
+        """Replace the numbers in the last column: number i becomes `moved[i]`."""
         last = self._rows.num_columns - 1
         numbers = pa.array(moved[self._rows.column(last).to_numpy()])
         self._rows = self._rows.set_column(last, self._rows.schema.field(last), numbers)

@@ -21,7 +21,7 @@ class DistinctRows:
         return len(self._keys)
 
     def number(self, rows: pa.RecordBatch) -> Ints:
-        """Each row's number; a row not seen before gets a new one and is kept."""
+        """Number each row; a row not seen before gets a new number and is kept."""
         numbers = self._keys.number(rows.columns)
         known = len(self._rows)
         if len(self._keys) > known:
@@ -31,15 +31,15 @@ class DistinctRows:
         return numbers
 
     def pick(self, numbers: Ints) -> pa.RecordBatch:
-        """The rows of these numbers, in their order."""
+        """Pick the rows of these numbers, in the order of the numbers given."""
         return self._rows.pick(numbers)
 
     def is_worth_compacting(self, living: int) -> bool:
-        """Whether most of the rows are of no use any more, if `living` of them are."""
+        """Whether compaction is worth its cost when only `living` rows are still needed."""
         return not living or self._keys.is_worth_compacting(living)
 
     def compact(self, alive: Bools) -> Ints:
-        """Forgets the rows where `alive` is false; gives the new number of each, -1 if gone."""
+        """Forget the rows where `alive` is false; return each row's new number, -1 if gone."""
         moved = self._keys.compact(alive)
         self._rows.keep(alive)
         return moved

@@ -1,10 +1,10 @@
-"""Expressions on the rows of a delta, where some of the rows cancel each other.
+"""Evaluates expressions on the rows of a delta, where some of the rows cancel each other.
 
-A join is bilinear: a row that a relation held once, and took back before a partner came, gives a
-pair of weight 1 and one of -1 with the same interval. They are no row at any instant, and
-an expression that fails on them does not fail on the answer. Cancelling costs more than evaluating,
-so it is done where an expression has failed. Then what holds only before the first instant anybody
-is given is left out too.
+A join is bilinear: if a relation held a row once, and took it back before a partner came, the join
+makes a pair of weight 1 and a pair of weight -1 with the same interval. These pairs hold at no
+instant, so an expression that fails on them must not fail the answer. Cancelling costs more than
+evaluating, so rows are cancelled only after an expression has failed. Then rows that hold only
+before the first instant that a reader sees are left out too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 def evaluate_expressions(
     delta: Delta, sqls: Sequence[str], scalars: Scalars
 ) -> tuple[Delta, list[pa.Array]]:
-    """The values of expressions on a delta's rows, and the delta whose rows they are.
+    """Evaluate expressions on a delta's rows; return their values with the delta of these rows.
 
     Raises:
         MillpondError: POND-404, an expression failed on a row that holds at some instant.
@@ -43,18 +43,18 @@ def select_rows(
     needed: Set[int] | None = None,
     read: Sequence[int] = (),
 ) -> Delta:
-    """The rows for which every predicate is true.
+    """Select the rows for which every predicate is true.
 
     Args:
         delta: The rows.
         predicates: SQL over their columns.
-        scalars: What evaluates it.
-        needed: Places of the columns that are to be given; None for all.
-        read: Places of the columns the predicates read, if that is known.
+        scalars: Evaluates the SQL.
+        needed: Places of the columns that the result needs; None for all.
+        read: Places of the columns that the predicates read, if known.
 
     Raises:
         MillpondError: POND-404, a predicate failed on a row that holds at some instant and that no
-            other predicate takes away.
+            other predicate excludes.
     """
     places = list(read)
     found, chosen = _retry_on_net_rows(
@@ -82,7 +82,7 @@ def _retry_on_net_rows(
 
 
 def net_weights(delta: Delta) -> Delta:
-    """The delta with the weights of equal rows of equal intervals added up."""
+    """Add up the weights of equal rows with equal intervals."""
     columns = [*delta.rows.columns, pa.array(delta.at), pa.array(delta.until)]
     if any(pa.types.is_nested(c.type) for c in columns):
         return delta

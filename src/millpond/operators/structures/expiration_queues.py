@@ -5,9 +5,10 @@
     partitions     sort a partition when it comes up   WEAK (calendar queue, figure 7)
     arrival order  look at every row, every time       WEAK in the direct approach
 
-The last is what the paper compares with ("if the state buffer is sorted by tuple arrival time, then
-insertions are simple, but deletions require a sequential scan of the buffer", 2.3.3). A part of
-the calendar queue is one too: rows are looked through until they are worth putting in their places.
+The paper compares with the last ("if the state buffer is sorted by tuple arrival time, then
+insertions are simple, but deletions require a sequential scan of the buffer", 2.3.3). The calendar
+queue also has buffers in arrival order, for new rows: it scans them until there are enough rows
+that putting them into partitions pays.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from millpond.model.time import END
 from millpond.operators.protocol.delta import Delta, Ints
 from millpond.operators.structures.row_store import RowStore, grow_array
 
-#: Chunks smaller than this are laid together, so that small steps do not leave long lists.
+#: Chunks with fewer rows than this are merged, so that small steps do not leave long lists.
 SMALL = 4_096
 #: Partitions by expiration time, unless a plan says otherwise (the paper's default).
 PARTITIONS = 10
-#: In place of a number of partitions: rows in the order of arrival.
+#: Instead of a number of partitions: rows are kept in the order of arrival.
 ARRIVAL_ORDER = 0
 
 
 class ExpirationQueue(Protocol):
-    """Rows with known expirations, given back when they are due."""
+    """Keeps rows with known expirations and returns them when they are due."""
 
     def add(self, rows: Delta) -> None:
-        """Keeps rows; every `until` is known."""
+        """Add rows; every `until` is known."""
 
     def take_due(self, upto: int) -> list[Delta]:
-        """Takes out the rows with until ≤ upto, as negative tuples."""
+        """Remove the rows with until ≤ upto; return their negative tuples."""
         ...
 
     def size(self) -> int:
@@ -75,7 +76,7 @@ class FifoQueue:
 
 
 class ScannedQueue:
-    """Rows in the order they came, all looked at whenever some may be due."""
+    """Rows in the order they came; all are scanned whenever some may be due."""
 
     def __init__(self) -> None:
         self._rows: RowStore | None = None
@@ -108,7 +109,7 @@ class ScannedQueue:
         places, until = places[order], until[order]
         rows = self._rows.pick(places)
         taken = Delta.of(rows, until, None, -self._weight[places])
-        # What was taken never comes up again, and is thrown away when most of the rows were.
+        # Rows taken out are marked, and dropped when most rows have been taken out.
         self._until[places] = END
         self._gone += len(places)
         if 2 * self._gone > len(self._rows):
@@ -124,7 +125,7 @@ class ScannedQueue:
         self._gone = 0
 
     def take_everything(self) -> Delta | None:
-        """Takes all rows out; their `at` means nothing."""
+        """Remove all rows and return them; their `at` means nothing."""
         if self._rows is None or not len(self._rows):
             return None
         if self._gone:
@@ -140,12 +141,12 @@ class ScannedQueue:
 
 
 class PartitionedQueue:
-    """Partitions by expiration time, each as wide as makes about `partitions` of them.
+    """Partitions by expiration time, of equal width, so that there are about `partitions` of them.
 
-    New rows are looked through until they are some thousands; then they are dealt out to their
-    partitions, unsorted. A partition is sorted when its time comes; what is dealt to it later is
-    again looked through, until it is worth sorting in. So a row is copied a few times in all,
-    however short the steps are and however large the state.
+    New rows are scanned at every step until there are some thousands; then they are distributed to
+    their partitions, unsorted. A partition is sorted when its time comes. Rows that come to it
+    later are again scanned, until there are enough to sort them in. So a row is copied a few times
+    in all, however short the steps are and however large the state.
 
     The width is set by the first rows and doubled when the rows spread over four times as many
     partitions as asked for.
@@ -156,7 +157,7 @@ class PartitionedQueue:
         self._width = 0
         self._fresh = ScannedQueue()
         self._held: dict[int, list[Delta]] = {}
-        #: The partition whose time has come, in order; what of it came later; where it ends.
+        #: The partition whose time has come, sorted; its rows that came later; where it ends.
         self._current: Delta | None = None
         self._late = ScannedQueue()
         self._bound = 0
@@ -197,7 +198,7 @@ class PartitionedQueue:
             self._put_into(int(sorted_numbers[lo]), ordered.slice(lo, hi))
 
     def _put_into(self, number: int, rows: Delta) -> None:
-        """Chunks of falling size, as in a row store."""
+        """Add rows to a partition, which keeps chunks of falling size, as a row store does."""
         chunks = self._held.setdefault(number, [])
         chunks.append(rows)
         while len(chunks) > 1 and len(chunks[-2]) <= 2 * len(chunks[-1]):
@@ -235,7 +236,7 @@ class PartitionedQueue:
         return taken
 
     def _merge(self) -> None:
-        """Sorts in what came after its partition had been sorted."""
+        """Sort in the rows that came after their partition had been sorted."""
         late = self._late.take_everything()
         if late is not None:
             parts = [late] if self._current is None else [self._current, late]
@@ -248,19 +249,19 @@ class PartitionedQueue:
 
 
 def make_expiration_queue(pattern: Pattern, partitions: int = PARTITIONS) -> ExpirationQueue:
-    """The structure for rows of an edge of that pattern."""
+    """Make the structure for rows of an edge with an update pattern."""
     if pattern <= Pattern.WEAKEST:
         return FifoQueue()
     return ScannedQueue() if partitions == ARRIVAL_ORDER else PartitionedQueue(partitions)
 
 
 def _negate_rows(rows: Delta) -> Delta:
-    """The negative tuples of rows, each at its expiration."""
+    """Make the negative tuples of rows, each at its row's expiration."""
     return Delta.of(rows.rows, rows.until, None, -rows.weight)
 
 
 def _concatenate(parts: list[Delta]) -> Delta:
-    """Rows laid end to end as they are, whatever their `at`."""
+    """Concatenate rows without sorting them by `at`."""
     if len(parts) == 1:
         return parts[0]
     return Delta(

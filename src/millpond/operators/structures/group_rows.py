@@ -1,4 +1,4 @@
-"""Rows of a batch brought together by a number each: the inner loop of everything that counts."""
+"""Brings rows of equal number together: the inner loop of every operator that counts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from numba import types
 from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.operators.protocol.delta import Ints
 
-#: How many times as many numbers as rows there have to be for sorting the rows to be cheaper.
+#: Sorting the rows is cheaper when there are this many times as many numbers as rows.
 _SPARSE = 64
 
 
 @compiled(types.int64(READ_I64, I64, I64, I64))
 def renumber_by_appearance(numbers, scratch, local, seen):  # type: ignore[no-untyped-def]
-    """Numbers `numbers` anew by first appearance; gives how many there are.
+    """Number `numbers` anew by first appearance; return how many distinct numbers there are.
 
-    `scratch` has a place for every number, −1 before and after.
+    `scratch` has a place for every number; it is all −1 before and after the call.
     """
     count = 0
     for i in range(len(numbers)):
@@ -35,7 +35,7 @@ def renumber_by_appearance(numbers, scratch, local, seen):  # type: ignore[no-un
 
 @compiled(types.void(READ_I64, I64, I64))
 def _lay_out(local, starts, order):  # type: ignore[no-untyped-def]
-    """Places of rows, group by group, in their order within one; `starts` has one entry more."""
+    """Order the rows' places by group, keeping their order; `starts` has one entry more."""
     for i in range(len(local)):
         starts[local[i] + 1] += 1
     for g in range(1, len(starts)):
@@ -48,15 +48,15 @@ def _lay_out(local, starts, order):  # type: ignore[no-untyped-def]
 
 
 def group_rows(numbers: Ints, most: int) -> tuple[Ints, Ints, Ints]:
-    """Brings rows of equal number together, keeping their order.
+    """Bring rows of equal number together, keeping their order.
 
     Args:
         numbers: A number in [0, most) for each row.
-        most: How many numbers there are.
+        most: The bound of the numbers.
 
     Returns:
-        The rows' places group by group; where each group starts among them, and behind them the
-        number of rows; the number of each group.
+        The rows' places group by group; where each group starts among them, and last the count of
+        rows; the number of each group.
 
     >>> order, starts, which = group_rows(np.array([7, 3, 7]), 10)
     >>> order.tolist(), starts.tolist(), which.tolist()
@@ -64,7 +64,7 @@ def group_rows(numbers: Ints, most: int) -> tuple[Ints, Ints, Ints]:
     """
     numbers = np.ascontiguousarray(numbers)
     if most > _SPARSE * len(numbers):
-        # Sorting few numbers is cheaper than room for all that there could be.
+        # Sorting few numbers is cheaper than an array for all possible numbers.
         known, numbers = np.unique(numbers, return_inverse=True)
         most = len(known)
     else:

@@ -1,8 +1,8 @@
 """One input of a join: its rows by key, to be built and probed (CACQ, 2.4).
 
-Rows that have expired are skipped while probing and dropped lazily (Update patterns 2.1; when, says
-`purging.py`); rows and negative tuples that cancel are added up then, or when the latter are half
-of all rows, for until then they are found like rows.
+Probes skip rows that have expired; the rows are purged lazily (Update patterns 2.1; `purging.py`
+says when). A purge also adds up rows and negative tuples that cancel. Probes find negative tuples
+like rows until then, so they are also added up when they are half of all rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from millpond.operators.structures.row_store import RowStore, grow_array
 
 @compiled(types.void(READ_I64, I64, I64, types.int64))
 def _chain(numbers, head, following, base):  # type: ignore[no-untyped-def]
-    """Puts rows base, base + 1, … in front of the chains of their keys."""
+    """Put rows base, base + 1, … in front of the chains of their keys."""
     for i in range(len(numbers)):
         following[base + i] = head[numbers[i]]
         head[numbers[i]] = base + i
@@ -31,7 +31,7 @@ def _chain(numbers, head, following, base):  # type: ignore[no-untyped-def]
 def _probe(  # type: ignore[no-untyped-def]
     numbers, at, until, head, following, held_at, held_until, out_probe, out_held, fill
 ):
-    """The pairs of probing rows and rows held under their keys whose lives overlap."""
+    """Find the pairs of a probing row and a held row with equal keys and overlapping lives."""
     found = 0
     for i in range(len(numbers)):
         number = numbers[i]
@@ -52,8 +52,8 @@ class Side:
     """One input's rows, chained by key.
 
     Attributes:
-        at, until, weight: Those of each row, by place.
-        tally: A number of each row's, for who counts something by row; rows begin with 0.
+        at, until, weight: As in `Delta`, for each row, by place.
+        tally: A count for each row, for the use of the operator; it begins with 0.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -67,7 +67,7 @@ class Side:
         self.weight = np.empty(0, np.int64)
         self.tally = np.empty(0, np.int64)
         self._negative = 0
-        #: When to look again how many rows have expired: at an instant, or at a number of rows.
+        #: When to count expired rows again: at an instant, or at a number of rows.
         self._half_gone_at: int = END
         self._looked_at = 0
 
@@ -75,7 +75,7 @@ class Side:
         return len(self.rows)
 
     def build(self, delta: Delta, numbers: Ints, most: int) -> None:
-        """Adds rows under their keys' numbers, which are below `most`."""
+        """Add rows under their keys' numbers, which are below `most`."""
         base, count = len(self.rows), len(delta)
         needed = base + count
         self._head = grow_array(self._head, most, -1)
@@ -95,7 +95,7 @@ class Side:
         self._negative += int((delta.weight < 0).sum())
 
     def probe(self, delta: Delta, numbers: Ints) -> tuple[Ints, Ints]:
-        """Pairs of places: in the delta, and in what is held."""
+        """Find pairs with equal keys and overlapping lives: places in the delta, and here."""
         none = np.empty(0, np.int64)
         arguments = (
             np.ascontiguousarray(numbers),
@@ -112,13 +112,13 @@ class Side:
         return probing, held
 
     def is_worth_compacting(self, upto: int, due: bool, by_share: bool) -> bool:
-        """Whether some rows are gone and it is time, or negative tuples are to be added up.
+        """Whether it is time to purge expired rows, or to add up negative tuples.
 
         Args:
-            upto: Rows that expired up to this instant are gone.
-            due: Whether it is time by the intervals.
-            by_share: Whether it is also time when half of the rows are gone; that is looked at
-                seldom, for looking takes all of them.
+            upto: Rows that expired up to this instant can be purged.
+            due: Whether an interval has passed.
+            by_share: Whether it is also time when half of the rows have expired; they are counted
+                seldom, for counting looks at all rows.
         """
         count = len(self.rows)
         if not count:
@@ -134,7 +134,7 @@ class Side:
         return 2 * (gone + 2 * self._negative) >= count
 
     def _look_again(self) -> None:
-        """Notes when half of the rows there are will have expired, if none come."""
+        """Note when half of the present rows will have expired, if none come."""
         count = len(self.rows)
         middle = (count - 1) // 2
         until = self.until[:count]
@@ -142,7 +142,7 @@ class Side:
         self._looked_at = count
 
     def compact(self, upto: int) -> None:
-        """Drops rows that have expired, and adds up rows that are equal from now on."""
+        """Drop rows that have expired, and add up rows that are equal from now on."""
         count = len(self.rows)
         alive = self.until[:count] > upto
         if self._negative:
@@ -169,7 +169,7 @@ class Side:
         return self._number[: len(self.rows)]
 
     def renumber(self, moved: Ints, most: int) -> None:
-        """Takes over new numbers of the keys."""
+        """Take over new numbers of the keys."""
         self._number = moved[self.numbers()]
         self._head = np.full(max(most, 64), -1, np.int64)
         self._rechain()
@@ -183,13 +183,13 @@ class Side:
 def compact_both(
     left: Side, right: Side, keys: KeyNumbers | None, upto: int, purging: Purging
 ) -> None:
-    """Compacts the sides where it is worth it, and then the keys neither has any more.
+    """Compact the sides where that is worth its cost, then drop the keys that neither side has.
 
     Args:
         left, right: The two inputs' rows.
-        keys: What numbers their keys; None where all rows have one.
-        upto: Rows that expired up to this instant go.
-        purging: When they do.
+        keys: The numbering of their keys; None where all rows have one key.
+        upto: Rows that expired up to this instant can be purged.
+        purging: When to purge.
     """
     done, due = False, purging.is_due(upto)
     for side in (left, right):

@@ -1,9 +1,9 @@
-"""Small whole numbers for rows: what operators look up, count and group by.
+"""Numbers distinct rows, so that operators look up, count and group by small whole numbers.
 
 Two rows have the same number when SQL's grouping finds them equal: NULLs are equal to each other,
-so are NaNs, and so are both zeros. Every column becomes a 64-bit word (numbers are their own;
-strings and whatever else are numbered, distinct value by distinct value), and the words of a row
-are looked up in an open hash table, both by compiled code.
+so are NaNs, and so are both zeros. Every column value becomes a 64-bit word: numbers are words
+themselves; the distinct values of strings and other types are numbered. The words of a row are
+looked up in an open hash table, by compiled code.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from millpond.operators.protocol.delta import Bools, Ints
 _WORDS = types.Array(types.int64, 2, "C", readonly=True)
 _STORE = types.Array(types.int64, 2, "C")
 
-#: Keys a table has room for at first; tables of fewer than it are never compacted.
+#: Keys that a new table has room for; tables of fewer keys are never compacted.
 _ROOM = 64
 
 
 @compiled(types.int64(_WORDS, I64, _STORE, types.int64, types.boolean, I64))
 def _look_up(words, table, store, count, insert, out):  # type: ignore[no-untyped-def]
-    """Numbers rows of words; with `insert` new ones get the next number, else -1."""
+    """Number rows of words; a new row gets the next number with `insert`, else -1."""
     mask = len(table) - 1
     width = words.shape[1]
     for row in range(words.shape[0]):
@@ -67,8 +67,8 @@ def _look_up(words, table, store, count, insert, out):  # type: ignore[no-untype
 class KeyNumbers:
     """Numbers 0, 1, … for the distinct rows it has seen.
 
-    Numbers are given in order of first appearance. `compact` forgets rows and numbers the rest
-    anew; without it a table only grows.
+    Rows are numbered in the order of their first appearance. `compact` forgets rows and numbers
+    the rest anew; without it a table only grows.
     """
 
     def __init__(self, columns: Sequence[pa.DataType]) -> None:
@@ -80,11 +80,11 @@ class KeyNumbers:
         self._count = 0
 
     def __len__(self) -> int:
-        """How many numbers are given."""
+        """The number of distinct rows that have a number."""
         return self._count
 
     def number(self, columns: Sequence[pa.Array]) -> Ints:
-        """The rows' numbers; a row not seen before gets a new one."""
+        """Number the rows; a row not seen before gets a new number."""
         words = self._words(columns, True)
         self._make_room(len(words))
         out = np.empty(len(words), np.int64)
@@ -92,25 +92,25 @@ class KeyNumbers:
         return out
 
     def number_empty_rows(self) -> None:
-        """Gives the one number there is for rows of no columns."""
+        """Take number 0 for all rows that have no columns."""
         self._count = max(self._count, 1)
 
     def find(self, columns: Sequence[pa.Array]) -> Ints:
-        """The rows' numbers; -1 for a row not seen before."""
+        """Find the rows' numbers; -1 for a row not seen before."""
         words = self._words(columns, False)
         out = np.empty(len(words), np.int64)
         _look_up(words, self._table, self._store, self._count, False, out)
         return out
 
     def compact(self, alive: Bools) -> Ints:
-        """Forgets the numbers where `alive` is false; gives the new number of each, -1 if gone."""
+        """Forget the numbers where `alive` is false; return each one's new number, -1 if gone."""
         moved = np.where(alive, np.cumsum(alive) - 1, -1)
         words = np.ascontiguousarray(self._store[: self._count][alive])
         for place, values in enumerate(self._values):
             if values:
                 used = set(words[:, place].tolist())
-                # What stands for NULL is 0, which may be another value's number: keeping one
-                # value more than needed is harmless.
+                # NULL is stored as 0, which may be another value's number: then one value more
+                # than needed is kept, which is harmless.
                 self._values[place] = {v: n for v, n in values.items() if n in used}
         self._count = 0
         self._store = np.empty((_ROOM, words.shape[1]), np.int64)
@@ -121,7 +121,7 @@ class KeyNumbers:
         return moved
 
     def is_worth_compacting(self, alive: int) -> bool:
-        """Whether most numbers given stand for nothing any more."""
+        """Whether compaction is worth its cost when only `alive` numbers are still needed."""
         return self._count > max(_ROOM, 2 * alive)
 
     def _make_room(self, more: int) -> None:
@@ -166,7 +166,7 @@ class KeyNumbers:
         return self._number_objects(place, column, insert)
 
     def _number_objects(self, place: int, column: pa.Array, insert: bool) -> Ints:
-        """Numbers of values that are no numbers: looked up once for each distinct value."""
+        """Number values that are no numbers; each distinct value is looked up once."""
         if pa.types.is_dictionary(column.type):
             encoded = column
         elif goes_by_text(column.type):
@@ -177,7 +177,7 @@ class KeyNumbers:
         known = self._values[place]
         distinct = encoded.dictionary.to_pylist()
         if insert:
-            # A number is never given twice, even after some were forgotten.
+            # A number is never used twice, even after values were forgotten.
             following = self._following[place]
             numbers = np.empty(len(distinct) + 1, np.int64)
             for i, value in enumerate(distinct):
@@ -195,7 +195,7 @@ class KeyNumbers:
 
 
 def _fill_nulls(column: pa.Array, type_: pa.DataType) -> npt.NDArray[Any]:
-    """A column's values as NumPy's, with something in the place of NULLs; a copy may be written."""
+    """Read a column as NumPy values, with 0 for NULL; copy them before writing."""
     if column.type != type_:
         column = column.cast(type_)
     if column.null_count:
@@ -205,7 +205,7 @@ def _fill_nulls(column: pa.Array, type_: pa.DataType) -> npt.NDArray[Any]:
 
 
 def _text(value: Any) -> str:
-    """A text that equal values share: SQL takes a day for 24 hours and a month for 30 days."""
+    """Make a text that equal values share: in SQL a day is 24 hours and a month is 30 days."""
     if isinstance(value, pa.MonthDayNano):
         days = value.months * 30 + value.days
         return str(days * 86_400_000_000_000 + value.nanoseconds)

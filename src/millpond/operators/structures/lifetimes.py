@@ -1,4 +1,4 @@
-"""How long an element lives in a window over time."""
+"""Lifetimes: when an element enters a window over time, and when it leaves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millpond.operators.protocol.delta import Ints
 
 
 def lifetimes(window: Window, ts: Ints) -> tuple[Ints, Ints]:
-    """From when, and until before when elements with these timestamps are in a window."""
+    """Compute when elements with these timestamps enter a window, and when they leave it."""
     never = np.full(len(ts), END, np.int64)
     match window:
         case Range(size, None):

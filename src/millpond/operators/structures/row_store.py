@@ -11,8 +11,8 @@ from millpond.operators.protocol.delta import Bools, Delta, Ints
 class RowStore:
     """Rows numbered 0, 1, … as they are added.
 
-    Kept as batches of falling size: one is laid behind its predecessor when it has grown as large,
-    so that adding costs a copy a doubling and picking looks into few batches.
+    The rows are kept in batches of falling size: a batch is merged with the batch before when it
+    has grown as large. So a row is copied once a doubling, and `pick` looks into few batches.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -35,12 +35,12 @@ class RowStore:
             self._batches[-1] = pa.concat_batches([self._batches[-1], last])
 
     def pick(self, places: Ints) -> pa.RecordBatch:
-        """The rows at these places, in their order."""
+        """Pick the rows at these places, in the order of the places."""
         if not len(places):
             return Delta.empty(self._schema).rows
         if len(self._batches) == 1:
             return self._batches[0].take(pa.array(places))
-        # Arrow would lay the batches end to end first, which costs what is kept.
+        # Arrow would concatenate the batches first, which copies all rows.
         ends = np.cumsum([batch.num_rows for batch in self._batches])
         which = np.searchsorted(ends, places, side="right")
         order = np.argsort(which, kind="stable")
@@ -66,14 +66,14 @@ class RowStore:
         return self._batches[0]
 
     def keep(self, chosen: Bools) -> None:
-        """Forgets the other rows; those that stay are numbered anew, in their order."""
+        """Keep the chosen rows, numbered anew in their order; forget the others."""
         rows = self.everything().filter(pa.array(chosen))
         self._batches = [rows] if rows.num_rows else []
         self._count = rows.num_rows
 
 
 def grow_array(values: Ints, needed: int, fill: int) -> Ints:
-    """The array, or if it is too short a longer copy of it with `fill` behind."""
+    """Return the array, or, if it is too short, a longer copy with `fill` at the end."""
     if needed <= len(values):
         return values
     grown = np.full(max(needed, 2 * len(values), 64), fill, np.int64)

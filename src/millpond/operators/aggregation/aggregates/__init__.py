@@ -1,7 +1,7 @@
-"""The aggregates that are followed incrementally, one file each.
+"""The aggregates that are computed incrementally, one family a file.
 
-Each file has the classes of its aggregates, the `NAMES` of the functions that it follows (their
-own names, not their synonyms: `millpond.model.functions` knows those), and a function `recognize`,
-which makes an aggregate of a call of one of them, or None if it cannot follow that call, for its
-type perhaps. Such a call, and one of a function that no file has, is answered by re-evaluation.
+Each file has the classes of its aggregates, the `NAMES` of their functions (without synonyms, which
+`millpond.model.functions` knows), and a function `recognize`. `recognize` makes an aggregate from a
+call of one of these functions, or returns None if it cannot compute that call incrementally, for
+example because of its type. Re-evaluation answers such calls, and calls of all other functions.
 """

@@ -1,8 +1,8 @@
-"""AVG of numbers: the sum as `SUM` has it, divided by how many there are.
+"""AVG of numbers: the sum as `SUM` computes it, divided by the count.
 
-What DuckDB does with the sum before it divides is done here in the same order, so that the average
-of whole numbers and decimals is the same to the last bit: the sum becomes a double, a decimal's is
-divided by its power of ten, and then it is divided by the count.
+The steps are DuckDB's, in DuckDB's order, so that the average of whole numbers and decimals is the
+same to the last bit: the sum becomes a double, the sum of decimals is divided by their power of
+ten, and then the sum is divided by the count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from millpond.operators.aggregation.measures import Batch
 from millpond.synopses.order_keys import is_whole
 from millpond.synopses.running_totals import round_to_doubles
 
-#: The functions that are followed here.
+#: The functions that this file computes.
 NAMES = ("avg",)
 
 
@@ -33,7 +33,7 @@ class Average(Aggregate):
     """AVG.
 
     Attributes:
-        scale: Digits behind the point of the decimals it is of; None for doubles.
+        scale: The argument's digits after the decimal point; None for doubles.
     """
 
     scale: int | None = 0
@@ -51,7 +51,7 @@ class Average(Aggregate):
 
 
 def recognize(call: AggregateCall) -> Aggregate | None:
-    """The aggregate of a call of one of `NAMES`, if it can be followed."""
+    """Make the aggregate of a call of one of `NAMES`; None if it cannot be incremental."""
     if call.of is None:
         return None
     if pa.types.is_floating(call.of):

@@ -8,13 +8,13 @@ from millpond.operators.aggregation.additive_measures import Counted
 from millpond.operators.aggregation.aggregate import Aggregate, AggregateCall, NumberTrace, Trace
 from millpond.operators.aggregation.measures import Batch
 
-#: The functions that are followed here.
+#: The functions that this file computes.
 NAMES = ("count",)
 
 
 @dataclass(frozen=True)
 class Count(Aggregate):
-    """How many rows, or values that are not NULL."""
+    """The number of rows, or of values that are not NULL."""
 
     def trace(self, batch: Batch) -> Trace:
         return NumberTrace(batch.trace(Counted(self.argument)), None, self.type)
@@ -24,5 +24,5 @@ class Count(Aggregate):
 
 
 def recognize(call: AggregateCall) -> Aggregate | None:
-    """The aggregate of a call of one of `NAMES`, if it can be followed."""
+    """Make the aggregate of a call of one of `NAMES`; None if it cannot be incremental."""
     return Count(call.argument, call.gives)

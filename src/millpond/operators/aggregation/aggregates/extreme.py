@@ -10,7 +10,7 @@ from millpond.operators.aggregation.ordered_measures import Picked
 from millpond.synopses.multiset_walks import GREATEST, LEAST
 from millpond.synopses.order_keys import can_be_ordered
 
-#: The functions that are followed here.
+#: The functions that this file computes.
 NAMES = ("min", "max")
 
 
@@ -21,14 +21,14 @@ class Extreme(Aggregate):
     greatest: bool = False
 
     def trace(self, batch: Batch) -> Trace:
-        # Copies do not matter, and both ends are kept at once: MIN and MAX are one measure.
+        # Copies do not matter, and one measure keeps both ends: MIN and MAX share it.
         argument = replace(self.argument, distinct=False)
         picks = batch.trace(Picked(argument, (LEAST, GREATEST)))
         return EntryTrace(picks, int(self.greatest), self.type)
 
 
 def recognize(call: AggregateCall) -> Aggregate | None:
-    """The aggregate of a call of one of `NAMES`, if it can be followed."""
+    """Make the aggregate of a call of one of `NAMES`; None if it cannot be incremental."""
     if call.of is None or not can_be_ordered(call.of):
         return None
     return Extreme(call.argument, call.gives, call.name == "max")

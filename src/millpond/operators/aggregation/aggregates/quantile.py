@@ -1,9 +1,10 @@
 """QUANTILE_DISC, QUANTILE_CONT, MEDIAN.
 
-Of n values in order the discrete quantile is one of them; the continuous one lies between the
-two around (n − 1) * share. DuckDB interpolates doubles, floats, decimals and times each in its own
-way, and they are done here in the same way, down to whether a product and a sum are rounded once (a
-fused multiply-add, which depends on how DuckDB was compiled: it is asked once).
+The discrete quantile is one of n values in order; the continuous quantile lies between the two
+values around place (n − 1) * share. DuckDB interpolates doubles, floats, decimals and times each in
+its own way. This file interpolates in the same ways, and also rounds as DuckDB does: DuckDB rounds
+a product and a sum either once or twice (once with a fused multiply-add), depending on how it was
+compiled. A query that runs once finds out which.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from millpond.synopses.wide_integers import fuse_multiply_add
 
 Doubles = npt.NDArray[np.float64]
 
-#: The functions that are followed here.
+#: The functions that this file computes.
 NAMES = ("quantile_disc", "quantile_cont", "median")
 #: Microseconds of a day.
 _DAY = 86_400_000_000
@@ -41,7 +42,7 @@ _DAY = 86_400_000_000
 
 @dataclass(frozen=True)
 class DiscreteQuantile(Aggregate):
-    """The first value with at least that share of the values up to it."""
+    """The first value such that at least the given share of the values lie up to it."""
 
     share: float = 0.5
 
@@ -52,11 +53,11 @@ class DiscreteQuantile(Aggregate):
 
 @dataclass(frozen=True)
 class ContinuousQuantile(Aggregate):
-    """Between the two values around the place the share points to.
+    """The value interpolated between the two values around the place of the share.
 
     Attributes:
         share: Which quantile.
-        is_fused: Whether DuckDB rounds a product and a sum once.
+        is_fused: Whether DuckDB rounds a product and a sum together, once.
     """
 
     share: float = 0.5
@@ -128,7 +129,7 @@ def duckdb_is_fused() -> bool:
 
 
 def recognize(call: AggregateCall) -> Aggregate | None:
-    """The aggregate of a call of one of `NAMES`, if it can be followed."""
+    """Make the aggregate of a call of one of `NAMES`; None if it cannot be incremental."""
     of, share = call.of, call.share
     if of is None or not can_be_ordered(of) or call.argument.distinct or call.descending:
         return None

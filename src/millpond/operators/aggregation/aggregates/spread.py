@@ -3,8 +3,8 @@
     variance = (n * sum(x^2) − sum(x)^2) / (n * m),    m = n or n − 1
 
 The numerator is exact (a difference of exact sums) and rounded once. DuckDB updates mean and
-squared distances row by row (Welford), which depends on the order in the last digits; this does
-not. What is left besides is one division and for the deviation one root.
+squared distances row by row (Welford), whose last digits depend on the order; here they do not.
+After the numerator there is one division, and one root for the deviation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from millpond.operators.aggregation.aggregate import (
 from millpond.operators.aggregation.measures import Batch
 from millpond.synopses.order_keys import is_whole
 
-#: The functions that are followed here -> (whether of a sample, whether the root is taken).
+#: The functions that this file computes -> (whether of a sample, whether the root is taken).
 NAMES = {
     "var_samp": (True, False),
     "var_pop": (False, False),
@@ -39,7 +39,7 @@ class Deviation(Aggregate):
     """A variance or a standard deviation.
 
     Attributes:
-        of_sample: Whether what is divided by is n − 1 and not n.
+        of_sample: Whether the divisor is n − 1 and not n.
         root: Whether it is the standard deviation.
     """
 
@@ -57,13 +57,13 @@ class Deviation(Aggregate):
             values = np.ldexp(moments.significand / divisor, exponents)
             if self.root:
                 values = np.sqrt(values)
-        # Of one value, whatever it is, DuckDB looks at none of its distances.
+        # DuckDB computes no distance for a single value, even an infinite one: the result is 0.
         values[counts == 1] = 0.0
         return NumberTrace(normalize_doubles(values, valid), valid, self.type)
 
 
 def recognize(call: AggregateCall) -> Aggregate | None:
-    """The aggregate of a call of one of `NAMES`, if it can be followed."""
+    """Make the aggregate of a call of one of `NAMES`; None if it cannot be incremental."""
     if call.of is None or pa.types.is_boolean(call.of):
         return None
     if not pa.types.is_floating(call.of) and not is_whole(call.of):

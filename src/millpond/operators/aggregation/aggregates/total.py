@@ -1,4 +1,4 @@
-"""SUM and COUNT_IF: of whole numbers and decimals exactly, of doubles exactly, rounded once."""
+"""SUM and COUNT_IF: exact for whole numbers and decimals; for doubles exact, then rounded once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millpond.operators.aggregation.aggregate import (
 from millpond.operators.aggregation.measures import Batch
 from millpond.synopses.order_keys import is_whole
 
-#: The functions that are followed here.
+#: The functions that this file computes.
 NAMES = ("sum", "count_if")
 
 
@@ -43,11 +43,11 @@ class DoubleTotal(Aggregate):
 
 
 def recognize(call: AggregateCall) -> Aggregate | None:
-    """The aggregate of a call of one of `NAMES`, if it can be followed."""
+    """Make the aggregate of a call of one of `NAMES`; None if it cannot be incremental."""
     if call.of is None:
         return None
     if call.name == "count_if":
-        # As DuckDB has it: a sum, so a HUGEINT, and NULL where there is nothing to count.
+        # As in DuckDB: COUNT_IF is a sum, so a HUGEINT, and NULL where there is nothing to count.
         return WholeTotal(call.argument, call.gives) if call.of == pa.bool_() else None
     if pa.types.is_floating(call.of):
         return DoubleTotal(call.argument, call.gives)

@@ -1,4 +1,4 @@
-"""BOOL_AND, BOOL_OR: by how many are true and how many there are."""
+"""BOOL_AND, BOOL_OR, from the count of true values and the count of all values."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from millpond.operators.aggregation.additive_measures import Counted, WholeSum
 from millpond.operators.aggregation.aggregate import Aggregate, AggregateCall, NumberTrace, Trace
 from millpond.operators.aggregation.measures import Batch
 
-#: The functions that are followed here.
+#: The functions that this file computes.
 NAMES = ("bool_and", "bool_or")
 
 
 @dataclass(frozen=True)
 class Truth(Aggregate):
-    """Whether all are true, or any is."""
+    """Whether all values are true, or any is."""
 
     of_all: bool = True
 
@@ -29,7 +29,7 @@ class Truth(Aggregate):
 
 
 def recognize(call: AggregateCall) -> Aggregate | None:
-    """The aggregate of a call of one of `NAMES`, if it can be followed."""
+    """Make the aggregate of a call of one of `NAMES`; None if it cannot be incremental."""
     if call.of != pa.bool_():
         return None
     return Truth(call.argument, call.gives, call.name == "bool_and")
