@@ -191,7 +191,7 @@ class Version:
         return self.streams.get(id) or self.relations.get(id) or self.queries.get(id)
 
     def find(self, name: str) -> Definition | None:
-        """Find a definition by name; `name$rejects` gives the pseudo-stream of a stream's rejects."""
+        """Find a definition by name; `name$rejects` is the pseudo-stream of a stream's rejects."""
         folded = name.lower()
         id = self.ids.get(folded)
         if id is not None:
