@@ -1,9 +1,9 @@
 """Who may call the server: under which host names, and from the pages of which origins.
 
 A browser lets any page call any server, also a server on its own machine. A server without a token
-trusts everybody who reaches it, so it must recognize requests that other sites' pages make: by
-`Host` (a page whose name has been pointed at this machine sends its own name), by `Origin`, and by
-`Sec-Fetch-Site`, which browsers send with every request and pages cannot change.
+trusts everybody who reaches it, so it must recognize requests that other sites' pages make. Three
+headers tell: Host (a page whose name has been pointed at this machine sends its own name), Origin,
+and Sec-Fetch-Site, which browsers send with every request and pages cannot change.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def allow_origins(app: ASGIApp, origins: frozenset[str]) -> ASGIApp:
 
 
 def host_of(header: str) -> str:
-    """Extract the host from a `Host` header, without its port.
+    """Extract the host from a Host header, without its port.
 
     >>> host_of("Localhost:6455"), host_of("[::1]:6455"), host_of("127.0.0.1")
     ('localhost', '::1', '127.0.0.1')

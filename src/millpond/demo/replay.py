@@ -107,7 +107,7 @@ class Replay:
     def run(self) -> Iterator[Tick]:
         """Replays everything; ends when answers show the last row.
 
-        The caller does between two ticks whatever it does while data streams in.
+        The caller does its own work between two ticks, while data streams in.
 
         Raises:
             MillpondError: POND-406 when a stream stopped, or nothing happens any more.
