@@ -1,7 +1,8 @@
 """HTTP: statements, queries, streams, changes and plans, and a client with the pond's surface.
 
-`surface` says what every way in may call of a pond. `app` puts the calls of `routers` together and
-`server` runs them. `decode` and `encode` read requests and write responses, `negotiate` chooses
-their form, `limits` bounds them, and `problems` gives every error its status. `subscribers` wakes
-clients that wait for changes. `client` and `remote_handles` are the client.
+`surface` declares the calls of a pond that the HTTP API, the shell and the command line use. `app`
+puts the calls of `routers` together and `server` runs them. `encode` writes responses and `decode`
+reads them in the client, `negotiate` chooses their form, `limits` bounds requests, and `problems`
+gives every error its status. `subscribers` wakes clients that wait for changes. `client` and
+`remote_handles` are the client.
 """

@@ -1,4 +1,4 @@
-"""From where the server may be called: under which names, and from the pages of which origins.
+"""Who may call the server: under which host names, and from the pages of which origins.
 
 A browser lets any page call any server, this machine's own too. A server without a token trusts
 everybody who reaches it, so requests that other pages make have to be told from others: by Host
@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from millpond.api.problems import SAFE_HEADERS, problem
 from millpond.errors import MillpondError
 
-#: The names of this machine that every machine has.
+#: The loopback names, which every machine has.
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 #: Headers a page of another origin may send, and may read.
@@ -42,19 +42,19 @@ _READ = (
     "WWW-Authenticate",
 )
 
-#: Values of `Sec-Fetch-Site` a request has that no other origin's page has made.
+#: The values of `Sec-Fetch-Site` of requests that no other origin's page has made.
 _OWN_SITE = ("same-origin", "none")
 
 
 @dataclass(frozen=True)
 class Access:
-    """What a server is told of who may call it.
+    """The settings that say who may call a server.
 
     Attributes:
-        token: What every call but liveness must bear; None: nothing.
-        hosts: The names under which it is reached, besides the loopback names and the address a
-            connection comes to.
-        origins: The origins whose pages may call it, besides its own.
+        token: The token every call but liveness must bear; None if no token is needed.
+        hosts: The names under which the server is reached, besides the loopback names and the
+            address a connection comes to.
+        origins: The origins whose pages may call the server, besides its own.
     """
 
     token: str | None = None
@@ -103,7 +103,7 @@ class HostGate:
         await problem(error)(scope, receive, send_safely)
 
     def _is_known(self, host: str, scope: Scope) -> bool:
-        # The address the connection came to is the server's whatever it was told to listen on.
+        # The address the connection came to is the server's, whichever address it listens on.
         came_to = scope.get("server")
         return host in self._hosts or bool(came_to and _is_address(host) and host == came_to[0])
 
@@ -133,13 +133,13 @@ class SiteGate:
         if origin is not None:
             own = urlsplit(origin).netloc == headers.get("host", "").lower()
             return origin in self._origins or (own and site in (None, *_OWN_SITE))
-        # A link to the console shows it, and nothing is done by that.
+        # A link from another page may open the console: that changes nothing.
         follows_link = scope["path"] == "/" and headers.get("sec-fetch-mode") == "navigate"
         return site is None or site in _OWN_SITE or follows_link
 
 
 def allow_origins(app: ASGIApp, origins: frozenset[str]) -> ASGIApp:
-    """The application with the answers browsers need before pages of these origins may call it."""
+    """Wrap the application so that it allows browsers to call it from pages of these origins."""
     return CORSMiddleware(
         app,
         allow_origins=sorted(origins),

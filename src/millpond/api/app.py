@@ -17,7 +17,7 @@ from millpond.api.surface import ServedPond
 from millpond.console import page
 from millpond.service.definitions.access_policy import CLOSED, AccessPolicy
 
-#: The largest body taken unless said otherwise, in bytes.
+#: The default for the largest body of a request, in bytes.
 MAX_BODY = 64 * 1024 * 1024
 
 
@@ -29,25 +29,25 @@ def create_app(
     max_seconds: float | None = None,
     policy: AccessPolicy = CLOSED,
 ) -> FastAPI:
-    """The application that serves a pond.
+    """Make the application that serves a pond.
 
     Args:
-        pond: The pond; it stays the caller's to close.
-        access: Who may call it; unless given, whoever reaches it by a loopback name or address.
+        pond: The pond; the caller closes it.
+        access: Who may call it; by default, whoever reaches it by a loopback name or address.
         max_body: The largest body a request may have, in bytes, unpacked or not.
-        max_seconds: How long a request may take; None: as long as what it asks for may.
-        policy: What the statements of clients may have the pond read; nothing by default.
+        max_seconds: How long a request may take; None for no limit but those of queries.
+        policy: What the statements of clients may make the pond read; nothing by default.
     """
     access = access or Access()
     app = FastAPI(
         title="Millpond",
         version=millpond.__version__,
         description="Standing queries over streams: register, invoke, unregister.",
-        # The interactive pages load scripts from elsewhere; /openapi.json is all there is here.
+        # FastAPI's interactive pages load scripts from other sites; only /openapi.json is served.
         docs_url=None,
         redoc_url=None,
         responses=describe_errors(*COMMON),
-        # A path is a call's or it is not: it leads to no other one.
+        # A path is served as it is: a trailing slash is not redirected to another path.
         redirect_slashes=False,
     )
     problems.install(app)
@@ -63,13 +63,13 @@ def create_app(
         guarded.include_router(router)
     app.include_router(observation.liveness(pond))
     if access.token:
-        # `TokenGate` has looked at the token by then; this is what the document says of it.
+        # `TokenGate` checks the token before; this only puts the token into the document.
         bearer = HTTPBearer(auto_error=False, description="The server's token.")
         app.include_router(guarded, dependencies=[Security(bearer)], responses=describe_errors(401))
     else:
         app.include_router(guarded)
     page.mount(app)
-    # The last one added is asked first.
+    # The middleware added last runs first.
     app.add_middleware(BodyLimit, limit=max_body)
     if access.token:
         app.add_middleware(TokenGate, token=access.token)

@@ -1,4 +1,4 @@
-"""Calls to a server: JSON or Arrow there and back, and its errors as what they were."""
+"""Calls to a server: sends and reads JSON or Arrow, and raises the server's errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millpond.cql.parse.durations import timedelta_text
 from millpond.errors import MillpondError
 from millpond.model.unicode_text import check_unicode
 
-#: Seconds an answer that would say nothing new is waited for.
+#: Seconds to wait for an answer that has nothing new yet.
 POLL_SECONDS = 25.0
 
 
@@ -30,7 +30,7 @@ class Calls:
         self.http = http
 
     def get(self, path: str, **params: Any) -> dict[str, Any]:
-        """What JSON the server has at a path."""
+        """Get the JSON the server has at a path."""
         response = self.check(self.request("GET", path, params=params))
         try:
             body: dict[str, Any] = response.json()
@@ -48,14 +48,14 @@ class Calls:
         accept: str = encode.JSON,
         params: dict[str, Any] | None = None,
     ) -> httpx.Response:
-        """A call with a JSON body; an error's place is shown in `text`."""
+        """Make a call with a JSON body; an error's place is shown in `text`."""
         content = None if body is None else encode.dumps(encode.to_json_value(body))
         headers = {"Accept": accept, "Content-Type": encode.JSON}
         response = self.request(method, path, content=content, headers=headers, params=params)
         return self.check(response, text)
 
     def request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
-        """What the server answers, an error or not."""
+        """Make a call and return the response, an error or not."""
         try:
             if self.http.is_closed:
                 raise MillpondError(
@@ -76,17 +76,17 @@ class Calls:
 
     @staticmethod
     def check(response: httpx.Response, text: str | None = None) -> httpx.Response:
-        """A response that is no error; an error's place is shown in `text`."""
+        """Return a response that is no error, else raise its error with its place in `text`."""
         if response.is_success:
             return response
         raise decode.error(response.status_code, response.content, text)
 
 
 def segment(name: str | int) -> str:
-    """A name as a part of a path."""
+    """Escape a name as a segment of a URL's path."""
     return quote(check_unicode(str(name), "the name", "SERVE-703"), safe="")
 
 
 def in_json(options: Mapping[str, Any]) -> dict[str, Any]:
-    """A query's options as JSON has them; lengths of time are texts there."""
+    """Encode a query's options for JSON: lengths of time become texts."""
     return {k: timedelta_text(v) if isinstance(v, timedelta) else v for k, v in options.items()}

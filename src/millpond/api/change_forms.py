@@ -1,8 +1,8 @@
 """Changes on the wire: pages as JSON, NDJSON and Arrow, and as server-sent events.
 
 A change in NDJSON and in an event is one object, `{"cursor", "timestamp", "change", "row"}`, whose
-row has the query's columns by name. The id of an event is its cursor, so that a browser that lost
-its connection says by itself where to go on (`Last-Event-ID`).
+row has the query's columns by name. The id of an event is its cursor, so a browser that lost its
+connection sends the last cursor by itself (`Last-Event-ID`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from millpond.service.results import Changes
 
 EVENTS = "text/event-stream"
 
-#: The key of an Arrow schema's metadata that holds what a page is besides its rows.
+#: The key of an Arrow schema's metadata that holds a page's facts besides its rows.
 CHANGES_KEY = b"millpond.changes"
 
-#: What is sent while there is nothing to tell, so that nobody between takes the line for dead.
+#: Sent while there is no change, so that no proxy takes the connection for dead.
 IDLE = {EVENTS: b": nothing new\n\n", encode.NDJSON: b"\n"}
 
 
 def encode_page(changes: Changes, form: str) -> bytes:
-    """A page in a form that has pages."""
+    """Encode a page in JSON, NDJSON or Arrow."""
     if form == encode.ARROW:
         return _arrow(changes)
     if form == encode.JSON:
@@ -35,7 +35,7 @@ def encode_page(changes: Changes, form: str) -> bytes:
 
 
 def encode_piece(changes: Changes, form: str) -> list[bytes]:
-    """Changes one by one: as lines, or as events."""
+    """Encode changes one by one: as lines, or as events."""
     objects = _objects(changes)
     if form == encode.NDJSON:
         return [encode.dumps(body) + b"\n" for body in objects]
@@ -46,7 +46,7 @@ def encode_piece(changes: Changes, form: str) -> list[bytes]:
 
 
 def encode_failure(error: MillpondError, form: str) -> bytes:
-    """How a stream of changes ends that cannot go on."""
+    """Encode the error with which a stream of changes ends."""
     body = encode.dumps(error.to_json())
     return b"event: error\ndata: %s\n\n" % body if form == EVENTS else body + b"\n"
 

@@ -1,8 +1,9 @@
 """A pond behind HTTP: `connect(url)` gives the pond's own surface.
 
-Answers come as Arrow, so their types are the server's; errors come back as the `MillpondError` they
-were, with their place in the text that was sent. A push is given an idempotency key if it has none,
-so that it can be sent again when the connection breaks before the receipt is in.
+Answers come as Arrow, so they keep the server's types. An error is raised as the `MillpondError`
+the server raised, with its place in the text that was sent. The client gives a push without an
+idempotency key one of its own, and can send the push again if the connection breaks before the
+receipt comes.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ def connect(url: str, token: str | None = None, *, http: httpx.Client | None = N
     """The pond served at a URL.
 
     Args:
-        url: The server's, such as http://127.0.0.1:6455.
+        url: The server's URL, such as http://127.0.0.1:6455.
         token: The server's token, if it has one.
         http: A client of your own (for proxies, certificates, timeouts) with its `base_url` set.
 
     Raises:
-        MillpondError: SERVE-705, nothing of Millpond's answers there.
+        MillpondError: SERVE-705, no Millpond server answers at the URL.
     """
     if http is None:
         timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT)
@@ -96,7 +97,7 @@ class RemotePond:
         Raises:
             MillpondError: CQL-216, the text is a statement of another kind.
         """
-        # The call runs any statement, so what only asks must be told apart before it is sent.
+        # The server's call runs any statement, so refuse other statements before sending the text.
         if not isinstance(parse_statement(cql), statements.Ask):
             raise MillpondError("CQL-216", "not a query", hint="Statements go to execute().")
         response = self._calls.send(
@@ -140,8 +141,8 @@ class RemotePond:
     ) -> IngestReceipt:
         """Pushes rows into a stream; they are durable once this returns.
 
-        Rows are dictionaries, or a table of pyarrow, pandas or polars. They are columns before
-        they are sent, by what an embedded pond makes them columns with.
+        Rows are dictionaries, or a table of pyarrow, pandas or polars. The client converts them to
+        columns before it sends them, as an embedded pond does.
         """
         table = encode.table_arrow(from_rows(rows))
         return self.ingest_text(stream, table, "arrow", idempotency_key)

@@ -1,7 +1,7 @@
-"""What is not in the OpenAPI document is refused: query parameters, media types, broken texts.
+"""Refuses calls that the OpenAPI document does not allow: query parameters, media types, texts.
 
-A parameter that is misspelt, and so not heard of, would otherwise give an answer to another
-question. The document is what the routers declare, so nothing is listed twice.
+Otherwise a misspelt parameter would be ignored, and the answer would be to another question. The
+routers' declarations make the document, so nothing is listed twice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DocumentedRoute(APIRoute):
 
 
 async def _check_documented(request: Request, path: str) -> None:
-    """Refuses what the document does not have of a call.
+    """Refuses a call that is not made as the document says.
 
     Raises:
         MillpondError: SERVE-703 for a query parameter, or half of a surrogate pair in the body;
@@ -80,5 +80,5 @@ async def _check_body(request: Request, taken: list[str]) -> None:
 
 
 def media_type(request: Request) -> str:
-    """The media type of a request's body, without its parameters."""
+    """Return the media type of a request's body, without its parameters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -1,4 +1,4 @@
-"""The other end of `millpond.api.encode`: what a client makes of a server's texts."""
+"""Decodes in the client what `millpond.api.encode` wrote in the server."""
 
 from __future__ import annotations
 
@@ -155,8 +155,7 @@ def error(status: int, data: bytes, text: str | None = None) -> MillpondError:
 
     Args:
         status: The response's status.
-        data: Its body: `MillpondError.to_json`, unless something between here and the server
-            answered in its stead.
+        data: Its body: `MillpondError.to_json`, unless a proxy answered instead of the server.
         text: The statement that was sent, if any, so that the place can be shown in it.
     """
     try:
@@ -191,7 +190,7 @@ def _column(values: list[Any], kind: str) -> pa.Array:
         return pa.array(whole, pa.decimal128(38, 0))
     canonical = canonical_type(kind)
     if canonical is None:
-        # A type SQL's columns cannot be declared with: lists, structures, intervals, binary.
+        # A type that no column can be declared with: lists, structures, intervals, binary.
         if kind in ("binary", "large_binary"):
             return pa.array([None if v is None else base64.b64decode(v) for v in values])
         return pa.array(values)
@@ -210,7 +209,7 @@ def _column(values: list[Any], kind: str) -> pa.Array:
 def _instants(
     texts: list[str | None], parse: Callable[[str], Any], unit: str, arrow: pa.DataType
 ) -> pa.Array:
-    """Instants or days; those Python has no object for by their ticks."""
+    """Decode instants or days; those beyond Python's datetime are decoded as ticks."""
     try:
         return pa.array([None if text is None else parse(text) for text in texts], arrow)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of a call besides its parameters: its answers and its errors."""
+"""The parts of the OpenAPI document besides a call's parameters: its answers and its errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FORMS = {encode.NDJSON: TEXT, "text/event-stream": TEXT, encode.ARROW: BYTES, "
 
 #: Errors every call may answer with.
 COMMON = (400, 403, 421, 422, 500, 503)
-#: Those of a call with a body, of one that binds a query, and of one that writes to the store.
+#: The errors of a call with a body, of a call that binds a query, of a call that writes the store.
 BODY = (413, 415)
 BINDS = (409, 410, 501)
 WRITES = (409, 507)
@@ -100,13 +100,13 @@ def describe_errors(*statuses: int, shape: Any = Problem) -> Responses:
 def describe_answer(
     shape: Any, *forms: str, status: int = 200, headers: dict[str, str] | None = None
 ) -> Responses:
-    """What a call answers.
+    """Describe the answer of a call.
 
     Args:
-        shape: Its JSON; None if it is never JSON.
-        forms: Other media types it can be had as.
-        status: Its status.
-        headers: What headers it has, and what each says.
+        shape: The answer's shape as JSON; None if the answer is never JSON.
+        forms: The other media types of the answer.
+        status: The answer's status.
+        headers: The answer's headers, each with its description.
     """
     found: dict[str, Any] = {"description": HTTPStatus(status).phrase}
     if shape is not None:

@@ -1,14 +1,14 @@
 """Answers, definitions and receipts as JSON, NDJSON and Arrow.
 
-Rows go from Arrow's columns to JSON column by column, because a column is homogeneous: what a
-value needs (a timestamp its text, a NaN its name) is decided once a column and not once a value. A
-thousand rows of five columns take about 0.4 ms, most of it the timestamps' text.
+Rows go from Arrow's columns to JSON column by column: how to encode a value (a timestamp as text, a
+NaN as its name) is decided once a column and not once a value. A thousand rows of five columns take
+about 0.4 ms, most of it the timestamps' text.
 
 JSON has fewer values than SQL, so: timestamps are ISO 8601 texts in UTC with six decimals and no
 zone, dates ISO texts, NaN and the infinities the texts "NaN", "Infinity" and "-Infinity", decimals
 and intervals texts, integers numbers of any length (a DECIMAL(38,0), which is what the sum of
-integers is, counts as an integer), binary values base64. `types` beside the columns says what a
-text was.
+integers is, counts as an integer), binary values base64. `types` beside the columns gives the SQL
+type of each column.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
 
-#: The key of an Arrow schema's metadata that holds what an answer is besides its rows.
+#: The key of an Arrow schema's metadata that holds an answer's facts besides its rows.
 ANSWER_KEY = b"millpond.answer"
 
 _TYPE_NAMES = {str(arrow): name for name, arrow in ARROW_TYPES.items()}
@@ -175,7 +175,7 @@ def dumps(value: Any) -> bytes:
 
 
 def answer_facts(answer: Answer) -> dict[str, Any]:
-    """What an answer is besides its rows."""
+    """Return the facts of an answer besides its rows."""
     return {
         "query": answer.query,
         "as_of": instant_text(answer.as_of),
@@ -227,7 +227,7 @@ def answer_headers(answer: Answer) -> dict[str, str]:
 
 
 def result_json(result: StatementResult) -> dict[str, Any]:
-    """What a statement gave, as JSON values."""
+    """Encode a statement's result as JSON values."""
     head: dict[str, Any] = {"statement": result.statement, "query": result.name}
     if result.answer is not None:
         facts = answer_facts(result.answer)

@@ -1,4 +1,4 @@
-"""Who may call and how much they may send, checked before any route is looked at."""
+"""Checks the token and the size of the body of every request before any route runs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from millpond.api.problems import problem
 from millpond.errors import MillpondError
 
-#: What answers without a token: liveness, and the console's own files, which hold no data and in
-#: which the token is typed.
+#: The paths that need no token: liveness, and the console's own files, which hold no data and in
+#: which the user types the token.
 OPEN_PATHS = frozenset({"/healthz", "/"})
 OPEN_PREFIXES = ("/console/",)
 
@@ -27,7 +27,7 @@ def body_too_large_error(limit: int) -> MillpondError:
 
 
 class TokenGate:
-    """Lets in only who bears the token."""
+    """Refuses requests without the token."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app

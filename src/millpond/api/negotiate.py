@@ -1,4 +1,4 @@
-"""Which form an answer takes: JSON by default, NDJSON or Arrow by `Accept`."""
+"""Chooses the form of an answer: JSON by default, NDJSON or Arrow by `Accept`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ ANSWER_HEADERS = {
 
 
 def choose_form(accept: str | None, offered: Sequence[str]) -> str:
-    """The form of `offered` that an `Accept` header likes best; the first one on a draw.
+    """Choose the form of `offered` that an `Accept` header prefers; of equals the first.
 
     Raises:
-        MillpondError: SERVE-709, it accepts none of them.
+        MillpondError: SERVE-709, the header accepts none of them.
 
     >>> choose_form("application/x-ndjson;q=0.5, */*;q=0.1", [encode.JSON, encode.NDJSON])
     'application/x-ndjson'

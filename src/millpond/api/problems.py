@@ -70,7 +70,7 @@ def status_of(error: MillpondError) -> int:
 
 
 def problem(error: MillpondError, status: int | None = None, **beside: Any) -> Response:
-    """The response that tells of an error; `beside` stands next to "error" in the body."""
+    """Make the response for an error; `beside` stands next to "error" in the body."""
     headers = dict(SAFE_HEADERS)
     if error.code == "SERVE-706":
         headers["WWW-Authenticate"] = "Bearer"
@@ -110,7 +110,7 @@ async def _handle_invalid(request: Request, error: Exception) -> Response:
 
 
 def _find_meant_error(error: RequestValidationError) -> dict[str, Any]:
-    """The first complaint; where a body may be one thing or a list, about what was sent."""
+    """Return the first error; if the body may be a list, the first for the form that was sent."""
     errors: list[dict[str, Any]] = list(error.errors())
     sent_list = isinstance(error.body, list)
     meant = [e for e in errors if any(str(p).startswith("list[") for p in e["loc"]) == sent_list]
@@ -150,7 +150,7 @@ async def _handle_unknown(request: Request, error: Exception) -> Response:
 
 
 def internal_error() -> MillpondError:
-    """What a client is told of an error nobody foresaw; the log has the rest."""
+    """Make the error a client gets for an unexpected exception; the log has the rest."""
     return MillpondError(
         "INTERNAL-901",
         "the server failed at this request",

@@ -1,4 +1,4 @@
-"""Handles of what a server keeps: standing queries and derived streams."""
+"""Handles of a server's standing queries and derived streams."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from millpond.errors import MillpondError
 from millpond.service.handles import to_instant
 from millpond.service.results import Answer, Change, Changes
 
-#: Seconds a follower is patient with a server that is away, and pauses between two attempts.
+#: How long a follower waits for a server that is away, and between two attempts, in seconds.
 PATIENCE = 60.0
 _PAUSE_SECONDS = 0.25
 
 
 class RemoteFollowable:
-    """Whatever of a server has changes to be followed."""
+    """A standing query or derived stream of a server, whose changes can be followed."""
 
     _calls: Calls
     _path: str

@@ -1,4 +1,4 @@
-"""A request's work ends when its time is over, and when its client goes away."""
+"""Ends a request's work when its time is over, or when its client goes away."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond.engine.scalars.work import Work, begin_work, current_work, finish_
 
 
 class WorkForRequest:
-    """Makes what a request has done its work, and ends that when the client goes away."""
+    """Runs each request as a piece of work that ends when the client goes away."""
 
     def __init__(self, app: ASGIApp, max_seconds: float | None) -> None:
         self._app = app
@@ -34,7 +34,7 @@ class WorkForRequest:
 
 
 class _ReadAhead:
-    """What a client sends, read one message ahead: nobody else would hear that it has gone."""
+    """Reads a client's messages one ahead, to notice at once that the client has gone."""
 
     def __init__(self, receive: Receive, work: Work) -> None:
         self._receive = receive
@@ -52,7 +52,7 @@ class _ReadAhead:
     async def receive(self) -> Message:
         message = await self._next.get()
         if message["type"] == "http.disconnect":
-            self._next.put_nowait(message)  # it has gone for good
+            self._next.put_nowait(message)  # the client has gone for good
         return message
 
 

@@ -38,8 +38,8 @@ def bind(host: str, port: int) -> socket.socket:
     taken = socket.socket(family, socket.SOCK_STREAM)
     try:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Connections inherit it: else the end of an answer on a connection that is kept waits for
-        # the client to acknowledge its beginning, 40 ms.
+        # Connections inherit this option. Without it, on a kept connection the end of an answer
+        # waits 40 ms for the client to acknowledge the answer's beginning.
         taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         taken.bind((host, port))
         # Without listening, SO_REUSEADDR would let a second server bind it as well.
@@ -152,7 +152,7 @@ class Server(uvicorn.Server):
         self.url = url
         self.ended_by: int | None = None
         self._on_ready = on_ready
-        #: Who waits for changes would hold the server up; they can go on at the next one.
+        #: Followers would keep the server from stopping; they can go on at the next server.
         self.on_shutdown: Callable[[], None] = lambda: None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

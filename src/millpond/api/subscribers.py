@@ -1,8 +1,8 @@
-"""Followers: who waits over HTTP for changes to come.
+"""Followers: clients that wait over HTTP for changes to come.
 
 A follower costs a place in a set and one event of the server's loop: no thread, and nothing in the
-pond. It is woken when changes were committed, looks whether any are behind its cursor, and reads
-them a page at a time, as fast as its client takes them.
+pond. A commit of changes wakes the follower. It looks for changes after its cursor and reads them a
+page at a time, as fast as its client takes them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millpond.api.surface import Followable
 from millpond.errors import MillpondError
 from millpond.service.results import Changes
 
-#: Seconds after which an idle line is told that nothing is new.
+#: Seconds after which an idle connection gets a sign of life.
 IDLE_SECONDS = 15.0
 #: Changes sent at a time.
 _PAGE = 1_000
@@ -32,7 +32,7 @@ class Subscribers:
         self._closed = False
 
     def close(self) -> None:
-        """Let all of them go: the server is stopping, and they can go on at the next one."""
+        """End all followers' responses: the server is stopping; clients go on at the next one."""
         self._closed = True
         for event in self._waiting:
             event.set()
@@ -40,7 +40,7 @@ class Subscribers:
     async def next_page(
         self, handle: Followable, after: str | int | None, limit: int, seconds: float
     ) -> Changes:
-        """A page after a cursor; if it would be empty, what comes within so many seconds."""
+        """Read a page after a cursor; if it would be empty, wait so many seconds for changes."""
         async with _ChangeListener(self, handle) as ear:
             page: Changes = await run_in_threadpool(handle.page, after, limit)
             if not len(page) and limit:
@@ -79,7 +79,7 @@ class Subscribers:
 
 
 class _ChangeListener:
-    """One follower's: set when changes were committed, from whatever thread did it."""
+    """One follower's event; a commit of changes sets it, from whatever thread commits."""
 
     def __init__(self, followers: Subscribers, handle: Followable) -> None:
         self._followers = followers
@@ -102,7 +102,7 @@ class _ChangeListener:
         self._followers.leave(self._event)
 
     async def wait_for_changes(self, position: int, seconds: float) -> bool:
-        """Wait for changes behind that number; False when the time ran out or the server stops."""
+        """Wait for changes after that number; False if the time is over or the server stops."""
         deadline = asyncio.get_running_loop().time() + seconds
         while not self._followers.closed:
             self._event.clear()

@@ -1,4 +1,4 @@
-"""What a way in relies on: the pond's surface, in this process or behind HTTP.
+"""The pond's surface: the calls of a pond in this process or behind HTTP.
 
 The command line, the shell and the HTTP interface are written against these protocols, so each
 works alike on `millpond.service.pond.Pond` and on `millpond.api.client.RemotePond`.
@@ -66,7 +66,7 @@ class StreamHandle(Protocol):
 
 
 class Followable(Protocol):
-    """What has changes that can be waited for, in this process."""
+    """A standing query or derived stream in this process, whose changes can be waited for."""
 
     @property
     def name(self) -> str: ...

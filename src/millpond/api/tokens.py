@@ -1,7 +1,7 @@
-"""The token `auto`: one that is kept in a file only its owner reads.
+"""The token `auto`: a token in a file that only its owner can read.
 
-Whoever may read the file may call the server, and nobody else on the machine may. A user has one
-such token: every server and every shell that is started with `--token auto` uses it.
+On this machine, only users who can read the file can call the server. A user has one such token:
+every server and every shell that is started with `--token auto` uses it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def make_token() -> str:
     path = token_file()
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Whole before it has its name: who starts at the same time never reads a part of it.
+        # The file is whole before it gets its name, so another process never reads half a token.
         made, temporary = tempfile.mkstemp(dir=path.parent, prefix="token-")  # for its owner only
         try:
             with open(made, "w") as file:

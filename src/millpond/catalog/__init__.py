@@ -1,1 +1,1 @@
-"""The catalog: what a name stands for. Definitions are values; versions of the store hold them."""
+"""The catalog: names and their definitions, which are values held by the store's versions."""

@@ -1,4 +1,4 @@
-"""Definitions of streams, relations and queries: what the catalog holds under a name."""
+"""Definitions of streams, relations and queries, which the catalog holds under their names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING
 
-#: What is behind a stream's name in that of its rejects, and behind no other name.
+#: The suffix that makes a stream's name the name of its rejects; no other name has it.
 REJECTS_SUFFIX = "$rejects"
 
 
@@ -29,13 +29,13 @@ class SourceDef:
 
 @dataclass(frozen=True)
 class Derived:
-    """What makes the elements of a derived stream: the changes of a query (SEMANTICS, section 4).
+    """The query whose changes are a derived stream's elements (SEMANTICS, section 4).
 
     Attributes:
         text: The query's CQL.
         query_id: The standing query whose changes these are, for a change log; None for a stream
             made by CREATE STREAM … AS.
-        on_system_time: Whether the clock is its present, as it is that of every stream it reads.
+        on_system_time: Whether its present is the clock, as that of every stream it reads is.
     """
 
     text: str
@@ -50,8 +50,8 @@ class StreamDef:
     `ahead` is how far ahead of the clock an element may be: None for the pond's default, END for
     any distance.
 
-    The elements of a derived stream have the instants at which the changes they are happen, so it
-    has no column they come from.
+    The elements of a derived stream have the instants of the changes as their timestamps, so no
+    column holds the timestamps.
     """
 
     id: int
@@ -78,7 +78,7 @@ class StreamDef:
 
     @property
     def is_change_log(self) -> bool:
-        """Whether it holds the changes of a standing query, and has no name of its own."""
+        """Whether this stream holds the changes of a standing query and has no name of its own."""
         return self.derived is not None and self.derived.query_id is not None
 
     def rejects(self) -> StreamDef:
@@ -120,7 +120,7 @@ class RelationDef:
     view: str | None = None
 
 
-#: The options of a query that set none; never changed.
+#: The options of every query that sets none; never changed.
 _NO_OPTIONS: dict[str, Any] = {}
 
 
@@ -128,9 +128,9 @@ _NO_OPTIONS: dict[str, Any] = {}
 class QueryDef:
     """A standing query as it was registered. `text` is the query's CQL, without CREATE QUERY.
 
-    `options` holds only what was set: materialize, weight, active, max_rows, seed, …
-    `changes_after` is the last instant whose changes are not delivered, because it was final when
-    the query was registered.
+    `options` holds only the options that were set: materialize, weight, active, max_rows, seed, …
+    `changes_after` is the last instant whose changes are not delivered, because the instant was
+    final when the query was registered.
     """
 
     id: int
@@ -143,7 +143,7 @@ class QueryDef:
     changes_after: int = BEGINNING - 1
 
     def __post_init__(self) -> None:
-        if not self.options:  # most of tens of thousands have none: they share it
+        if not self.options:  # most of tens of thousands of queries set none and share one mapping
             object.__setattr__(self, "options", _NO_OPTIONS)
 
     @property
@@ -156,14 +156,14 @@ Definition = StreamDef | RelationDef | QueryDef
 
 @dataclass(frozen=True)
 class FunctionDef:
-    """A user-defined function. Functions have names of their own, beside those of everything else.
+    """A user-defined function. Functions may have the names of streams, relations and queries.
 
     Attributes:
-        name: As it is called, lower case.
-        inside: As DuckDB knows it: a name of its content (`model.function_names`).
-        arguments: Canonical type names.
-        returns: Likewise.
-        cost: What a row costs in its author's estimate, in microseconds; None if not said.
+        name: The name in CQL, lower case.
+        inside: The name in DuckDB, made from the function's content (`model.function_names`).
+        arguments: Canonical type names of the arguments.
+        returns: The canonical type name of the result.
+        cost: The author's estimate of the cost of a row, in microseconds; None if not given.
         max_seconds: How long one call may take.
         code: The Python function, by cloudpickle.
     """
@@ -179,12 +179,12 @@ class FunctionDef:
 
     @property
     def signature(self) -> str:
-        """How it is called and what it gives, for people."""
+        """The function's name, argument types and result type, for people."""
         return f"{self.name}({', '.join(self.arguments)}) -> {self.returns}"
 
 
 def fold_name(name: str) -> str:
-    """A name as names are looked up; the same object where it is so already.
+    """Fold a name to the case in which names are looked up; return the same object if possible.
 
     >>> fold_name("Late"), fold_name(name := "late") is name
     ('late', True)

@@ -1,9 +1,9 @@
-"""The options and settings: name, values, default, scope and what each is for.
+"""The one list of options and settings: name, values, default, scope and purpose of each.
 
-The one list of them. A query's options are checked against it, and so are the engine's settings,
-wherever they come from: `millpond.open`, a flag of the command line, a control table. The reference
-is generated from it. An option is added by an entry here; a setting of the engine besides becomes
-a parameter of `millpond.open`, and a test says so until it has.
+A query's options are checked against this list. So are the engine's settings, wherever they come
+from: `millpond.open`, a flag of the command line, a control table. The reference is generated from
+the list. To add an option, add an entry here. A setting of the engine also becomes a parameter of
+`millpond.open`; a test fails until it is one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class Scope(Enum):
-    """What an option is one of."""
+    """The kinds of things that have options."""
 
     QUERY = "a standing query"
     STREAM = "a derived stream"
@@ -30,18 +30,18 @@ class Option:
 
     Attributes:
         name: Its name, in lower case.
-        scopes: What has it.
+        scopes: The kinds of things that have the option.
         takes: Its values, in words.
-        what: What it is for; empty where `takes` says it.
-        check: Gives a value as it is kept. Raises ValueError, with a sentence if there is more to
-            say than that it is none of the values.
+        what: The option's purpose; empty where `takes` says it.
+        check: Turns a value into the form that is stored. Raises ValueError for a wrong value, with
+            a sentence if the list of values does not explain the error.
         default: Its value if it is not given; None: see `unless_given`.
         unless_given: The default in words, where it is not one value.
         type: The type of its values as the command line reads them.
-        entities: The control tables that have it among their settings: the first words of their
-            ids.
-        is_settled: Whether it cannot change any more once a query's changes are made.
-        remark: What else the reference says of it.
+        entities: The control tables that have the option among their settings: the first words of
+            their ids.
+        is_settled: Whether the option is fixed once a query's changes have been computed.
+        remark: A further remark for the reference.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Option:
 
     @property
     def text(self) -> str:
-        """Its values and what it is for."""
+        """The option's values and its purpose."""
         return f"{self.takes}: {self.what}" if self.what else self.takes
 
 
@@ -73,7 +73,7 @@ def _word(*words: str) -> Callable[[Any], Any]:
 
 def _is_number(value: Any) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    # What is beyond 64 bits has no column to be kept in.
+    # No column can hold a number beyond 64 bits.
     return is_number and -(2**63) <= value < 2**63
 
 
@@ -106,7 +106,7 @@ def _integer(value: Any) -> Any:
 
 
 def _length(value: Any) -> str:
-    """A length of time in its longest unit; it is text, or a `timedelta`."""
+    """Print a length of time, given as text or as a `timedelta`, in its longest unit."""
     from millpond.cql.parse.durations import duration_text, parse_duration, timedelta_text
 
     if isinstance(value, timedelta):

@@ -18,7 +18,7 @@ from millpond.state.store import lock_store
 
 
 def check(store: Path, format: ReportFormat, clean: bool) -> bool:
-    """Print what a check found; returns whether the store is whole."""
+    """Print what a check found; return whether the store is whole."""
     report = check_store(store)
     if clean and report.is_whole:
         with lock_store(store):
@@ -58,7 +58,7 @@ def _describe(part: Part) -> str:
 
 
 def repair(store: Path, to: Path) -> None:
-    """Repair a store into a new directory and print what became of it."""
+    """Repair a store into a new directory and print what was saved and what was lost."""
     done = repair_store(store, to)
     print(f'"{to}" is store {done.incarnation}, up to record {done.number:,}, from {done.source}.')
     for line in done.damage:

@@ -1,4 +1,4 @@
-"""What the shell completes: the words of CQL and the names of the pond."""
+"""Completes words of CQL and names of the pond in the shell."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ COMMANDS = {
 }
 
 _WORD = re.compile(r"[\w$]+$")
-#: Behind which word which names are meant; anywhere else a name is offered once it is begun.
+#: Which names are offered after which word; elsewhere a name is offered once its first letter is
+#: typed.
 _MEANT = {
     **dict.fromkeys(("invoke", "fetch", "query"), ("query",)),
     **dict.fromkeys(("stream", "heartbeat"), ("stream",)),
@@ -44,7 +45,7 @@ _LAST_WORD = re.compile(r"(\w+)\s+$")
 
 
 class CqlCompleter(Completer):
-    """Completes keywords, in the case they are begun in, and names with their columns."""
+    """Completes keywords, in the case of their first letters, and names with their columns."""
 
     def __init__(self, pond: Surface) -> None:
         self._pond = pond
@@ -52,7 +53,7 @@ class CqlCompleter(Completer):
         self._stale = True
 
     def forget(self) -> None:
-        """Has the names looked up again at the next completion."""
+        """Look the names up again at the next completion."""
         self._stale = True
 
     def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
@@ -77,12 +78,12 @@ class CqlCompleter(Completer):
                 yield Completion(keyword.lower() if word.islower() else keyword, -len(word))
 
     def names(self) -> list[tuple[str, str]]:
-        """The names of the pond and what each names."""
+        """Return the names of the pond, each with the kind of thing it names."""
         if self._stale:
             try:
                 self._names = sorted(set(self._look_up()))
             except MillpondError:
-                # Without a server there is nothing to complete, and typing goes on.
+                # Without a server no name can be completed, but the user can type on.
                 self._names = []
             self._stale = False
         return self._names

@@ -1,4 +1,4 @@
-"""The engine's settings as flags of a command: one for each of the catalogue's."""
+"""Gives a command one flag for each of the engine's settings in the catalog's list of options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millpond.catalog.options import OPTIONS, Scope, list_options
 
 
 def with_engine_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose parameter `settings` is what its flags of the engine's settings say."""
+    """Give a command flags for the engine's settings; their values become its `settings`."""
     names = list_options(Scope.ENGINE)
 
     def run(**given: Any) -> None:

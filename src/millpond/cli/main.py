@@ -1,7 +1,7 @@
 """`millpond`: run, serve, shell, demo, bench.
 
-What takes seconds to import (Spark, above all) is imported by the command that needs it, after its
-arguments, its file and its port have been found in order.
+A command imports slow packages (Spark, above all) only after its arguments, its file and its port
+have been checked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PORT = 6455
 
 
 class Commands(TyperGroup):
-    """The commands, each error of which is one text on stderr and exit status 1."""
+    """The commands; an error of a command is one text on stderr and exit status 1."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -38,10 +38,10 @@ class Commands(TyperGroup):
         except MillpondError as error:
             complain(error)
         except Exception as error:
-            # Exits and usage errors are typer's to end on; they carry their status.
+            # Typer handles exits and usage errors, which carry their status.
             if hasattr(error, "exit_code") or isinstance(error, (typer.Abort, BrokenPipeError)):
                 raise
-            # A trace is for whoever repairs Millpond, not for whoever uses it.
+            # A stack trace is for developers of Millpond, not for its users.
             if os.environ.get("MILLPOND_TRACE"):
                 raise
             complain(
@@ -89,7 +89,7 @@ def options(
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
-    # It logs with its stack whatever a batch raises, which is said where the batch belongs.
+    # Its logger writes the stack of every error of a batch, which the stream's status reports.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     if version:
         print(f"millpond {millpond.__version__}")
@@ -297,7 +297,7 @@ def main() -> None:
 
 
 def _leave(status: int) -> NoReturn:
-    """Ends the process once everything registered for its end has been done.
+    """End the process after running the functions registered with `atexit`.
 
     The interpreter's own teardown is left out: the threads of Spark's gateway outlive it and hold
     on to DuckDB's objects, which DuckDB would report on stderr after the last answer.

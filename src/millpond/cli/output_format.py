@@ -1,4 +1,4 @@
-"""What may be chosen on the command line."""
+"""The output formats a user can choose on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress bars while bounded sources are read, for whoever is waiting at a terminal."""
+"""Progress bars while bounded sources are read, for a user who waits at a terminal."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-#: Seconds of reading before there is anything to look at.
+#: Seconds of reading before the bars appear.
 PATIENCE = 2.0
 
 
 class ReadingProgress:
     """The callback of `open_pond`: one line a stream, from two seconds of reading on.
 
-    Calls come from whichever thread reads, results are printed by another: the lock is for them.
+    One thread reads and calls this, another prints results: the lock keeps them apart.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ReadingProgress:
                 self._show()
 
     def pause(self) -> None:
-        """Takes the bars away, so that a result can be printed."""
+        """Remove the bars, so that a result can be printed."""
         with self._lock:
             self._stop()
 
@@ -67,7 +67,7 @@ class ReadingProgress:
         for stream, (rows, done) in self._rows.items():
             task = self._tasks.get(stream)
             if task is None:
-                # How much there is to read is not known before it is read.
+                # The total number of rows is not known before all are read.
                 task = self._bars.add_task("", total=None, stream=stream)
                 self._tasks[stream] = task
             self._bars.update(task, completed=rows, total=rows if done else None)

@@ -30,7 +30,7 @@ class Writer(Protocol):
 
 
 def writer(format: Format, out: TextIO | None = None) -> Writer:
-    """The writer of a format, to stdout unless said otherwise."""
+    """Make the writer of a format, to stdout by default."""
     out = out or sys.stdout
     match format:
         case Format.JSON:
@@ -69,8 +69,8 @@ class JsonWriter:
 class CsvWriter:
     """A header and rows for every statement that answered; an empty line between two of them.
 
-    NULL is nothing at all and an empty text two quotes, as in CSV that is pushed; Python's own
-    writer tells them apart from 3.12 on. Booleans and what has parts are as in JSON.
+    NULL is an empty field and an empty text is two quotes, as in CSV that is pushed; Python's own
+    writer tells them apart from 3.12 on. Booleans, lists and structures are as in JSON.
     """
 
     def __init__(self, out: TextIO) -> None:
@@ -97,7 +97,7 @@ class TableWriter:
     def __init__(self, out: TextIO) -> None:
         self._console = Console(
             file=out,
-            # What is not a terminal has no width to fit into, and cells must not be cut for it.
+            # A file or a pipe has no width, so no cell may be cut to fit.
             width=None if out.isatty() else 10_000,
             highlight=False,
             soft_wrap=True,
@@ -158,7 +158,7 @@ def rows_of(result: StatementResult) -> pa.Table | None:
 
 
 def footer(answer: Answer) -> str:
-    """What is said below an answer's rows."""
+    """Write the line below an answer's rows."""
     state = "final" if answer.final else "not final"
     line = f"{_count(len(answer))} as of {format_instant(answer.as_of)}, {state}"
     if answer.complete:
@@ -170,7 +170,7 @@ def footer(answer: Answer) -> str:
 
 
 def changes_footer(changes: Changes) -> str:
-    """What is said below changes: how many, up to when, and where to read on."""
+    """Write the line below changes: how many, up to when, and the cursor to read on from."""
     count = "1 change" if len(changes) == 1 else f"{len(changes):,} changes"
     line = f"{count} up to {format_instant(changes.as_of)}"
     if changes.position < changes.newest:

@@ -1,4 +1,4 @@
-"""`millpond run`: a script from its file to its answers."""
+"""`millpond run`: reads a script, runs its statements and prints their answers."""
 
 from __future__ import annotations
 

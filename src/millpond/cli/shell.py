@@ -145,7 +145,7 @@ class Shell:
             self._complain(MillpondError("CQL-103", "there is nothing to watch", hint=hint))
             return
         try:
-            # What fails once would fail every time.
+            # A statement that fails once would fail every time.
             while self._run(pending) and (left is None or left > 1):
                 left = None if left is None else left - 1
                 self._sleep(pause)
@@ -159,7 +159,7 @@ class Shell:
 
 
 def talk(pond: Surface, place: str) -> bool:
-    """Talks to whoever is at stdin until they leave; whether a piped statement failed."""
+    """Run statements from stdin until its end; return whether a piped statement failed."""
     if not sys.stdin.isatty():
         shell = Shell(pond, sys.stdout, sys.stderr)
         _feed(shell, sys.stdin)
@@ -194,7 +194,7 @@ def _prompt(shell: Shell, words: CqlCompleter) -> Iterator[str]:
 
 
 def history() -> History:
-    """What was typed in earlier sessions, kept in the user's state directory."""
+    """Open the lines typed in earlier sessions, kept in the user's state directory."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     path = Path(state) / "millpond" / "history"
     try:

@@ -1,7 +1,7 @@
-"""Where a statement ends while it is still being typed.
+"""Finds the end of a statement while it is being typed.
 
-The grammar needs whole statements; at a prompt the question comes first whether there is one. Only
-what can hide a semicolon matters here: quotes and comments.
+The grammar needs whole statements, so a prompt first has to find out whether a statement is whole.
+Only quotes and comments matter here, since they can hide a semicolon.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def split(text: str) -> tuple[list[str], str]:
-    """The complete statements of a text, without their semicolons, and what is left.
+    """Split a text into its complete statements, without their semicolons, and the rest.
 
     >>> split("SELECT ';' FROM s; -- one;\\nSELECT")
     (["SELECT ';' FROM s"], ' -- one;\\nSELECT')

@@ -1,9 +1,9 @@
 """The demo's proof that it does not matter when a query was registered.
 
-Travellers who had registered before the first flight left get twins after the last one landed:
-the same questions in other words, so that nothing is shared. Elders and twins must give the same
-rows at every instant, whether a twin's matches are worked out at invocation, as they are right
-after registration, or have been backfilled.
+Travellers who registered before the first flight left are the elders. After the last flight has
+landed, each gets a twin: the same question in other words, so that the two share no predicate.
+Elder and twin must give the same rows at every instant, both right after registration, when an
+invocation computes the twin's matches, and after the matches have been backfilled.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from millpond.model.time import format_instant
 from millpond.service.handles import Handle
 from millpond.service.pond import Pond
 
-#: An answer as it is compared: its columns, and its rows as a bag.
+#: The form in which answers are compared: the columns, and the rows as a bag.
 _Bag = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass
 class Verdict:
-    """What comparing gave.
+    """The result of the comparison.
 
     Attributes:
-        pairs: Elders with a twin.
-        apart: Pairs of which the twin has a predicate slot of its own on every stream.
-        answers: Answers compared.
-        rows: Rows in them.
+        pairs: How many elders have a twin.
+        apart: How many twins have a predicate slot of their own on every stream.
+        answers: How many answers were compared.
+        rows: How many rows these answers had.
         seconds_to_backfill: From the twins' registration until all kept data was matched.
         differences: A line for every answer that differs.
     """

@@ -1,9 +1,8 @@
 """The demo's replay: day after day is dropped into the directories that the pond watches.
 
-A day's file is written beforehand and renamed into place, so Spark never sees half of one. The
-replay runs as fast as the pond takes it: it is never more than some days ahead of what answers
-already show. On a slow machine, where that would take long, it runs further ahead, which makes
-batches larger and fewer.
+A day's file is written beforehand and renamed into place, so Spark never sees half a file. The
+replay runs as fast as the pond takes the rows: it is at most some days ahead of the rows that
+answers already show. On a slow machine it runs further ahead, which makes batches larger and fewer.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from millpond.demo.data import DayFile, Feed
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 
-#: Days the replay may be ahead of the answers, and how much further when it has to hurry.
+#: How many days the replay may be ahead of the answers, and how many more on a slow machine.
 _AHEAD_DAYS = 21
 _AT_MOST = 8
 #: Seconds the replay should take where that is possible.
@@ -35,8 +34,8 @@ _PATIENCE = 120.0
 class Meter:
     """Notes when rows were dropped and when answers showed them; safe to use from any thread.
 
-    A pond's `progress` callback: it is told of a stream's rows right after the epoch that made
-    them visible was published.
+    This is a pond's `progress` callback: the pond calls it with a stream's number of rows right
+    after publishing the epoch that made the rows visible.
     """
 
     def __init__(self) -> None:
@@ -108,7 +107,7 @@ class Replay:
     def run(self) -> Iterator[Tick]:
         """Replays everything; ends when answers show the last row.
 
-        The caller does between two ticks whatever it does while data streams in.
+        The caller does its own work between two ticks, while data streams in.
 
         Raises:
             MillpondError: POND-406 when a stream stopped, or nothing happens any more.

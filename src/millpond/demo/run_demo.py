@@ -35,7 +35,7 @@ from millpond.service.results import Answer
 
 Opener = Callable[[Path, Callable[[dict[str, Any]], None]], Pond]
 
-#: Days somebody may remember, at which past answers are asked for.
+#: Days that people may remember; the demo asks for past answers at them.
 _REMEMBERED = (
     (datetime(2013, 2, 9, 12), "the blizzard"),
     (datetime(2013, 7, 10, 22), "thunderstorms"),
@@ -134,7 +134,7 @@ def run_demo(
         if listener is not None:
             listener.close()
         shutil.rmtree(directory, ignore_errors=True)
-    # Raised here, outside of the handlers, so that the interrupt and what it refers to are gone.
+    # Raised here, outside of the handlers, so that the interrupt and its frames are freed.
     if verdict is None:
         raise typer.Exit(130)
     if not verdict.agree:
@@ -158,7 +158,7 @@ class _Demo:
         return self._pond
 
     def run(self) -> Verdict:
-        """Everything but the server."""
+        """Run everything but the server."""
         began = time.monotonic()
         scale = self._scale
         self._screen.title("Millpond: the flights that left New York in 2013, and who waits.")
@@ -356,7 +356,7 @@ class _Demo:
 
 @contextmanager
 def _unwind_on_sigterm() -> Iterator[None]:
-    """SIGTERM unwinds, so that Spark is stopped and the temporary store removed."""
+    """Let SIGTERM raise within the block, so that Spark stops and the temporary store goes."""
 
     def unwind(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

@@ -1,4 +1,4 @@
-"""What the demo shows: a live view at a terminal, plain lines anywhere else, tables at the end."""
+"""Prints the demo: a live view at a terminal, plain lines anywhere else, tables at the end."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ class Screen:
         self._shown = -1
 
     def title(self, text: str) -> None:
-        """What this is, in one line."""
+        """Print the demo's title."""
         self._console.print(f"\n[bold]{escape(text)}[/bold]")
 
     def part(self, text: str) -> None:
-        """A new part begins."""
+        """Print the heading of a new part."""
         self._console.print(f"\n[bold cyan]{escape(text)}[/bold cyan]")
 
     def say(self, text: str) -> None:
-        """A line."""
+        """Print a line."""
         self._console.print(f"  {escape(text)}", soft_wrap=True)
 
     def link(self, what: str, address: str) -> None:
-        """Something to open or to type."""
+        """Print an address to open or a command to type."""
         self._console.print(f"  {what:<14} [bold]{escape(address)}[/bold]", soft_wrap=True)
 
     # -- while the flights are replayed --------------------------------------------------------
 
     def begin(self) -> None:
-        """The live view appears."""
+        """Show the live view."""
         if self._console.is_terminal:
             self._live = Live(console=self._console, refresh_per_second=8)
             self._live.start()
@@ -76,7 +76,7 @@ class Screen:
             self._console.print(f"  {_line(tick, queries)}")
 
     def end(self) -> None:
-        """The live view stays as it is."""
+        """Stop updating the live view and leave it on the screen."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -84,7 +84,7 @@ class Screen:
     # -- afterwards ----------------------------------------------------------------------------
 
     def answers(self, traveller: Traveller, answers: Iterable[tuple[str, Answer]]) -> None:
-        """A traveller's question and its answers; each with what its instant is remembered for."""
+        """Print a traveller's question and its answers, each with a word about its instant."""
         self._console.print()
         name = traveller.name.capitalize()
         self._console.print(f"  [bold]{name}[/bold]: {escape(traveller.question)}")
@@ -108,7 +108,7 @@ class Screen:
         self._console.print(table)
 
     def summary(self, figures: Iterable[tuple[str, str]]) -> None:
-        """What was measured."""
+        """Print the measured figures."""
         table = Table(box=box.SIMPLE, show_header=False, pad_edge=False, padding=(0, 1))
         table.add_column()
         table.add_column(style="bold")
@@ -117,7 +117,7 @@ class Screen:
         self._console.print(table)
 
     def verdict(self, text: str, good: bool) -> None:
-        """What the proof came to."""
+        """Print the result of the proof."""
         self._console.print(f"  [bold {'green' if good else 'red'}]{escape(text)}[/]")
 
 

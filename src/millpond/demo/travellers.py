@@ -1,7 +1,7 @@
 """The demo's travellers: thousands of people who each ask something else of the same streams.
 
-What they ask is made from the flights themselves: a flight is drawn, and somebody flies that
-route, with that airline, or on that aeroplane, and has thresholds of their own. The draw is
+The questions are made from the flights themselves. A flight is drawn at random, and a traveller
+asks about its route, its airline or its aeroplane, with thresholds of their own. The draw is
 seeded, so every run has the same travellers.
 """
 
@@ -58,8 +58,8 @@ class Traveller:
     def twin(self) -> str:
         """The same question in other words, so that it shares no predicate with the first.
 
-        Equal predicates share one slot of the Query SteM. A twin with the very same text would
-        therefore read the very bits its elder had matched, and agree with it whatever they are.
+        Equal predicates share one slot of the Query SteM. A twin with the same text would read the
+        same stored matches as its elder, and so agree with it even if the matches were wrong.
         """
         alias = {"{f}": "f.", "{w}": "w."} if "{w}" in self.template else {"{f}": ""}
         text = self.template
@@ -158,7 +158,7 @@ def _airline(row: dict[str, Any], draw: random.Random) -> str:
 
 
 def _airlines(row: dict[str, Any], draw: random.Random) -> str:
-    # A slide of a quarter of a day is seen by whoever asks at past instants.
+    # A slide of a quarter of a day shows in the answers at past instants.
     slide = draw.choice(("", "", " SLIDE 6 HOURS"))
     return (
         f"SELECT a.name, count(*) AS flights, avg(s.dep_delay) AS mean_delay "

@@ -47,14 +47,14 @@ class Sink:
 
     Attributes:
         stream_id: The stream the changes become elements of.
-        plan: What computes them.
+        plan: The plan that computes the changes.
         columns: The columns of a derived stream's elements; None for a change log, whose elements
             are the changes as they are, with their `__sign`.
         stem: The snapshot of the stream's Query SteM, or None.
-        upto: The slots the snapshot covers.
-        slots: How many there are.
-        routing: The policy of its eddy.
-        accounts: What is known of its modules.
+        upto: The slots the snapshot covers: those with smaller numbers.
+        slots: How many slots the snapshot has.
+        routing: The routing policy of the stream's eddy.
+        accounts: The driver's accounts of the eddy's modules.
     """
 
     stream_id: int
@@ -73,14 +73,14 @@ class AdvanceJob:
 
     Attributes:
         store: The store's directory.
-        life: Which opening of the store this is; a dataflow of another one is of no use.
-        group: Names the group among those of the store.
-        position: The last instant for which the changes are there.
+        life: Names this opening of the store; a dataflow made in another opening is of no use.
+        group: Names the group among the groups of the store.
+        position: The last instant up to which the changes are written already.
         epoch: The epoch as of which relations were read up to `position`.
-        upto: The last instant for which they are wanted.
-        now: The epoch as of which relations are to be read from there on.
+        upto: The last instant up to which to advance.
+        now: The epoch as of which to read relations after `position`.
         since: Per stream, the first timestamp that still matters at `position`, or None for all.
-        streams: Per stream, the segments with anything from there on up to `upto`.
+        streams: Per stream, the segments with elements from `since` on up to `upto`.
         relations: The relations, by name.
         sinks: The derivations.
     """
@@ -100,14 +100,14 @@ class AdvanceJob:
 
 @dataclass(frozen=True)
 class AdvanceResult:
-    """What became of a job.
+    """The result of a job.
 
     Attributes:
         built: The segments written.
-        failures: Per stream whose changes could not be computed, why. A failure is a value and not
-            an exception, because it is one derivation's and those beside it have succeeded.
-        unwritten: Why nothing could be written, if so: STORE-603. It is nobody's query's fault,
-            and what was written before it is an orphan.
+        failures: For each stream whose changes could not be computed, the reason. A failure is a
+            value and not an exception, because other derivations of the job may have succeeded.
+        unwritten: STORE-603 if a segment could not be written, else None. No query is at fault,
+            and segments written before the error are orphans.
     """
 
     built: tuple[BuiltSegment, ...] = ()

@@ -1,11 +1,11 @@
-"""What a worker does to advance derivations: read what is new, advance their dataflow, write.
+"""Advances derivations in a worker: reads new elements, advances the dataflow, writes changes.
 
-A derivation is a standing query that is followed, or a derived stream. Derivations with one sharing
-key and one position are advanced together, by one dataflow, in which equal parts of their plans are
-one operator (`dataflow_cache`).
+A derivation is a standing query that is followed, or a derived stream. Derivations with equal
+sharing keys and equal positions are advanced together, by one dataflow, in which equal parts of
+their plans are one operator (`dataflow_cache`).
 
-INV-ADVANCE-1: what a job writes is a function of the kept history and of the job, not of which
-worker does it nor of what that worker did before.
+INV-ADVANCE-1: what a job writes is a function of the kept history and of the job. It does not
+depend on which worker runs the job, nor on what that worker did before.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from millpond.state.version import DATA
 
 
 def advance(job: AdvanceJob) -> AdvanceResult:
-    """Advance a job's derivations and write what they gained."""
+    """Advance a job's derivations and write their new changes."""
     try:
         held = take_dataflow(job)
         held.flow.purge(_purge_intervals(job))
@@ -65,14 +65,14 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         for sink, parts in derived:
             built += _segments(job.store, sink, parts)
     except MillpondError as error:
-        # The dataflow is past what could not be written: it is made anew the next time.
+        # The dataflow has passed the changes that could not be written: the next job makes it anew.
         return AdvanceResult(unwritten=error)
     put_dataflow(job, held)
     return AdvanceResult(tuple(built), failures)
 
 
 def _purge_intervals(job: AdvanceJob) -> dict[str, set[int | None]]:
-    """How often the derivations of each plan want what has expired to be dropped."""
+    """Collect the lazy expiration intervals of each plan's derivations."""
     found: dict[str, set[int | None]] = {}
     for sink in job.sinks:
         found.setdefault(sink.plan.key, set()).add(sink.plan.lazy_expiration)
@@ -80,7 +80,7 @@ def _purge_intervals(job: AdvanceJob) -> dict[str, set[int | None]]:
 
 
 def _elements_of(sink: Sink, delta: pa.Table) -> pa.Table:
-    """Changes as elements: a derived stream has its own columns, a log also the signs."""
+    """Turn changes into elements: of a derived stream's columns, or of a log's, with the signs."""
     stamps = delta["__at"].cast(pa.int64())
     elements = delta.drop_columns(["__at"])
     if sink.columns is not None:
@@ -91,7 +91,7 @@ def _elements_of(sink: Sink, delta: pa.Table) -> pa.Table:
 
 
 def _parts(sink: Sink, elements: pa.Table) -> list[pa.Table]:
-    """Elements in canonical order, numbered, in parts that make a segment each."""
+    """Sort elements in canonical order, number them, and split them into parts of a segment."""
     rows = elements.num_rows
     step = max(1, min(segment_rows(sink.slots), SEGMENT_BYTES * rows // max(elements.nbytes, 1)))
     parts = []
@@ -103,7 +103,7 @@ def _parts(sink: Sink, elements: pa.Table) -> list[pa.Table]:
 
 
 def _segments(store: str, sink: Sink, parts: list[pa.Table]) -> Iterator[BuiltSegment]:
-    """A derived stream's segments, matched against its own standing queries."""
+    """Write a derived stream's segments, matched against the stream's own standing queries."""
     stem = StemSnapshot.load(Path(sink.stem)) if sink.stem else None
     for number, part in enumerate(parts):
         router = task_router(sink.routing, number, sink.accounts)
@@ -112,7 +112,7 @@ def _segments(store: str, sink: Sink, parts: list[pa.Table]) -> Iterator[BuiltSe
 
 
 def _logs(store: str, logged: list[tuple[Sink, pa.Table]]) -> Iterator[BuiltSegment]:
-    """The segments of change logs, which no query is matched against: all written together."""
+    """Write the segments of change logs together; no query is matched against them."""
     paths = [new_path(store, "segments") for _ in logged]
     tables = [encode_elements(part) for _, part in logged]
     files = write_together(list(zip(paths, tables, strict=True)))

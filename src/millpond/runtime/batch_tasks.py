@@ -1,8 +1,8 @@
-"""What a worker does with a batch: admit its rows, match them, and write them as segments.
+"""Builds a batch in a worker: admits its rows, matches them, and writes them as segments.
 
-The functions of this module and those beside it are all a runtime ships to its workers. They read
-the files they are given, write files nobody sees until the driver commits them, and return only
-descriptions; retrying one leaves an orphan and changes nothing.
+A runtime ships to its workers only the functions of this module and of the task modules beside it.
+These read the files they are given, write files nobody sees until the driver commits them, and
+return only descriptions. Running a task again leaves an orphan and changes nothing.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from millpond.state.segment_file import encode_elements
 from millpond.state.store import new_path
 from millpond.state.version import DATA, REJECTS
 
-#: A segment's match matrix may have this many bits: it bounds a task's memory (256 MiB dense).
+#: A segment's match matrix has at most this many bits: this bounds a task's memory (256 MiB dense).
 _MATRIX_BITS = 1 << 31
 _SEGMENT_ROWS = 1_000_000
-#: A segment's text columns must stay below what 32-bit offsets reach (2 GiB).
+#: A segment's text columns must stay within the reach of 32-bit offsets (2 GiB).
 SEGMENT_BYTES = 1 << 30
-#: The key of stored matches' metadata under which the slots that failed stand.
+#: The key of stored matches' metadata that lists the failed slots.
 FAILED = b"millpond.failed"
 
 
 def segment_rows(slots: int) -> int:
-    """How many rows a segment may have when `slots` queries are matched against it."""
+    """Compute how many rows a segment may have when `slots` predicates are matched against it."""
     return max(16_384, min(_SEGMENT_ROWS, _MATRIX_BITS // max(slots, 1)))
 
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """How one stream's rows of one batch are judged and matched."""
+    """How to admit and match one stream's rows of one batch."""
 
     stream_id: int
     schema: Schema
@@ -76,15 +76,15 @@ class BatchPlan:
 
     store: str
     streams: dict[int, StreamPlan]
-    #: What the driver holds for the batch; nothing to the tasks.
+    #: What the driver holds for the batch; tasks do not use it.
     token: int | None = None
 
 
 @dataclass(frozen=True)
 class SplitRun:
-    """Rows from `start` on came from the split `key`, its row `offset` first.
+    """Rows of a segment from `start` on, which came from the split `key`, from its row `offset` on.
 
-    Splits are laid in the order of their keys; that is the arrival order of the batch.
+    Splits are laid out in the order of their keys, which is the arrival order of the batch.
     """
 
     start: int
@@ -112,7 +112,7 @@ class BuiltSegment:
     learnt: dict[str, Account] = field(default_factory=dict)
 
     def discard(self) -> None:
-        """Removes its files: they will not be committed."""
+        """Remove the segment's files, which will not be committed."""
         for file in (self.file, self.matches):
             if file is not None:
                 file.path.unlink(missing_ok=True)
@@ -120,7 +120,7 @@ class BuiltSegment:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows of one split, in order: raw from a source, or pushed and judged already.
+    """Rows of one split, in order: raw rows of a source, or pushed rows, which were judged before.
 
     `accepted_at` is set for pushed rows: the clock when they were judged.
     """
@@ -136,7 +136,7 @@ def build(chunks: Iterable[Chunk], plan: BatchPlan) -> Iterator[BuiltSegment]:
     builders: dict[int, _Builder] = {}
     for chunk in chunks:
         if chunk.stream_id not in plan.streams:
-            continue  # dropped while its rows were on their way
+            continue  # the stream was dropped while its rows were on their way
         builder = builders.get(chunk.stream_id)
         if builder is None:
             builder = _Builder(plan.store, plan.streams[chunk.stream_id])
@@ -153,7 +153,7 @@ class _Builder:
         self._store = store
         self._plan = plan
         self._limit = segment_rows(plan.slots)
-        #: Rows that wait for their segment, by what they are: (split key, offset there, rows).
+        #: Rows that wait for their segment, by kind: (split key, offset in the split, rows).
         self._waiting: dict[str, list[tuple[tuple[Any, ...], int, pa.Table]]] = {
             DATA: [],
             REJECTS: [],
@@ -162,7 +162,7 @@ class _Builder:
         self._offsets: dict[tuple[str, tuple[Any, ...]], int] = {}
 
     def add(self, chunk: Chunk) -> Iterator[BuiltSegment]:
-        """Admit a chunk; gives a segment whenever one is full."""
+        """Admit a chunk; yield a segment whenever one is full."""
         count = max(chunk.rows.num_rows, 1)
         step = max(1, min(self._limit, SEGMENT_BYTES * count // max(chunk.rows.nbytes, 1)))
         for start in range(0, count, step):
@@ -197,10 +197,10 @@ class _Builder:
         self._waiting[kind].append((key, offset, rows))
 
     def _lay(self, kind: str) -> tuple[pa.Table, list[SplitRun]]:
-        """The waiting rows in the order of their splits, and where each split's begin.
+        """Lay out the waiting rows in the order of their splits; say where each split begins.
 
-        A task gets splits in any order (Spark: the largest first). Laid like this, a segment's own
-        order is the stream's arrival order, as far as the segment has it.
+        A task gets splits in any order (Spark: the largest first). Laid out by split, the rows of
+        the segment are in the stream's arrival order.
         """
         runs: list[SplitRun] = []
         tables, start = [], 0
@@ -233,7 +233,7 @@ class _Builder:
 
 
 def in_time_order(elements: pa.Table) -> pa.Table:
-    """Elements in (timestamp, arrival) order with their arrival number as `__seq`."""
+    """Sort elements by (timestamp, arrival), with their arrival number as `__seq`."""
     ts = elements["__ts"].to_numpy()
     numbered = elements.append_column("__seq", pa.array(np.arange(len(ts), dtype=np.int64)))
     if len(ts) > 1 and not bool((ts[1:] >= ts[:-1]).all()):
@@ -254,7 +254,7 @@ def write_segment(
     ts = elements["__ts"].to_numpy()
     folder = "segments" if kind == DATA else "rejects"
     matches, found, table = None, None, None
-    # Waiting for the disk takes nothing from matching.
+    # Waiting for the disk takes no time from matching.
     with ThreadPoolExecutor(1) as beside:
         writing = beside.submit(
             write_arrow, new_path(Path(store), folder), encode_elements(elements)
@@ -283,23 +283,23 @@ def write_segment(
 
 
 def task_router(routing: str, seed: int, accounts: Mapping[str, Account]) -> Router:
-    """A task's eddy, which starts with what the driver knows."""
+    """Make a task's router, which starts with the driver's accounts of its modules."""
     return Router(policy(routing, seed), Ledger(dict(accounts)))
 
 
 def matches_table(found: Matches) -> pa.Table:
-    """Matches as they are stored. What failed is said with them, lest it pass for no match."""
+    """Turn matches into their stored table; it lists failed slots, which are not "no match"."""
     return with_failed(found.to_table(), found.failed)
 
 
 def with_failed(table: pa.Table, failed: Iterable[int]) -> pa.Table:
-    """Stored matches with the slots whose predicate could not be evaluated."""
+    """Note in stored matches the slots whose predicate could not be evaluated."""
     text = ",".join(str(slot) for slot in sorted(failed))
     return table.replace_schema_metadata({FAILED: text}) if text else table
 
 
 def failed_slots(table: pa.Table) -> frozenset[int]:
-    """The slots whose predicate could not be evaluated when stored matches were made."""
+    """Read from stored matches the slots whose predicate could not be evaluated."""
     text = (table.schema.metadata or {}).get(FAILED, b"")
     return frozenset(int(slot) for slot in text.split(b",") if slot)
 
@@ -310,7 +310,7 @@ def write_matches(store: str, table: pa.Table) -> FileMeta:
 
 
 def _unpack(rows: pa.Table) -> AdmittedRows:
-    """Pushed rows were judged when they were accepted: elements have no `__reason`."""
+    """Split pushed rows into elements (without a `__reason`) and rejects, as judged on arrival."""
     rejected = rows["__reason"].is_valid().to_numpy()
     names = [n for n in rows.column_names if n not in ("__reason", "__raw")]
     if not rejected.any():
@@ -324,7 +324,7 @@ def _unpack(rows: pa.Table) -> AdmittedRows:
 
 
 def pack(admitted: AdmittedRows) -> pa.Table:
-    """Judged rows as one table for the inbox; the inverse of what `build` unpacks."""
+    """Pack judged rows into one table for the inbox; `build` unpacks it."""
     elements, rejects = admitted.elements, admitted.rejects
     good = elements.append_column("__reason", pa.nulls(elements.num_rows, pa.string()))
     good = good.append_column("__raw", pa.nulls(elements.num_rows, pa.string()))
@@ -336,7 +336,7 @@ def pack(admitted: AdmittedRows) -> pa.Table:
 
 
 def warm_up(number: int) -> int:
-    """Load what matching needs into a worker, before the first element waits for it."""
+    """Load the code of matching into a worker, so that its first element need not wait."""
     schema = Schema((Field("a", "INTEGER"), Field("b", "VARCHAR"), Field("c", "DOUBLE")))
     predicate = sqlglot.parse_one("a > 1 AND b = 'x' AND c < 2.5 AND a % 2 = 0", read="duckdb")
     stem = StemSnapshot.of([(0, factorize(cast(exp.Expression, predicate), schema))], schema)

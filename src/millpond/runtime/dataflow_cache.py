@@ -1,8 +1,8 @@
-"""The dataflows a worker keeps between jobs, and what they are fed from the store.
+"""The dataflows a worker keeps between jobs, and the elements it feeds them from the store.
 
 A worker keeps a group's dataflow for the next job, only to save work. A worker without the dataflow
-builds it again from kept segments. A dataflow that is behind, because other workers did the last
-jobs, catches up on the segments.
+builds it again from kept segments. A dataflow that is behind, because other workers ran the last
+jobs, first reads the segments it has missed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from millpond.state.arrow_file import open_arrow
 from millpond.state.relation_log import changes_between, fold, select_at
 from millpond.state.segment_file import global_seq, open_segment
 
-#: Groups whose dataflows a worker keeps, the least recently used go first; and how many more of
-#: a group than one, whose members are at other positions.
+#: How many groups' dataflows a worker keeps (the least recently used goes first), and how many
+#: dataflows beyond one of a group whose members are at several positions.
 _GROUPS, _APART = 64, 2
 
 
 def take_dataflow(job: AdvanceJob) -> CachedDataflow:
-    """The group's dataflow at the job's position, made as far as it is not here."""
+    """Take the group's dataflow at the job's position; make the parts this worker lacks."""
     held = _shelf.take(job)
     plans = {sink.plan.key: sink.plan for sink in job.sinks}
     if held is None or not _bring_up(held, job):
@@ -43,19 +43,19 @@ def take_dataflow(job: AdvanceJob) -> CachedDataflow:
 
 
 def put_dataflow(job: AdvanceJob, kept: CachedDataflow) -> None:
-    """Keep a dataflow a job has advanced for the group's next."""
+    """Keep a dataflow that a job has advanced for the group's next job."""
     _shelf.put(job, kept)
 
 
 class CachedDataflow:
-    """A dataflow between two jobs, and the epoch as of which it knows its relations."""
+    """A dataflow between two jobs, and the epoch as of which it has read its relations."""
 
     def __init__(self, flow: Dataflow, epoch: int) -> None:
         self.flow = flow
         self.epoch = epoch
 
     def advance(self, job: AdvanceJob, upto: int, epoch: int) -> dict[str, pa.Table]:
-        """Advance the dataflow, with its relations as of an epoch from its position on."""
+        """Advance the dataflow to `upto`, with its relations read as of an epoch."""
         flow = self.flow
         after = flow.position
         feeds = {
@@ -79,7 +79,7 @@ class _DataflowCache:
         self._kept: OrderedDict[tuple[str, str, str], list[CachedDataflow]] = OrderedDict()
 
     def take(self, job: AdvanceJob) -> CachedDataflow | None:
-        """A dataflow that has some of the job's plans and is not past its position."""
+        """Take a dataflow that has some of the job's plans and is not past the job's position."""
         wanted = {sink.plan.key for sink in job.sinks}
         with self._lock:
             flows = self._kept.get((job.store, job.life, job.group), [])
@@ -113,9 +113,9 @@ _shelf = _DataflowCache()
 
 
 def _bring_up(held: CachedDataflow, job: AdvanceJob) -> bool:
-    """Bring a dataflow that other workers left behind to the job's position, if it can be.
+    """Bring a dataflow that is behind to the job's position; return whether that was possible.
 
-    What it gives on the way was written by them.
+    The changes it gives on the way are discarded: other workers have written them.
     """
     flow = held.flow
     if flow.position == job.position and _same_relations(job, held.epoch, job.epoch):
@@ -130,14 +130,14 @@ def _bring_up(held: CachedDataflow, job: AdvanceJob) -> bool:
 
 
 def _same_relations(job: AdvanceJob, one: int, other: int) -> bool:
-    """Whether a job's relations as of two epochs are the same."""
+    """Whether a job's relations are the same as of two epochs."""
     low, high = sorted((one, other))
     files = (file for relation in job.relations.values() for file in relation.files)
     return not any(low < file.epoch <= high for file in files)
 
 
 def _make(job: AdvanceJob, plans: Sequence[Plan]) -> CachedDataflow:
-    """A dataflow at the job's position, fed with everything that still matters there."""
+    """Make a dataflow at the job's position, fed with everything that still matters there."""
     made = CachedDataflow(Dataflow(*plans, since=job.position), -1)
     if job.position > made.flow.position:
         made.advance(job, job.position, job.epoch)
@@ -147,7 +147,7 @@ def _make(job: AdvanceJob, plans: Sequence[Plan]) -> CachedDataflow:
 def _elements(
     job: AdvanceJob, stream: str, columns: Sequence[str], after: int, upto: int
 ) -> pa.Table:
-    """The elements of (after, upto] that matter, in the order of timestamp and arrival."""
+    """Read the elements of (after, upto] that matter, in the order of timestamp and arrival."""
     low = job.since.get(stream)
     after = after if low is None else max(after, min(low - 1, job.position))
     parts: list[pa.Table] = []
@@ -182,9 +182,9 @@ def _updates(
     known: tuple[int, int],
     wanted: tuple[int, int],
 ) -> pa.Table:
-    """A relation's changes from one (instant, epoch) to another.
+    """Compute a relation's changes from one (instant, epoch) to another.
 
-    The epoch -1 stands for knowing nothing of the relation.
+    The epoch -1 stands for an empty relation.
     """
     source = job.relations[relation]
 

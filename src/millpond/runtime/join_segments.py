@@ -25,16 +25,16 @@ from millpond.state.arrow_file import FileMeta, open_arrow, write_arrow
 from millpond.state.segment_file import global_seq
 from millpond.state.store import new_path
 
-#: Uses beyond which tuples are not told apart by their query sets while joining.
+#: With more uses than this, joining does not filter tuples by their query sets.
 MOST_SETS = 256
 
 
 @dataclass(frozen=True)
 class SegmentPart:
-    """A segment a join reads: its file, how its rows are numbered, and what is stored of it.
+    """A segment a join reads: its file, its arrival numbers, and its stored runs and matches.
 
     `runs` are (key, shard, shards, path, checksum), `matches` (low, upto, path, checksum).
-    `is_old` says that all its elements came before the core's position.
+    `is_old` says that all its elements arrived before the core's position.
     """
 
     segment_id: int
@@ -72,14 +72,14 @@ class ArrivalNumbers:
 
 
 class StoredRuns:
-    """Gives a part's runs: those of the store, or new ones that are written for the next time.
+    """Gives a part's runs: reads them from the store, or makes them and writes them for later jobs.
 
     Args:
         store: The store's directory.
         segment: The part's segment.
         shard: Which shard the job is for, of `shards`.
-        shards: How many there are.
-        is_sharded: Whether the job probes its own shard of SteMs alone.
+        shards: How many shards there are.
+        is_sharded: Whether the job probes only its own shard of the SteMs.
         built: The runs that were written are added here.
     """
 
@@ -110,9 +110,9 @@ class StoredRuns:
                 try:
                     return Run.of_table(open_arrow(Path(self._store) / path, checksum))
                 except MillpondError:
-                    break  # a cache like all of them: it is made again
+                    break  # the file is unreadable; runs are a cache and are made again
         run = part.arrange(key, (shard, shards))
-        # Of jobs that would all write the same run, one does.
+        # If several jobs make the same run, only one of them writes it.
         if shards > 1 and not self._is_sharded and shard != self._shard:
             return run
         if shards == 1 and self._shard != 0:
@@ -123,17 +123,17 @@ class StoredRuns:
 
 
 def write_run(store: str, run: Run) -> FileMeta:
-    """Write a run; as all caches it need not survive a loss of power."""
+    """Write a run. Runs are a cache and need not survive a loss of power."""
     return write_arrow(new_path(store, "runs"), run.to_table(), sync=False, whole=False)
 
 
 def query_sets(
     store: str, part: SegmentPart, rows: int, slots: Sequence[int | None]
 ) -> QuerySets | None:
-    """A bit for each use and element: whether the element matches the use's predicate.
+    """Make a bit for each use and element: whether the element matches the use's predicate.
 
-    What is not known passes: query sets only save work here, for every tuple is looked at again
-    when it is read.
+    Where no match is stored the bit is set. Query sets only save work here: reading a tuple checks
+    its predicates again.
     """
     if len(slots) > MOST_SETS or None in slots:
         return None
@@ -148,7 +148,8 @@ def query_sets(
     return found
 
 
-#: The query sets this process made, the least recently used dropped first. A job runs alone in it.
+#: The query sets this process made; the least recently used is dropped first. A process runs one
+#: job at a time.
 _kept_sets: OrderedDict[tuple[Any, ...], QuerySets] = OrderedDict()
 _KEPT_BYTES = 256 << 20
 

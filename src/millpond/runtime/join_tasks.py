@@ -1,13 +1,13 @@
-"""What a worker does for joins: probe what is new, and write the tuples that are found.
+"""Joins in a worker: probes the SteMs with new elements and writes the tuples that are found.
 
-As all tasks they are functions of the files they are given, write files nobody sees before the
-driver commits them, and can be run again anywhere.
+Like all tasks, probe jobs are functions of the files they are given, write files nobody sees before
+the driver commits them, and can be run again anywhere.
 
-A probe job is for one shard of one core. For every stream in turn the elements that are new there
-set out as composites of one, and probe the SteMs of the others; of the streams before it in the
-order of FROM they see everything, of those after it only what is not new. So of all tuples with a
-new constituent each is found once, by the last of its streams (CACQ, section 3.3.1: build before
-probe, by sequence number).
+A probe job is for one shard of one core. For every stream in turn, the stream's new elements start
+as composites of one element and probe the SteMs of the other streams. They see all elements of
+streams before theirs in the order of FROM, and only the old elements of streams after theirs. So
+every tuple with a new constituent is found once, from the last stream that has a new constituent
+(CACQ, section 3.3.1: build before probe, by sequence number).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from millpond.state.arrow_file import write_arrow
 from millpond.state.segment_file import open_segment
 from millpond.state.store import new_path
 
-#: Tuples after which a file of pairs is written.
+#: How many tuples a file of pairs gets before it is written.
 _FILE_PAIRS = 8_000_000
 
 
@@ -51,17 +51,17 @@ class ProbeJob:
     Attributes:
         store: The store's directory.
         core_id: The core.
-        plan: Its join.
+        plan: The core's join.
         shard: Which shard, of `shards`.
-        shards: How many there are.
+        shards: How many shards there are.
         leaves: For each stream its segments.
         old: For each stream the arrival number from which on elements are new.
         limit: For each stream the arrival number from which on elements are left out.
-        uses: For each use its number and its slot on each stream (None: everything matches).
-        spans: The reach of the largest windows.
-        most: Pairs the job may find.
+        uses: For each use its number and its slot on each stream (None: every element matches).
+        spans: For each stream the span of its largest window.
+        most: How many pairs the job may find.
         policy: The routing policy's name.
-        accounts: What is known of the modules.
+        accounts: The driver's accounts of the modules.
     """
 
     store: str
@@ -84,13 +84,13 @@ class ProbeResult:
     """What a probe job found.
 
     Attributes:
-        pairs: The files.
-        runs: Runs that were lacking.
-        accounts: What the eddy learnt.
+        pairs: The files of pairs.
+        runs: The runs that were missing and are now written.
+        accounts: The eddy's new accounts of the modules.
         visits: Tuples × modules visited.
-        routed: Tuples that set out.
-        exploded: The uses whose own join has more pairs than a job may find, and how many at
-            least; then there are no files.
+        routed: How many tuples started a probe.
+        exploded: The uses whose own join has more pairs than a job may find, with the least number
+            of their pairs; then there are no files.
         failed: Why a factor could not be evaluated; then there are no files either.
     """
 
@@ -130,7 +130,7 @@ class _ProbeTask:
         self.job = job
         self.plan = job.plan
         self.built: list[BuiltRun] = []
-        #: With two streams a shard's tuples meet their own shard of the SteMs alone.
+        #: With two streams, a shard's tuples probe only their own shard of the SteMs.
         self.sharded = job.shards > 1 and len(job.leaves) == 2
         self.ledger = Ledger()
         for name, account in job.accounts.items():
@@ -150,7 +150,7 @@ class _ProbeTask:
     def _find_only_probe(
         self, stems: list[DataSteM], start: int, budget: Budget, uses: int
     ) -> SteMProbe | None:
-        """The module of a join of two streams whose pairs can be written as stretches."""
+        """Find the one probe of a join of two streams whose pairs can be written as stretches."""
         if len(stems) != 2 or max(self.job.limit) >= 2**32:
             return None
         leaf = 1 - start
@@ -208,7 +208,7 @@ class _ProbeTask:
     def _write_tuples(
         self, tuples: Iterable[tuple[list[DataSteM], Composites]]
     ) -> Iterator[BuiltPairs]:
-        """Write what an eddy gives."""
+        """Write the tuples an eddy gives."""
         waiting: list[tuple[list[Numbers], Numbers]] = []
         count = 0
         for stems, found in tuples:
@@ -223,7 +223,7 @@ class _ProbeTask:
             yield self._write(waiting)
 
     def find_excessive_uses(self, error: TooManyPairs) -> dict[int, int]:
-        """The uses that would find too many by themselves; if none would, all of them."""
+        """Find the uses that find too many pairs by themselves; if none does, return all uses."""
         blamed = {}
         for use in self.job.uses if len(self.job.uses) > 1 else ():
             try:
@@ -242,14 +242,14 @@ class _ProbeTask:
     def tuples(
         self, uses: Sequence[tuple[int, tuple[int | None, ...]]]
     ) -> Iterator[tuple[list[DataSteM], Composites]]:
-        """The joined tuples, morsel by morsel."""
+        """Yield the joined tuples, morsel by morsel."""
         stems = [self._stem(leaf, [slots[leaf] for _, slots in uses]) for leaf in self.leaves]
         budget = Budget(self.job.most)
         for start in self.leaves:
             yield from self._tuples(stems, start, budget, len(uses))
 
     def _before(self, start: int, leaf: int) -> int:
-        """From which arrival number on elements of one stream are hidden from another's."""
+        """Return the arrival number from which on a leaf's elements are hidden from `start`'s."""
         return self.job.limit[leaf] if leaf < start else self.job.old[leaf]
 
     def _tuples(
@@ -287,7 +287,7 @@ class _ProbeTask:
         return DataSteM(parts)
 
     def _choose_parts(self, starting: DataSteM, start: int, leaf: int) -> list[int]:
-        """The parts that are near enough in time to what sets out."""
+        """Choose the parts that are near enough in time to the elements that start the probe."""
         fresh = [
             own
             for part, own in zip(starting.parts, self.job.leaves[start], strict=True)
@@ -295,7 +295,7 @@ class _ProbeTask:
         ]
         if not fresh:
             return []
-        # An element is joined with later ones for its own span, with earlier ones for theirs.
+        # Its own span limits which later elements an element joins; theirs limit the earlier ones.
         behind, ahead = self.job.spans[leaf], self.job.spans[start]
         low = None if behind is None else min(own.min_ts for own in fresh) - behind
         high = None if ahead is None else max(own.max_ts for own in fresh) + ahead
@@ -306,7 +306,7 @@ class _ProbeTask:
         ]
 
     def _find_fresh(self, part: Part, leaf: int) -> Numbers:
-        """The rows of a part that are new and may be in an answer."""
+        """Find the rows of a part that are new and may be in an answer."""
         if part.is_old:
             return np.zeros(0, np.int64)
         arrival = part.every_arrival
@@ -316,7 +316,7 @@ class _ProbeTask:
         return np.flatnonzero(fresh)
 
     def _gather_new(self, stems: list[DataSteM], leaf: int) -> Iterator[Composites]:
-        """What sets out: the new elements of a stream, in this shard."""
+        """Yield the new elements of a stream in this shard, which start the probe."""
         stem = stems[leaf]
         for part in stem.parts:
             rows = self._find_fresh(part, leaf)
@@ -328,7 +328,7 @@ class _ProbeTask:
                 yield Composites({leaf: chosen + part.offset}, len(chosen), sets)
 
     def _are_own(self, part: Part, leaf: int, rows: Numbers) -> Mask:
-        """Which rows are this shard's: by the key they first probe with, or in turn."""
+        """Mark the rows of this shard: by the key they probe with first, or in turn."""
         job = self.job
         steps = [self.plan.step(frozenset([leaf]), other) for other in self.leaves if other != leaf]
         step = next(s for s in steps if s is not None)

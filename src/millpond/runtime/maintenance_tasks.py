@@ -1,7 +1,7 @@
-"""What a worker does with kept segments: match them against new queries, merge them.
+"""Maintains kept segments in a worker: matches them against new queries, and merges them.
 
-Like the tasks that build segments (`batch_tasks`), they write files that nobody sees before the
-driver commits them.
+Like the tasks that build segments (`batch_tasks`), these tasks write files that nobody sees before
+the driver commits them.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class MergeResult:
 
 
 def merge(job: MergeJob) -> MergeResult:
-    """Merge by (timestamp, sequence) and match again, which also lets dropped slots go."""
+    """Merge by (timestamp, sequence) and match again, which also removes dropped slots."""
     tables = []
     for _, path, checksum, runs in job.segments:
         table = open_segment(Path(job.store) / path, checksum)
@@ -107,7 +107,7 @@ def merge(job: MergeJob) -> MergeResult:
 
 @dataclass(frozen=True)
 class FoldJob:
-    """Make one file of a segment's matches `(path, checksum)`, of the live slots alone."""
+    """Make one file of a segment's match files `(path, checksum)`, with only the live slots."""
 
     store: str
     segment_id: int
@@ -116,7 +116,7 @@ class FoldJob:
 
 
 def fold(job: FoldJob) -> FileMeta | None:
-    """The file, or None when one of them is corrupt: then they are to be computed again."""
+    """Write the file; None if an input is corrupt: then the matches must be computed again."""
     try:
         tables = [open_arrow(Path(job.store) / path, checksum) for path, checksum in job.matches]
     except MillpondError:

@@ -1,4 +1,4 @@
-"""Files of pairs: joined tuples as they are written, and many such files made one."""
+"""Files of pairs: writes joined tuples, and folds many such files into one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BuiltPairs:
 
 
 def write_pairs(store: str, arrivals: Sequence[Numbers], oldest: Numbers) -> BuiltPairs:
-    """Write joined tuples."""
+    """Write joined tuples as a file of pairs."""
     table = to_table(arrivals, oldest)
     file = write_arrow(new_path(store, "pairs"), table, sync=False, whole=False)
     return BuiltPairs(file, int(oldest.min()), int(oldest.max()))
@@ -32,17 +32,18 @@ def write_pairs(store: str, arrivals: Sequence[Numbers], oldest: Numbers) -> Bui
 
 @dataclass(frozen=True)
 class FoldPairsJob:
-    """Make one file of some files of pairs `(path, checksum)` of one core."""
+    """Fold files of pairs `(path, checksum)` of one core into one file."""
 
     store: str
     files: tuple[tuple[str, str], ...]
 
 
 def fold_pairs(job: FoldPairsJob) -> BuiltPairs:
-    """Fold files; the zones are laid anew.
+    """Fold files of pairs into one and divide it into zones anew.
 
-    Of a tuple only its old zone is known, so it is laid by the last instant of that: read from an
-    instant on, it is left out only if its oldest constituent certainly is older.
+    A file tells only a tuple's zone, not its oldest timestamp. So the tuple is placed by the last
+    instant of its zone: a reader from some instant on leaves it out only if its oldest constituent
+    is certainly older.
     """
     readers = [
         PairsReader.of(open_arrow(Path(job.store) / path, checksum)) for path, checksum in job.files

@@ -1,7 +1,7 @@
 """What a runtime offers the pond, and what the pond offers a runtime.
 
 The service decides *what* happens to a batch (`Pipeline`); a runtime decides *where and when*
-(`Runtime`). Spark's is `runtime/spark`; the in-process one of the tests is
+(`Runtime`). Spark's runtime is `runtime/spark`; the tests' in-process runtime is
 `testing/local_runtime.py`.
 """
 
@@ -25,11 +25,11 @@ INBOX = "inbox"
 class Pipeline(Protocol):
     """The pond's side: called by a runtime, from any thread, around every batch.
 
-    For one source the calls are `is_committed`, `plan`, then `commit` or `release`, never at once.
+    For one source the calls are `is_committed`, `plan`, then `commit` or `release`, one at a time.
     """
 
     def is_committed(self, source: str, batch_id: int) -> bool:
-        """Whether the batch is part of a committed epoch: a replay has nothing to do."""
+        """Whether the batch is part of a committed epoch; a replay of it then does nothing."""
         ...
 
     def plan(self, source: str, stream_ids: Sequence[int] | None) -> BatchPlan:
@@ -44,23 +44,23 @@ class Pipeline(Protocol):
         built: Sequence[BuiltSegment],
         inbox_done: Sequence[int] = (),
     ) -> None:
-        """Make the batch an epoch. Splits are laid in the order of their keys."""
+        """Commit the batch as an epoch. Its rows arrive in the order of their splits' keys."""
         ...
 
     def release(self, plan: BatchPlan) -> None:
-        """The batch is over, committed or not. Harmless when called twice."""
+        """Let go of what `plan` held, the batch being committed or not; twice does no harm."""
         ...
 
     def waiting_pushes(self) -> Mapping[int, int]:
-        """The pushes that are acknowledged and part of no epoch yet: number -> how many rows."""
+        """Return the acknowledged pushes that no epoch holds yet: number -> how many rows."""
         ...
 
     def report_stopped(self, stream_id: int, reason: Exception) -> None:
-        """A source failed; the stream has stopped until the runtime says it resumed."""
+        """Note that a source failed; its stream has stopped until `report_resumed`."""
         ...
 
     def report_resumed(self, stream_id: int) -> None:
-        """A stopped source runs again."""
+        """Note that a stopped source runs again."""
         ...
 
 
@@ -68,7 +68,7 @@ class Runtime(Protocol):
     """Where sources are read and tasks run."""
 
     def start(self, pipeline: Pipeline, store: Path) -> None:
-        """Called once, before anything else."""
+        """Start the runtime; called once, before anything else."""
         ...
 
     def check_source(self, definition: StreamDef | RelationDef) -> None:
@@ -76,19 +76,19 @@ class Runtime(Protocol):
         ...
 
     def open_source(self, stream: StreamDef) -> None:
-        """Begin reading a stream's source, from where the last committed batch ended."""
+        """Begin reading a stream's source, from the end of the last committed batch."""
         ...
 
     def close_source(self, stream_id: int) -> None:
-        """Stop reading it; a batch on its way is finished first."""
+        """Stop reading a stream's source; a batch on its way is finished first."""
         ...
 
     def read_to_end(self, stream: StreamDef) -> None:
-        """Read a bounded source from where it is to its end, and return."""
+        """Read a bounded source from its last committed batch to its end, and return."""
         ...
 
     def wake_inbox(self) -> None:
-        """Rows were pushed (a hint; a runtime may poll)."""
+        """Tell the runtime that rows were pushed (a hint; a runtime may poll)."""
         ...
 
     def catch_up(self, streams: Sequence[StreamDef]) -> None:
@@ -108,15 +108,15 @@ class Runtime(Protocol):
         ...
 
     def columns(self, frame: Any) -> list[tuple[str, str]]:
-        """A DataFrame's columns and the SQL names of their types."""
+        """Return a DataFrame's columns and the SQL names of their types."""
         ...
 
     def open_frame(self, stream: StreamDef, frame: Any) -> None:
-        """Read a DataFrame as a stream's source; a bounded one at once, as one batch."""
+        """Read a DataFrame as a stream's source; a bounded frame at once, as one batch."""
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What runs, for the status page."""
+        """Describe the runtime for the status page."""
         ...
 
     def stop(self) -> None:

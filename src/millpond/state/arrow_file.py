@@ -1,9 +1,9 @@
 """Arrow files: written once, durable before anything refers to them, then memory-mapped.
 
-A file is written under a temporary name, synced, given its name, and the directory synced. Its
-checksum is kept by whoever refers to it (the epoch log) and verified when this process first opens
-the file. Tables are opened without copying: the page cache is where they live, shared by all
-processes of the machine.
+A writer writes the file under a temporary name, syncs it, gives it its name and syncs the
+directory. The epoch log, which refers to the file, keeps its checksum; a process verifies the
+checksum when it first opens the file. Tables are opened without copying: they live in the page
+cache, which all processes of the machine share.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from millpond.state.fail_points import reach
 #: How many tables stay open; each costs address space and a few kilobytes.
 _OPEN_TABLES = 1024
 
-#: Files of one `write_together` that are waited for at a time.
+#: How many files of one `write_together` are synced at a time.
 _SYNCERS = 16
 
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
@@ -36,7 +36,7 @@ _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPER
 
 @dataclass(frozen=True)
 class FileMeta:
-    """A file that was written: where, how much, and the xxh3_64 of its bytes in hex."""
+    """A file that was written: its path, its length, and the xxh3_64 of its bytes in hex."""
 
     path: Path
     rows: int
@@ -74,10 +74,11 @@ def write_arrow(
     """Write a table as an Arrow IPC file.
 
     Args:
-        path: Its name, which must be new; the directory is there.
+        path: The file's path, which must be new, in a directory that exists.
         table: Any table.
         sync: Whether the file must survive a loss of power. Caches need not.
-        whole: Whether it is to be one record batch; else each chunk is one, and none is copied.
+        whole: Whether to write the table as one record batch. Otherwise each chunk becomes one
+            record batch and nothing is copied.
 
     Raises:
         MillpondError: STORE-603, the disk is full or the directory cannot be written.
@@ -101,10 +102,10 @@ def write_arrow(
 
 
 def write_together(files: Sequence[tuple[Path, pa.Table]]) -> list[FileMeta]:
-    """As `write_arrow` of each, all durable when it returns, and none of them there if it fails.
+    """Write several files as `write_arrow` does: all are durable on return, or none is there.
 
-    Waiting for the disk is what writing a small file costs, and a disk that is asked by several at
-    once answers them at once.
+    Writing a small file mostly waits for the disk, and a disk serves several concurrent writers in
+    the time of one.
 
     Args:
         files: Paths in one directory, which are new, and tables.
@@ -150,7 +151,7 @@ def sync_file(path: Path) -> None:
 
 
 def write_bytes(path: Path, table: pa.Table, sync: bool, whole: bool = True) -> FileMeta:
-    """Write a table under a name nobody looks for yet; removes what it wrote if it fails."""
+    """Write a table under a name that no reader looks for yet; remove the file on failure."""
     if whole and any(column.num_chunks > 1 for column in table.columns):
         table = table.combine_chunks()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -180,7 +181,7 @@ def sync_directory(directory: Path) -> None:
 
 @contextmanager
 def translate_write_errors(path: Path) -> Iterator[None]:
-    """Turn what the operating system says of a failed write into STORE-603."""
+    """Turn the operating system's error for a failed write into STORE-603."""
     try:
         yield
     except OSError as error:
@@ -195,7 +196,7 @@ def translate_write_errors(path: Path) -> Iterator[None]:
 
 
 class _OpenTables:
-    """The tables this process has open, least recently used first, and what it has verified."""
+    """The tables this process has open, least recently used first, and the files it verified."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -232,12 +233,13 @@ _open_tables = _OpenTables()
 
 
 def open_arrow(path: str | Path, checksum: str | None = None) -> pa.Table:
-    """The table of a file, memory-mapped; no byte of it is copied.
+    """Open the table of a file, memory-mapped; no byte is copied.
 
     Args:
-        path: A file `write_arrow` made. A name stands for the same bytes for ever, so an open
-            table is found again by its path.
-        checksum: What `write_arrow` said; compared the first time this process sees the file.
+        path: A file `write_arrow` made. A path stands for the same bytes for ever, so a table that
+            is already open is found by its path.
+        checksum: The checksum `write_arrow` returned; compared when this process first opens the
+            file.
 
     Raises:
         MillpondError: STORE-602, the file is missing, torn or corrupt.
@@ -264,12 +266,12 @@ def open_arrow(path: str | Path, checksum: str | None = None) -> pa.Table:
 
 
 def forget(path: str | Path) -> None:
-    """Let go of a file that is about to be removed; tables in use stay readable."""
+    """Close a file that is about to be removed; tables in use stay readable."""
     _open_tables.drop(str(path))
 
 
 def corrupt_file_error(path: str | Path, detail: str) -> MillpondError:
-    """STORE-602 for a file."""
+    """Return the error STORE-602 for a file."""
     return MillpondError(
         "STORE-602",
         f'the file "{path}" of the store is corrupt or missing',

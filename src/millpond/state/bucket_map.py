@@ -1,8 +1,8 @@
-"""An immutable mapping from names whose changed copy shares all but a few buckets with it.
+"""An immutable mapping from names; a changed copy shares all but a few buckets with the original.
 
-What `IdMap` is for ids, for keys that have no order to lie in: the entries are in 256 small dicts
-by hash, and a changed copy copies the list of buckets and the buckets that change. A hash trie
-would share more still and is not worth its indirections at these sizes.
+`BucketMap` is for names what `IdMap` is for ids. The entries lie in 256 small dicts, by the hash of
+their keys. A changed copy copies the list of buckets and the buckets that change. A hash trie would
+share more still and is not worth its indirections at these sizes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class BucketMap(Mapping[K, V], Generic[K, V]):
         self._length = 0
 
     def with_changes(self, put: Mapping[K, V], drop: Iterable[K] = ()) -> BucketMap[K, V]:
-        """A copy without the keys of `drop` (absent ones too) and with the entries of `put`."""
+        """Copy the map without the keys of `drop` (some may be absent), with those of `put`."""
         touched: dict[int, dict[K, V]] = {}
         length = self._length
         for key in drop:

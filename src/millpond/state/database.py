@@ -1,11 +1,11 @@
 """The store's one SQLite connection; a committed transaction survives any crash.
 
-Every transaction is first a record of the journal, which makes it durable, and then SQLite's, which
-makes it readable. SQLite waits for no disk, because opening a store makes the database anew from
-the journal (`journal/fold.py`).
+Every transaction is first written to the journal as a record, which makes it durable. Then SQLite
+commits it, which makes it readable. SQLite waits for no disk, because opening a store makes the
+database anew from the journal (`journal/fold.py`).
 
 SQLite allows one writer. The epoch log and the inbox share this connection and its lock, so that
-they wait for each other here, in turn, and not in SQLite's sleeping busy handler.
+they wait for each other at the lock, in turn, and not in SQLite's sleeping busy handler.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ REPAIR_HINT = (
 
 
 class Transaction:
-    """The statements of one transaction: each is executed at once, and noted for the journal."""
+    """One transaction: executes each statement at once and notes it for the journal's record."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -71,16 +71,16 @@ class Database:
     """`pond.db`, open for writing by this process alone (the store's lock sees to that)."""
 
     def __init__(self, path: Path) -> None:
-        """Make the database of what the journal beside it says, and open it.
+        """Make the database from the journal beside it, and open it.
 
         Raises:
-            MillpondError: STORE-602, the journal is damaged, or one of the two is missing; nothing
-                was changed. STORE-603, it cannot be written.
+            MillpondError: STORE-602, the journal is damaged, or the journal or the database is
+                missing; nothing was changed. STORE-603, the database cannot be written.
         """
         self.path = path
-        #: Held for the length of a transaction, and around reads that must not fall into one.
+        #: Held for the length of a transaction, and by reads that must not see half of one.
         self.lock = threading.RLock()
-        #: What was found damaged without consequences.
+        #: Damage that was found and loses nothing.
         self.problems: list[MillpondError] = []
         self._directory = path.parent / DIRECTORY
         try:
@@ -142,15 +142,16 @@ class Database:
 
     @property
     def incarnation(self) -> str:
-        """What this store is called until a repair loses something of it."""
+        """The name of this store until a repair loses something of it."""
         return self._journal.incarnation
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """One durable transaction: committed when the block ends, rolled back if it raises.
+        """Run the block as one durable transaction: commit at its end, roll back if it raises.
 
         Raises:
-            MillpondError: STORE-603, it cannot be written; STORE-602, the database is corrupt.
+            MillpondError: STORE-603, the journal or the database cannot be written; STORE-602, the
+                database is corrupt.
         """
         with self.lock:
             try:
@@ -184,7 +185,7 @@ class Database:
     def _undo(self, mark: tuple[int, int]) -> None:
         """Take a failed transaction back, from SQLite and from the journal.
 
-        An interrupt may come when the transaction is committed already: then it stays.
+        An interrupt may come after the transaction was committed: then the transaction stays.
         """
         self._broken = True
         if self._connection.in_transaction:
@@ -198,7 +199,7 @@ class Database:
             self._broken = False
 
     def read(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a SELECT."""
+        """Return all rows of a SELECT."""
         with self.lock:
             try:
                 return self._connection.execute(sql, parameters).fetchall()
@@ -206,19 +207,22 @@ class Database:
                 raise _explain_error(error, self.path) from error
 
     def each(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        """The rows of a SELECT one by one, for many; the caller holds the lock meanwhile."""
+        """Yield the rows of a large SELECT one by one; the caller holds the lock meanwhile."""
         try:
             yield from self._connection.execute(sql)
         except sqlite3.Error as error:
             raise _explain_error(error, self.path) from error
 
     def snapshot_if_due(self) -> bool:
-        """Take a snapshot if the journal has grown enough, and drop the journal it stands for.
+        """Take a snapshot if the journal has grown enough, and drop the records it contains.
 
-        Transactions go on meanwhile. To be called from one thread. Returns whether one was taken.
+        Transactions go on meanwhile. Call it from one thread only.
+
+        Returns:
+            Whether a snapshot was taken.
 
         Raises:
-            MillpondError: STORE-603, it cannot be written.
+            MillpondError: STORE-603, the snapshot cannot be written.
         """
         grown = self._since_snapshot + self._journal.appended
         if grown < max(_SNAPSHOT_BYTES, self._snapshot_bytes * _SNAPSHOT_SHARE):
@@ -244,7 +248,7 @@ class Database:
 
 
 def is_new(store: Path) -> bool:
-    """Whether nothing has happened in a store yet: its making may have been interrupted."""
+    """Whether a store has no changes yet: its creation may have been interrupted."""
     if list_snapshots(store / DIRECTORY):
         return False
     database = store / "pond.db"
@@ -257,7 +261,7 @@ def is_new(store: Path) -> bool:
 
 
 def database_number(path: Path) -> int | None:
-    """How many records a database says it has folded; None if it cannot say."""
+    """Read from a database how many records it has folded; None if that cannot be read."""
     if not path.exists() or not path.stat().st_size:
         return None
     try:
@@ -269,7 +273,7 @@ def database_number(path: Path) -> int | None:
 
 
 def _is_older(path: Path) -> bool:
-    """Whether a database is the one a store had before its format had a journal."""
+    """Whether a database is of format 1, which had no journal."""
     try:
         with closing(sqlite3.connect(path)) as database:
             version: int = database.execute("PRAGMA user_version").fetchone()[0]

@@ -101,7 +101,7 @@ CREATE INDEX inbox_remembered ON inbox (accepted_at) WHERE collected = 1;
 
 
 def create_tables(connection: Connection, incarnation: str) -> None:
-    """Make the tables of a store in which nothing has happened yet, in an open transaction."""
+    """Create the tables of a new store, in an open transaction."""
     for statement in re.sub(r"--.*", "", DDL).split(";"):
         if statement.strip():
             connection.execute(statement)
@@ -110,12 +110,12 @@ def create_tables(connection: Connection, incarnation: str) -> None:
 
 
 def fold_row(incarnation: str, number: int) -> tuple[str, int, str]:
-    """The row of `fold`; its last column proves that the others were not changed by damage."""
+    """Return the row of the table `fold`; its last column is a checksum of the others."""
     return incarnation, number, xxhash.xxh3_64_hexdigest(f"{incarnation} {number}".encode())
 
 
 def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]:
-    """A definition as (id, kind, JSON)."""
+    """Write a definition as (id, kind, JSON)."""
     match definition:
         case FunctionDef():
             body: dict[str, Any] = {
@@ -171,7 +171,7 @@ def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]
 def definition_of(
     id: int, kind: str, text: str, decode: Callable[[str], Any] = json.loads
 ) -> Definition | FunctionDef:
-    """The definition `definition_row` wrote; `decode` reads JSON."""
+    """Read the definition that `definition_row` wrote; `decode` parses JSON."""
     body = decode(text)
     if kind == "query":
         return QueryDef(id=id, **body)

@@ -1,7 +1,8 @@
 """What one epoch changes, as its author states it.
 
-An author (a batch, a registration, a merge, …) describes its effect without knowing what else is
-going on; `state/resolve_change.py` decides what that means for the version it meets.
+An author (a batch, a registration, a merge, …) describes its effect without knowing which other
+changes are committed first. `state/resolve_change.py` decides what the effect is on the version at
+the time of the commit.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from millpond.state.version import (
 
 
 class StaleChange(Exception):
-    """The version a change was made for has moved on in a way that makes the change wrong.
+    """Another epoch was committed since the change was made, and the change is now wrong.
 
     Nothing was committed. The author looks at the current version and starts again, or finds that
-    there is nothing left to do (its batch is already committed, its segments already merged).
+    there is nothing left to do (the batch is already committed, the segments already merged).
     """
 
 
 def new_segment_id(index: int) -> int:
-    """What a `MatchRef` calls the index-th new segment of its own change.
+    """Return the id by which a `MatchRef` refers to the index-th new segment of its own change.
 
     >>> new_segment_id(0), new_segment_id(1)
     (-1, -2)
@@ -44,7 +45,7 @@ class EpochChange:
 
     Attributes:
         kind: A word for the epoch log: 'batch', 'register', 'merge', …
-        batches: (source key, batch id) pairs whose effect this is. A source's ids rise.
+        batches: The (source key, batch id) pairs of the batches in this epoch. A source's ids rise.
         segments: New segments, `id` 0. `epoch` 0 stands for this epoch; a merged segment carries
             the epoch of its youngest part.
         matches: New matches, `id` 0, of segments in the version or (`new_segment_id`) new ones.
@@ -55,18 +56,18 @@ class EpochChange:
         replace: Definitions with an id that is live, and the name it has.
         drop: Ids of definitions. A stream takes its segments, matches, clock and slots with it, a
             relation its deltas, a query its leaves (not its slots, which others may share).
-        add_functions: New user-defined functions; one of a name that is there takes its place.
-        drop_functions: Functions that go.
+        add_functions: New user-defined functions; a function replaces another of its name.
+        drop_functions: Functions to drop.
         add_slots: New slots, numbered from `Version.next_slot` of their stream.
-        drop_slots: (stream id, slot) pairs; those not there are passed over.
+        drop_slots: (stream id, slot) pairs to drop; absent ones are ignored.
         add_leaves: Leaves of queries; all of one query's leaves are given together.
-        drop_leaves: Ids of queries whose leaves go.
+        drop_leaves: Ids of queries whose leaves are dropped.
         add_deltas: New relation deltas.
         drop_deltas: Deltas that were folded into another; all must still be there.
-        replaced: Ids of segments a new segment takes the place of; all must still be there.
-        expired: Ids of segments nobody needs; those not there are passed over.
-        joins: What changes of shared joins.
-        inbox_done: Numbers of the inbox whose rows are in the new segments.
+        replaced: Ids of segments that a new segment replaces; all must still be there.
+        expired: Ids of segments to evict; absent ones are ignored.
+        joins: The changes of shared joins.
+        inbox_done: Numbers of the pushes whose rows are in the new segments.
     """
 
     kind: str

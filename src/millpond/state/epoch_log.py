@@ -1,15 +1,15 @@
 """The epoch log: one transaction, one epoch, one new version.
 
-Everything the store says happened, happened in an epoch: a batch of elements, a registration, a
-merge. `commit` resolves the change against the current version, writes it to SQLite in one
-transaction (durable when it returns: the journal has its record) and publishes the next version
-by assigning one attribute. Readers take no lock; each sees exactly the epochs up to the version it
+Every change of the store is part of an epoch: a batch of elements, a registration, a merge.
+`commit` resolves the change against the current version, writes it to SQLite in one transaction
+(durable when `commit` returns: the journal has the record) and publishes the next version by
+assigning one attribute. Readers take no lock; each sees exactly the epochs up to the version it
 took (SEMANTICS, section 5).
 
 Invariants:
     INV-LOG-1: `version` is what reopening the directory now would give.
-    INV-LOG-2: a file is removed only when no version refers to it that is pinned or could still
-        be taken.
+    INV-LOG-2: a file is removed only when no version that is pinned or can still be pinned refers
+        to it.
 
 A commit costs one synchronous write of the journal, and work in proportion to the change.
 """
@@ -38,7 +38,7 @@ from millpond.state.recorded_version import read_version
 from millpond.state.resolve_change import ResolvedChange, resolve_change
 from millpond.state.version import MatchRef, SegmentRef, Version
 
-#: How many epochs the log remembers the kind and time of.
+#: For how many epochs the log keeps the kind and the time.
 _REMEMBERED_EPOCHS = 10_000
 
 
@@ -66,9 +66,9 @@ class EpochLog:
 
     @staticmethod
     def open(store_dir: str | Path, clock: Callable[[], int] | None = None) -> EpochLog:
-        """The epoch log of a directory, created if there is none.
+        """Open the epoch log of a directory; create one if there is none.
 
-        This takes no lock on the directory; `Store.open` does, and is what a process uses.
+        This takes no lock on the directory; a process uses `Store.open`, which does.
         """
         directory = Path(store_dir)
         directory.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ class EpochLog:
 
     @property
     def incarnation(self) -> str:
-        """What the store is called until a repair loses something of it."""
+        """The name of the store until a repair loses something of it."""
         return self._database.incarnation
 
     @property
@@ -89,21 +89,21 @@ class EpochLog:
         self._listeners.append(listener)
 
     def next_id(self) -> int:
-        """A definition id nobody has had and nobody else gets."""
+        """Return a new definition id: no definition ever had it or will get it."""
         return next(self._ids)
 
     def is_committed(self, source_key: str, batch_id: int) -> bool:
         """Whether the effect of that batch is already in the log.
 
-        A source's batch ids rise, so every id up to its last committed one is.
+        A source's batch ids rise, so every id up to the source's last committed id is in the log.
         """
         return batch_id <= self._batches.get(source_key, -1)
 
     def commit(self, change: EpochChange | Callable[[Version], EpochChange]) -> Version:
-        """Make a change durable and visible; returns the version it made.
+        """Make a change durable and visible; return the version it made.
 
         Args:
-            change: The change, or a function that makes it from the version it will follow. The
+            change: The change, or a function that makes the change from the current version. The
                 function runs with the log locked: it should only look and decide.
 
         Raises:
@@ -130,7 +130,7 @@ class EpochLog:
                     self._write(connection, resolved, next_id)
                     reach("epoch.before_commit")
             except BaseException:
-                # An interrupt may come when the transaction is already durable: look.
+                # An interrupt may come when the transaction is already durable: look whether it is.
                 if self._database.read("SELECT max(epoch) FROM epoch")[0][0] == after.epoch:
                     self._publish(after, resolved, next_id)
                 raise
@@ -153,7 +153,7 @@ class EpochLog:
 
     @contextmanager
     def pin(self) -> Iterator[Version]:
-        """The current version, whose files stay until the block ends."""
+        """Give the current version, whose files stay until the block ends."""
         with self._readers:
             version = self._version
             self._pins[version.epoch] += 1
@@ -166,10 +166,10 @@ class EpochLog:
                     del self._pins[version.epoch]
 
     def collect(self) -> list[str]:
-        """Remove the files no pinned version refers to any more; returns their paths.
+        """Remove the files no pinned version refers to any more; return their paths.
 
-        A file left over by a failure here, or by a process that died first, is set aside when the
-        store is next opened.
+        If removing a file fails, or the process dies first, the next opening of the store sets the
+        file aside.
         """
         with self._readers:
             oldest = min(self._pins, default=self._version.epoch)
@@ -185,17 +185,18 @@ class EpochLog:
         return ready
 
     def snapshot_if_due(self) -> bool:
-        """Let a snapshot take the place of much of the journal; for one thread.
+        """Replace most of the journal by a snapshot, if one is due; call it from one thread only.
 
-        Returns whether it was due.
+        Returns:
+            Whether a snapshot was due.
 
         Raises:
-            MillpondError: STORE-603, it cannot be written.
+            MillpondError: STORE-603, the snapshot cannot be written.
         """
         return self._database.snapshot_if_due()
 
     def epochs(self, limit: int = 100) -> list[tuple[int, str, int]]:
-        """The last epochs, youngest first, as (epoch, kind, committed at)."""
+        """Return the last epochs, youngest first, as (epoch, kind, committed at)."""
         return self._database.read(
             "SELECT epoch, kind, committed_at FROM epoch ORDER BY epoch DESC LIMIT ?", (limit,)
         )
@@ -205,7 +206,7 @@ class EpochLog:
         self._database.close()
 
     def _write(self, connection: Transaction, change: ResolvedChange, next_id: int) -> None:
-        """All rows of an epoch, deletions first."""
+        """Write all rows of an epoch, deletions first."""
         many = connection.executemany
         connection.execute(
             "INSERT INTO epoch VALUES (?, ?, ?)", (change.epoch, change.kind, self._clock())

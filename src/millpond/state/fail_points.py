@@ -1,9 +1,9 @@
 """Named instants at which a test can have the process killed, as by `kill -9`.
 
-A store is right if, wherever the process dies, reopening it shows what was there before a commit or
-what is there after it. The places where dying could matter have names; `reach` marks them in the
+A store is right if, wherever the process dies, reopening the store shows the state before a commit
+or the state after it. The places where a death could matter have names; `reach` marks them in the
 code. With `MILLPOND_FAIL_POINT="name:n"` in the environment the process kills itself the n-th time
-it gets there. Without it, reaching a fail point costs one comparison.
+it reaches the place. Without the variable, reaching a fail point costs one comparison.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import signal
 
-#: Every fail point, and what has and has not happened when it is reached.
+#: Every fail point, and what is done and what is not done yet when the process reaches it.
 FAIL_POINTS: dict[str, str] = {
     "file.before_write": "nothing of the file exists",
     "file.before_sync": "the temporary file is written, not synced",
@@ -45,7 +45,7 @@ _hits = 0
 
 
 def arm(setting: str) -> None:
-    """Die at `name:hit`; the first hit if none is given.
+    """Make the process die at `name:hit`; at the first hit if no hit is given.
 
     Raises:
         ValueError: there is no such fail point.
@@ -59,7 +59,7 @@ def arm(setting: str) -> None:
 
 
 def reach(name: str) -> None:
-    """Die here if this is the fail point, and the hit, that was asked for."""
+    """Kill the process if this is the armed fail point and the armed hit."""
     global _hits
     if _target is None or _target[0] != name:
         return

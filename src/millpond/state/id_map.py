@@ -1,4 +1,4 @@
-"""An immutable mapping from ids whose changed copy shares all but a few pages with the original.
+"""An immutable mapping from ids; a changed copy shares all but a few pages with the original.
 
 A `Version` holds a definition, a slot and its leaves for each of tens of thousands of queries, and
 every registration makes a new Version. Copying one dict would make a registration cost as much as
@@ -37,7 +37,7 @@ class IdMap(Mapping[int, V], Generic[V]):
         self._ordered: tuple[V, ...] | None = None
 
     def with_changes(self, put: Mapping[int, V], drop: Iterable[int] = ()) -> IdMap[V]:
-        """A copy without the keys of `drop` (absent ones too) and with the entries of `put`."""
+        """Copy the map without the keys of `drop` (some may be absent), with those of `put`."""
         touched: dict[int, list[V | None]] = {}
         thinned: set[int] = set()
         length = self._length
@@ -63,7 +63,7 @@ class IdMap(Mapping[int, V], Generic[V]):
         return copy
 
     def _touch(self, key: int, touched: dict[int, list[V | None]]) -> list[V | None]:
-        """The page of a key, which is the copy's own."""
+        """Return the page of a key, copied if it is still shared with the original."""
         number = key >> _BITS
         page = touched.get(number)
         if page is None:
@@ -113,7 +113,7 @@ class IdMap(Mapping[int, V], Generic[V]):
         return (number << _BITS) + max(p for p, value in enumerate(page) if value is not None)
 
     def pages(self) -> Mapping[int, list[V | None]]:
-        """The entries in pieces; one that is the same object in two maps holds the same."""
+        """The entries in pages; a page that is the same object in two maps has equal entries."""
         return self._pages
 
 
@@ -127,10 +127,10 @@ class _OrderedValues(ValuesView[V]):
 
 
 class PageSummaries(Generic[V, D]):
-    """What is made of each page of a map's changing versions; for use by one thread.
+    """A summary of each page of a map, kept from version to version; for use by one thread.
 
-    Made again only for the pages that changed, so what is made of tens of thousands of entries
-    after each of their changes costs what a page holds.
+    `of` computes summaries again only for the pages that changed. So a summary of tens of thousands
+    of entries costs, after each change, the work of one page.
 
     >>> sums = PageSummaries[str, int](lambda values: sum(map(len, values)))
     >>> one = IdMap[str]().with_changes({1: "a", 2: "bb"})
@@ -143,7 +143,7 @@ class PageSummaries(Generic[V, D]):
         self._made: dict[int, tuple[list[V | None], D]] = {}
 
     def of(self, entries: IdMap[V]) -> list[D]:
-        """One for each page."""
+        """Return the summary of each page."""
         pages, before = entries.pages(), self._made
         self._made = {}
         for number, page in pages.items():

@@ -1,15 +1,15 @@
 """The inbox: keeps pushed rows, durable before their push is acknowledged, until their epoch.
 
-A push is a file with the rows and a line in SQLite; committing the line is the acknowledgement.
-Then the file gets the name under which the inbox's streaming query sees it, and some epoch later
-its number is done. Pushes are numbered as they come, and a file becomes visible only after all with
-smaller numbers, so "everything up to n" means something to every reader.
+A push is a file with the rows and a row in SQLite; committing that row is the acknowledgement. Then
+the file gets the name under which the inbox's streaming query sees it. A later epoch holds the
+push's rows and marks its number as done. Pushes are numbered as they come. A file becomes visible
+only after all files with smaller numbers, so "everything up to n" means the same to every reader.
 
-    INSERT, HTTP ─ .<number>.tmp, synced ─ line in SQLite = acknowledged ─ <number>.arrow ─ epoch
+    INSERT, HTTP ─ .<number>.tmp, synced ─ row in SQLite = acknowledged ─ <number>.arrow ─ epoch
 
-Many clients share the costs. Each thread writes and syncs its own file. The first thread that finds
-nobody committing commits all pushes whose files are ready, up to the first that is not. So a push
-waits for larger ones that came just before it.
+Many clients share one commit. Each thread writes and syncs its own file. If no other thread is
+committing, a thread commits all pushes whose files are ready, up to the first push whose file is
+not. So a push waits for larger pushes that came just before it.
 
 Invariants:
     INV-INBOX-1: rows whose push was acknowledged are in exactly one epoch, or pending.
@@ -53,7 +53,7 @@ KEY_LIFETIME = 24 * 3_600 * 1_000_000
 class AcceptedPush:
     """The acknowledgement: the push's number, or the number of the same push sent earlier.
 
-    `receipt` is what the (first) push's author wants said of it.
+    `receipt` is the receipt that was stored with the (first) push.
     """
 
     number: int
@@ -66,12 +66,12 @@ class InboxRow:
     """An acknowledged push that no epoch holds yet.
 
     Attributes:
-        number: Its place among all pushes.
-        stream_id: Where its rows go.
-        rows: How many.
-        high: The greatest timestamp among them, or None.
-        heartbeat: The stream's heartbeat once they are in.
-        arrived_at: The clock when they came.
+        number: The push's number: its place among all pushes.
+        stream_id: The stream the rows are for.
+        rows: How many rows the push has.
+        high: The greatest timestamp of the rows, or None.
+        heartbeat: The stream's heartbeat once the rows are committed.
+        arrived_at: The clock when the rows came.
     """
 
     number: int
@@ -103,7 +103,7 @@ class Inbox:
     def __init__(
         self, database: Database, directory: Path, clock: Callable[[], int] | None = None
     ) -> None:
-        """Open the inbox in `directory`, and put right what a crash left there."""
+        """Open the inbox in `directory`, and repair what a crash left there."""
         self._database = database
         self._directory = directory
         self._clock = clock or now
@@ -119,13 +119,13 @@ class Inbox:
         self._unnamed: deque[int] = deque()
         #: The numbers of acknowledged pushes whose file was missing or torn on opening.
         self.lost: set[int] = set()
-        #: Files of pushes that were never acknowledged, and of ones long absorbed: to be set aside.
+        #: Files to set aside: of pushes never acknowledged, and of pushes long in an epoch.
         self.orphans: list[str] = []
         #: STORE-602 for each of `lost`.
         self.problems = self._recover()
 
     def path(self, number: int) -> Path:
-        """Where the streaming query finds a push."""
+        """Return the path at which the streaming query finds a push."""
         return visible_path(self._directory, number)
 
     def accept(
@@ -139,21 +139,22 @@ class Inbox:
         fingerprint: str | None = None,
         receipt: dict[str, Any] | None = None,
     ) -> AcceptedPush:
-        """Make a push durable; when this returns it is acknowledged.
+        """Make a push durable; when this returns, the push is acknowledged.
 
         Args:
-            stream_id: Where the rows go.
+            stream_id: The stream the rows are for.
             table: The rows.
-            high: The greatest timestamp among them.
-            heartbeat: The stream's heartbeat once they are in.
+            high: The greatest timestamp of the rows.
+            heartbeat: The stream's heartbeat once the rows are committed.
             arrived_at: The clock.
             idempotency_key: The client's name for this push, per stream.
-            fingerprint: Of what the client sent, to tell a repetition from a mistake.
-            receipt: What a repetition is to be told; JSON.
+            fingerprint: A hash of what the client sent, to tell a repeated push from another push
+                with the same key.
+            receipt: What a repeated push gets as its receipt; JSON.
 
         Raises:
-            MillpondError: DATA-503, the key was used for other rows; STORE-603, it cannot be
-                written, and was not accepted.
+            MillpondError: DATA-503, the key was used for other rows; STORE-603, the push cannot be
+                written and was not accepted.
         """
         columns = (stream_id, table.num_rows, high, heartbeat, arrived_at)
         with self._serialize(stream_id, idempotency_key):
@@ -178,10 +179,10 @@ class Inbox:
         return AcceptedPush(push.number, False, push.receipt)
 
     def receipt(self, stream_id: int, key: str, fingerprint: str | None) -> AcceptedPush | None:
-        """What was said of the push with that key, or None if there was none.
+        """Return the acknowledgement of the push with that key; None if there was no such push.
 
         Raises:
-            MillpondError: DATA-503, it had another fingerprint.
+            MillpondError: DATA-503, the push had another fingerprint.
         """
         found = self._database.read(
             "SELECT number, fingerprint, receipt FROM inbox"
@@ -201,7 +202,7 @@ class Inbox:
         return AcceptedPush(number, True, json.loads(receipt))
 
     def list_pending(self, stream_id: int | None = None) -> list[InboxRow]:
-        """The acknowledged pushes no epoch holds yet, in order; of one stream, or all."""
+        """List the acknowledged pushes no epoch holds yet, in order; of one stream, or of all."""
         chosen = "" if stream_id is None else " AND stream_id = ?"
         return [
             InboxRow(*row)
@@ -213,14 +214,14 @@ class Inbox:
         ]
 
     def last_number(self) -> int:
-        """The greatest number ever acknowledged or given up; 0 before the first."""
+        """Return the greatest number ever acknowledged or given up; 0 before the first push."""
         return self._last
 
     def collect(self, upto: int) -> list[int]:
-        """Remove the files of done pushes with numbers up to `upto`; returns the numbers.
+        """Remove the files of done pushes with numbers up to `upto`; return the numbers.
 
-        The caller knows that no streaming query will want them again. Idempotency keys are
-        forgotten here, once they are old enough.
+        The caller knows that no streaming query will read these files again. This also forgets
+        idempotency keys that are old enough.
         """
         numbers = [
             number
@@ -250,7 +251,7 @@ class Inbox:
 
     @contextmanager
     def _serialize(self, stream_id: int, key: str | None) -> Iterator[None]:
-        """Let pushes of one key pass one after the other, so that the second sees the first."""
+        """Run pushes of one key one after the other, so that the second sees the first."""
         if key is None:
             yield
             return
@@ -275,7 +276,7 @@ class Inbox:
         return file
 
     def _commit_or_wait(self, push: _Push) -> None:
-        """Wait until `push` is over, committing for everybody when nobody else does."""
+        """Wait until `push` is over; commit all ready pushes if no other thread does."""
         while True:
             with self._turn:
                 while not push.is_over and (self._committing or self._line[0].file is None):
@@ -297,7 +298,7 @@ class Inbox:
                     self._leave(member)
                 self._committing = False
             if failure is not None and not isinstance(failure, Exception):
-                raise failure  # an interrupt is this thread's own, whatever became of the push
+                raise failure  # an interrupt is for this thread, even if the push was acknowledged
 
     def _leave(self, push: _Push) -> None:
         push.is_over = True
@@ -320,7 +321,7 @@ class Inbox:
                 )
                 reach("inbox.before_commit")
         except BaseException:
-            # An interrupt may come when the transaction is already durable: look.
+            # An interrupt may come when the transaction is already durable: look whether it is.
             if self._database.read("SELECT 1 FROM inbox WHERE number = ?", (group[0].number,)):
                 self._acknowledge(group)
             else:
@@ -338,10 +339,10 @@ class Inbox:
         self._make_visible()
 
     def _make_visible(self) -> None:
-        """Name the files of acknowledged pushes, oldest first.
+        """Give the files of acknowledged pushes their visible names, oldest first.
 
-        A failure is no reason to take an acknowledgement back: the rows are durable, and the next
-        push, or the next opening, tries again from the one that failed.
+        A failure does not take an acknowledgement back: the rows are durable, and the next push, or
+        the next opening, tries again from the file that failed.
         """
         while self._unnamed:
             number = self._unnamed[0]
@@ -352,7 +353,7 @@ class Inbox:
             self._unnamed.popleft()
 
     def _recover(self) -> list[MillpondError]:
-        """Finish acknowledged pushes, list the files of others, and say what is missing."""
+        """Finish acknowledged pushes, list the files of others, return an error per lost push."""
         known: dict[int, tuple[int, str]] = {
             number: (done, checksum)
             for number, done, checksum in self._database.read(
@@ -377,7 +378,7 @@ class Inbox:
                 self.lost.add(number)
                 problems.append(arrow_file.corrupt_file_error(file, "There is no such file."))
             elif xxhash.xxh3_64(file.read_bytes()).hexdigest() != checksum:
-                # Out of sight of the streaming query, which could not read it nor what is beside.
+                # Renamed, because the streaming query can read neither it nor the files beside it.
                 self.lost.add(number)
                 file.rename(torn_path(self._directory, number))
                 problems.append(

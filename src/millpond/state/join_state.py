@@ -1,12 +1,12 @@
 """Shared joins as the store keeps them: cores, their uses, their pairs, the runs of their SteMs.
 
-A *join core* is what queries that join the same streams by the same factors share. Its pairs (the
+A *join core* is shared by queries that join the same streams by the same factors. Its pairs (the
 Results Structure of joins, PSoup VLDB 2002, section 4.3) and the runs of its SteMs are caches like
-matches: what is missing is found at invocation, and nothing here decides an answer.
+matches: an invocation computes the pairs that are missing, so no answer depends on these files.
 
-Positions say which pairs a core has: every tuple whose constituents all arrived before
-`covered` has been looked for, for the uses below `upto`, if its oldest constituent is not older
-than what `since` says. Positions are arrival numbers, which merging segments does not change.
+Positions say which pairs a core has. For the uses below `upto`, every tuple whose constituents all
+arrived before `covered` has been looked for, unless its oldest constituent is older than `since`.
+Positions are arrival numbers, which merging segments does not change.
 
 INV-JOIN-1: a tuple of elements that arrived before `covered`, that are together in the windows
 of a use below `upto` and match its predicates, and the oldest of which is not before its `since`,
@@ -28,16 +28,16 @@ class JoinCore:
     """A join that queries share.
 
     Attributes:
-        id: Given by the commit that adds it; 0 before.
+        id: Given by the commit that adds the core; 0 before.
         key: Equal for equal joins.
-        plan: What joins, as the engine reads it.
+        plan: The plan of the join, as the engine reads it.
         stream_ids: The streams, in the order of FROM.
-        next_use: The number its next use gets; numbers are never used again.
+        next_use: The number the core's next use gets; numbers are never used again.
         upto: Uses from here on have no pairs yet.
         covered: For each stream, the arrival number up to which pairs were looked for.
-        epoch: The epoch up to which: what a segment of it or before holds, is covered.
-        since: (use, instant), ascending: for that use and those after it, pairs with an older
-            constituent were not looked for, or are forgotten.
+        epoch: The elements of segments of this epoch or earlier ones are covered.
+        since: (use, instant), ascending: for that use and the uses after it, pairs with an older
+            constituent were not looked for, or were dropped.
     """
 
     id: int
@@ -51,7 +51,7 @@ class JoinCore:
     since: tuple[tuple[int, int], ...] = ()
 
     def since_of(self, use: int) -> int:
-        """From which instant on pairs are there for a use."""
+        """Return the instant from which on a use's pairs are stored."""
         found: int = BEGINNING
         for first, instant in self.since:
             if first > use:
@@ -62,14 +62,14 @@ class JoinCore:
 
 @dataclass(frozen=True)
 class JoinUse:
-    """A standing query is an instance of a core.
+    """A use of a core by a standing query.
 
     Attributes:
         query_id: The query.
-        core_id: The core; −1 − i is the i-th of the cores that come with the same change.
+        core_id: The core; −1 − i is the i-th new core of the same change.
         leaves: Which of the query's leaves are the core's streams.
-        spans: For each of them how long an element can be in the window, or None for ever.
-        number: Among the uses of the core; given by the commit.
+        spans: For each leaf how long an element can be in the window, or None for ever.
+        number: The use's number among the uses of the core; given by the commit.
     """
 
     query_id: int
@@ -81,7 +81,7 @@ class JoinUse:
 
 @dataclass(frozen=True)
 class PairsRef:
-    """A file of a core's pairs, for the uses in [low, upto) that were there when it was made."""
+    """A file of a core's pairs, for the uses in [low, upto) that existed when it was made."""
 
     id: int
     core_id: int
@@ -112,13 +112,13 @@ class ArrangementRef:
 
 @dataclass(frozen=True, kw_only=True)
 class JoinChange:
-    """What an epoch changes of it.
+    """What an epoch changes of the shared joins.
 
     Attributes:
-        cores: New ones (`id` 0), or what is to take the place of the one with that id.
-        uses: Queries that use a core from now on.
-        drop_uses: Ids of queries that use none any more. A core goes with its last use.
-        pairs: New files, `id` 0.
+        cores: New cores (`id` 0), or cores that replace the core with that id.
+        uses: New uses of cores by queries.
+        drop_uses: Ids of queries that use no core any more. A core goes with its last use.
+        pairs: New files of pairs, `id` 0.
         drop_pairs: Files that were folded into others, or that no window reaches.
         arrangements: New runs, of segments that may be gone meanwhile.
         drop_arrangements: Runs no core needs.
@@ -138,7 +138,7 @@ NO_USERS: IdMap[int] = IdMap()
 
 @dataclass(frozen=True, eq=False)
 class Joins:
-    """All of it, as of one epoch."""
+    """All shared joins, as of one epoch."""
 
     cores: Mapping[int, JoinCore] = field(default_factory=lambda: MappingProxyType({}))
     by_key: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -150,7 +150,7 @@ class Joins:
     runs_of: IdMap[tuple[ArrangementRef, ...]] = field(default_factory=IdMap)
 
     def core_of(self, query_id: int) -> tuple[JoinCore, JoinUse] | None:
-        """The core a query uses, and how."""
+        """Find the core a query uses, and its use of the core; None if it uses no core."""
         use = self.uses.get(query_id)
         return None if use is None else (self.cores[use.core_id], use)
 
@@ -159,20 +159,20 @@ class Joins:
         return None if id is None else self.cores[id]
 
     def users(self, core_id: int) -> IdMap[int]:
-        """A core's uses: number to query id, ascending."""
+        """Return a core's uses: number to query id, ascending."""
         return self.members.get(core_id, NO_USERS)
 
     def pairs(self, core_id: int) -> tuple[PairsRef, ...]:
-        """A core's files, the oldest pairs first."""
+        """Return a core's files, the oldest pairs first."""
         return self.pairs_of.get(core_id, ())
 
     def runs(self, segment_id: int) -> tuple[ArrangementRef, ...]:
-        """The runs of a segment."""
+        """Return the runs of a segment."""
         found: tuple[ArrangementRef, ...] = self.runs_of.get(segment_id, ())
         return found
 
     def paths(self) -> Iterator[tuple[str, int]]:
-        """Every file referred to, and its length."""
+        """Yield every file the shared joins refer to, with its length."""
         for files in self.pairs_of.values():
             yield from ((f.path, f.bytes) for f in files)
         for runs in self.runs_of.values():

@@ -1,7 +1,8 @@
 """Makes the next Version: copies what a resolved change touches, and shares the rest.
 
-The cost is that of the change: a registration touches a handful of buckets whatever the number of
-queries, a batch the tuple of its own stream's segments (which merging keeps short).
+The cost is in proportion to the change. A registration touches a handful of buckets, however many
+queries there are. A batch touches the tuple of its own stream's segments, which merging keeps
+short.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _D = TypeVar("_D", StreamDef, RelationDef)
 
 
 def next_version(version: Version, change: ResolvedChange) -> Version:
-    """The version after `change`."""
+    """Make the version after `change`."""
     streams, relations, queries = version.streams, version.relations, version.queries
     put = (*change.add, *change.replace)
     if any(isinstance(d, StreamDef) for d in (*put, *change.drop)):
@@ -73,7 +74,7 @@ def next_version(version: Version, change: ResolvedChange) -> Version:
 def _change_definitions(
     held: Mapping[int, _D], put: Iterable[Definition], drop: Iterable[Definition], kind: type[_D]
 ) -> Mapping[int, _D]:
-    """Definitions of one kind, by their ids, after some came, were replaced or went."""
+    """Apply additions, replacements and drops to the definitions of one kind, by their ids."""
     changed = dict(held)
     for definition in drop:
         changed.pop(definition.id, None)

@@ -1,4 +1,4 @@
-"""Files that are not the store's: which of them may be read as sources, or be a store's place."""
+"""Files outside the store: which may be read as sources, and which directory may become a store."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.errors import MillpondError
 
-#: Directories of the kernel's: what looks like a file there is none.
+#: The kernel's directories: their entries look like files and are none.
 _SPECIAL = tuple(Path(name) for name in ("/proc", "/sys", "/dev"))
 
 
 def check_within(definition: StreamDef | RelationDef, paths: Iterable[str]) -> None:
-    """Hold files that are about to be read against the directory their source is confined to.
+    """Check that files about to be read lie in the directory their source is confined to.
 
     Raises:
         MillpondError: POND-414, a file lies elsewhere, perhaps behind a symbolic link.
@@ -34,10 +34,10 @@ def check_within(definition: StreamDef | RelationDef, paths: Iterable[str]) -> N
 
 
 def check_ordinary(path: Path, what: str) -> None:
-    """Refuse what is no ordinary file or directory: devices, pipes, the kernel's own.
+    """Refuse a path that is no ordinary file or directory: a device, a pipe, a file of the kernel.
 
     Raises:
-        MillpondError: DATA-502.
+        MillpondError: DATA-502, the path is no ordinary file or directory.
     """
     real = path.resolve()
     special = any(real.is_relative_to(root) for root in _SPECIAL)

@@ -24,7 +24,7 @@ _VISIBLE = re.compile(r"(\d{12,})\.arrow")
 
 @dataclass(frozen=True)
 class PushedRows:
-    """The rows of a push, and what its file says of them."""
+    """The rows of a push, and the metadata of its file."""
 
     number: int
     stream_id: int
@@ -33,22 +33,22 @@ class PushedRows:
 
 
 def hidden_path(directory: Path, number: int) -> Path:
-    """Where a push lies before it is acknowledged."""
+    """Return the path of a push before it is acknowledged."""
     return directory / f".{number:012d}.tmp"
 
 
 def visible_path(directory: Path, number: int) -> Path:
-    """Where a push lies once it is acknowledged."""
+    """Return the path of a push once it is acknowledged."""
     return directory / f"{number:012d}.arrow"
 
 
 def torn_path(directory: Path, number: int) -> Path:
-    """Where the remains of a push lie whose file was found torn."""
+    """Return the path to which a push's file is moved if it is found torn."""
     return directory / f".{number:012d}.torn"
 
 
 def number_of(name: str) -> int:
-    """The number of the push whose visible file has that name.
+    """Return the number of the push whose visible file has that name.
 
     >>> number_of(visible_path(Path("inbox"), 7).name)
     7
@@ -59,7 +59,7 @@ def number_of(name: str) -> int:
 
 
 def numbers_in(directory: Path) -> tuple[set[int], set[int]]:
-    """The numbers of the hidden and of the visible pushes in a directory."""
+    """List the numbers of the hidden and of the visible pushes in a directory."""
     hidden, visible = set(), set()
     for file in directory.iterdir():
         if match := _HIDDEN.fullmatch(file.name):
@@ -70,10 +70,10 @@ def numbers_in(directory: Path) -> tuple[set[int], set[int]]:
 
 
 def write_hidden(directory: Path, pushed: PushedRows) -> FileMeta:
-    """Write a push's hidden file and sync it (its name is synced with those of its group).
+    """Write a push's hidden file and sync it; the commit of its group syncs the directory.
 
     Raises:
-        MillpondError: STORE-603, it cannot be written.
+        MillpondError: STORE-603, the file cannot be written.
     """
     metadata = {
         **(pushed.table.schema.metadata or {}),
@@ -87,11 +87,11 @@ def write_hidden(directory: Path, pushed: PushedRows) -> FileMeta:
 
 
 def read_push(path: Path) -> PushedRows:
-    """The rows of an inbox file, which stays mapped as long as they are used.
+    """Read the rows of an inbox file, which stays mapped as long as the rows are used.
 
     Raises:
-        FileNotFoundError: it is not there.
-        pyarrow.ArrowInvalid: it is not an Arrow file.
+        FileNotFoundError: the file is not there.
+        pyarrow.ArrowInvalid: the file is not an Arrow file.
     """
     with pa.memory_map(str(path)) as source:
         table = pa.ipc.open_file(source).read_all()

@@ -10,7 +10,7 @@ from millpond.state.resolve_joins import ResolvedJoins, next_joins
 
 
 def write_joins(connection: Transaction, change: ResolvedJoins) -> None:
-    """The rows of a change, deletions first."""
+    """Write the rows of a change, deletions first."""
     many = connection.executemany
     for table, column, keys in (
         ("join_core", "id", list(change.drop_cores)),
@@ -51,7 +51,7 @@ def _core_row(core: JoinCore) -> tuple[int, str, bytes, str]:
 
 
 def read_joins(database: Database) -> Joins:
-    """What the last committed epoch left."""
+    """Read the shared joins as of the last committed epoch."""
     cores = []
     for id, key, plan, text in database.read("SELECT id, key, plan, body FROM join_core"):
         body = json.loads(text)

@@ -36,7 +36,7 @@ from millpond.state.version import (
 
 
 def read_version(database: Database) -> Version:
-    """The version of the last epoch in the database."""
+    """Read the version of the last epoch in the database."""
     with database.lock:
         epoch = database.read("SELECT coalesce(max(epoch), 0) FROM epoch")[0][0]
         definitions: list[Definition] = []
@@ -87,7 +87,7 @@ def read_version(database: Database) -> Version:
 
 
 class _Numbers:
-    """Gives one object for equal numbers: tens of thousands of queries have many in common."""
+    """Gives one object for equal numbers, because tens of thousands of queries share many."""
 
     def __init__(self) -> None:
         self._known: dict[int | None, int | None] = {}

@@ -1,15 +1,15 @@
-"""Relations on disk: what came to be and what ended, as Arrow files.
+"""Relations on disk: Arrow files of rows that were added and of rows that ended.
 
 A relation's row is valid from `__from` until before `__to` (`END` while nothing has ended it) and
-has a number `__rid` of its own. A delta is one file with two kinds of lines, told apart by `__op`:
+has a number `__rid` of its own. A delta is one file with two kinds of lines, which `__op` names:
 
     ADDED  the row's columns, __rid, __from, __to
     ENDED  nulls,             __rid,  null,  __to     the row ends at __to, unless it ended earlier
 
-R(τ) is the fold of all deltas, cut at τ. Ends apply as a minimum, so folding is independent of the
-order of the deltas, and a fold is itself a delta without ends: `write_delta(fold(…))` rewrites many
-into one. What is rewritten must be a prefix of the deltas in the order of their epochs, so that no
-end is separated from its row.
+R(τ) is the fold of all deltas, cut at τ. Of several ends of a row the earliest applies, so folding
+is independent of the order of the deltas. A fold is itself a delta without ends:
+`write_delta(fold(…))` rewrites many deltas into one. The rewritten deltas must be a prefix of all
+deltas in the order of their epochs, so that no end is separated from its row.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _VALIDITY = (
 
 
 def folded_schema(columns: pa.Schema) -> pa.Schema:
-    """The schema of a fold: the relation's columns, `__rid`, `__from`, `__to`."""
+    """Make the schema of a fold: the relation's columns, `__rid`, `__from`, `__to`."""
     return pa.schema([*columns, *_VALIDITY])
 
 
 def ends(rids: Sequence[int], at: Sequence[int] | int) -> pa.Table:
-    """The table of ends `write_delta` takes: the rows `rids` end at `at`."""
+    """Make the table of ends `write_delta` takes: the rows `rids` end at `at`."""
     instants = [at] * len(rids) if isinstance(at, int) else at
     return pa.table({"__rid": pa.array(rids, pa.int64()), "__to": pa.array(instants, pa.int64())})
 
@@ -51,11 +51,11 @@ def write_delta(directory: str | Path, added: pa.Table, ended: pa.Table | None =
 
     Args:
         directory: The store's directory.
-        added: `folded_schema` of the relation's columns; may be empty, but says what they are.
-        ended: `__rid`, `__to` of rows that end, in this delta or an earlier one.
+        added: The new rows, with `folded_schema` of the relation's columns; may have no rows.
+        ended: `__rid`, `__to` of rows that end; this delta or an earlier one added them.
 
     Raises:
-        MillpondError: STORE-603, it cannot be written.
+        MillpondError: STORE-603, the file cannot be written.
     """
     lines = added.append_column("__op", pa.array(np.zeros(added.num_rows, dtype=np.int8)))
     if ended is not None and ended.num_rows:
@@ -73,7 +73,7 @@ def write_delta(directory: str | Path, added: pa.Table, ended: pa.Table | None =
 
 
 def fold(deltas: Iterable[pa.Table], columns: pa.Schema) -> pa.Table:
-    """Every row the deltas speak of, with the interval in which it is valid.
+    """Fold deltas into every row they added, with the interval in which the row is valid.
 
     Args:
         deltas: Tables of files `write_delta` made, in any order.
@@ -107,7 +107,7 @@ def fold(deltas: Iterable[pa.Table], columns: pa.Schema) -> pa.Table:
 
 
 def select_at(folded: pa.Table, at: int) -> pa.Table:
-    """The rows of a fold that hold at an instant, with their intervals."""
+    """Select the rows of a fold that are valid at an instant, with their intervals."""
     starts, until = folded["__from"].to_numpy(), folded["__to"].to_numpy()
     return folded.filter(pa.array((starts <= at) & (at < until)))
 
@@ -115,21 +115,21 @@ def select_at(folded: pa.Table, at: int) -> pa.Table:
 def changes_between(
     known: pa.Table, folded: pa.Table, after: int, upto: int, columns: Sequence[str]
 ) -> pa.Table:
-    """What a relation changes by in (after, upto], for one who knows of certain rows at `after`.
+    """Compute a relation's changes in (after, upto], for a reader who has its rows as of `after`.
 
-    What was dated back, to instants for which changes have been given already, comes at the first
-    instant of the interval.
+    An update that was dated back, to an instant whose changes the reader already has, becomes a
+    change at the first instant of the interval.
 
     Args:
-        known: The rows (of an earlier fold) that are known to hold at `after`.
-        folded: The relation as it is known now.
-        after: The instant before the first.
+        known: The rows (of an earlier fold) that the reader has as of `after`.
+        folded: The relation's fold now.
+        after: The instant before the first of the interval.
         upto: The last instant.
         columns: The relation's columns that are wanted.
 
     Returns:
         The columns, `__at` (int64) and `__sign` (int8), in ascending order of `__at`; within an
-        instant, what goes before what comes.
+        instant, rows that leave stand before rows that come.
     """
     first = after + 1
     rids, starts = folded["__rid"].to_numpy(), folded["__from"].to_numpy()
@@ -162,7 +162,7 @@ def changes_between(
 
 
 def number_added(table: pa.Table, first_rid: int, since: int) -> pa.Table:
-    """The lines of new rows: numbered from `first_rid`, valid from `since` on."""
+    """Number new rows from `first_rid` on and make them valid from `since` on."""
     rows = table.num_rows
     values = [
         *table.columns,

@@ -1,9 +1,9 @@
 """Resolves a change: decides what it means for the version it meets.
 
-`resolve_change` numbers what is new, leaves out what has lost its object meanwhile (matches of a
-segment that was merged away, a batch's rows of a stream that was dropped), and refuses what would
-no longer be right (`StaleChange`). The `ResolvedChange` is then written to SQLite and applied to
-the version with no further decisions, so that both say the same.
+`resolve_change` numbers new things, leaves out those whose object has gone meanwhile (matches of a
+segment that was merged away, a batch's rows of a stream that was dropped), and refuses a change
+that would no longer be right (`StaleChange`). The `ResolvedChange` is then written to SQLite and
+applied to the version with no further decisions, so that the database and the version agree.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from millpond.state.version import (
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedChange:
-    """An `EpochChange` with ids and epochs filled in and all its consequences spelled out."""
+    """An `EpochChange` with its ids and epochs filled in and all its consequences listed."""
 
     epoch: int
     kind: str
@@ -51,14 +51,14 @@ class ResolvedChange:
     drop_deltas: tuple[RelationDelta, ...]
     joins: ResolvedJoins
     inbox_done: tuple[int, ...]
-    #: Paths the new version does not refer to: dropped by this epoch, or left out of it.
+    #: Paths the new version does not refer to: this epoch drops them or leaves them out.
     unreferenced: tuple[str, ...]
 
 
 def resolve_change(
     change: EpochChange, version: Version, next_segment: int, next_match: int, next_join: int = 1
 ) -> ResolvedChange:
-    """The change as the epoch after `version`; what is new is numbered from there on.
+    """Resolve a change as the epoch after `version`; number new things from the given numbers on.
 
     Raises:
         StaleChange: the change no longer fits the version.
@@ -139,7 +139,7 @@ def resolve_change(
 
 
 class _FutureDefinitions:
-    """Which definitions there are once the change is made."""
+    """The definitions as they are once the change is made."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class _FutureDefinitions:
         self.dropped = {definition.id for definition in drop}
 
     def check(self) -> None:
-        """Refuse a name that is taken, an id that is live, a replacement of nothing."""
+        """Refuse a name that is taken, a new id that is live, a replacement of an absent id."""
         taken: set[str] = set()
         for id, definition in self.added.items():
             folded = definition.name.lower()
@@ -207,7 +207,7 @@ def _get_live(version: Version, id: int) -> Definition:
 
 
 def _find_leaving_functions(change: EpochChange, version: Version) -> tuple[FunctionDef, ...]:
-    """Those that are dropped, and those another takes the place of."""
+    """Find the functions that the change drops or replaces."""
     names = {f.name for f in (*change.add_functions, *change.drop_functions)}
     return tuple(version.functions[name] for name in names & version.functions.keys())
 

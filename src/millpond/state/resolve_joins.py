@@ -1,7 +1,8 @@
 """Resolves changes of shared joins, as `resolve_change` does for the rest of an epoch.
 
-A change says what its author wants. The resolved change has numbers and lists the consequences: a
-core and its files go with the last use of the core, and runs go with their segments.
+A change states what its author wants. The resolved change has the numbers filled in and lists the
+consequences: a core and its files go with the last use of the core, and runs go with their
+segments.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from millpond.state.join_state import (
 
 
 class StaleJoin(Exception):
-    """The core a change is about is not what it was."""
+    """The core that a change refers to has changed or gone meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedJoins:
-    """A change with numbers given and its consequences spelled out."""
+    """A change of shared joins with its numbers filled in and its consequences listed."""
 
     cores: tuple[JoinCore, ...] = ()
     drop_cores: tuple[int, ...] = ()
@@ -64,18 +65,18 @@ def resolve_joins(
     gone: set[int],
     has_segment: Mapping[int, object],
 ) -> ResolvedJoins:
-    """What a change means for what is there.
+    """Resolve a change against the current shared joins.
 
     Args:
         change: The change.
-        joins: What is there.
+        joins: The current shared joins.
         next_id: The next free number of cores and files.
-        dropped: Ids of definitions that are dropped in the same epoch.
-        gone: Ids of segments that go in the same epoch.
-        has_segment: The segments that are there before it.
+        dropped: Ids of definitions that the same epoch drops.
+        gone: Ids of segments that the same epoch drops.
+        has_segment: The segments before the epoch.
 
     Raises:
-        StaleJoin: a core it is about is gone.
+        StaleJoin: a core that the change refers to is gone.
     """
     cores: dict[int, JoinCore] = {}
     named: list[int] = []
@@ -141,7 +142,7 @@ def resolve_joins(
 
 
 def next_joins(joins: Joins, change: ResolvedJoins) -> Joins:
-    """What is there after a change."""
+    """Make the shared joins after a change."""
     if change.is_nothing:
         return joins
     cores = {id: core for id, core in joins.cores.items() if id not in change.drop_cores}

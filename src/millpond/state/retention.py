@@ -1,8 +1,8 @@
 """Retention: which segments to evict, and the instant from which everything is still kept.
 
 An element is needed if its timestamp is at or after `keep_from`, or if it is among the last
-`keep_rows` of the stream. What registered windows and RETAIN need is for the caller to fold into
-those two. Segments are dropped whole, so more is kept than is needed, never less.
+`keep_rows` of the stream. The caller computes these two bounds from registered windows and RETAIN.
+Segments are evicted whole, so more is kept than is needed, never less.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millpond.state.version import SegmentRef
 
 @dataclass(frozen=True)
 class Eviction:
-    """Segments to drop, and the stream's `kept_from` once they are."""
+    """Segments to evict, and the stream's `kept_from` after that."""
 
     segment_ids: tuple[int, ...]
     kept_from: int
@@ -28,13 +28,13 @@ def plan_eviction(
     keep_from: int = BEGINNING,
     keep_rows: int | None = None,
 ) -> Eviction:
-    """What of a stream's segments can be dropped whole.
+    """Decide which of a stream's segments to evict.
 
     Args:
-        segments: All of one stream and kind.
+        segments: All segments of one stream and kind.
         kept_from: The stream's `StreamClock.kept_from` so far.
-        keep_from: Elements with timestamps from here on are needed; `END` if time asks for none.
-        keep_rows: That many last elements are needed too, or None if no count is asked for.
+        keep_from: Elements with timestamps from here on are needed; `END` if no time needs any.
+        keep_rows: This many last elements are needed too; None if no count needs any.
     """
     # Youngest first: `younger` counts the rows of the segments that lie wholly after this one.
     by_end = sorted(segments, key=lambda s: s.min_ts, reverse=True)
@@ -55,8 +55,8 @@ def plan_eviction(
 
 
 def kept_since(dropped: Iterable[SegmentRef], kept_from: int = BEGINNING) -> int:
-    """The instant from which everything is still kept, once `dropped` are gone.
+    """Return the instant from which everything is still kept, once `dropped` are evicted.
 
-    It never goes back, and is `BEGINNING` until something is dropped.
+    The instant never goes back. It is `BEGINNING` until a segment is evicted.
     """
     return max([kept_from, *(segment.max_ts + 1 for segment in dropped)])

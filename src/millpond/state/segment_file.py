@@ -1,4 +1,4 @@
-"""Segments' files: elements, without the columns that the others tell.
+"""Segments' files: elements, without the columns that follow from others.
 
 Beside its declared columns an element has its timestamp (`__ts`, int64 µs) and its arrival number
 in the segment (`__seq`, int64). Where elements came in time order, the number is the row; where the
@@ -25,7 +25,7 @@ _numbers = pa.array(np.arange(1 << 16))
 
 
 def encode_elements(elements: pa.Table) -> pa.Table:
-    """Elements as their file holds them: `open_segment` is the inverse."""
+    """Encode elements for their file; `open_segment` is the inverse."""
     kept = elements
     if elements[SEQUENCE].equals(pa.chunked_array([_first_numbers(elements.num_rows)])):
         kept = kept.drop_columns([SEQUENCE])
@@ -38,7 +38,7 @@ def encode_elements(elements: pa.Table) -> pa.Table:
 
 
 def open_segment(path: str | Path, checksum: str | None = None) -> pa.Table:
-    """A segment's elements, memory-mapped: the declared columns, `__ts`, `__seq`.
+    """Open a segment's elements, memory-mapped: the declared columns, `__ts`, `__seq`.
 
     Raises:
         MillpondError: STORE-602, the file is missing, torn or corrupt.
@@ -56,7 +56,7 @@ def open_segment(path: str | Path, checksum: str | None = None) -> pa.Table:
 
 
 def global_seq(local: np.ndarray, seq_runs: tuple[tuple[int, int], ...]) -> np.ndarray:
-    """The arrival numbers of a segment's `__seq` values.
+    """Compute the arrival numbers of a segment's `__seq` values.
 
     Args:
         local: int64, in any order.
@@ -82,7 +82,7 @@ def _first_numbers(count: int) -> pa.Array:
 
 
 def _instants(elements: pa.Table) -> Iterable[str]:
-    """The columns that may be the timestamps: instants in µs, none of them NULL."""
+    """Find the columns that may be the timestamps: instants in µs without NULL."""
     for field in elements.schema:
         fits = pa.types.is_timestamp(field.type) and field.type.unit == "us"
         if fits and not elements[field.name].null_count:

@@ -26,7 +26,7 @@ _LEVEL_SPAN = 0.75
 
 
 def level(rows: int, fanout: int = 8, base_rows: int = 65_536) -> int:
-    """The level of a segment with that many rows.
+    """Compute the level of a segment with that many rows.
 
     >>> level(65_536), level(8 * 65_536), level(65_535), level(1)
     (0, 1, -1, -6)
@@ -35,7 +35,7 @@ def level(rows: int, fanout: int = 8, base_rows: int = 65_536) -> int:
 
 
 def arrival_order(segments: Iterable[SegmentRef]) -> list[SegmentRef]:
-    """Segments in the order in which their elements arrived."""
+    """Sort segments in the order in which their elements arrived."""
     return sorted(segments, key=lambda s: (s.epoch, s.min_ts, s.id))
 
 
@@ -48,20 +48,20 @@ def plan_merges(
     max_span: int | None = None,
     max_bytes: int | None = None,
 ) -> list[tuple[SegmentRef, ...]]:
-    """The groups to merge now, each in the order of arrival; no segment is in two of them.
+    """Plan the groups to merge now, each in the order of arrival; no segment is in two groups.
 
     Args:
         segments: One stream's segments of one kind, in any order.
         fanout: How many neighbours become one.
         base_rows: The size that is level 0.
         max_rows: No merged segment has more rows.
-        expiring_before: Segments with no element from here on are soon dropped, and left alone.
-        max_span: No merged segment spans more time, in microseconds: what spans much expires late.
-        max_bytes: No merged segment is larger, up to what its files hold besides its rows.
+        expiring_before: Segments with no element from here on are evicted soon and not merged.
+        max_span: No merged segment spans more time, in microseconds: a long span is evicted late.
+        max_bytes: No merged segment has more bytes of rows.
 
     Returns:
-        Groups whose merging halves at least the number of their segments. An empty list means the
-        tree is in shape; after merging, ask again, for levels can overflow one after the other.
+        Groups whose merging at least halves the number of their segments. An empty list means that
+        nothing needs merging. After merging, call again: levels can overflow one after the other.
     """
     most = _Most(max_rows, max_bytes or sys.maxsize, max_span or sys.maxsize)
     groups: list[tuple[SegmentRef, ...]] = []
@@ -70,7 +70,7 @@ def plan_merges(
         if expiring_before is not None and segment.max_ts < expiring_before:
             continue
         full = segment.rows > max_rows // 2 or segment.bytes > most.bytes // 2
-        if full:  # nothing crosses it
+        if full:  # no merge reaches across a full segment
             groups += _merges_of_run(run, fanout, base_rows, most)
             run = []
         else:
@@ -81,7 +81,7 @@ def plan_merges(
 
 @dataclass(frozen=True)
 class _Most:
-    """What a merged segment may have and span."""
+    """The limits of a merged segment."""
 
     rows: int
     bytes: int
@@ -91,11 +91,11 @@ class _Most:
 def _merges_of_run(
     run: Sequence[SegmentRef], fanout: int, base_rows: int, most: _Most
 ) -> list[tuple[SegmentRef, ...]]:
-    """Merges among neighbours: the largest level first, then what arrived after it.
+    """Plan merges among neighbours: the largest level first, then the segments that arrived later.
 
-    The members of a level are the segments from `start` up to the last one about as large as the
-    largest; smaller ones in between go with them, else they would stand between their neighbours
-    for ever.
+    The members of a level are the segments from `start` up to the last segment about as large as
+    the largest. Smaller segments in between are merged with them; otherwise these would stand
+    between their neighbours for ever.
     """
     groups: list[tuple[SegmentRef, ...]] = []
     heights = [_height(segment.rows, fanout, base_rows) for segment in run]
@@ -113,7 +113,7 @@ def _merges_of_run(
 
 
 def _count_fitting(group: Sequence[SegmentRef], most: _Most) -> int:
-    """How many of the group's first segments can be one segment."""
+    """Count how many of the group's first segments fit into one segment."""
     rows, bytes, low, high = 0, 0, group[0].min_ts, group[0].max_ts
     for size, segment in enumerate(group):
         rows += segment.rows

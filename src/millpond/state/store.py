@@ -3,19 +3,19 @@
     FORMAT        what the directory is
     LOCK          held by the process that has the store open; says which
     journal/      every change as a numbered, checksummed record; snapshots of pond.db
-    pond.db       definitions, clocks, the epoch log, the inbox's lines (SQLite): the journal's fold
+    pond.db       definitions, clocks, the epoch log, the inbox's rows (SQLite): the journal's fold
     segments/     elements          matches/    which element matches which slots
     rejects/      rejected rows     relations/  relation deltas
-    runs/         the SteMs' runs   pairs/      what joins find
+    runs/         the SteMs' runs   pairs/      the joins' pairs
     inbox/        pushed rows       stems/      Query SteM snapshots (a cache, emptied on opening)
-    functions/    user-defined functions for workers, from what is in pond.db
-    checkpoints/  the streaming queries' own; nothing here looks into it
+    functions/    user-defined functions for workers, copied from pond.db
+    checkpoints/  the streaming queries' own; the store does not read them
     set_aside/    files nothing refers to, moved here when the store was opened
 
-A file is the store's only once a committed epoch refers to it. Opening sets aside the files no
-epoch refers to (a writer died before its commit) and reports the referenced ones that are missing
-or torn, by name, without refusing to open: what does not need them goes on. Only a damaged journal
-keeps a store from opening, because what is missing then is not known.
+A file belongs to the store only once a committed epoch refers to it. Opening sets aside the files
+no epoch refers to (a writer died before its commit). Opening also reports, by name, the files that
+are referred to and are missing or torn, and does not fail: queries that do not need these files go
+on. Only a damaged journal keeps a store from opening, because it is then unknown what is missing.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _DIRECTORIES = (*REFERENCED, "stems", "inbox", "checkpoints")
 
 
 def new_path(directory: str | Path, kind: str) -> Path:
-    """A path nobody has used, for a writer in this or another process.
+    """Make a path that no file ever had, for a writer in this or another process.
 
     Args:
-        directory: The store's.
+        directory: The store's directory.
         kind: 'segments', 'matches', 'rejects', 'relations', 'runs', 'pairs' or 'stems'.
     """
     assert kind in _DIRECTORIES, kind
@@ -61,17 +61,17 @@ def new_path(directory: str | Path, kind: str) -> Path:
 
 
 class Store:
-    """An open store. One process at a time has it; the lock goes with the process."""
+    """An open store. One process at a time has it open; the lock ends with the process."""
 
     def __init__(self, directory: Path, lock: int, clock: Callable[[], int] | None) -> None:
-        """Use `Store.open`."""
+        """Take over a directory that `Store.open` has locked and checked; call that instead."""
         self.directory = directory
         self._lock = lock
         self._clock = clock or now
         self._database = Database(directory / "pond.db")
         self.log = EpochLog(self._database, directory, clock)
         self.inbox = Inbox(self._database, directory / "inbox", clock)
-        #: What opening found missing or torn; each names the file.
+        #: An error for each file that opening found missing or torn; each names its file.
         self.problems: list[MillpondError] = [
             *self._database.problems,
             *self._recover(),
@@ -81,15 +81,15 @@ class Store:
 
     @staticmethod
     def open(path: str | Path, clock: Callable[[], int] | None = None) -> Store:
-        """Open the store in a directory, or make one there.
+        """Open the store in a directory, or make a store there.
 
         Args:
             path: The directory; created if it is not there.
-            clock: Microseconds since 1970, for what is remembered a certain time.
+            clock: Microseconds since 1970, for things that are kept for a certain time.
 
         Raises:
-            MillpondError: STORE-601, another process has it open; STORE-603, the directory cannot
-                be written; STORE-604, it is something else, or of another version.
+            MillpondError: STORE-601, another process has the store open; STORE-603, the directory
+                cannot be written; STORE-604, the directory is no store, or of another version.
         """
         directory = Path(path).absolute()
         check_ordinary(directory, "the store")
@@ -105,15 +105,15 @@ class Store:
                 raise
 
     def relative_path(self, path: str | Path) -> str:
-        """A file's path as references have it."""
+        """Return a file's path relative to the store, as references have it."""
         return Path(path).relative_to(self.directory).as_posix()
 
     def list_set_aside(self) -> list[SetAside]:
-        """What opening moved away, now and earlier."""
+        """List the folders of files that this opening and earlier ones set aside."""
         return list_set_aside(self.directory)
 
     def close(self) -> None:
-        """Give the store to whoever opens it next; closing again does nothing."""
+        """Close the store and release its lock; closing again does nothing."""
         if self._lock >= 0:
             self._database.close()
             os.close(self._lock)
@@ -126,7 +126,7 @@ class Store:
         self.close()
 
     def _recover(self) -> list[MillpondError]:
-        """Set aside what nothing refers to; say which referenced files are not whole."""
+        """Set aside unreferenced files; return an error per referenced file that is not whole."""
         referenced = self.log.version.paths()
         found = dict(self._files(*REFERENCED))
         orphans = [*(found.keys() - referenced.keys()), *self.inbox.orphans]
@@ -151,7 +151,7 @@ class Store:
         return problems
 
     def _files(self, *kinds: str) -> Iterator[tuple[str, int]]:
-        """Every file of those directories, at any depth, as (relative path, length)."""
+        """Yield every file of those directories, at any depth, as (relative path, length)."""
         for kind in kinds:
             for parent, _, names in os.walk(self.directory / kind):
                 for name in names:
@@ -159,7 +159,7 @@ class Store:
                     try:
                         yield self.relative_path(file), file.stat().st_size
                     except FileNotFoundError:
-                        continue  # collected while we look
+                        continue  # removed since the directory was listed
 
 
 def _check_directory(directory: Path) -> None:
@@ -194,10 +194,11 @@ def _check_directory(directory: Path) -> None:
 
 @contextmanager
 def lock_store(directory: Path) -> Iterator[None]:
-    """Keep everybody else from a store; nothing in it is written.
+    """Lock a store against other processes without writing anything in it.
 
     Raises:
-        MillpondError: STORE-601, somebody has it open; STORE-604, it is no directory.
+        MillpondError: STORE-601, another process has the store open; STORE-604, the path is not a
+            directory.
     """
     if not directory.is_dir():
         raise MillpondError(
@@ -215,7 +216,7 @@ def lock_store(directory: Path) -> Iterator[None]:
 
 
 def _take_lock(directory: Path) -> int:
-    """The descriptor of LOCK, locked; the kernel unlocks it when the process ends, however."""
+    """Lock LOCK and return its descriptor; the kernel unlocks it however the process ends."""
     lock = os.open(directory / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         _lock(lock, directory)
@@ -249,14 +250,14 @@ def _lock(lock: int, directory: Path) -> None:
 
 
 def _migrate(directory: Path) -> None:
-    """Bring a store of an earlier format forward, a format at a time."""
+    """Migrate a store of an earlier format to the current one, one format after the other."""
     file = directory / "FORMAT"
     while file.exists() and (migrate := MIGRATIONS.get(file.read_text())) is not None:
         migrate(directory)
 
 
 def _prepare(directory: Path) -> None:
-    """Make what is missing; FORMAT first, for without it the rest is somebody else's."""
+    """Make missing files and directories; FORMAT first, since it marks the directory as a store."""
     if not (directory / "FORMAT").exists():
         temporary = directory / ".FORMAT.tmp"
         temporary.write_text(FORMAT)

@@ -1,8 +1,9 @@
 """What a reader sees: one immutable Version of the store after each epoch.
 
-A Version is a value. A commit makes its successor by sharing everything the epoch did not touch
-(`state/next_version.py`), so holding one costs nothing and reading one needs no lock; a reader that
-opens its files must hold it pinned (`EpochLog.pin`), or a later collection may remove them.
+A Version is a value. A commit makes the next Version, which shares everything the epoch did not
+touch (`state/next_version.py`). So holding a Version costs nothing and reading it needs no lock. A
+reader that opens a Version's files must pin it (`EpochLog.pin`), or `EpochLog.collect` may remove
+the files.
 
 Invariants:
     INV-VERSION-1: `segments(stream, kind)` is sorted by (min_ts, id); every element of an epoch up
@@ -37,14 +38,14 @@ class SegmentRef:
         kind: 'data' or 'rejects'.
         epoch: The epoch in which its (youngest) elements arrived; 0 in an `EpochChange` stands for
             the epoch being committed.
-        level: Its level in the segment tree; 0 for a fresh one.
-        path: Relative to the store.
-        rows: How many elements.
-        min_ts: The least timestamp in it.
-        max_ts: The greatest.
+        level: Its level in the segment tree; 0 for a segment that is not a merge of others.
+        path: The file's path, relative to the store.
+        rows: How many elements the segment has.
+        min_ts: The least timestamp in the segment.
+        max_ts: The greatest timestamp in the segment.
         seq_runs: ((local_start, base), …) ascending: the file's `__seq` s with local_start ≤ s is
             the stream's arrival number base + s − local_start, up to the next run.
-        checksum: Of the file's bytes.
+        checksum: The checksum of the file's bytes.
         bytes: The file's length.
     """
 
@@ -64,9 +65,9 @@ class SegmentRef:
 
 @dataclass(frozen=True, slots=True)
 class MatchRef:
-    """The matches of one segment for every slot in [low, upto) that was live when it was made.
+    """A file of a segment's matches for every slot in [low, upto) that was live when it was made.
 
-    In an `EpochChange` with `segment_id` −1 − i it belongs to the change's i-th new segment.
+    In an `EpochChange`, `segment_id` −1 − i stands for the change's i-th new segment.
     """
 
     id: int
@@ -84,15 +85,15 @@ class StreamClock:
 
     Attributes:
         high: The greatest timestamp committed, or None before the first element.
-        heartbeat: No element with a timestamp below it is admitted any more.
+        heartbeat: No element with a timestamp before this instant is admitted any more.
         arrived_at: The clock at the last arrival, or None.
         next_seq: The arrival number the next element gets.
         rejected: How many rows were rejected so far.
         ended: Whether the source said that nothing more will come.
         kept_from: Every element with a timestamp from here on is still kept.
         relations_epoch: Of a derived stream: the epoch as of which the relations of its query were
-            read to make its elements so far. (Up to which instant they are made is what its
-            heartbeat says: to the one before it.)
+            read to make its elements so far. (Its elements are made up to the instant before its
+            heartbeat.)
     """
 
     high: int | None = None
@@ -106,13 +107,13 @@ class StreamClock:
 
     @property
     def position(self) -> int:
-        """The last instant for which a derived stream has its elements."""
+        """The last instant up to which a derived stream has its elements."""
         return self.heartbeat - 1
 
 
 @dataclass(frozen=True)
 class RelationDelta:
-    """A file of rows that came to be, and of rows that ended, in a relation.
+    """A file of rows that were added to a relation, and of rows of the relation that ended.
 
     `epoch` 0 in an `EpochChange` stands for the epoch being committed.
     """
@@ -161,7 +162,7 @@ _NOTHING = StreamState()
 
 
 def change_log_name(query_id: int) -> str:
-    """What the stream of a query's changes is called in the catalog, where no user can say it."""
+    """Return the catalog's name for a query's change log, a name that no user can write."""
     return f"{query_id}$changes"
 
 
@@ -186,11 +187,11 @@ class Version:
     joins: Joins = field(default_factory=Joins)
 
     def definition(self, id: int) -> Definition | None:
-        """The stream, relation or query of that id."""
+        """Find the stream, relation or query of that id."""
         return self.streams.get(id) or self.relations.get(id) or self.queries.get(id)
 
     def find(self, name: str) -> Definition | None:
-        """What has that name; `name$rejects` gives the pseudo-stream of a stream's rejects."""
+        """Find a definition by name; `name$rejects` is the pseudo-stream of a stream's rejects."""
         folded = name.lower()
         id = self.ids.get(folded)
         if id is not None:
@@ -202,7 +203,7 @@ class Version:
         return None
 
     def names(self) -> list[str]:
-        """Every name as declared, without the pseudo-streams, in alphabetical order."""
+        """List every name as declared, without the pseudo-streams, in alphabetical order."""
         found = (self.definition(self.ids[name]) for name in self.ids)
         return [
             definition.name
@@ -212,36 +213,36 @@ class Version:
         ]
 
     def named_streams(self) -> list[StreamDef]:
-        """The streams that have a name: all but the change logs of standing queries."""
+        """List the streams that have a name: all but the change logs of standing queries."""
         return [s for s in self.streams.values() if not s.is_change_log]
 
     def change_log(self, query_id: int) -> StreamDef | None:
-        """The stream of a standing query's changes, if somebody ever asked for them."""
+        """Find the change log of a standing query; None if nobody ever followed the query."""
         return self.streams.get(self.ids.get(change_log_name(query_id), -1))
 
     def query_of(self, derived: StreamDef) -> QueryDef | None:
-        """The standing query whose changes a derivation makes; None for a derived stream's."""
+        """Find the standing query of a derivation's change log; None for a derived stream."""
         assert derived.derived is not None
         id = derived.derived.query_id
         return None if id is None else self.queries.get(id)
 
     def name_of(self, derived: StreamDef) -> str:
-        """What users know a derivation by: its query's name, or its own."""
+        """Return the name users know a derivation by: its query's name, or the derived stream's."""
         query = self.query_of(derived)
         return derived.name if query is None else query.name
 
     def segments(self, stream_id: int, kind: str = DATA) -> tuple[SegmentRef, ...]:
-        """A stream's segments, sorted by (min_ts, id)."""
+        """Return a stream's segments, sorted by (min_ts, id)."""
         state = self.states.get(stream_id, _NOTHING)
         return state.data if kind == DATA else state.rejects
 
     def segment(self, segment_id: int) -> SegmentRef | None:
-        """The segment of that id, if it is still there."""
+        """Find the segment of that id; None if it is gone."""
         found: SegmentRef | None = self.segments_by_id.get(segment_id)
         return found
 
     def matches(self, segment_id: int) -> tuple[MatchRef, ...]:
-        """What is stored of a segment's matches, in the order of `low`."""
+        """Return the stored matches of a segment, in the order of `low`."""
         found: tuple[MatchRef, ...] = self.matches_of.get(segment_id, ())
         return found
 
@@ -249,43 +250,43 @@ class Version:
         return self.states.get(stream_id, _NOTHING).clock
 
     def relation_deltas(self, relation_id: int) -> tuple[RelationDelta, ...]:
-        """A relation's deltas in the order of their epochs."""
+        """Return a relation's deltas in the order of their epochs."""
         return self.deltas.get(relation_id, ())
 
     def slots(self, stream_id: int) -> tuple[SlotRef, ...]:
-        """A stream's live slots in ascending order; computed once per state of the slots."""
+        """Return a stream's live slots in ascending order; computed once per set of slots."""
         return self.states.get(stream_id, _NOTHING).slots.sort_values()
 
     def slot_count(self, stream_id: int) -> int:
-        """How many live slots a stream has."""
+        """Count a stream's live slots."""
         return len(self.states.get(stream_id, _NOTHING).slots)
 
     def greatest_slot(self, stream_id: int) -> int | None:
-        """The live slot with the greatest number."""
+        """Return the greatest number of a live slot of a stream; None if there is none."""
         return self.states.get(stream_id, _NOTHING).slots.greatest()
 
     def slot(self, stream_id: int, slot: int) -> SlotRef | None:
-        """A live slot by its number."""
+        """Find a live slot by its number."""
         found: SlotRef | None = self.states.get(stream_id, _NOTHING).slots.get(slot)
         return found
 
     def slot_of_key(self, stream_id: int, key: bytes) -> SlotRef | None:
-        """The live slot of an equal predicate, which a new query can share."""
+        """Find the live slot of an equal predicate, which a new query can share."""
         state = self.states.get(stream_id, _NOTHING)
         number = state.slot_keys.get(key)
         return None if number is None else state.slots[number]
 
     def next_slot(self, stream_id: int) -> int:
-        """The number a stream's next slot is to have: above every number ever used."""
+        """Return the number for a stream's next slot: above every number ever used."""
         return self.states.get(stream_id, _NOTHING).next_slot
 
     def leaves(self, query_id: int) -> tuple[LeafRef, ...]:
-        """A query's occurrences of streams in order."""
+        """Return a query's leaves in order."""
         found: tuple[LeafRef, ...] = self.leaves_of.get(query_id, ())
         return found
 
     def paths(self) -> dict[str, int]:
-        """Every file this version refers to, and its length (0 where it is not known)."""
+        """Map every file this version refers to, to its length (0 where it is not known)."""
         found: dict[str, int] = {}
         for segment in self.segments_by_id.values():
             found[segment.path] = segment.bytes

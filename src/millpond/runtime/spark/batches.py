@@ -1,4 +1,4 @@
-"""What Spark ships to a task: closures from record batches to descriptions of what was built."""
+"""The closures Spark ships to tasks: from record batches to descriptions of built segments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from millpond.runtime.spark.sources import BLOCK, FILE
 from millpond.state.push_file import number_of, read_push, visible_path
 
 _RESULT = "built binary"
-#: Rows of a file from which on several tasks read it.
+#: A file with at least this many rows is read by several tasks.
 LARGE_ROWS = 1_000_000
 
 #: A file and how many rows its row groups have.
@@ -36,8 +36,8 @@ def build_frame(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[Built
 def build_files(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[BuiltSegment]:
     """Build a batch of Parquet files (`path`) that the tasks read themselves.
 
-    A file is one task's, unless it is large: then its task only says how large, and its row groups
-    are dealt out to all tasks in a second job.
+    One task reads one file, unless the file is large. Then the task only reports how large, and a
+    second job deals the file's row groups out to all tasks.
     """
     built, large = _build_all_but_large(frame, plan, stream_id)
     places = [(item.kind, run.key, run.offset) for item in built for run in item.runs]
@@ -56,13 +56,13 @@ def build_files(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[Built
 def _build_all_but_large(
     frame: DataFrame, plan: BatchPlan, stream_id: int
 ) -> tuple[list[BuiltSegment], list[Large]]:
-    """What was built of a batch of files, and which of them were too large for one task."""
+    """Build all files of a batch but the large ones; return the large files too."""
     built, left = _collect(frame, _from_files(plan, stream_id))
     return built, left
 
 
 def deal_row_groups(large: Sequence[Large], parts: int) -> list[list[tuple[str, int]]]:
-    """The row groups of large files in shares of about as many rows, each in the files' order.
+    """Deal the row groups of large files into shares of about equal rows, in the files' order.
 
     >>> deal_row_groups([("a", (4, 4, 4)), ("b", (4,))], 2)
     [[('a', 0), ('a', 1)], [('a', 2), ('b', 0)]]
@@ -80,14 +80,14 @@ def deal_row_groups(large: Sequence[Large], parts: int) -> list[list[tuple[str, 
 def build_inbox(
     frame: DataFrame, plan: BatchPlan, waiting: frozenset[int]
 ) -> tuple[list[BuiltSegment], list[int]]:
-    """Build a batch of pushes (`path`) in Spark tasks; those not waiting are passed over."""
+    """Build a batch of pushes (`path`) in Spark tasks; pass over pushes that are not waiting."""
     return _collect(frame, _from_pushes(plan, waiting))
 
 
 def _collect(
     frame: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 ) -> tuple[list[BuiltSegment], list[Any]]:
-    """What the tasks built, and what else they have to say."""
+    """Collect the segments the tasks built, and their other results."""
     built: list[BuiltSegment] = []
     said: list[Any] = []
     for row in frame.mapInArrow(task, _RESULT).collect():
@@ -102,7 +102,7 @@ def _collect(
 
 
 def _build(chunks: Iterator[Chunk], plan: BatchPlan) -> Iterator[pa.RecordBatch]:
-    """What a task builds, and what the user-defined functions it called have cost."""
+    """Build a task's segments, and yield also what its calls of user-defined functions cost."""
     functions.look_in(Path(plan.store) / "functions")
     for built in build(chunks, plan):
         yield _pack("built", built)
@@ -110,7 +110,7 @@ def _build(chunks: Iterator[Chunk], plan: BatchPlan) -> Iterator[pa.RecordBatch]
 
 
 class InWorker:
-    """A task as workers run it: with the pond's functions, and with what they have cost."""
+    """A task as workers run it: with the pond's functions; gives its result and their cost."""
 
     def __init__(self, task: Callable[[Any], Any], store: Path) -> None:
         self._task = task
@@ -194,9 +194,9 @@ def _from_shares(
 
 
 def _splits(table: pa.Table, stream_id: int) -> Iterator[Chunk]:
-    """A batch's rows by split: a task may read pieces of several files.
+    """Separate a batch's rows by split: a task may read pieces of several files.
 
-    The key of a split is its file's path and its offset there.
+    The key of a split is its file's path and its offset in the file.
     """
     rows = table.drop_columns([FILE, BLOCK])
     files = pc.run_end_encode(table[FILE].combine_chunks())

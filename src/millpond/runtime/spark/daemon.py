@@ -1,12 +1,12 @@
-"""The process Spark forks its Python workers from, with all that a task needs already loaded.
+"""The process from which Spark forks its Python workers, with the code of all tasks loaded.
 
-Loading it takes a worker of Spark's own daemon most of a second, and the batch that is a worker's
-first, at the start or after a minute without any, waits for that. It also counts after every task,
-whose garbage Spark collects before the worker takes the next: what was loaded here is not looked
-through again.
+A worker of Spark's own daemon takes most of a second to load this code, and a worker's first batch
+(at the start, or after a minute without batches) waits for that. Loading it here also saves time
+after every task: Spark then collects the worker's garbage, and the collector does not look through
+objects that were loaded here.
 
-INV-DAEMON-1: modules are loaded and nothing is called: a database that is open, or threads that
-    work is handed to, would not survive the fork.
+INV-DAEMON-1: modules are loaded and no function is called: an open database, or threads that work
+    is handed to, would not survive the fork.
 """
 
 from __future__ import annotations

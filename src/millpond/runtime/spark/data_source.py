@@ -3,8 +3,8 @@
     spark.read.format("millpond").option("query", "late").load()
     spark.readStream.format("millpond").option("changes", "late").load()
 
-Changes are read by their cursors, which are what Spark's checkpoint keeps: a streaming query that
-is started again goes on where it was, and every change comes once.
+Changes are read by their cursors, which Spark's checkpoint keeps. A streaming query that is started
+again continues after its last cursor, so every change comes once.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from millpond.errors import MillpondError
 if TYPE_CHECKING:
     from millpond.service.results import Changes
 
-#: Where `millpond serve` serves if it is told nothing else.
+#: The address `millpond serve` uses by default.
 _URL = "http://127.0.0.1:6455"
-#: How many changes a task of Spark's reads.
+#: How many changes one Spark task reads.
 _CHANGES_A_TASK = 100_000
 
 
 @dataclass(frozen=True)
 class _ReadRequest:
-    """What the options of a DataFrame ask for.
+    """A read request, from the options of a DataFrame.
 
     Attributes:
         url, token: The server, and its token if it has one.
         query: A standing query whose answer is read, `at` an instant or now.
-        cql: A question that is answered once, instead of a query.
+        cql: The text of a query to ask once, instead of a standing query.
         changes: A standing query or derived stream whose changes are read.
         after: The cursor after which changes begin; None for the first change, 'oldest' for the
             oldest kept.
@@ -127,7 +127,7 @@ class MillpondSource(DataSource):
 
 
 class _AnswerReader(DataSourceReader):
-    """Reads an answer, or the changes there are, in one task."""
+    """Reads an answer, or all changes so far, in one task."""
 
     def __init__(self, asked: _ReadRequest) -> None:
         self._asked = asked
@@ -145,7 +145,7 @@ class _AnswerReader(DataSourceReader):
 
 
 class _CursorRange(InputPartition):
-    """So many changes after a cursor."""
+    """A number of changes after a cursor."""
 
     def __init__(self, after: str, count: int) -> None:
         super().__init__((after, count))
@@ -169,7 +169,7 @@ class _ChangesReader(DataSourceStreamReader):
             str(offset["cursor"]).rpartition(".") for offset in (start, end)
         )
         if prefix != own:
-            # The checkpoint is of changes that are no more; the server says where to go on.
+            # The changes at the checkpoint are gone; the server's error says where to go on.
             self._asked.page(start["cursor"], 0)
         return [
             _CursorRange(f"{prefix}.{after}", min(_CHANGES_A_TASK, int(last) - after))

@@ -1,8 +1,8 @@
-"""The columns of CSV files: each file's by its own header, or by place if it has none.
+"""The columns of CSV files: by the file's own header, or by position if it has none.
 
-Spark reads all files of a CSV source by one list of columns, and watches directories that may still
-be empty when that list has to be given. So the streaming query lists files only; each batch looks
-at their headers and reads together those that have the same.
+Spark reads all files of a CSV source with one list of columns, which must be given while a watched
+directory may still be empty. So the streaming query only lists files. Each batch reads the files'
+headers, and then reads files with equal headers together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.errors import MillpondError
 
-#: How many lines of a file without a header are looked at to see how many columns it has.
+#: How many lines of a file without a header are read to count its columns.
 _LINES = 100
 
 #: Endings of files Python does not unpack: Spark reads their first lines.
@@ -28,7 +28,7 @@ PACKED = (".bz2", ".deflate", ".lz4", ".snappy", ".zst", ".zstd")
 
 
 def has_headers(definition: StreamDef | RelationDef) -> bool:
-    """Whether it is read from CSV files with headers."""
+    """Whether a stream or relation is read from CSV files with headers."""
     source = definition.source
     return (
         source is not None
@@ -38,7 +38,7 @@ def has_headers(definition: StreamDef | RelationDef) -> bool:
 
 
 def local_path(path: str) -> Path | None:
-    """The file of this machine Spark names so, or None."""
+    """Turn Spark's path of a file into a local path; None if the file is not on this machine."""
     if path.startswith("file:"):
         return Path("/" + path.removeprefix("file:").lstrip("/"))
     return None if "://" in path else Path(path)
@@ -47,7 +47,7 @@ def local_path(path: str) -> Path | None:
 def columns_of(
     spark: SparkSession, definition: StreamDef | RelationDef, path: str
 ) -> tuple[str, ...]:
-    """A file's columns; a declared one has its declared name, others have one nobody uses.
+    """Read a file's columns; a declared column gets its declared name, others get unused names.
 
     Raises:
         MillpondError: DATA-502, the header cannot be read or lacks a declared column.
@@ -75,7 +75,7 @@ def columns_of(
 def columns_by_place(
     spark: SparkSession, definition: StreamDef | RelationDef, path: str
 ) -> tuple[str, ...]:
-    """The columns of a file without a header: the declared ones, then those nobody uses.
+    """List the columns of a file without a header: the declared ones, then unused names.
 
     Raises:
         MillpondError: DATA-502, the file cannot be read.
@@ -95,7 +95,10 @@ def read_by_header(
     read: Callable[[tuple[str, ...], list[str]], DataFrame],
     columns_of: Callable[..., tuple[str, ...]] = columns_of,
 ) -> DataFrame | None:
-    """Rows of all files; `read` reads those that have the same columns. None if all are empty."""
+    """Read the rows of all files; None if all are empty.
+
+    `read` is called once for each group of files with equal columns.
+    """
     groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for path in paths:
         groups[columns_of(spark, definition, path)].append(path)
@@ -107,7 +110,7 @@ def read_by_header(
 def _first_rows(
     spark: SparkSession, path: str, options: dict[str, str], most: int
 ) -> list[list[str]]:
-    """The first rows that are not blank, as they stand; none for an empty file."""
+    """Read a file's first rows that are not blank, unconverted; no rows for an empty file."""
     separator = options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t")
     encoding = options.get("encoding", options.get("charset", "utf-8"))
     local = local_path(path)
@@ -119,10 +122,10 @@ def _first_rows(
         opener = gzip.open if local.suffix == ".gz" else open
         if encoding.lower() in ("utf-8", "utf8"):
             encoding = "utf-8-sig"
-        # What stands behind the header is read ahead, and is not judged here.
+        # Lines after the header are read too, but not judged here.
         with opener(local, "rt", encoding=encoding, errors="replace", newline="") as file:
             found = _split_rows(file, separator, most)
-        # The header names columns, so it has to be text; what is no text behind it is rejected.
+        # The header names columns, so it has to be text; later lines that are no text are rejected.
         if any(c in name for name in (found[0] if found else ()) for c in "\ufffd\0"):
             raise UnicodeError(f"It is not text in {encoding}.")
         return found

@@ -1,4 +1,4 @@
-"""Finding Java before Spark fails without it."""
+"""Checks for Java, so that a missing Java is reported before Spark fails without it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LEAST = 17
 
 
 def check_java() -> int | None:
-    """The major version of the Java that Spark will use, if it says one.
+    """Find the major version of the Java that Spark will use; None if Java does not report one.
 
     Raises:
-        MillpondError: SERVE-702, there is none that Spark can use.
+        MillpondError: SERVE-702, there is no Java that Spark can use.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")

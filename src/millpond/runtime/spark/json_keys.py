@@ -1,8 +1,7 @@
-"""JSON files: each file's columns are found by how its own first rows spell their keys.
+"""The keys of JSON files: finds columns by the spelling of the keys in each file's first rows.
 
-Spark's JSON reader knows a key only as it is written, and columns are found by name in any case by
-every other way in. So each batch looks at the files' first rows, and reads together those files
-that spell alike.
+Spark's JSON reader finds a key only in its exact case, while all other sources find columns in any
+case. So each batch looks at the files' first rows, and reads files with equal spellings together.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ _ROWS, _CHARACTERS = 100, 1_000_000
 
 
 def keys_of(spark: SparkSession, definition: StreamDef | RelationDef, path: str) -> tuple[str, ...]:
-    """The declared columns as the keys of a file's first rows spell them; as declared, if so.
+    """Spell the declared columns as the keys of a file's first rows do; absent keys as declared.
 
-    A file that cannot be looked at is left to Spark, which says what is wrong with it.
+    A file that cannot be read here is left to Spark, which reports what is wrong with it.
     """
     assert definition.source is not None
     options = definition.source.options
@@ -39,7 +38,7 @@ def keys_of(spark: SparkSession, definition: StreamDef | RelationDef, path: str)
 
 
 def _is_whole(options: dict[str, str]) -> bool:
-    """Whether a file is one JSON text, and not one a line."""
+    """Whether a file is one JSON text, and not one JSON text a line."""
     return options.get("multiline", "").lower() == "true"
 
 
@@ -57,7 +56,7 @@ def _beginning(spark: SparkSession, path: str, options: dict[str, str]) -> str:
 
 
 def _first_rows(text: str, is_whole: bool) -> Iterator[dict[str, object]]:
-    """The objects a text begins with: one a line, or inside one array or none."""
+    """Yield the first objects of a text: one a line, or (if whole) one object or an array's."""
     text = text.removeprefix("\ufeff")
     found: Iterable[object] = _read_whole(text) if is_whole else map(_value, text.split("\n"))
     return (row for row in islice(found, _ROWS) if isinstance(row, dict))

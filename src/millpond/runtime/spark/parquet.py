@@ -1,7 +1,7 @@
 """Local Parquet files as tasks read them: column by column, without the way through Spark's rows.
 
-What Spark's reader knows of Parquet is not what everybody writes: pandas keeps time in nanoseconds,
-which Spark refuses and Arrow reads.
+Spark's reader refuses some Parquet files that Arrow reads: pandas, for one, writes timestamps in
+nanoseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millpond.runtime.spark.headers import local_path
 
 
 def row_groups(uri: str, wanted: set[str], groups: Iterable[int]) -> Iterator[tuple[int, pa.Table]]:
-    """Row groups of a file with those of its columns that are wanted (in lower case)."""
+    """Yield row groups of a file, with the wanted columns (named in lower case)."""
     with _open(uri) as file:
         names = [n for n in file.schema_arrow.names if n.lower() in wanted]
         for group in groups:
@@ -26,7 +26,7 @@ def row_groups(uri: str, wanted: set[str], groups: Iterable[int]) -> Iterator[tu
 
 
 def sizes(uri: str) -> tuple[int, ...]:
-    """How many rows each row group of a file has."""
+    """Read how many rows each row group of a file has."""
     with _open(uri) as file:
         about = file.metadata
         return tuple(about.row_group(n).num_rows for n in range(about.num_row_groups))
@@ -35,7 +35,7 @@ def sizes(uri: str) -> tuple[int, ...]:
 def parquet_tables(
     definition: RelationDef,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Table]]:
-    """What reads a relation's rows in a task that is given the paths of its files."""
+    """Make the function with which a task reads a relation's rows from the paths of its files."""
     wanted = {f.name.lower() for f in definition.schema.fields}
 
     def tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -57,7 +57,7 @@ def check_columns(definition: StreamDef | RelationDef, uris: Sequence[str]) -> N
 
 
 def no_columns_error(definition: StreamDef | RelationDef, found: Sequence[str]) -> MillpondError:
-    """DATA-502: a file whose columns are all others than the declared ones."""
+    """Make the error DATA-502 for a file that has none of the declared columns."""
     return MillpondError(
         "DATA-502",
         f'the files of "{definition.name}" have none of its columns',

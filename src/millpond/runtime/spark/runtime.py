@@ -1,8 +1,8 @@
 """Spark's side of the pipeline: one Structured Streaming query per source, one for the inbox.
 
-Every batch is planned by the pond, built by Spark tasks, and committed by the pond as an epoch;
-the driver sees descriptions of files, never tuples. A streaming query that fails is started again
-after a while, from the batch it failed in; its stream's status says why.
+The pond plans every batch, Spark tasks build it, and the pond commits it as an epoch. The driver
+sees descriptions of files, never tuples. The supervisor starts a failed streaming query again after
+a while, from the batch it failed in; the stream's status says why it failed.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ from millpond.state.arrow_file import FileMeta, write_arrow
 
 log = logging.getLogger("millpond.spark")
 
-#: Pushes a streaming query handles before it is begun anew: Spark keeps a line for each for ever.
+#: How many pushes a streaming query handles before it is replaced by a new one, because Spark keeps
+#: a line for each push for ever.
 _INBOX_BATCHES = 2_000
 _MAX_PUSHES = 4_096
-#: Pushed rows one task builds in less time than two take to begin and to be merged afterwards.
+#: How many pushed rows one task builds: two tasks would take longer to start, and to merge after.
 _ROWS_A_TASK = 20_000
 #: Spark writes what it read and what is done beside the batches, and once a minute: a batch waited
 #: 40 ms for that, and nobody reads it. Spark allows it for sinks it knows to bear a batch twice;
@@ -109,8 +110,8 @@ class SparkRuntime:
     def open_frame(self, stream: StreamDef, frame: DataFrame) -> None:
         """Read any DataFrame as a stream's source; a bounded one is read now, as one batch.
 
-        The n-th time rows are given since the start is the n-th batch of these rows: what a program
-        gave before it was started again is not read twice.
+        If the program gives equal rows for the n-th time since its start, they are the n-th batch
+        of these rows. So rows it gave before it was started again are not read twice.
         """
         if frame.isStreaming:
             self._keep(stream, lambda: frame, patient=False)
@@ -121,7 +122,7 @@ class SparkRuntime:
             self._given_before[source] += 1
 
     def columns(self, frame: DataFrame) -> list[tuple[str, str]]:
-        """A frame's columns and the SQL names of their types."""
+        """Return a frame's columns and the SQL names of their types."""
         names = {"timestamp_ntz": "timestamp"}
         return [
             (f.name, names.get(f.dataType.simpleString(), f.dataType.simpleString()))
@@ -280,7 +281,7 @@ class SparkRuntime:
                 built = build_batch(frame, plan, stream.id)
                 pipeline.commit(source, batch_id, plan, built)
             except Exception as error:
-                # Spark will report it as text inside text; this is what it was.
+                # Spark reports an error as text inside text; this keeps the original.
                 self._causes[stream.id] = error
                 raise
             finally:
@@ -289,10 +290,10 @@ class SparkRuntime:
         return on_batch
 
     def _start_inbox(self) -> StreamingQuery:
-        """The inbox's streaming query, always from a new checkpoint.
+        """Start the inbox's streaming query, always from a new checkpoint.
 
-        What is done is known by number in the epoch log, so Spark's own memory of it, which would
-        grow with every push for ever, is not needed.
+        The epoch log knows by number which pushes are done. So Spark's own record of them, which
+        would grow with every push for ever, is not needed.
         """
         checkpoint = self._scratch / f"inbox-{uuid.uuid4().hex[:8]}"
         self._inbox_batches = 0
@@ -337,14 +338,14 @@ class SparkRuntime:
             pipeline.release(plan)
 
     def _warm_up(self) -> None:
-        """Start the workers now: the first batch would wait seconds for them."""
+        """Start the workers now; otherwise the first batch would wait seconds for them."""
         try:
             self.run(batch_tasks.warm_up, range(self.spark.sparkContext.defaultParallelism))
         except Exception as error:
             log.debug("warming up: %s", error)
 
     def _cause(self, stream: StreamDef, error: Exception) -> MillpondError:
-        """Why a stream's query failed, without what Spark wraps around it."""
+        """Find why a stream's query failed, without the errors Spark wraps around the reason."""
         cause = self._causes.get(stream.id, error)
         if isinstance(cause, MillpondError):
             return cause
@@ -356,7 +357,7 @@ def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _builder(stream: StreamDef) -> Callable[[DataFrame, BatchPlan, int], list[BuiltSegment]]:
-    """What builds a stream's batch from its frame: of rows, or of the paths of files."""
+    """Choose the function that builds a stream's batch from a frame of rows or of files' paths."""
     assert stream.source is not None
     if sources.is_direct(stream):
         return build_files
@@ -372,7 +373,7 @@ def _builder(stream: StreamDef) -> Callable[[DataFrame, BatchPlan, int], list[Bu
 
 
 def _find_task_error(error: Exception) -> MillpondError | None:
-    """The error of ours inside the text of a task's failure."""
+    """Find the Millpond error inside the text of a task's failure."""
     text = str(error)
     at = text.rfind("MillpondError: ")
     if at >= 0:

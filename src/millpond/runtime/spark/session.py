@@ -17,12 +17,12 @@ from pyspark.sql import SparkSession
 
 from millpond.runtime.spark.java import check_java
 
-#: Bytes of a directory's path for which those of a socket in it are no more than Unix takes; Spark
-#: refuses every job where there are more.
+#: The longest path of a directory, in bytes, so that a socket in it has a path Unix accepts; with a
+#: longer one Spark refuses every job.
 _SOCKET_DIRECTORY = 60
-#: Of a thread of the JVM: an error's text can be too long for the expressions Spark reads it with.
+#: The stack of a JVM thread: Spark's regular expressions need a large one for a long error text.
 _STACK = "8m"
-#: Up to this version Java offers VFORK without a word against it.
+#: Later versions of Java warn about VFORK.
 _FORKS_QUICKLY = 21
 #: What makes a worker keep the memory it works in from task to task: Arrow's until it was idle for
 #: ten seconds, NumPy's up to a quarter of a GiB. On a virtual machine fresh pages cost a batch of
@@ -36,7 +36,7 @@ _KEEPS_MEMORY = {
 
 
 def start_session(directory: Path, master: str | None, log: Path) -> SparkSession:
-    """A session of Millpond's own.
+    """Start a Spark session of Millpond's own.
 
     Args:
         directory: For Spark's scratch files.
@@ -66,7 +66,7 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
         "spark.local.dir": str(directory),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-        # A batch waits for a backfill's tasks otherwise.
+        # Otherwise a batch waits for a backfill's tasks.
         "spark.scheduler.mode": "FAIR",
         # Polling for pushes: often enough to be fresh, seldom enough to cost nothing.
         "spark.sql.streaming.pollingDelay": "25ms",
@@ -100,8 +100,8 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
 def _quiet_accumulators(session: SparkSession) -> None:
     """Say nothing when the JVM goes away under PySpark's server of accumulators.
 
-    A signal to the whole process group (Ctrl-C, a supervisor) ends the JVM first; its closed
-    connection is how that server ends then, and no news.
+    A signal to the whole process group (Ctrl-C, a supervisor) ends the JVM first. That server then
+    ends because its connection is closed, which is no error.
     """
     server = getattr(session.sparkContext, "_accumulatorServer", None)
     if server is None:
@@ -137,11 +137,11 @@ def _silence() -> None:
 
 
 def await_end_of_last(store: Path, seconds: float = 10.0) -> None:
-    """Wait for the JVM of a killed process over the same store, and end it if it stays.
+    """Wait for the JVM that a killed process left on the same store, and end it if it stays.
 
     A JVM ends when its Python does, but not at the same instant; until then it could still write
-    to the checkpoints. The store is locked, so whatever JVM has it on its command line is an
-    orphan.
+    to the checkpoints. This process has the store's lock, so any JVM with the store on its command
+    line is an orphan.
     """
     file = store / "spark.pid"
     deadline = time.monotonic() + seconds
@@ -153,7 +153,7 @@ def await_end_of_last(store: Path, seconds: float = 10.0) -> None:
 
 
 def note_process(store: Path, spark: SparkSession) -> None:
-    """Remember the JVM's process for whoever opens the store next."""
+    """Record the JVM's process id in the store, for the process that opens the store next."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
     if process is not None:
         (store / "spark.pid").write_text(str(process.pid))
@@ -167,13 +167,13 @@ def _find_alive(file: Path, store: Path) -> int | None:
         return None
     gateway = SparkContext._gateway
     if gateway is not None and getattr(gateway, "proc", None) and gateway.proc.pid == pid:
-        return None  # this process's own, from an earlier pond
+        return None  # the JVM is this process's own, from an earlier pond
     return pid if str(store).encode() in command else None
 
 
 @contextmanager
 def _standard_error(log: Path) -> Iterator[None]:
-    """Processes started meanwhile inherit a file as their standard error."""
+    """Let processes started within the block inherit a file as their standard error."""
     sys.stderr.flush()
     kept = os.dup(2)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -1,8 +1,8 @@
 """Sources: a stream's USING clause as a Spark DataFrame whose rows carry their place of origin.
 
-Text formats are read as text, so that casting and judging are admission's and mean what DuckDB
-says. File sources carry the file and the offset of the split a row came from, which is what makes
-arrival order a function of the files and not of how Spark packs them into tasks.
+Text formats are read as text, so that admission casts and judges the values, by DuckDB's rules.
+Rows of file sources carry the file and the offset of their split. This makes the arrival order a
+function of the files and not of how Spark packs them into tasks.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from millpond.state.outside_files import check_ordinary, check_within
 FILE_FORMATS = ("csv", "json", "parquet", "orc", "text")
 _TEXT_FORMATS = ("csv", "json")
 
-#: The columns of Spark's listing of files; what is not selected is not read.
+#: The columns of Spark's listing of files; Spark reads only selected columns.
 FILES = "path string, modificationTime timestamp, length bigint, content binary"
-#: Options a source may have whose files tasks read themselves.
+#: The options of a source for which tasks can still read the files themselves.
 _DIRECT_OPTIONS = frozenset(
     (
         "path",
@@ -49,10 +49,10 @@ _DIRECT_OPTIONS = frozenset(
 
 _GOES_ON = "Once the source can be read again, the stream goes on where it was."
 
-#: What Spark says of a format it has nothing for.
+#: Spark's message for a format it does not know.
 _UNKNOWN_FORMAT = ("DATA_SOURCE_NOT_FOUND", "Failed to find the data source", "Failed to find data")
 _STATE = re.compile(r"SQLSTATE: \w{5}")
-#: What it says of a streaming query before it says what went wrong.
+#: What Spark writes before the reason why a streaming query failed.
 _FAILED = re.compile(r"^\[STREAM_FAILED\] .*? terminated with exception: ")
 
 #: Columns of a file source's rows: which file, and where the split in it starts.
@@ -75,7 +75,7 @@ def check_source(definition: StreamDef | RelationDef) -> None:
 
 
 def find_absence(definition: StreamDef | RelationDef) -> MillpondError | None:
-    """DATA-502 if a source is files of this machine and there are none of that name."""
+    """Return DATA-502 if a source's files are local and there are none of that name."""
     source = definition.source
     if source is None or source.format not in FILE_FORMATS:
         return None
@@ -94,10 +94,10 @@ def find_absence(definition: StreamDef | RelationDef) -> MillpondError | None:
 
 
 def probe(spark: SparkSession, definition: StreamDef | RelationDef) -> None:
-    """Look at a source for the first time, as far as there is something to be seen yet.
+    """Look at a source for the first time, as far as it has files yet.
 
     Raises:
-        Exception: what Spark says, or an error of ours.
+        Exception: an error of Spark or of Millpond.
     """
     assert definition.source is not None
     if definition.source.format in FILE_FORMATS:
@@ -106,7 +106,7 @@ def probe(spark: SparkSession, definition: StreamDef | RelationDef) -> None:
         if is_direct(definition):
             check_columns(definition, paths)
         elif (rows := files_frame(spark, definition, paths)) is not None:
-            # Spark looks at some options only where it reads.
+            # Spark checks some options only when it reads.
             rows.head(1)
     elif isinstance(definition, StreamDef) and definition.source.format != "dataframe":
         other_frame(spark, definition)
@@ -115,7 +115,7 @@ def probe(spark: SparkSession, definition: StreamDef | RelationDef) -> None:
 def paths_frame(
     spark: SparkSession, definition: StreamDef | RelationDef, streaming: bool
 ) -> DataFrame:
-    """The paths of a source's files; a streaming query does no more than list them.
+    """List the paths of a source's files; a streaming query does no more than that.
 
     What Spark's own streaming sources read depends on more than the files: a directory that is
     still empty has no schema, all files have one header, and a file with a bracket in its name is
@@ -141,10 +141,10 @@ def paths_frame(
 def files_frame(
     spark: SparkSession, definition: StreamDef | RelationDef, paths: Iterable[str]
 ) -> DataFrame | None:
-    """Rows of files: the declared columns they have, as text for text formats; None without files.
+    """Read files' declared columns, as text for text formats; None without files.
 
     Raises:
-        MillpondError: DATA-502, a file has not the declared columns.
+        MillpondError: DATA-502, a file does not have the declared columns.
     """
     source = definition.source
     assert source is not None
@@ -174,7 +174,7 @@ def files_frame(
 
 
 def relation_frame(spark: SparkSession, relation: RelationDef) -> DataFrame:
-    """A relation's rows, or the paths of files a task reads itself, in one partition."""
+    """Read a relation's rows, or list the files a task reads itself, in one partition."""
     listed = paths_frame(spark, relation, streaming=False)
     if is_direct(relation):
         return listed.coalesce(1).sortWithinPartitions("path")
@@ -187,9 +187,9 @@ def relation_frame(spark: SparkSession, relation: RelationDef) -> DataFrame:
 
 
 def _as_text(names: Sequence[str], given: dict[str, str]) -> tuple[StructType, dict[str, str]]:
-    """Schema and options for text formats: every value as its text, bad rows as theirs."""
+    """Make the schema and options for text formats: values as text, bad rows as their text."""
     fields = [StructField(n, StringType()) for n in (*names, CORRUPT)]
-    # A quote inside quotes is doubled, as everybody but Spark writes it.
+    # A quote inside quotes is doubled; Spark's own default differs.
     options = {"escape": '"', "mode": "PERMISSIVE", **given, "columnNameOfCorruptRecord": CORRUPT}
     if given.get("encoding", given.get("charset", "")).lower().startswith(("utf-16", "utf-32")):
         # Spark looks for line ends in bytes, unless it reads a file as a whole.
@@ -207,35 +207,35 @@ def _with_origin(frame: DataFrame, declared: Sequence[str] | None = None) -> Dat
 
 
 def quote(name: str) -> str:
-    """A column's name in Spark's SQL."""
+    """Quote a column's name for Spark's SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def is_direct(definition: StreamDef | RelationDef) -> bool:
     """Whether tasks read the source's files themselves.
 
-    Parquet is columns, and so is everything a task does: reading it there spares turning it into
-    rows and back, which costs more than matching. Spark still finds, assigns and remembers the
-    files. Files that are not local, or need options of Spark's reader, go the way of all others.
+    Parquet files hold columns, and tasks work on columns. A task that reads the file itself need
+    not turn columns into rows and back, which costs more than matching. Spark still finds, assigns
+    and remembers the files. Spark reads files that are not local or need options of its reader.
     """
     source = definition.source
     if source is None or source.format != "parquet" or not set(source.options) <= _DIRECT_OPTIONS:
         return False
     if source.within is not None:
-        return False  # the driver holds the paths against the directory before anything is read
+        return False  # the driver checks the paths against the directory before anything is read
     local = local_path(source.options["path"])
     return local is not None and not any(local.glob("*=*"))
 
 
 def other_frame(spark: SparkSession, stream: StreamDef) -> DataFrame:
-    """A streaming source that is not files: any format Spark knows, by its options."""
+    """Open a streaming source that is not files: any format Spark knows, by its options."""
     source = stream.source
     assert source is not None
     frame = spark.readStream.format(source.format).options(**source.options).load()
     names = [f.name.lower() for f in stream.schema.fields]
     known = [c.lower() for c in frame.columns]
     if not set(names) & set(known) and len(names) <= len(known):
-        # None of the names is the source's own: the columns are meant in order.
+        # No declared name is a name of the source's: the declaration means the columns in order.
         frame = frame.select(
             *[
                 F.col(c).alias(f.name)
@@ -246,7 +246,7 @@ def other_frame(spark: SparkSession, stream: StreamDef) -> DataFrame:
 
 
 def fingerprint(frame: DataFrame) -> str:
-    """What a bounded frame's rows are known by, whatever their order; it reads them once."""
+    """Hash a bounded frame's rows regardless of their order; this reads the frame once."""
     row = F.xxhash64(*[F.col(quote(name)) for name in frame.columns])
     names = ",".join(f"{f.name} {f.dataType.simpleString()}" for f in frame.schema.fields)
     found = frame.agg(
@@ -259,7 +259,7 @@ def fingerprint(frame: DataFrame) -> str:
 def unreadable_error(
     definition: StreamDef | RelationDef, error: Exception, hint: str = _GOES_ON
 ) -> MillpondError:
-    """What Spark says of a source, as an error of ours."""
+    """Turn Spark's error about a source into a Millpond error."""
     if isinstance(error, MillpondError):
         return error
     if any(words in str(error) for words in _UNKNOWN_FORMAT):
@@ -280,7 +280,7 @@ def unreadable_error(
 
 
 def _reason(error: Exception) -> str:
-    """What happened and what it came from, without the stacks of two languages around it."""
+    """Extract an error and its cause from Spark's text, without the stacks of two languages."""
     if not isinstance(error, Py4JJavaError):
         text = error.getMessage() if isinstance(error, PySparkException) else None
         return _find_reason_line(text or str(error)) or type(error).__name__
@@ -288,14 +288,14 @@ def _reason(error: Exception) -> str:
     while root.getCause() is not None:
         root = root.getCause()
     said = [_find_reason_line(str(e.getMessage())) for e in (first, root)]
-    # What fails a task is said in full by its cause; "job aborted …" only adds numbers.
+    # The cause says in full why a task failed; "job aborted …" only adds numbers.
     if said[0].startswith(("Job aborted", "[TASK_")) or said[1] in said[0]:
         said = said[1:] if said[1] not in said[0] else said[:1]
     return " ".join(said)
 
 
 def _find_reason_line(message: str) -> str:
-    """The line of a message that says what is wrong."""
+    """Find the line of a message that says what is wrong."""
     lines = [_STATE.sub("", line).strip() for line in _FAILED.sub("", message).split("\n")]
     lines = [line for line in lines if line and not line.startswith(("at ", "Driver stacktrace"))]
     traceback = any("Traceback (most recent call last)" in line for line in lines)
@@ -303,12 +303,12 @@ def _find_reason_line(message: str) -> str:
 
 
 def literal_glob(name: str) -> str:
-    """A path or name as a pattern that only it matches."""
+    """Escape a path or name into a pattern that matches nothing else."""
     return "".join(f"\\{c}" if c in "*?[]{}\\" else c for c in name)
 
 
 def _own_schema(found: DataFrame, definition: StreamDef | RelationDef) -> StructType:
-    """The files' own types for the declared columns: casting is admission's."""
+    """Select the declared columns with the files' own types; admission casts them."""
     declared = {f.name.lower() for f in definition.schema.fields}
     kept = [f for f in found.schema.fields if f.name.lower() in declared]
     if not kept:

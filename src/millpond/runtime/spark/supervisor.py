@@ -1,8 +1,8 @@
 """The supervisor: notices that a streaming query ended, reports why, and starts it again.
 
-A stream whose query failed has stopped, with the reason on its status, until its query has been
-through a batch again (or has found that there is nothing to read). Waits between attempts grow, so
-that a source that stays away costs little.
+A stream whose query failed has stopped, and its status gives the reason. The stream resumes when
+its query has completed a batch again (or has found that there is nothing to read). Waits between
+attempts grow, so that a source that stays away costs little.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class SupervisedQuery:
     """A source's streaming query and what is needed to start it again.
 
     Attributes:
-        stream: What it reads for; None for the inbox.
-        start: Starts the query, from where the last committed batch ended.
-        explain: What an exception of the query, or of `start`, means for people.
-        absent: Says why the source is not there; Spark takes a directory that went away for one
-            in which nothing happens.
-        worn: Whether a query that runs should be begun anew.
+        stream: The stream whose source the query reads; None for the inbox.
+        start: Starts the query, from the end of the last committed batch.
+        explain: Turns an exception of the query, or of `start`, into an error for people.
+        absent: Says why the source is not there; None if it is there. Spark itself does not notice
+            that a directory has gone.
+        worn: Whether to replace a running query by a new one.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class SupervisedQuery:
 
 
 def is_alive(query: StreamingQuery) -> bool:
-    """Whether the thread of a query that calls itself active is there.
+    """Whether the thread of a query that Spark calls active exists.
 
-    What goes wrong while Spark handles what went wrong ends the thread and nothing else.
+    An error while Spark handles another error ends the thread, and Spark still calls it active.
     """
     return bool(query._jsq.streamingQuery().queryExecutionThread().isAlive())
 
@@ -86,15 +86,15 @@ class Supervisor:
         return len(self._queries)
 
     def get(self, stream_id: int | None) -> SupervisedQuery | None:
-        """The query of a stream, or (None) of the inbox; never waits."""
+        """Return the query of a stream, or (None) of the inbox; never wait."""
         return self._queries.get(stream_id)
 
     def keep(self, kept: SupervisedQuery, patient: bool = True) -> None:
-        """Start a query and keep it running, in place of the one its stream had.
+        """Start a query and keep it running; it replaces its stream's earlier query.
 
         Args:
             kept: The query.
-            patient: Whether a query that cannot be started now is tried again later.
+            patient: Whether to try again later if the query cannot be started now.
 
         Raises:
             Exception: what `kept.start` raised, unless `patient`.

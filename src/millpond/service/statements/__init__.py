@@ -1,1 +1,1 @@
-"""From one parsed statement to its one effect."""
+"""Executes parsed statements: each has one effect on the pond and one result."""

@@ -1,4 +1,7 @@
-"""Statements: what each does to the pond and what it gives back (docs/spec/statements.md)."""
+"""Executes statements: changes the pond and gives each statement's result.
+
+docs/spec/statements.md says what each statement does.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ class Executor:
     """Executes parsed statements against the components of a pond.
 
     Args:
-        policy: What the statements may have the pond read; None for all that its process may.
+        policy: What the statements may make the pond read; None for all that its process may read.
     """
 
     def __init__(
@@ -143,7 +146,7 @@ class Executor:
         return report("create relation", definition.name, f"created{loaded}")
 
     def _confine(self, definition: _D) -> _D:
-        """Hold what a client's definition reads against the policy."""
+        """Check the source of a client's definition against the policy."""
         if self._policy is None:
             return definition
         return replace(definition, source=self._policy.confine(definition.source, definition.text))
@@ -190,7 +193,7 @@ class Executor:
     def _drop(self, statement: statements.Drop) -> StatementResult:
         components = self._components
         kind = statement.kind
-        # A query that is registered meanwhile would lose what it reads.
+        # Otherwise a query could be registered meanwhile and lose the stream or relation it reads.
         with components.definitions, components.registrar.lock:
             if kind == "query":
                 if isinstance(components.log.version.find(statement.name), StreamDef | RelationDef):
@@ -261,7 +264,7 @@ class Executor:
 
 
 def _other_kind_error(statement: statements.Drop) -> MillpondError:
-    """The error of dropping what has the name, and is another kind of object."""
+    """Make the error of dropping a name that another kind of object has."""
     return statement.error(
         "CQL-216",
         f'"{statement.name}" is not a {statement.kind}',

@@ -1,4 +1,4 @@
-"""INSERT, UPDATE, DELETE and HEARTBEAT: statements that say what streams and relations hold."""
+"""INSERT, UPDATE, DELETE and HEARTBEAT: statements that change what streams and relations hold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millpond.state.version import Version
 
 
 class RowStatements:
-    """Executes them against a pond; errors carry the statement's text."""
+    """Executes these statements against a pond; errors carry the statement's text."""
 
     def __init__(self, components: Components) -> None:
         self._components = components
@@ -47,7 +47,7 @@ class RowStatements:
         return report("insert", found.name, f"{count_text(count, 'row')} inserted")
 
     def _values(self, statement: statements.Insert, target: StreamDef | RelationDef) -> pa.Table:
-        """The rows in the target's columns; missing columns are NULL."""
+        """Compute the rows in the target's columns; missing columns are NULL."""
         names = [f.name for f in target.schema.fields]
         given = statement.columns or tuple(names)
         for name in given:
@@ -134,7 +134,11 @@ class RowStatements:
 
 
 def find_table(version: Version, name: str, statement: Statement) -> StreamDef | RelationDef:
-    """The stream or relation a statement names. Raises CQL-201."""
+    """Find the stream or relation a statement names.
+
+    Raises:
+        MillpondError: CQL-201, there is none of that name.
+    """
     found = version.find(name)
     if isinstance(found, StreamDef | RelationDef):
         return found
@@ -142,7 +146,7 @@ def find_table(version: Version, name: str, statement: Statement) -> StreamDef |
 
 
 def unknown_name_error(version: Version, name: str, statement: Statement) -> MillpondError:
-    """The error of naming a stream or relation there is not."""
+    """Make the error of naming a stream or relation that does not exist."""
     names = [n for n in version.names() if not isinstance(version.find(n), QueryDef)]
     return statement.error(
         "CQL-201",

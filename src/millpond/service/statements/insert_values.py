@@ -1,4 +1,4 @@
-"""INSERT's rows, by VALUES or by a query: from what is written to the target's columns."""
+"""INSERT's rows, of VALUES or of a query: casts them to the target's columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millpond.errors import MillpondError
 from millpond.model.casts import cast_value
 from millpond.planner.check.constant_calls import check_constants
 
-#: What the constants of a statement may take together.
+#: The limits for computing all constants of a statement together.
 _LIMITS = Limits(seconds=5.0)
 
 
@@ -26,14 +26,14 @@ def values_of(
     target: StreamDef | RelationDef,
     residual: Residual,
 ) -> pa.Table:
-    """The rows of VALUES cast to the target's columns, by DuckDB; those not given are NULL.
+    """Cast the rows of VALUES to the target's columns, by DuckDB; columns not given are NULL.
 
-    Every value is cast where it stands: DuckDB would first look for one type for all rows.
+    Every value is cast by itself, because DuckDB would first look for one type for all rows.
 
     Raises:
         MillpondError: CQL-205 at a value that does not fit its column or cannot be computed,
-            CQL-212 and CQL-213 at a call that a query may not make, POND-405 if they take too long
-            or too much.
+            CQL-212 and CQL-213 at a call that a query may not make, POND-405 if the values take too
+            much time or memory.
     """
     check_constants([value for row in statement.rows for value in row], statement.text)
     fields = [field for name in columns if (field := target.schema.find(name)) is not None]
@@ -73,10 +73,11 @@ def answer_of(
     answer: pa.Table,
     residual: Residual,
 ) -> pa.Table:
-    """The rows of INSERT's query cast to the target's columns; those not given are NULL.
+    """Cast the rows of INSERT's query to the target's columns; columns not given are NULL.
 
     Raises:
-        MillpondError: CQL-217 for another number of columns, CQL-205 for what cannot be cast.
+        MillpondError: CQL-217 for another number of columns, CQL-205 for a value that cannot be
+            cast.
     """
     if answer.num_columns != len(columns):
         raise MillpondError(
@@ -115,7 +116,7 @@ def _list_columns(rows: Sequence[Sequence[str]]) -> str:
 def _find_culprit(
     rows: Sequence[Sequence[str]], residual: Residual, error: MillpondError
 ) -> tuple[int, int, MillpondError]:
-    """The first value that cannot be computed, by halves: its row, its column, and why."""
+    """Find the first value that cannot be computed, by bisection: its row, column and error."""
     low, high = 0, len(rows)
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""SHOW: what there is, as tables for people."""
+"""SHOW: lists streams, relations, queries and more as tables for people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from millpond.service.observe.control_tables import Entities
 
 
 def show(components: Components, entities: Entities, statement: Show) -> pa.Table:
-    """The table SHOW gives. Raises CQL-301 for what there is not."""
+    """Make the table of a SHOW statement.
+
+    Raises:
+        MillpondError: CQL-301, there is nothing of that kind to show.
+    """
     reading = components.floors.capture()
     version = components.log.version
     match statement.what:
@@ -59,7 +63,7 @@ def show(components: Components, entities: Entities, statement: Show) -> pa.Tabl
 
 
 def _describe_source(components: Components, relation: RelationDef) -> str:
-    """Where a relation's rows come from, as SHOW says it."""
+    """Describe where a relation's rows come from."""
     if (records := components.sources.records_of(relation)) is not None:
         return f"changes of {records.name}"
     if relation.view is not None:
@@ -78,7 +82,7 @@ def _state(query: QueryDef) -> str:
 
 
 def tabulate(names: Sequence[str], rows: Sequence[Sequence[object]]) -> pa.Table:
-    """Rows as a table; a column of no rows is text."""
+    """Make a table of rows; without rows the columns are text."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
     return pa.table(
         {

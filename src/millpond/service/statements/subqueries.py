@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 def answer_subqueries(
     value: exp.Expression, components: Components, at: int, text: str
 ) -> exp.Expression:
-    """An expression with the answers of its queries in their places.
+    """Replace each query in an expression by its answer.
 
     Args:
         value: The expression, which has been checked as a whole; it is not changed.
-        components: What answers queries.
-        at: The instant they are answered as of.
+        components: The pond's components, which answer queries.
+        at: The instant as of which the queries are answered.
         text: The statement, for errors.
 
     Raises:
-        MillpondError: CQL-301 for a query that reads columns of the row the expression is about;
-            POND-404 for one that cannot be computed, or gives several rows for one value.
+        MillpondError: CQL-301 for a query that reads columns of the row being changed; POND-404 for
+            a query that cannot be computed, or that gives several rows for one value.
     """
     holder = exp.Paren(this=value.copy())
     while (node := _find_outermost(holder)) is not None:
@@ -37,7 +37,7 @@ def answer_subqueries(
 
 
 def _find_outermost(holder: exp.Expr) -> exp.Expr | None:
-    """What a query stands in that stands in no other: IN, EXISTS, a comparison, or its brackets."""
+    """Find the expression around an outermost query: IN, EXISTS, a comparison, or its brackets."""
     query = next(iter(holder.find_all(exp.Query)), None)
     if query is None:
         return None
@@ -88,7 +88,7 @@ def _ask(node: exp.Expr, components: Components, at: int, text: str) -> pa.Table
     try:
         prepared = components.registrar.prepare_once(query)
     except MillpondError as error:
-        # The whole was bound before: what is missing alone is the row's.
+        # The whole statement was bound before: a column missing here is the changed row's.
         raise MillpondError(
             "CQL-301",
             "a query in UPDATE or DELETE that reads the row's columns is not available yet",
@@ -101,7 +101,7 @@ def _ask(node: exp.Expr, components: Components, at: int, text: str) -> pa.Table
 
 
 def _constants(answer: pa.Table, components: Components) -> list[exp.Expr]:
-    """The values of a table's one column, as constants of its type."""
+    """Turn the values of a table's one column into constants of its type."""
     given = answer.rename_columns(["v"])
     texts = components.residual.evaluate(
         "SELECT DISTINCT CAST(v AS VARCHAR) AS v, typeof(v) AS type FROM given", {"given": given}
@@ -113,7 +113,7 @@ def _constants(answer: pa.Table, components: Components) -> list[exp.Expr]:
 
 
 def parse_constant(value: str, type_: str) -> exp.Expr:
-    """The constant of a type that a text stands for."""
+    """Parse a text as a constant of a type."""
     quoted = "'" + value.replace("'", "''") + "'"
     query = parse_query(f"SELECT CAST({quoted} AS {type_})")
     constant: exp.Expr = query.expressions[0]

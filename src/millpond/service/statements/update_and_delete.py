@@ -1,4 +1,4 @@
-"""UPDATE and DELETE: expressions over a relation's rows, checked where they stand and then run."""
+"""UPDATE and DELETE: checks their expressions over a relation's rows, then changes the rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from millpond.service.statements.subqueries import answer_subqueries
 
 
 class RowChange:
-    """What an UPDATE or a DELETE says of a relation's rows."""
+    """The change an UPDATE or a DELETE makes to a relation's rows."""
 
     def __init__(
         self,
@@ -32,11 +32,11 @@ class RowChange:
         self._statement = statement
 
     def apply_at(self, at: int) -> int:
-        """Make the change at an instant; the number of rows it is about.
+        """Make the change at an instant; return the number of rows it changes.
 
         Raises:
-            MillpondError: CQL-2xx of an expression, CQL-205 of a constant that does not fit its
-                column, POND-404 of a value that cannot be computed, POND-408 of keys.
+            MillpondError: CQL-2xx for a wrong expression, CQL-205 for a constant that does not fit
+                its column, POND-404 for a value that cannot be computed, POND-408 for the keys.
         """
         where = self._statement.where
         self._check(where)
@@ -72,7 +72,7 @@ class RowChange:
         )
 
     def _sql(self, value: exp.Expression, at: int) -> str:
-        """DuckDB's SQL; user-defined functions have the names DuckDB knows them by."""
+        """Print DuckDB's SQL, with user-defined functions under their names in DuckDB."""
         named = value.copy()
         if named.find(exp.Query) is not None:
             named = answer_subqueries(named, self._components, at, self._statement.text)
@@ -80,7 +80,7 @@ class RowChange:
         return to_duckdb(named)
 
     def _check_constant(self, field: Field, value: exp.Expression, sql: str) -> None:
-        """A constant is wrong or right whatever rows there are."""
+        """Refuse a constant that does not fit its column, even if the relation has no rows."""
         try:
             self._components.residual.evaluate(f"SELECT {cast_value(sql, field.type)}", {})
         except MillpondError as error:
@@ -98,7 +98,7 @@ class RowChange:
     def _check(self, value: exp.Expression | None, boolean: bool = True) -> None:
         """Bind an expression as the WHERE or the SELECT list of a query over the relation.
 
-        What SET computes must be one value a row, so it is bound in a WHERE too.
+        SET must compute one value for each row, so its expressions are bound in a WHERE too.
         """
         if value is None:
             return
@@ -117,7 +117,7 @@ class RowChange:
     def _place(
         self, value: exp.Expression, printed: str, before: str, error: MillpondError
     ) -> Span | None:
-        """Where an error of the bound text is in the statement: in the expression, or all of it."""
+        """Find an error's place in the statement: a part of the expression, or all of it."""
         whole = span_of(value)
         if whole is None:
             return self._statement.name_span

@@ -1,8 +1,8 @@
-"""Checking a store that nobody has open: every file against what was written, nothing changed.
+"""Checks every file of a store that no process has open, and changes nothing.
 
-The database is made anew from the journal in a temporary directory and compared with the one in the
-store; every file it refers to is read and its checksum compared. Nothing is unpickled, and nothing
-is written into the store.
+`check_store` makes the database anew from the journal, in a temporary directory, and compares it
+with the store's database. It reads every file the database refers to and compares its checksum. It
+unpickles nothing and writes nothing into the store.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from millpond.state.journal.snapshot import checksum_of, list_snapshots
 from millpond.state.push_file import hidden_path, visible_path
 from millpond.state.store import FORMAT, REFERENCED, lock_store
 
-#: Where the paths, checksums and what else is known of files stand: (part, SELECT).
+#: The queries that give the files of each part of a store: (part, SELECT).
 FILES = (
     ("segments", "SELECT path, checksum FROM segment WHERE kind = 'data'"),
     ("rejects", "SELECT path, checksum FROM segment WHERE kind <> 'data'"),
@@ -43,13 +43,13 @@ FILES = (
 
 @dataclass
 class Part:
-    """What was found of one part of a store.
+    """What a check found in one part of a store.
 
     Attributes:
         name: 'FORMAT', 'journal', 'database', 'segments', …
         checked: How many files, or records of the journal, were checked.
-        says: What there is to say of it if nothing is damaged.
-        damage: What is damaged, a line each.
+        says: The line to print if nothing is damaged.
+        damage: A line for each damaged file or record.
     """
 
     name: str
@@ -75,7 +75,8 @@ def check_store(store: Path) -> Report:
     """Check everything in a store.
 
     Raises:
-        MillpondError: STORE-601, somebody has it open; STORE-604, it is no directory.
+        MillpondError: STORE-601, another process has the store open; STORE-604, the path is not a
+            directory.
     """
     with lock_store(store), tempfile.TemporaryDirectory() as scratch:
         return Report(store, list(_check_parts(store, Path(scratch))))
@@ -100,7 +101,7 @@ def _check_parts(store: Path, scratch: Path) -> Iterator[Part]:
 
 
 def copy_aside(store: Path, scratch: Path) -> Path:
-    """Copy the database with its write-ahead log, which opening it would write to."""
+    """Copy the database and its write-ahead log: opening the originals would change them."""
     for name in ("pond.db", "pond.db-wal"):
         if (store / name).exists():
             shutil.copyfile(store / name, scratch / name)
@@ -124,7 +125,7 @@ def _check_journal(store: Path, state: JournalState) -> Part:
     part.checked = sum(len(file.records) for file in state.files)
     for first, path in list_files(store / DIRECTORY):
         if path not in read and path != (state.torn and state.torn.path) and not state.damage:
-            older = read_file(path, first)  # what a snapshot stands for
+            older = read_file(path, first)  # its records are in a snapshot already
             part.checked += len(older.records)
             if not older.is_whole:
                 part.damage.append(
@@ -210,7 +211,7 @@ def _why_damaged(file: Path, checksum: str) -> str | None:
 
 
 def _check_checkpoints(store: Path) -> Part:
-    """Spark's logs of offsets and commits: a version, then a line of JSON each."""
+    """Check Spark's logs of offsets and commits: a line with the version, then lines of JSON."""
     part = Part("checkpoints")
     for file in sorted((store / "checkpoints").rglob("*")):
         if file.is_file() and file.name.isdigit() and file.parent.name in ("offsets", "commits"):

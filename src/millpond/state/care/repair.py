@@ -1,12 +1,12 @@
-"""Repairing a store: a new one is made of what is whole, and the old one stays as it is.
+"""Repairs a store: makes a new store of the undamaged files, and leaves the old one as it is.
 
-The new database is that of the journal, up to its end or to what is damaged; if the store's own
-database has folded more and SQLite finds it whole, it is taken instead. Matches, runs and pairs are
-left behind, since they are computed again. Files that are lost stay referred to, so that an answer
-that needs one says so and is not silently smaller.
+The new database is made from the journal, up to its end or its first damaged record. If the store's
+own database has folded more records and SQLite finds it whole, that database is taken instead.
+Matches, runs and pairs are not copied, since they are computed again. The new database still refers
+to lost files, so an answer that needs a lost file fails and is not silently smaller.
 
-When changes were lost, or when only an unchecked database says them, the new store gets a new
-incarnation: cursors into what may have gone another way are refused there.
+If changes were lost, or only the unchecked database has them, the new store gets a new incarnation.
+It then refuses cursors of the old incarnation, whose changes may differ from its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from millpond.state.journal.snapshot import take_snapshot
 from millpond.state.push_file import hidden_path, visible_path
 from millpond.state.store import FORMAT, lock_store
 
-#: What is computed again, and therefore not taken along.
+#: The directories of files that are computed again, and therefore not copied.
 _CACHES = ("matches", "runs", "pairs")
 
 
@@ -42,11 +42,11 @@ class Repair:
 
     Attributes:
         to: The new store.
-        incarnation: What it is called now.
-        number: The last record of the journal that is in it.
+        incarnation: The new store's incarnation.
+        number: The last record of the journal that is in the new store.
         source: Where the database came from.
-        damage: What was damaged and could be done without, a line each.
-        lost: What could not be saved, a line each.
+        damage: A line for each thing that was damaged but not needed.
+        lost: A line for each thing that could not be saved.
     """
 
     to: Path
@@ -58,12 +58,12 @@ class Repair:
 
 
 def repair_store(store: Path, to: Path) -> Repair:
-    """Make a new store of what is whole in a damaged one.
+    """Make a new store of the undamaged files of a damaged store.
 
     Raises:
-        MillpondError: STORE-601, somebody has it open; STORE-604, the new directory is not empty or
-            lies in the old one; STORE-602, neither a database nor a journal is left; STORE-603, it
-            cannot be written.
+        MillpondError: STORE-601, another process has the store open; STORE-604, the new directory
+            is not empty or lies in the old one; STORE-602, neither a database nor a journal is
+            left; STORE-603, the new store cannot be written.
     """
     if to.exists() and any(to.iterdir()):
         raise MillpondError(
@@ -129,7 +129,7 @@ def _is_sound(database: Path) -> bool:
 
 
 def _forget_caches(path: Path) -> None:
-    """Matches, runs and pairs are computed again from the elements."""
+    """Delete the rows of matches, runs and pairs, which are computed again from the elements."""
     with closing(sqlite3.connect(path)) as database, database:
         for table in ("matches", "arrangement", "pairs"):
             database.execute(f"DELETE FROM {table}")

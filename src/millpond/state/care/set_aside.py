@@ -1,14 +1,14 @@
-"""Setting aside: files that nothing refers to are moved away when a store is opened, not removed.
+"""Setting aside: opening a store moves files that nothing refers to into a folder of their own.
 
     set_aside/20261122T130507Z-unreferenced/segments/5b0c….arrow
     set_aside/20261122T130507Z-unknown/segments/notes.txt
 
-*Unreferenced* is a file of ours that no epoch and no push refers to. A store opens only if its
-whole journal could be folded, so such a file was never committed (its writer died first), or a
-committed epoch took its place. Unreferenced files are removed after a week; when there are more
-than four gigabytes of them, the oldest are removed sooner; `millpond check --clean` removes all of
-them at once.
-*Unknown* is a file whose name is none we give. It stays until somebody removes it.
+An *unreferenced* file is a file of Millpond's that no epoch and no push refers to. A store opens
+only if its whole journal could be folded. So such a file was never committed (its writer died
+first), or a committed epoch replaced it. Unreferenced files are removed after a week; when there
+are more than four gigabytes of them, the oldest are removed sooner; `millpond check --clean`
+removes all of them at once.
+An *unknown* file has a name that Millpond gives to no file. It stays until somebody removes it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pathlib import Path
 
 DIRECTORY = "set_aside"
 
-#: How long unreferenced files stay, and how many bytes of them, in days and bytes.
+#: How long unreferenced files stay, in days, and how many bytes of them.
 KEPT_DAYS, KEPT_BYTES = 7, 4 << 30
 
 _FOLDER = re.compile(r"(\d{8}T\d{6})Z-(unreferenced|unknown)")
 
-#: The names writers give: a random number, or a push's number, finished or not.
+#: The names Millpond gives to files: a random number, or a push's number, finished or not.
 _OURS = re.compile(r"\.?[0-9a-f]{32}\.arrow(\.tmp)?|\.?\d{12,}\.(arrow|tmp)")
 
 
@@ -43,11 +43,11 @@ class SetAside:
 
 
 def set_aside(store: Path, paths: Iterable[str], at_us: int) -> list[str]:
-    """Move files of a store away; returns the paths of those whose names are not ours.
+    """Move files of a store aside; return the paths of the unknown files among them.
 
     Args:
         store: The store's directory.
-        paths: The files, relative to it.
+        paths: The files, relative to the store's directory.
         at_us: The clock, in microseconds since 1970.
     """
     stamp = datetime.fromtimestamp(at_us / 1e6, UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -73,7 +73,7 @@ def _free_path(path: Path) -> Path:
 
 
 def list_set_aside(store: Path) -> list[SetAside]:
-    """What was set aside so far, the oldest first."""
+    """List the folders of files that were set aside so far, the oldest first."""
     found = []
     for folder in sorted((store / DIRECTORY).glob("*")):
         if match := _FOLDER.fullmatch(folder.name):
@@ -85,12 +85,12 @@ def list_set_aside(store: Path) -> list[SetAside]:
 
 
 def clean_set_aside(store: Path, at_us: int, everything: bool = False) -> int:
-    """Remove unreferenced files that were kept long enough; returns how many.
+    """Remove unreferenced files that were kept long enough; return how many.
 
     Args:
         store: The store's directory.
         at_us: The clock, in microseconds since 1970.
-        everything: Whether to remove all of them now.
+        everything: Whether to remove all unreferenced files now.
     """
     removed, held = 0, 0
     for folder in reversed(list_set_aside(store)):

@@ -1,10 +1,10 @@
-"""Making the database of the newest whole snapshot and the records behind it.
+"""Makes the database from the newest whole snapshot and the journal's records after it.
 
-The database is never trusted when a store is opened: it is made again, as a new file that takes
-the old one's place, so no damage to it and no rewound write-ahead log can change an answer. What
-the old file is still asked is how many records it had folded: if the journal ends before that, the
-journal has lost its end, and not in a crash, because a record is durable before the database sees
-it.
+Opening a store never trusts the database it finds: it makes a new database file, which replaces the
+old one. So no damage to the old file and no rewound write-ahead log can change an answer. Opening
+reads only one thing from the old file: how many records it had folded. If the journal ends before
+that record, the journal has lost its end, and not in a crash, because a record is durable before
+the database sees it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class JournalState:
     """What the journal's directory holds, and what is wrong with it.
 
     Attributes:
-        directory: The store's.
-        incarnation: Of the store; None if no file says it.
+        directory: The store's directory.
+        incarnation: The store's incarnation; None if no file names one.
         snapshot: The newest whole snapshot.
         files: The files the fold needs, in order, each read and checked.
         number: The number of the last record that can be folded.
-        torn: The last file, if it ends in what a writer that died left.
-        damage: What is damaged such that acknowledged changes cannot be folded: (file, why).
-        notes: What is damaged without such consequences.
+        torn: The last file, if it ends in a half-written record of a writer that died.
+        damage: The damage that keeps acknowledged changes from being folded: (file, why).
+        notes: The damage that loses nothing.
     """
 
     directory: Path
@@ -50,18 +50,18 @@ class JournalState:
     notes: list[tuple[Path, str]] = field(default_factory=list)
 
     def records(self) -> Iterator[tuple[int, memoryview]]:
-        """The records to fold on from the snapshot."""
+        """Yield the records to fold after the snapshot."""
         after = self.snapshot.number if self.snapshot else 0
         for file in self.files:
             yield from (r for r in file.records if after < r[0] <= self.number)
 
 
 def read_journal(store: Path, database_number: int | None) -> JournalState:
-    """Read and check what the fold needs; changes nothing.
+    """Read and check the files the fold needs; change nothing.
 
     Args:
         store: The store's directory.
-        database_number: The records the database says it has folded, if it can be read.
+        database_number: How many records the database has folded; None if it cannot be read.
     """
     directory = store / DIRECTORY
     state = JournalState(store)
@@ -104,7 +104,7 @@ def read_journal(store: Path, database_number: int | None) -> JournalState:
 
 
 def _check_against(state: JournalState, database_number: int | None, has_files: bool) -> None:
-    """A journal that ends before the database has lost its end."""
+    """Note damage if the journal ends before the database: the journal has lost its end."""
     directory = state.directory / DIRECTORY
     if database_number is not None and database_number > state.number:
         where = state.torn.path if state.torn else directory
@@ -125,21 +125,21 @@ def _incarnation_in(snapshot: Snapshot) -> str | None:
 
 
 def read_fold(database: sqlite3.Connection) -> tuple[str, int] | None:
-    """The incarnation and the number of the last record a database says it has folded.
+    """Read the incarnation of a database and the number of the last record it has folded.
 
     Returns:
-        None if the database does not say it, or says it in a row that was damaged.
+        None if the database has no such row, or the row is damaged.
     """
     row = database.execute("SELECT incarnation, number, proof FROM fold").fetchone()
     return row[:2] if row is not None and row == fold_row(row[0], row[1]) else None
 
 
 def fold_journal(state: JournalState, to: Path) -> None:
-    """Make the database of what `read_journal` found, as a new file.
+    """Make a new database file from what `read_journal` found.
 
     Raises:
-        sqlite3.Error: it cannot be written.
-        OSError: it cannot be written.
+        sqlite3.Error: the file cannot be written.
+        OSError: the file cannot be written.
     """
     to.unlink(missing_ok=True)
     if state.snapshot is not None:
@@ -163,7 +163,7 @@ def fold_journal(state: JournalState, to: Path) -> None:
 
 
 def cut_torn_end(state: JournalState) -> None:
-    """Remove what a writer that died left at the journal's end: it was never acknowledged."""
+    """Remove the half-written, never acknowledged record that a dead writer left at the end."""
     if state.torn is None:
         return
     if state.torn.incarnation is None:

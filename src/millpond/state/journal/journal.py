@@ -20,18 +20,21 @@ from millpond.state.fail_points import reach
 from millpond.state.journal.journal_file import FILE_HEAD_BYTES, encode_head, file_name, list_files
 from millpond.state.journal.record import Statement, encode_record
 
-#: From this length on a file is full, and the next record begins another.
+#: A file of this length is full, and the next record begins another file.
 _FILE_BYTES = 32 << 20
 
 
 class Journal:
-    """The end of the journal, for the one process that has the store; the caller has a lock."""
+    """Appends records to the journal, for the one process that has the store open.
+
+    The caller holds a lock around every call.
+    """
 
     def __init__(self, directory: Path, incarnation: str, number: int) -> None:
-        """Go on behind record `number`, in the last file, which must be whole.
+        """Continue after record `number`, in the last file, which must be whole.
 
         Raises:
-            MillpondError: STORE-603, it cannot be written.
+            MillpondError: STORE-603, the journal cannot be written.
         """
         self.incarnation = incarnation
         #: The number of the last record.
@@ -51,7 +54,7 @@ class Journal:
         """Write the next record and wait until it is durable.
 
         Raises:
-            MillpondError: STORE-603, it cannot be written; the caller takes back what is there.
+            MillpondError: STORE-603, the record cannot be written; the caller calls `take_back`.
         """
         record = encode_record(self.incarnation, self.number + 1, statements)
         reach("journal.before_write")
@@ -67,7 +70,7 @@ class Journal:
         self.appended += len(record)
 
     def mark(self) -> tuple[int, int]:
-        """Where the journal ends, for `take_back`; begins another file if this one is full.
+        """Return the journal's end, for `take_back`; begin another file if the last one is full.
 
         Raises:
             MillpondError: STORE-603, the file cannot be made.
@@ -79,17 +82,17 @@ class Journal:
         return self.number, self._end
 
     def take_back(self, mark: tuple[int, int]) -> None:
-        """Forget what was written since a mark, whole or not.
+        """Remove every byte written since a mark, of whole records or not.
 
         Raises:
-            OSError: it cannot be taken back.
+            OSError: the bytes cannot be removed.
         """
         self.number, self._end = mark
         os.ftruncate(self._descriptor, self._end)
         os.fsync(self._descriptor)
 
     def drop_upto(self, number: int) -> None:
-        """Remove the files that hold no record behind `number`."""
+        """Remove the files that hold no record after `number`."""
         files = list_files(self._directory)
         for (_, path), (following, _) in pairwise(files):
             if following <= number + 1:
@@ -103,10 +106,10 @@ class Journal:
 
 
 def begin_file(directory: Path, incarnation: str, first: int) -> tuple[int, int]:
-    """A new file for the records from `first` on: its descriptor and length.
+    """Make a new file for the records from `first` on; return its descriptor and length.
 
     Raises:
-        MillpondError: STORE-603, it cannot be written.
+        MillpondError: STORE-603, the file cannot be written.
     """
     path = directory / file_name(first)
     with translate_write_errors(path):

@@ -1,8 +1,8 @@
-"""A file of the journal: a head that says whose it is, then records one after the other.
+"""A file of the journal: a head that names the store's incarnation, then records.
 
-Reading tells three ends apart: a clean one; a *torn* one (what a writer that died in mid-write
-leaves: bytes that are no whole record, and no whole record behind them); and *damage* (a whole
-record lies behind bytes that are none, or the numbers have a gap).
+Reading tells three cases apart. The file ends cleanly. The file is *torn*, as by a writer that died
+in mid-write: it ends in bytes that are no whole record, with no whole record after them. The file
+is *damaged*: a whole record lies after bytes that are no record, or the numbers have a gap.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _NAME = re.compile(r"(\d{12})\.log")
 
 
 def file_name(first: int) -> str:
-    """The name of the file whose first record has that number."""
+    """Return the name of the file whose first record has that number."""
     return f"{first:012d}.log"
 
 
 def list_files(directory: Path) -> list[tuple[int, Path]]:
-    """The journal's files with the numbers of their first records, ascending."""
+    """List the journal's files with the numbers of their first records, ascending."""
     if not directory.is_dir():
         return []
     found = [(m, path) for path in directory.iterdir() if (m := _NAME.fullmatch(path.name))]
@@ -38,7 +38,7 @@ def list_files(directory: Path) -> list[tuple[int, Path]]:
 
 
 def encode_head(incarnation: str, first: int) -> bytes:
-    """The first bytes of a file."""
+    """Return the first bytes of a file."""
     name = incarnation.encode()
     return _HEAD.pack(_MAGIC, name, first, _checksum(name, first))
 
@@ -49,16 +49,16 @@ def _checksum(name: bytes, first: int) -> int:
 
 @dataclass(frozen=True)
 class JournalFile:
-    """What is found in a file.
+    """The contents of a file, as reading found them.
 
     Attributes:
-        path: Where it is.
+        path: The file's path.
         first: The number of its first record, by its name.
-        incarnation: Whose it is; None if its head is not whole.
-        records: The whole records up to the end or the first that is none: (number, body).
-        end: The length of the file up to there.
+        incarnation: The incarnation in its head; None if the head is not whole.
+        records: The whole records up to the end or up to bytes that are no record: (number, body).
+        end: Where the last of `records` ends in the file.
         length: The file's length.
-        behind: How many whole records lie behind what is no record.
+        behind: How many whole records lie after bytes that are no record.
     """
 
     path: Path
@@ -71,22 +71,22 @@ class JournalFile:
 
     @property
     def last(self) -> int:
-        """The number of its last whole record; one less than the first if there is none."""
+        """The number of the last whole record; one less than `first` if there is no record."""
         return self.first + len(self.records) - 1
 
     @property
     def is_whole(self) -> bool:
-        """Whether every byte is accounted for."""
+        """Whether every byte belongs to the head or to a whole record."""
         return self.incarnation is not None and self.end == self.length
 
 
 def read_file(path: Path, first: int, incarnation: str | None = None) -> JournalFile:
-    """Read a file and check every record of it.
+    """Read a file and check every record in it.
 
     Args:
         path: The file.
         first: The number of its first record, by its name.
-        incarnation: What to look for records by if the file's head is damaged.
+        incarnation: The incarnation by which to look for records if the file's head is damaged.
     """
     data = memoryview(path.read_bytes())
     found = None
@@ -109,7 +109,7 @@ def read_file(path: Path, first: int, incarnation: str | None = None) -> Journal
 
 
 def _find_records(data: memoryview, offset: int, incarnation: str) -> Iterator[int]:
-    """The numbers of whole records anywhere from an offset on."""
+    """Yield the numbers of whole records anywhere from an offset on."""
     raw = data.obj
     assert isinstance(raw, bytes)
     while (offset := raw.find(MARKER, offset)) >= 0:

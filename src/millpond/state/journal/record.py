@@ -1,13 +1,13 @@
 """A journal record: the SQL statements of one transaction, with a number and a checksum.
 
-    marker   4 bytes   finds the next record behind damage
+    marker   4 bytes   finds the next record after damage
     length   uint32    of the body
     number   uint64    one more than the record before
     checksum uint64    xxh3_64 of incarnation, number and body
     body               orjson: [[sql, [[parameter, …], …]], …]
 
-The incarnation is part of the checksum, so a record of another store (or of this store before it
-was repaired) never passes for one of this store's.
+The incarnation is part of the checksum, so a record of another store (or of this store before a
+repair) never passes for a record of this store.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Statement = tuple[str, Sequence[Sequence[Any]]]
 
 
 def encode_record(incarnation: str, number: int, statements: Iterable[Statement]) -> bytes:
-    """The bytes of a record."""
+    """Encode a record as bytes."""
     body = orjson.dumps([[sql, rows] for sql, rows in statements], default=_encode_bytes)
     checksum = _checksum(incarnation, number, body)
     return _HEAD.pack(MARKER, len(body), number, checksum) + body
 
 
 def read_record(data: memoryview, offset: int, incarnation: str) -> tuple[int, memoryview] | None:
-    """The number and the body of the record at an offset; None if no whole record is there."""
+    """Read the number and the body of the record at an offset; None if no whole record is there."""
     if offset + HEAD_BYTES > len(data):
         return None
     marker, length, number, checksum = _HEAD.unpack_from(data, offset)
@@ -48,7 +48,7 @@ def read_record(data: memoryview, offset: int, incarnation: str) -> tuple[int, m
 
 
 def decode_body(body: bytes | memoryview) -> list[Statement]:
-    """The statements of a record."""
+    """Decode the statements of a record."""
     return [(sql, [_decode_row(row) for row in rows]) for sql, rows in orjson.loads(body)]
 
 

@@ -1,8 +1,8 @@
-"""Snapshots: checked copies of the database, from which the journal is folded on.
+"""Snapshots: checked copies of the database, to which the later records of the journal are added.
 
-A snapshot is a SQLite file that holds everything up to one record of the journal. Its name says the
-record's number and the xxh3_64 of its bytes: `000000000042-8f3a…e1.db`. It gets its name when it is
-durable, so a file of that name with those bytes is whole.
+A snapshot is a SQLite file with all changes up to one record of the journal. Its name gives the
+record's number and the xxh3_64 of its bytes: `000000000042-8f3a…e1.db`. The file gets its name
+after it is durable, so a file of that name with those bytes is whole.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Snapshot:
     path: Path
 
     def is_whole(self) -> bool:
-        """Whether its bytes are those that were written."""
+        """Whether the file's bytes have the checksum they were written with."""
         return checksum_of(self.path) == self.checksum
 
 
 def list_snapshots(directory: Path) -> list[Snapshot]:
-    """The snapshots in the journal's directory, the oldest first; none is read."""
+    """List the snapshots in the journal's directory, the oldest first, without reading them."""
     if not directory.is_dir():
         return []
     found = [(m, path) for path in directory.iterdir() if (m := _NAME.fullmatch(path.name))]
@@ -45,7 +45,7 @@ def list_snapshots(directory: Path) -> list[Snapshot]:
 
 
 def checksum_of(path: Path) -> str:
-    """The xxh3_64 of a file, in hex."""
+    """Compute the xxh3_64 of a file, in hex."""
     found = xxhash.xxh3_64()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -57,7 +57,7 @@ def take_snapshot(database: Path, directory: Path) -> Snapshot:
     """Copy a database, which may be written to meanwhile, as a snapshot.
 
     Raises:
-        MillpondError: STORE-603, it cannot be written.
+        MillpondError: STORE-603, the snapshot cannot be written.
     """
     temporary = directory / TEMPORARY
     with translate_write_errors(temporary):
@@ -76,7 +76,7 @@ def take_snapshot(database: Path, directory: Path) -> Snapshot:
 
 
 def copy_database(database: Path, to: Path) -> int:
-    """Copy a database as one of its transactions left it; returns the number it has folded."""
+    """Copy a database as of the end of some transaction; return the last record it has folded."""
     try:
         with (
             closing(sqlite3.connect(database)) as source,

@@ -1,8 +1,8 @@
-"""From one format of the store to the next, in order; each is a function of the directory.
+"""Migrations from one format of the store to the next, in order; each takes the store's directory.
 
-A migration makes what is new beside what is old and then puts a new FORMAT in the old one's place,
-which is its commit: a process that dies before leaves a store of the old format, and the next
-opening begins again.
+A migration writes the new files beside the old files and then replaces FORMAT, which is its commit.
+If the process dies before that, the store still has the old format, and the next opening starts the
+migration again.
 """
 
 from __future__ import annotations
@@ -12,5 +12,5 @@ from pathlib import Path
 
 from millpond.state.migrations import to_2
 
-#: What FORMAT says before, and what makes the next format of it.
+#: The contents of FORMAT before a migration, and the migration.
 MIGRATIONS: dict[str, Callable[[Path], None]] = {"millpond store 1\n": to_2.migrate}

@@ -1,8 +1,8 @@
 """Format 2: the database is the fold of a journal; plans of joins are JSON.
 
-The journal begins with a snapshot of the database format 1 had. Format 1 kept plans of joins as
-pickled objects of modules that have moved since; they are read here, and nowhere else, by an
-unpickler that knows those five classes and nothing more.
+The journal begins with a snapshot of format 1's database. Format 1 kept plans of joins as pickled
+objects of modules that have moved since. Only this module reads them, with an unpickler that knows
+those five classes and nothing more.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _CLASSES: dict[tuple[str, str], Any] = {
 
 
 def migrate(store: Path) -> None:
-    """Make a store of format 1 one of format 2.
+    """Turn a store of format 1 into a store of format 2.
 
     Raises:
-        MillpondError: STORE-602, its database is missing or damaged; nothing was changed.
-        OSError: it cannot be written.
+        MillpondError: STORE-602, the database is missing or damaged; nothing was changed.
+        OSError: a file cannot be written.
     """
     database = store / "pond.db"
     if not database.exists() or not database.stat().st_size:
@@ -81,7 +81,7 @@ def migrate(store: Path) -> None:
 
 
 def _convert(database: Path, to: Path) -> str:
-    """Copy the database and convert the copy; returns the incarnation it got."""
+    """Copy the database and convert the copy; return the new store's incarnation."""
     incarnation = secrets.token_hex(3)
     with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(to)) as target:
         found = source.execute("PRAGMA integrity_check").fetchall()
