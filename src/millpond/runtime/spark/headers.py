@@ -132,7 +132,7 @@ def _first_rows(
     except (OSError, EOFError, UnicodeError, LookupError, csv.Error) as error:
         raise MillpondError(
             "DATA-502",
-            f'the header of "{local or path}" cannot be read',
+            f'the first lines of "{local or path}" cannot be read',
             detail=str(error),
             hint="Mend the file, take it away, or name its encoding: OPTIONS (encoding '…').",
         ) from error
