@@ -215,7 +215,7 @@ def test_an_interrupt_of_the_server_closes_the_pond(opened, pond, monkeypatch):
     monkeypatch.setattr(server, "announce", lambda url: signal.raise_signal(signal.SIGINT))
     before = signal.getsignal(signal.SIGTERM)
     try:
-        result = millpond("serve", "--port", "0", "--host", "0.0.0.0")
+        result = millpond("serve", "--port", "0", "--host", "0.0.0.0", "--insecure")
     finally:
         signal.signal(signal.SIGTERM, before)
     assert result.exit_code == 130, result.output

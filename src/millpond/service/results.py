@@ -264,7 +264,7 @@ def report(statement: str, name: str, what: str) -> StatementResult:
 def count_text(number: int, noun: str, plural: str | None = None) -> str:
     """A number of things, for people.
 
-    >>> counted(1, "row"), counted(1200, "row"), counted(2, "query", "queries")
+    >>> count_text(1, "row"), count_text(1200, "row"), count_text(2, "query", "queries")
     ('1 row', '1,200 rows', '2 queries')
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import reduce
@@ -129,7 +130,7 @@ def _first_rows(
         if any(c in name for name in (found[0] if found else ()) for c in "\ufffd\0"):
             raise UnicodeError(f"It is not text in {encoding}.")
         return found
-    except (OSError, EOFError, UnicodeError, LookupError, csv.Error) as error:
+    except (OSError, EOFError, zlib.error, UnicodeError, LookupError, csv.Error) as error:
         raise MillpondError(
             "DATA-502",
             f'the first lines of "{local or path}" cannot be read',
