@@ -220,7 +220,7 @@ def test_an_interrupt_of_the_server_closes_the_pond(opened, pond, monkeypatch):
         signal.signal(signal.SIGTERM, before)
     assert result.exit_code == 130, result.output
     assert not pond.ready
-    assert "set --token or MILLPOND_TOKEN" in result.stderr
+    assert "whoever reaches 0.0.0.0 can read and write" in result.stderr
     assert "without --store everything is gone" in result.stderr
 
 

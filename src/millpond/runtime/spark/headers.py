@@ -22,7 +22,10 @@ from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.errors import MillpondError
 
 #: How many lines of a file without a header are read to count its columns.
-_LINES = 100
+_LINES = 10
+
+#: A cell may be as long as a line: Python's reader stops at 128 KB unless it is told otherwise.
+csv.field_size_limit(1 << 30)
 
 #: Endings of files Python does not unpack: Spark reads their first lines.
 PACKED = (".bz2", ".deflate", ".lz4", ".snappy", ".zst", ".zstd")
