@@ -46,9 +46,9 @@ def session(pond) -> Session:
 
 def test_a_statement_on_many_lines(session):
     assert session.say("SELECT carrier") == ""
-    assert session.shell.within
+    assert session.shell.is_within_statement
     assert "AA" in session.say("FROM flights -- not yet;", "LIMIT 1;")
-    assert not session.shell.within
+    assert not session.shell.is_within_statement
 
 
 def test_statements_on_one_line(session):

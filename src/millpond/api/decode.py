@@ -201,6 +201,8 @@ def _column(values: list[Any], kind: str) -> pa.Array:
         return _instants(values, date.fromisoformat, "D", arrow)
     if canonical.startswith("DECIMAL"):
         values = [None if v is None else Decimal(v) for v in values]
+    elif canonical == "BLOB":
+        values = [None if v is None else base64.b64decode(v) for v in values]
     elif canonical in ("FLOAT", "DOUBLE"):
         values = [float(v) if isinstance(v, str) else v for v in values]
     return pa.array(values, arrow)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import format_instant
+from millpond.model.unicode_text import check_unicode
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.change_log import PAGE, ChangeReader
 from millpond.service.changes.cursor import OLDEST, parse_cursor
@@ -61,6 +62,8 @@ class Subscriptions:
             MillpondError: POND-402 for an inactive or suspended query, POND-412 for the cursor,
                 CQL-216 for a stream that is not derived.
         """
+        if isinstance(after, str):
+            check_unicode(after, "a cursor", "POND-412")
         changes = self.log_of(followed)
         if (
             after is not None and after != OLDEST
