@@ -85,7 +85,7 @@ class ChangesPage(TableRows):
     query: str
     as_of: Instant
     final: bool
-    cursor: int
+    cursor: str
     newest: int
 
 
@@ -311,6 +311,13 @@ class Ready(Shape):
     status: Literal["ready", "not ready"]
 
 
+class SetAside(Shape):
+    """What lies in the store's folder for files that no epoch names."""
+
+    files: int
+    bytes: int
+
+
 class Status(Shape):
     """The pond at a glance."""
 
@@ -322,6 +329,7 @@ class Status(Shape):
     relations: int
     uptime_s: float
     problems: list[ErrorFields]
+    set_aside: SetAside
     runtime: dict[str, Any]
     streams: list[StreamFigures]
 
