@@ -60,3 +60,6 @@ def test_a_client_may_name_files_below_a_root(pond: Pond, tmp_path) -> None:
 def test_the_process_itself_is_not_limited(pond: Pond, tmp_path) -> None:
     (tmp_path / "a.csv").write_text("2026-03-01 11:00:00,1\n")
     pond.execute(CREATE.format(using=f"csv OPTIONS (path '{tmp_path}/a.csv')"))
+    (stream,) = [s for s in pond.streams() if s.name == "s"]
+    assert stream.source is not None
+    assert stream.source.within is None
