@@ -263,7 +263,7 @@ class OraclePond:
                 "(" + ", ".join(_quote(v) for v in row.values()) + ")" for row in rows.to_pylist()
             )
             casts = ", ".join(
-                f"CAST(v{i} AS {column_type(str(c.type))})" for i, c in enumerate(rows.schema)
+                f"CAST(v{i} AS {column_type(c.type)})" for i, c in enumerate(rows.schema)
             )
             names = ", ".join(f"v{i}" for i in range(rows.num_columns))
             nulls = ", ".join("NULL" for _ in range(rows.num_columns))

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from sqlglot import exp
 
-from millpond.cql.print.duckdb_words import quote_name
 from millpond.cql.tree.nodes import BY_ATTRIBUTES
 from millpond.errors import MillpondError
+from millpond.model.duckdb_words import quote_name
 from millpond.planner.resolve.error_places import mark
 from millpond.planner.resolve.names import did_you_mean, join_names, spell
 from millpond.planner.resolve.nrr_join import HIDDEN, timestamp_column

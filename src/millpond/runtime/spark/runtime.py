@@ -123,11 +123,7 @@ class SparkRuntime:
 
     def columns(self, frame: DataFrame) -> list[tuple[str, str]]:
         """Return a frame's columns and the SQL names of their types."""
-        names = {"timestamp_ntz": "timestamp"}
-        return [
-            (f.name, names.get(f.dataType.simpleString(), f.dataType.simpleString()))
-            for f in frame.schema.fields
-        ]
+        return [(f.name, sources.sql_type(f.dataType)) for f in frame.schema.fields]
 
     def close_source(self, stream_id: int) -> None:
         self._supervisor.drop(stream_id)
