@@ -39,7 +39,7 @@ def write(format_: str, path: Path) -> str:
     """Write the rows; return the options of their source."""
     match format_:
         case "json":
-            path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+            path.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in ROWS))
         case "parquet" | "filtered parquet":
             pq.write_table(as_table(), path)
         case "orc":
