@@ -306,9 +306,16 @@ class Alive(Shape):
 
 
 class Ready(Shape):
-    """Whether the pond answers queries and takes rows."""
+    """That the pond takes rows and shows them."""
 
-    status: Literal["ready", "not ready"]
+    status: Literal["ready"]
+
+
+class NotReady(Shape):
+    """Why the pond does not take rows, or does not show them, now."""
+
+    status: Literal["not ready"]
+    reason: str
 
 
 class SetAside(Shape):
