@@ -41,7 +41,7 @@ from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import match_ref, segment_ref
 from millpond.service.queries.query_stems import QueryStems
-from millpond.state.epoch_change import EpochChange, StaleChange, new_segment_id
+from millpond.state.commit.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import SegmentRef, StreamClock, Version
 

@@ -25,7 +25,7 @@ from millpond.model.time import BEGINNING, END, format_instant
 from millpond.service.events import FollowerNeeds
 from millpond.service.ingest.sequencer import relative_path
 from millpond.state.arrow_file import FileMeta, open_arrow
-from millpond.state.epoch_change import EpochChange
+from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.relation_log import ends, fold, number_added, select_at, write_delta
 from millpond.state.version import RelationDelta, Version
