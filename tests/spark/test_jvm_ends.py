@@ -18,9 +18,8 @@ from millpond import MillpondError
 
 store, files = sys.argv[1:]
 pond = millpond.open(store, master="local[1]")
-pond.execute(
-    f"CREATE STREAM s (v BIGINT); CREATE STREAM f (v BIGINT) USING csv OPTIONS (path '{files}')"
-)
+read = f"(v BIGINT) USING csv OPTIONS (path '{files}')"
+pond.execute(f"CREATE STREAM s (v BIGINT); CREATE STREAM f {read}")
 query = pond.register("SELECT sum(v) FROM s", "total")
 pond.ingest("s", [{"v": 1}])
 pond.catch_up(timeout=60)
@@ -35,8 +34,8 @@ def call(name, work):
 
 call("push", lambda: pond.ingest("s", [{"v": 2}]).accepted)
 call("catch up", lambda: pond.catch_up(timeout=60))
-call("source", lambda: pond.execute(f"CREATE STREAM g (v BIGINT) USING csv OPTIONS (path '{files}')"))
-call("relation", lambda: pond.execute(f"CREATE RELATION r (v BIGINT) USING csv OPTIONS (path '{files}')"))
+call("source", lambda: pond.execute(f"CREATE STREAM g {read}"))
+call("relation", lambda: pond.execute(f"CREATE RELATION r {read}"))
 call("insert", lambda: pond.execute("INSERT INTO s VALUES (3); SELECT count(*) FROM s"))
 call("invoke", lambda: query.invoke().rows())
 call("drop", lambda: pond.execute("DROP STREAM f")[0].message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,11 +61,11 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(machines, "_LOOK_SECONDS", 0.001)
     monkeypatch.setattr(machines, "_WAITS", (0, 0, 0))
     monkeypatch.setattr(machines, "_DYING_SECONDS", 0.2)
-    yield World(monkeypatch)
+    return World(monkeypatch)
 
 
 def eventually(condition: Callable[[], object]) -> None:
@@ -126,9 +126,14 @@ def test_a_jvm_that_does_not_answer_is_ended(world: World, monkeypatch: pytest.M
 
 def test_without_a_server_every_call_says_what_to_do(world: World) -> None:
     machine = world.machine(revives=False)
-    with pytest.raises(MillpondError, match="open the store again") as raised, machine.using():
-        world.processes[0].code = -9
-        raise ConnectionRefusedError("111")
+
+    def call() -> None:
+        with machine.using():
+            world.processes[0].code = -9
+            raise ConnectionRefusedError("111")
+
+    with pytest.raises(MillpondError, match="open the store again") as raised:
+        call()
     assert raised.value.code == "POND-415"
     assert raised.value.__suppress_context__
     with pytest.raises(MillpondError, match="POND-415"):
