@@ -52,7 +52,7 @@ def router(pond: ServedPond) -> APIRouter:
         "/readyz", response_class=Response, responses=describe_answer(shapes.Ready) | _NOT_READY
     )
     async def readiness() -> Response:
-        """Returns 200 while the pond accepts rows and shows them, and 503 with the reason otherwise."""
+        """Returns 200 while the pond accepts rows and shows them; otherwise 503 with the reason."""
         return _readiness(pond)
 
     @routes.get("/metrics", response_class=Response, responses=describe_answer(None, "text/plain"))
