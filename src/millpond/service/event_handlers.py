@@ -47,7 +47,7 @@ class Observer(Protocol):
         ...
 
 
-class Reactions(Events):
+class EventHandlers(Events):
     """Tells the parts of a pond what happened in other parts.
 
     Attributes:
@@ -118,6 +118,12 @@ class Reactions(Events):
         """Wake those who work for queries and streams."""
         self._maintenance.wake()
         self._advancer.wake()
+
+    def runtime_changed(self, reason: MillpondError | None) -> None:
+        """Wake those whose tasks failed while there was no runtime."""
+        if reason is None:
+            self._maintenance.wake()
+            self._advancer.wake()
 
     def query_activated(self, changes: StreamDef) -> None:
         """Try the query's changes again at once, if they had stopped."""
