@@ -45,7 +45,10 @@ def write(format_: str, path: Path) -> str:
         case "orc":
             pyarrow.orc.write_table(as_table(), str(path))
         case "csv":
-            cells = [[row["at"], *(json.dumps(row[n]) for n in "plj")] for row in ROWS]
+            cells = [
+                [row["at"], *(json.dumps(row[n], separators=(",", ":")) for n in "plj")]
+                for row in ROWS
+            ]
             quoted = [",".join('"' + c.replace('"', '""') + '"' for c in row) for row in cells]
             path.write_text("at,p,l,j\n" + "\n".join(quoted) + "\n")
             return ", header 'true'"
