@@ -10,25 +10,20 @@ import atexit
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from prometheus_client import CollectorRegistry
 
 from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_script
-from millpond.engine.scalars.residual_query import Limits
 from millpond.engine.scalars.work import check_work
 from millpond.errors import MillpondError
-from millpond.model.time import END
 from millpond.model.unicode_text import check_unicode
 from millpond.runtime.protocol import Runtime
-from millpond.service.changes.settings import ChangeSettings
-from millpond.service.components import Components
+from millpond.service.components import Components, PondSettings
 from millpond.service.definitions.access_policy import AccessPolicy
-from millpond.service.event_handlers import ProgressListener
 from millpond.service.handles import Handle, StreamHandle
 from millpond.service.ingest import row_formats
-from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
 from millpond.service.observe.metrics import Metrics
@@ -46,49 +41,21 @@ class Pond:
         directory: Path,
         runtime: Runtime,
         *,
-        bounded: bool = False,
-        clock: Callable[[], int] | None = None,
-        progress: ProgressListener | None = None,
         on_close: Callable[[], None] | None = None,
-        function_seconds: float | None = None,
-        joins: JoinSettings | None = None,
-        changes: ChangeSettings | None = None,
-        ahead: int = END,
-        ceilings: Limits | None = None,
+        **settings: Unpack[PondSettings],
     ) -> None:
         """Open the store and start the runtime over it.
 
         Args:
-            directory: The store's; created if it is not there.
-            runtime: Where sources are read and tasks run.
-            bounded: File sources are finite: they are read to their end before the first answer
-                or when told to (`millpond run`), instead of being watched for more.
-            clock: Microseconds since 1970 UTC.
-            progress: Told of reading: {"stream", "rows", "done"}.
+            directory: The store's directory; created if it does not exist.
+            runtime: Reads sources and runs tasks.
             on_close: Called last when the pond is closed.
-            function_seconds: How long one call of a user-defined function may take that does not
-                say so itself.
-            joins: The routing policy, the shards of SteMs, and what a join may find.
-            changes: How changes are computed where a query does not say.
-            ahead: How far ahead of the clock, in microseconds, elements on application time may
-                be whose stream does not say so itself; END for any distance.
-            ceilings: What no query's evaluation may exceed, whatever its options say.
+            settings: See `PondSettings`.
 
         Raises:
             MillpondError: STORE-601 to STORE-604.
         """
-        self._components = Components(
-            directory,
-            runtime,
-            bounded=bounded,
-            clock=clock,
-            progress=progress,
-            function_seconds=function_seconds,
-            joins=joins,
-            changes=changes,
-            ahead=ahead,
-            ceilings=ceilings,
-        )
+        self._components = Components(directory, runtime, **settings)
         self._metrics = Metrics(self._components)
         self._components.events.observers.append(self._metrics)
         self._entities = Entities(self._components)

@@ -89,17 +89,17 @@ class Supervisor:
         """Return the query of a stream, or (None) of the inbox; never wait."""
         return self._queries.get(stream_id)
 
-    def keep(self, kept: SupervisedQuery, patient: bool = True) -> None:
+    def keep(self, supervised: SupervisedQuery, patient: bool = True) -> None:
         """Start a query and keep it running; it replaces its stream's earlier query.
 
         Args:
-            kept: The query.
+            supervised: The query.
             patient: Whether to try again later if the query cannot be started now.
 
         Raises:
-            Exception: what `kept.start` raised, unless `patient`.
+            Exception: what `supervised.start` raised, unless `patient`.
         """
-        key = kept.stream.id if kept.stream is not None else None
+        key = supervised.stream.id if supervised.stream is not None else None
         with self._lock:
             if self._stopping.is_set():
                 return
@@ -107,19 +107,19 @@ class Supervisor:
             if before is not None:
                 before.stop()
             try:
-                kept.query = kept.start()
+                supervised.query = supervised.start()
             except Exception as error:
                 if not patient:
                     raise
-                self._handle_failure(kept, error)
-            self._queries[key] = kept
+                self._handle_failure(supervised, error)
+            self._queries[key] = supervised
 
     def drop(self, stream_id: int) -> None:
         """Stop a stream's query for good."""
         with self._lock:
-            kept = self._queries.pop(stream_id, None)
-            if kept is not None:
-                kept.stop()
+            supervised = self._queries.pop(stream_id, None)
+            if supervised is not None:
+                supervised.stop()
         self._pipeline.report_resumed(stream_id)
 
     def stop(self) -> None:
@@ -127,8 +127,8 @@ class Supervisor:
         self._stopping.set()
         self._thread.join(timeout=10)
         with self._lock:
-            for kept in self._queries.values():
-                kept.stop()
+            for supervised in self._queries.values():
+                supervised.stop()
             self._queries.clear()
 
     def _watch(self) -> None:
@@ -137,62 +137,66 @@ class Supervisor:
                 keys = list(self._queries)
             for key in keys:
                 with self._lock:
-                    kept = self._queries.get(key)
-                    if kept is None or self._stopping.is_set():
+                    supervised = self._queries.get(key)
+                    if supervised is None or self._stopping.is_set():
                         continue
                     try:
-                        self._check(kept)
+                        self._check(supervised)
                     except Exception as error:
                         log.debug("looking after a streaming query: %s", error)
 
-    def _check(self, kept: SupervisedQuery) -> None:
-        query = kept.query
+    def _check(self, supervised: SupervisedQuery) -> None:
+        query = supervised.query
         if query is not None and query.isActive:
             if not is_alive(query):
-                kept.stop()
-                self._handle_failure(kept, RuntimeError("the thread of the streaming query died"))
+                supervised.stop()
+                self._handle_failure(
+                    supervised, RuntimeError("the thread of the streaming query died")
+                )
                 return
-            if kept.worn():
-                kept.stop()
-                kept.query = kept.start()
-            self._check_source(kept)
+            if supervised.worn():
+                supervised.stop()
+                supervised.query = supervised.start()
+            self._check_source(supervised)
             # Spark reports progress after a batch, and after ten seconds without one.
-            if kept.failures and not kept.away and query.lastProgress is not None:
-                kept.failures = 0
-                self._report_resumed(kept)
+            if supervised.failures and not supervised.away and query.lastProgress is not None:
+                supervised.failures = 0
+                self._report_resumed(supervised)
             return
-        if kept.retry_at is None:
+        if supervised.retry_at is None:
             error = query.exception() if query is not None else None
-            self._handle_failure(kept, error or RuntimeError("the streaming query ended"))
-        elif time.monotonic() >= kept.retry_at:
-            kept.retry_at = None
+            self._handle_failure(supervised, error or RuntimeError("the streaming query ended"))
+        elif time.monotonic() >= supervised.retry_at:
+            supervised.retry_at = None
             try:
-                kept.query = kept.start()
+                supervised.query = supervised.start()
             except Exception as error:
-                self._handle_failure(kept, error)
+                self._handle_failure(supervised, error)
 
-    def _check_source(self, kept: SupervisedQuery) -> None:
+    def _check_source(self, supervised: SupervisedQuery) -> None:
         """Notice a source that went away, or came back, under a query that still runs."""
-        absence = kept.absent()
-        if absence is not None and not kept.away:
-            self._report_stopped(kept, absence)
-        elif absence is None and kept.away and not kept.failures:
-            self._report_resumed(kept)
-        kept.away = absence is not None
+        absence = supervised.absent()
+        if absence is not None and not supervised.away:
+            self._report_stopped(supervised, absence)
+        elif absence is None and supervised.away and not supervised.failures:
+            self._report_resumed(supervised)
+        supervised.away = absence is not None
 
-    def _handle_failure(self, kept: SupervisedQuery, error: Exception) -> None:
-        wait = _RETRY_SECONDS[min(kept.failures, len(_RETRY_SECONDS) - 1)]
-        kept.failures += 1
-        kept.retry_at = time.monotonic() + wait
-        reason = kept.absent() or kept.explain(error)
-        self._report_stopped(kept, reason)
-        name = f'stream "{kept.stream.name}"' if kept.stream is not None else "the inbox"
+    def _handle_failure(self, supervised: SupervisedQuery, error: Exception) -> None:
+        wait = _RETRY_SECONDS[min(supervised.failures, len(_RETRY_SECONDS) - 1)]
+        supervised.failures += 1
+        supervised.retry_at = time.monotonic() + wait
+        reason = supervised.absent() or supervised.explain(error)
+        self._report_stopped(supervised, reason)
+        name = (
+            f'stream "{supervised.stream.name}"' if supervised.stream is not None else "the inbox"
+        )
         log.warning("%s stopped and is started again in %s s: %s", name, wait, reason)
 
-    def _report_stopped(self, kept: SupervisedQuery, reason: Exception) -> None:
-        if kept.stream is not None:
-            self._pipeline.report_stopped(kept.stream.id, reason)
+    def _report_stopped(self, supervised: SupervisedQuery, reason: Exception) -> None:
+        if supervised.stream is not None:
+            self._pipeline.report_stopped(supervised.stream.id, reason)
 
-    def _report_resumed(self, kept: SupervisedQuery) -> None:
-        if kept.stream is not None:
-            self._pipeline.report_resumed(kept.stream.id)
+    def _report_resumed(self, supervised: SupervisedQuery) -> None:
+        if supervised.stream is not None:
+            self._pipeline.report_resumed(supervised.stream.id)
