@@ -278,8 +278,20 @@ class Pond:
 
     @property
     def ready(self) -> bool:
-        """Whether the pond takes requests."""
-        return not self._components.closed
+        """Whether the pond takes rows and shows them."""
+        return self.trouble is None
+
+    @property
+    def trouble(self) -> MillpondError | None:
+        """Why the pond is not ready; None while it is."""
+        if self._components.closed:
+            return MillpondError("POND-410", "the pond is closed")
+        return self._components.trouble
+
+    @property
+    def failure(self) -> MillpondError | None:
+        """Why the pond will not be ready again and is to be closed; None while it is or may be."""
+        return None if self._components.closed else self._components.failure
 
     def status(self) -> dict[str, Any]:
         """What runs and how it is, for people and probes."""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millpond.catalog.objects import StreamDef
+from millpond.errors import MillpondError
 from millpond.runtime.protocol import Pipeline
 
 log = logging.getLogger("millpond.spark")
@@ -33,6 +34,7 @@ class SupervisedQuery:
         absent: Says why the source is not there; None if it is there. Spark itself does not notice
             that a directory has gone.
         worn: Whether to replace a running query by a new one.
+        error: Why the query is stopped; None while it runs.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class SupervisedQuery:
         self.failures = 0
         self.retry_at: float | None = None
         self.away = False
+        self.error: Exception | None = None
 
     def stop(self) -> None:
         """End the query; a batch on its way is finished or fails."""
@@ -59,7 +62,7 @@ class SupervisedQuery:
             return
         try:
             self.query.stop()
-        except Exception as error:  # the JVM may be gone already
+        except Exception as error:  # the JVM is gone, or a batch does not end (`stopTimeout`)
             log.debug("stopping a streaming query: %s", error)
 
 
@@ -79,6 +82,7 @@ class Supervisor:
         self._queries: dict[int | None, SupervisedQuery] = {}
         self._lock = threading.RLock()
         self._stopping = threading.Event()
+        self._paused = False
         self._thread = threading.Thread(target=self._watch, name="spark-keeper", daemon=True)
         self._thread.start()
 
@@ -89,17 +93,17 @@ class Supervisor:
         """Return the query of a stream, or (None) of the inbox; never wait."""
         return self._queries.get(stream_id)
 
-    def keep(self, supervised: SupervisedQuery, patient: bool = True) -> None:
+    def keep(self, kept: SupervisedQuery, patient: bool = True) -> None:
         """Start a query and keep it running; it replaces its stream's earlier query.
 
         Args:
-            supervised: The query.
+            kept: The query.
             patient: Whether to try again later if the query cannot be started now.
 
         Raises:
-            Exception: what `supervised.start` raised, unless `patient`.
+            Exception: what `kept.start` raised, unless `patient`.
         """
-        key = supervised.stream.id if supervised.stream is not None else None
+        key = kept.stream.id if kept.stream is not None else None
         with self._lock:
             if self._stopping.is_set():
                 return
@@ -107,28 +111,61 @@ class Supervisor:
             if before is not None:
                 before.stop()
             try:
-                supervised.query = supervised.start()
+                kept.query = kept.start()
             except Exception as error:
                 if not patient:
                     raise
-                self._handle_failure(supervised, error)
-            self._queries[key] = supervised
+                self._handle_failure(kept, error)
+            self._queries[key] = kept
 
     def drop(self, stream_id: int) -> None:
         """Stop a stream's query for good."""
         with self._lock:
-            supervised = self._queries.pop(stream_id, None)
-            if supervised is not None:
-                supervised.stop()
+            kept = self._queries.pop(stream_id, None)
+            if kept is not None:
+                kept.stop()
         self._pipeline.report_resumed(stream_id)
+
+    def pause(self, reason: MillpondError) -> None:
+        """Spark has ended, and all its queries with it; `resume` starts them again."""
+        self._paused = True
+        with self._lock:
+            for kept in self._queries.values():
+                kept.query, kept.retry_at = None, None
+                self._report_stopped(kept, reason)
+
+    def resume(self) -> None:
+        """Start all queries again, on the Spark that runs now."""
+        with self._lock:
+            self._paused = False
+            for kept in self._queries.values():
+                kept.failures = 0
+                try:
+                    kept.query = kept.start()
+                except Exception as error:
+                    self._handle_failure(kept, error)
+                else:
+                    self._report_resumed(kept)
+
+    def inbox_trouble(self) -> MillpondError | None:
+        """Why pushed rows do not become visible; None while they do."""
+        kept = self._queries.get(None)
+        if kept is None or kept.error is None:
+            return None
+        return MillpondError(
+            "POND-406",
+            "pushed rows do not become visible",
+            detail=str(kept.error).split("\n", 1)[0][:400],
+            hint="What was acknowledged is kept and comes once the cause is gone.",
+        )
 
     def stop(self) -> None:
         """Stop all queries."""
         self._stopping.set()
         self._thread.join(timeout=10)
         with self._lock:
-            for supervised in self._queries.values():
-                supervised.stop()
+            for kept in self._queries.values():
+                kept.stop()
             self._queries.clear()
 
     def _watch(self) -> None:
@@ -137,66 +174,64 @@ class Supervisor:
                 keys = list(self._queries)
             for key in keys:
                 with self._lock:
-                    supervised = self._queries.get(key)
-                    if supervised is None or self._stopping.is_set():
+                    kept = self._queries.get(key)
+                    if kept is None or self._paused or self._stopping.is_set():
                         continue
                     try:
-                        self._check(supervised)
+                        self._check(kept)
                     except Exception as error:
                         log.debug("looking after a streaming query: %s", error)
 
-    def _check(self, supervised: SupervisedQuery) -> None:
-        query = supervised.query
+    def _check(self, kept: SupervisedQuery) -> None:
+        query = kept.query
         if query is not None and query.isActive:
             if not is_alive(query):
-                supervised.stop()
-                self._handle_failure(
-                    supervised, RuntimeError("the thread of the streaming query died")
-                )
+                kept.stop()
+                self._handle_failure(kept, RuntimeError("the thread of the streaming query died"))
                 return
-            if supervised.worn():
-                supervised.stop()
-                supervised.query = supervised.start()
-            self._check_source(supervised)
+            if kept.worn():
+                kept.stop()
+                kept.query = kept.start()
+            self._check_source(kept)
             # Spark reports progress after a batch, and after ten seconds without one.
-            if supervised.failures and not supervised.away and query.lastProgress is not None:
-                supervised.failures = 0
-                self._report_resumed(supervised)
+            if kept.failures and not kept.away and query.lastProgress is not None:
+                kept.failures = 0
+                self._report_resumed(kept)
             return
-        if supervised.retry_at is None:
+        if kept.retry_at is None:
             error = query.exception() if query is not None else None
-            self._handle_failure(supervised, error or RuntimeError("the streaming query ended"))
-        elif time.monotonic() >= supervised.retry_at:
-            supervised.retry_at = None
+            self._handle_failure(kept, error or RuntimeError("the streaming query ended"))
+        elif time.monotonic() >= kept.retry_at:
+            kept.retry_at = None
             try:
-                supervised.query = supervised.start()
+                kept.query = kept.start()
             except Exception as error:
-                self._handle_failure(supervised, error)
+                self._handle_failure(kept, error)
 
-    def _check_source(self, supervised: SupervisedQuery) -> None:
+    def _check_source(self, kept: SupervisedQuery) -> None:
         """Notice a source that went away, or came back, under a query that still runs."""
-        absence = supervised.absent()
-        if absence is not None and not supervised.away:
-            self._report_stopped(supervised, absence)
-        elif absence is None and supervised.away and not supervised.failures:
-            self._report_resumed(supervised)
-        supervised.away = absence is not None
+        absence = kept.absent()
+        if absence is not None and not kept.away:
+            self._report_stopped(kept, absence)
+        elif absence is None and kept.away and not kept.failures:
+            self._report_resumed(kept)
+        kept.away = absence is not None
 
-    def _handle_failure(self, supervised: SupervisedQuery, error: Exception) -> None:
-        wait = _RETRY_SECONDS[min(supervised.failures, len(_RETRY_SECONDS) - 1)]
-        supervised.failures += 1
-        supervised.retry_at = time.monotonic() + wait
-        reason = supervised.absent() or supervised.explain(error)
-        self._report_stopped(supervised, reason)
-        name = (
-            f'stream "{supervised.stream.name}"' if supervised.stream is not None else "the inbox"
-        )
+    def _handle_failure(self, kept: SupervisedQuery, error: Exception) -> None:
+        wait = _RETRY_SECONDS[min(kept.failures, len(_RETRY_SECONDS) - 1)]
+        kept.failures += 1
+        kept.retry_at = time.monotonic() + wait
+        reason = kept.absent() or kept.explain(error)
+        self._report_stopped(kept, reason)
+        name = f'stream "{kept.stream.name}"' if kept.stream is not None else "the inbox"
         log.warning("%s stopped and is started again in %s s: %s", name, wait, reason)
 
-    def _report_stopped(self, supervised: SupervisedQuery, reason: Exception) -> None:
-        if supervised.stream is not None:
-            self._pipeline.report_stopped(supervised.stream.id, reason)
+    def _report_stopped(self, kept: SupervisedQuery, reason: Exception) -> None:
+        kept.error = reason
+        if kept.stream is not None:
+            self._pipeline.report_stopped(kept.stream.id, reason)
 
-    def _report_resumed(self, supervised: SupervisedQuery) -> None:
-        if supervised.stream is not None:
-            self._pipeline.report_resumed(supervised.stream.id)
+    def _report_resumed(self, kept: SupervisedQuery) -> None:
+        kept.error = None
+        if kept.stream is not None:
+            self._pipeline.report_resumed(kept.stream.id)
