@@ -68,18 +68,46 @@ class TableRows(Shape):
     rows: list[list[Any]]
 
 
-class Answer(TableRows):
+class Loss(Shape):
+    """Elements of a stream that are missing: why, of which instants, and how many.
+
+    `missing`: at most so many rows are missing, and none is wrong; null: there is no bound.
+    """
+
+    stream: str
+    cause: Literal["expired", "damaged", "shed"]
+    since: Instant | None
+    upto: Instant
+    elements: int | None
+    missing: int | None
+    text: str
+
+
+class Bounds(Shape):
+    """By column and row, an interval that holds an exact answer's value at that confidence."""
+
+    confidence: float
+    columns: dict[str, list[list[float] | None]]
+
+
+class Promise(Shape):
+    """Whether rows are exact; if not, what was lost, and intervals where any can be given."""
+
+    exact: bool
+    loss: list[Loss]
+    bounds: Bounds | None
+
+
+class Answer(TableRows, Promise):
     """A query's answer at an instant."""
 
     query: str | None
     as_of: Instant
     final: bool
-    complete: bool
-    complete_since: Instant | None
     epoch: int
 
 
-class ChangesPage(TableRows):
+class ChangesPage(TableRows, Promise):
     """Changes after a cursor; `cursor` is where to read on, `newest` the last there is."""
 
     query: str
