@@ -249,6 +249,6 @@ def test_a_frame_is_exact_or_says_of_every_row_that_it_is_not(
         rows = read(told)
         assert rows.num_rows
         assert set(rows["__exact"].to_pylist()) == {False}
-        assert json.loads(rows["__loss"][0].as_py()) == [loss_json(LOST)]
+        assert rows["__loss"][0].as_py() == str(LOST)
     with pytest.raises(MillpondError, match="SERVE-703"):
         _ReadRequest.of({"query": "q", "inexact": "maybe"})

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.observe.control_tables import Entity
-from millpond.service.queries.registration import Registration
+from millpond.service.queries.registration_request import Registration
 from millpond.service.results import Answer, Change, Changes, IngestReceipt, StatementResult
 
 #: How the rows of a push may be written.

@@ -25,6 +25,7 @@ from millpond.runtime.protocol import Runtime
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.components import Components
 from millpond.service.definitions.access_policy import AccessPolicy
+from millpond.service.event_handlers import ProgressListener
 from millpond.service.handles import Handle, StreamHandle
 from millpond.service.ingest import row_formats
 from millpond.service.maintenance.join_rounds import JoinSettings
@@ -32,8 +33,7 @@ from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
 from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.status import describe_status
-from millpond.service.queries.registration import Registration, Request, parts
-from millpond.service.reactions import ProgressListener
+from millpond.service.queries.registration_request import Registration, RegistrationRequest, parts
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 from millpond.service.statements.executor import Executor
 
@@ -134,7 +134,7 @@ class Pond:
     def register_many(self, queries: Sequence[Registration]) -> list[Handle]:
         """Register many queries in one epoch: all of them, or none and an error that says which."""
         self._components.check_open()
-        requests = [Request.of(*parts(query)) for query in queries]
+        requests = [RegistrationRequest.of(*parts(query)) for query in queries]
         definitions = self._components.registrar.register(requests)
         return [Handle(self._components, self._explainer, d) for d in definitions]
 

@@ -9,7 +9,6 @@ again continues after its last cursor, so every change comes once.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 import millpond
-from millpond.api.encode import loss_json
 from millpond.errors import MillpondError
 
 if TYPE_CHECKING:
@@ -49,7 +47,7 @@ class _ReadRequest:
         after: The cursor after which changes begin; None for the first change, 'oldest' for the
             oldest kept.
         inexact: What is done with rows that are not exact: 'refuse', or 'say' it in two more
-            columns of every row, `__exact` and `__loss` (JSON, or NULL).
+            columns of every row, `__exact` and `__loss` (a text, or NULL).
     """
 
     url: str
@@ -131,7 +129,7 @@ class _ReadRequest:
                     hint='With option("inexact", "say") every row says it, in __exact and __loss.',
                 )
             return table
-        loss = json.dumps([loss_json(one) for one in given.loss]) if given.loss else None
+        loss = None if given.exact else "; ".join(map(str, given.loss))
         count = table.num_rows
         table = table.append_column("__exact", pa.array([given.exact] * count, pa.bool_()))
         return table.append_column("__loss", pa.array([loss] * count, pa.string()))

@@ -30,7 +30,7 @@ from millpond.service.ingest.floors import ClockReading, FloorsInFlight
 from millpond.service.ingest.intake import Intake
 from millpond.service.queries.query_stems import QueryStems
 from millpond.state.arrow_file import FileMeta
-from millpond.state.epoch_change import EpochChange, StaleChange, new_segment_id
+from millpond.state.commit.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import DATA, MatchRef, SegmentRef, StreamClock, Version
 
