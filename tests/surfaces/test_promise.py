@@ -244,7 +244,7 @@ def test_a_frame_is_exact_or_says_of_every_row_that_it_is_not(
         def read(asked: _ReadRequest) -> pa.Table:
             return asked.answer() if asked.changes is None else asked.page(None, 10).table
 
-        with pytest.raises(MillpondError, match="POND-415"):
+        with pytest.raises(MillpondError, match="POND-416"):
             read(refused)
         rows = read(told)
         assert rows.num_rows

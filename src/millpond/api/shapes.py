@@ -351,9 +351,16 @@ class Alive(Shape):
 
 
 class Ready(Shape):
-    """Whether the pond answers queries and accepts rows."""
+    """That the pond accepts rows and shows them."""
 
-    status: Literal["ready", "not ready"]
+    status: Literal["ready"]
+
+
+class NotReady(Shape):
+    """Why the pond does not accept rows, or does not show them, now."""
+
+    status: Literal["not ready"]
+    reason: str
 
 
 class SetAside(Shape):

@@ -192,7 +192,14 @@ def serve(
 
     from millpond.service.open_pond import open_pond
 
-    pond = open_pond(store, master=master, max_seconds=max_seconds, max_rows=max_rows, **settings)
+    pond = open_pond(
+        store,
+        master=master,
+        max_seconds=max_seconds,
+        max_rows=max_rows,
+        revives=True,
+        **settings,
+    )
     try:
         ended_by = server.serve(
             pond,

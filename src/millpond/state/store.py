@@ -108,6 +108,23 @@ class Store:
         """Return a file's path relative to the store, as references have it."""
         return Path(path).relative_to(self.directory).as_posix()
 
+    @property
+    def trouble(self) -> MillpondError | None:
+        """STORE-603 while nothing can be written to the store's directories; None otherwise."""
+        try:
+            self._database.check_usable()
+        except MillpondError as error:
+            return error
+        for directory in (self.directory, self.directory / "inbox", self.directory / "journal"):
+            if not os.access(directory, os.W_OK | os.X_OK):
+                return MillpondError(
+                    "STORE-603",
+                    f'"{directory}" cannot be written',
+                    detail="The file system is read-only, or the permissions have changed.",
+                    hint="Make it writable again; nothing acknowledged is lost.",
+                )
+        return None
+
     def list_set_aside(self) -> list[SetAside]:
         """List the folders of files that this opening and earlier ones set aside."""
         return list_set_aside(self.directory)

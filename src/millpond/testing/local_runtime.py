@@ -47,6 +47,9 @@ class LocalRuntime:
         self._partitions = partitions
         self._open: dict[int, StreamDef] = {}
         self._lock = threading.RLock()
+        #: Set by tests to what a runtime that lost its workers says.
+        self.trouble: MillpondError | None = None
+        self.failure: MillpondError | None = None
 
     def start(self, pipeline: Pipeline, store: Path) -> None:
         self._pipeline = pipeline

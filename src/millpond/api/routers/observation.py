@@ -19,9 +19,10 @@ from millpond.api.document import (
 )
 from millpond.api.routers.streams import stream_figures
 from millpond.api.surface import ServedPond
+from millpond.errors import CODES
 
 #: What is answered while the pond is not ready is no error.
-_NOT_READY = describe_answer(shapes.Ready, status=503)
+_NOT_READY = describe_answer(shapes.NotReady, status=503)
 _MISSING = describe_errors(404)
 
 
@@ -51,7 +52,7 @@ def router(pond: ServedPond) -> APIRouter:
         "/readyz", response_class=Response, responses=describe_answer(shapes.Ready) | _NOT_READY
     )
     async def readiness() -> Response:
-        """Returns 200 while the pond answers queries and accepts rows, and 503 otherwise."""
+        """Returns 200 while the pond accepts rows and shows them; otherwise 503 with the reason."""
         return _readiness(pond)
 
     @routes.get("/metrics", response_class=Response, responses=describe_answer(None, "text/plain"))
@@ -109,6 +110,10 @@ def router(pond: ServedPond) -> APIRouter:
 
 
 def _readiness(pond: ServedPond) -> Response:
-    ready = pond.ready
-    body = encode.dumps({"status": "ready" if ready else "not ready"})
-    return Response(body, 200 if ready else 503, media_type=encode.JSON)
+    trouble = pond.trouble
+    if trouble is None:
+        return Response(encode.dumps({"status": "ready"}), media_type=encode.JSON)
+    # Without a token anybody may ask: what the code stands for, and no path or name.
+    reason = f"{trouble.code}: {CODES[trouble.code]}"
+    body = encode.dumps({"status": "not ready", "reason": reason})
+    return Response(body, 503, media_type=encode.JSON)

@@ -118,12 +118,12 @@ class _ReadRequest:
         approximation for an exact answer.
 
         Raises:
-            MillpondError: POND-415, the rows are not exact and the option `inexact` was not given.
+            MillpondError: POND-416, the rows are not exact and the option `inexact` was not given.
         """
         if self.inexact == "refuse":
             if not given.exact:
                 raise MillpondError(
-                    "POND-415",
+                    "POND-416",
                     "the rows are not exact",
                     detail="; ".join(map(str, given.loss)),
                     hint='With option("inexact", "say") every row says it, in __exact and __loss.',

@@ -114,9 +114,18 @@ class Advancer:
             self._progress.notify_all()
         self._events.advancer_progressed()
 
+    @property
+    def has_died(self) -> bool:
+        """Whether the thread ended though nobody stopped it."""
+        return self._thread is not None and not self._thread.is_alive() and not self.stopping
+
     def _loop(self) -> None:
         while not self.stopping:
-            called = self._wake.wait(self._wait_seconds())
+            try:
+                seconds = self._wait_seconds()
+            except Exception as error:  # nobody would start the thread again
+                self._failure, seconds = error, _RETRY_SECONDS
+            called = self._wake.wait(seconds)
             self._wake.clear()
             with self._progress:
                 asked, wanted = self._asked, frozenset(self._wanted)

@@ -159,6 +159,9 @@ class Sequencer:
     def report_resumed(self, stream_id: int) -> None:
         self.troubles.pop(stream_id, None)
 
+    def report_runtime(self, reason: MillpondError | None) -> None:
+        self._events.runtime_changed(reason)
+
     # -- for the rest of the service -----------------------------------------------------------
 
     def stream_lock(self, source: str) -> threading.RLock:
