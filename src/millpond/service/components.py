@@ -42,6 +42,7 @@ from millpond.service.queries.prepared import stream_valued_error
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
 from millpond.service.results import Answer
+from millpond.state.function_key import FunctionKey
 from millpond.state.store import Store
 
 #: How long an answer waits for rows a statement inserted.
@@ -83,6 +84,7 @@ class Components:
         clock: Callable[[], int] | None = None,
         progress: ProgressListener | None = None,
         function_seconds: float | None = None,
+        function_key: str | Path | None = None,
         joins: JoinSettings | None = None,
         changes: ChangeSettings | None = None,
         ahead: int = END,
@@ -111,7 +113,9 @@ class Components:
         self.residual = Residual()
         self.relations_state = Relations(store, self.log, self.residual, followers)
         self.registrar = Registrar(self.log, self.stems, self.clock, self.events, followers)
-        self.function_registry = FunctionRegistry(store, self.log, self.registrar, function_seconds)
+        self.function_registry = FunctionRegistry(
+            store, self.log, self.registrar, function_seconds, FunctionKey(function_key)
+        )
         self.invoker = Invoker(
             store,
             self.log,
@@ -185,6 +189,7 @@ class Components:
             files=self.invoker.files,
         )
         self._note_damage()
+        self.function_registry.hold_untrusted()
 
     def describe_set_aside(self) -> dict[str, int]:
         """How much lies in the store's `set_aside` folder."""

@@ -51,6 +51,7 @@ class Pond:
         progress: ProgressListener | None = None,
         on_close: Callable[[], None] | None = None,
         function_seconds: float | None = None,
+        function_key: str | Path | None = None,
         joins: JoinSettings | None = None,
         changes: ChangeSettings | None = None,
         ahead: int = END,
@@ -68,6 +69,7 @@ class Pond:
             on_close: Called last when the pond is closed.
             function_seconds: How long one call of a user-defined function may take that does not
                 say so itself.
+            function_key: The file of the key that seals functions; None for the user's own.
             joins: The routing policy, the shards of SteMs, and what a join may find.
             changes: How changes are computed where a query does not say.
             ahead: How far ahead of the clock, in microseconds, elements on application time may
@@ -84,6 +86,7 @@ class Pond:
             clock=clock,
             progress=progress,
             function_seconds=function_seconds,
+            function_key=function_key,
             joins=joins,
             changes=changes,
             ahead=ahead,
