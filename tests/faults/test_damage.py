@@ -18,7 +18,7 @@ import pytest
 
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
-from millpond.state import database
+from millpond.state.database import database
 from millpond.state.journal.journal_file import list_files, read_file
 from millpond.state.journal.record import HEAD_BYTES
 from millpond.testing.local_runtime import LocalRuntime, open_local

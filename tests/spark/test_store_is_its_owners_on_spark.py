@@ -24,7 +24,8 @@ with millpond.open(store, master="local[1]") as mp:
     mp.execute("CREATE STREAM t (ts TIMESTAMP, k STRING, v INTEGER) TIMESTAMP BY ts")
     mp.function("twice", lambda v: pa.array([2 * x for x in v.to_pylist()]),
                 arguments=["BIGINT"], returns="BIGINT")
-    mp.execute("CREATE QUERY q AS SELECT v FROM t WHERE twice(v) > 2; CREATE STREAM d AS SELECT v FROM t;"
+    mp.execute("CREATE QUERY q AS SELECT v FROM t WHERE twice(v) > 2;"
+               "CREATE STREAM d AS SELECT v FROM t;"
                "CREATE QUERY j AS SELECT t.v FROM s, t WHERE s.k = t.k")
     mp.ingest("t", [{"ts": f"2013-01-01 00:00:0{i}", "k": "a", "v": i} for i in range(4)])
     mp.wait_until_matched()

@@ -47,6 +47,8 @@ from millpond.state.store import Store
 
 #: How long an answer waits for rows a statement inserted.
 STATED_SECONDS = 60.0
+#: How often who waits for pushes looks whether the runtime is still there, in seconds.
+_LOOK_SECONDS = 0.5
 
 
 class Components:
@@ -233,6 +235,27 @@ class Components:
                 "POND-410", "the pond is closed", hint="Open the store again with millpond.open()."
             )
 
+    @property
+    def trouble(self) -> MillpondError | None:
+        """Why rows cannot be taken or shown now; None while all is well."""
+        return self.failure or self.runtime.trouble or self._store.trouble
+
+    @property
+    def failure(self) -> MillpondError | None:
+        """Why this pond will not work again; None while it does, or may."""
+        for name, has_died in (
+            ("advancer", self.advancer.has_died),
+            ("maintenance", self.maintenance.has_died),
+            ("refresher", self.refresher.has_died),
+        ):
+            if has_died:
+                return MillpondError(
+                    "INTERNAL-901",
+                    f"the thread of the {name} has ended",
+                    hint="Open the store again; everything acknowledged is kept.",
+                )
+        return self.runtime.failure
+
     def stop(self) -> None:
         """Stop reading and working, and release the store. What was acknowledged is kept."""
         self.closed = True
@@ -299,13 +322,30 @@ class Components:
         return self.invoker.current_instant()
 
     def _await_pushed(self) -> None:
-        if not self.intake.wait(self._last_pushed, STATED_SECONDS):
+        if not self._wait_for_pushes(self._last_pushed, STATED_SECONDS):
             raise MillpondError(
                 "POND-405",
                 "rows inserted before are not visible yet",
                 detail="They are durable and will be.",
                 hint="Ask again; SHOW STREAMS says if the pipeline has stopped.",
             )
+
+    def _wait_for_pushes(self, upto: int, timeout: float | None) -> bool:
+        """Wait until the pushes up to a number are visible; False when the time ran out.
+
+        Raises:
+            MillpondError: POND-415, the runtime that makes them visible has ended.
+        """
+        until = None if timeout is None else clock_time.monotonic() + timeout
+        while True:
+            left = _LOOK_SECONDS if until is None else until - clock_time.monotonic()
+            if self.intake.wait(upto, max(0.0, min(left, _LOOK_SECONDS))):
+                return True
+            trouble = self.runtime.trouble
+            if trouble is not None and trouble.code == "POND-415":
+                raise trouble
+            if left <= 0:
+                return False
 
     def catch_up(self, timeout: float | None = None) -> None:
         """Return when everything acknowledged, and everything sources hold now, is visible.
@@ -314,7 +354,7 @@ class Components:
             MillpondError: POND-405 when it took longer than `timeout` seconds.
         """
         too_long = MillpondError("POND-405", "catching up took too long")
-        if not self.intake.wait(self.intake.last_number(), timeout):
+        if not self._wait_for_pushes(self.intake.last_number(), timeout):
             raise too_long
         if self.bounded:
             self.sources.read_to_end()

@@ -119,6 +119,12 @@ class EventHandlers(Events):
         self._maintenance.wake()
         self._advancer.wake()
 
+    def runtime_changed(self, reason: MillpondError | None) -> None:
+        """Wake those whose tasks failed while there was no runtime."""
+        if reason is None:
+            self._maintenance.wake()
+            self._advancer.wake()
+
     def query_activated(self, changes: StreamDef) -> None:
         """Try the query's changes again at once, if they had stopped."""
         self._advancer.retries.clear(changes.id)

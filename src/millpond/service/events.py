@@ -47,6 +47,10 @@ class Events(Protocol):
         """Somebody activated a followed query; `changes` is its change log."""
         ...
 
+    def runtime_changed(self, reason: MillpondError | None) -> None:
+        """The runtime cannot run tasks, and why; None: it can again."""
+        ...
+
     def source_read(self, stream: StreamDef, rows: int) -> None:
         """A bounded source was read to its end; `rows` elements in all."""
         ...

@@ -33,7 +33,7 @@ from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
 from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.status import describe_status
-from millpond.service.queries.registration import Registration, Request, parts
+from millpond.service.queries.registration_request import Registration, RegistrationRequest, parts
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 from millpond.service.statements.executor import Executor
 
@@ -137,7 +137,7 @@ class Pond:
     def register_many(self, queries: Sequence[Registration]) -> list[Handle]:
         """Register many queries in one epoch: all of them, or none and an error that says which."""
         self._components.check_open()
-        requests = [Request.of(*parts(query)) for query in queries]
+        requests = [RegistrationRequest.of(*parts(query)) for query in queries]
         definitions = self._components.registrar.register(requests)
         return [Handle(self._components, self._explainer, d) for d in definitions]
 
@@ -314,8 +314,20 @@ class Pond:
 
     @property
     def ready(self) -> bool:
-        """Whether the pond takes requests."""
-        return not self._components.closed
+        """Whether the pond takes rows and shows them."""
+        return self.trouble is None
+
+    @property
+    def trouble(self) -> MillpondError | None:
+        """Why the pond is not ready; None while it is."""
+        if self._components.closed:
+            return MillpondError("POND-410", "the pond is closed")
+        return self._components.trouble
+
+    @property
+    def failure(self) -> MillpondError | None:
+        """Why the pond will not be ready again and is to be closed; None while it is or may be."""
+        return None if self._components.closed else self._components.failure
 
     def status(self) -> dict[str, Any]:
         """What runs and how it is, for people and probes."""

@@ -30,7 +30,7 @@ from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.queries.options import option
 from millpond.service.queries.prepared import default_seed, stream_of
 from millpond.service.queries.registration import Registrar
-from millpond.state.epoch_change import EpochChange
+from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import StreamClock, Version, change_log_name
 

@@ -30,7 +30,7 @@ from millpond.service.ingest.floors import ClockReading, FloorsInFlight
 from millpond.service.ingest.intake import Intake
 from millpond.service.queries.query_stems import QueryStems
 from millpond.state.arrow_file import FileMeta
-from millpond.state.epoch_change import EpochChange, StaleChange, new_segment_id
+from millpond.state.commit.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import DATA, MatchRef, SegmentRef, StreamClock, Version
 
@@ -158,6 +158,9 @@ class Sequencer:
 
     def report_resumed(self, stream_id: int) -> None:
         self.troubles.pop(stream_id, None)
+
+    def report_runtime(self, reason: MillpondError | None) -> None:
+        self._events.runtime_changed(reason)
 
     # -- for the rest of the service -----------------------------------------------------------
 

@@ -29,7 +29,7 @@ from millpond.service.definitions.declarations import (
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
 from millpond.service.queries.options import check_stream_options
-from millpond.service.queries.registration import Request
+from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.service.results import StatementResult, count_text, report
 from millpond.service.statements.insert_and_heartbeat import (
     RowStatements,
@@ -180,7 +180,7 @@ class Executor:
 
     def _create_query(self, statement: statements.CreateQuery) -> StatementResult:
         text = statement.query_text
-        request = Request(
+        request = RegistrationRequest(
             text, statement.name, statement.options, statement.text, statement.name_span
         )
         (definition,) = self._components.registrar.register([request])

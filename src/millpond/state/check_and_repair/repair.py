@@ -25,12 +25,12 @@ from millpond.errors import MillpondError
 from millpond.model.owner_only import make_directory, tighten, write_owner_only
 from millpond.state.arrow_file import translate_write_errors
 from millpond.state.check_and_repair.check import FILES, Part, check_files, copy_aside
-from millpond.state.database import database_number
+from millpond.state.database.database import database_number
 from millpond.state.database_tables import fold_row
+from millpond.state.inbox.push_file import hidden_path, visible_path
 from millpond.state.journal.fold import DIRECTORY, fold_journal, read_journal
 from millpond.state.journal.journal import begin_file
 from millpond.state.journal.snapshot import take_snapshot
-from millpond.state.push_file import hidden_path, visible_path
 from millpond.state.store import FORMAT, lock_store
 
 #: The directories of files that are computed again, and therefore not copied.

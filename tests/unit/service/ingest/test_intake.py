@@ -15,7 +15,7 @@ from millpond.model.time import BEGINNING, format_instant, to_datetime
 from millpond.runtime.batch_tasks import Chunk, build
 from millpond.runtime.protocol import INBOX
 from millpond.service.pond import Pond
-from millpond.state.push_file import read_push, visible_path
+from millpond.state.inbox.push_file import read_push, visible_path
 from millpond.testing.manual_clock import ManualClock
 
 

@@ -157,7 +157,7 @@ class Database:
         """
         with self.lock:
             try:
-                self._check_usable()
+                self.check_usable()
                 mark = self._journal.mark()
                 self._connection.execute("BEGIN IMMEDIATE")
                 try:
@@ -175,7 +175,8 @@ class Database:
             except sqlite3.Error as error:
                 raise _explain_error(error, self.path) from error
 
-    def _check_usable(self) -> None:
+    def check_usable(self) -> None:
+        """Raise STORE-603 if a change could be neither written nor taken back."""
         if self._broken:
             raise MillpondError(
                 "STORE-603",

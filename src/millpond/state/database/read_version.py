@@ -18,10 +18,10 @@ from millpond.catalog.objects import (
     fold_name,
 )
 from millpond.state.bucket_map import BucketMap
-from millpond.state.database import Database
+from millpond.state.database.database import Database
+from millpond.state.database.join_rows import read_joins
 from millpond.state.database_tables import definition_of
 from millpond.state.id_map import IdMap
-from millpond.state.recorded_joins import read_joins
 from millpond.state.version import (
     DATA,
     LeafRef,

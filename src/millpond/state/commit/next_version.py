@@ -22,9 +22,9 @@ from millpond.catalog.objects import (
     StreamDef,
     fold_name,
 )
+from millpond.state.commit.resolve_change import ResolvedChange
+from millpond.state.commit.resolve_joins import next_joins
 from millpond.state.id_map import IdMap
-from millpond.state.resolve_change import ResolvedChange
-from millpond.state.resolve_joins import next_joins
 from millpond.state.version import (
     DATA,
     MatchRef,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.errors import MillpondError
-from millpond.state.epoch_change import EpochChange, StaleChange
-from millpond.state.resolve_joins import ResolvedJoins, StaleJoin, resolve_joins
+from millpond.state.commit.epoch_change import EpochChange, StaleChange
+from millpond.state.commit.resolve_joins import ResolvedJoins, StaleJoin, resolve_joins
 from millpond.state.version import (
     LeafRef,
     MatchRef,
