@@ -194,7 +194,8 @@ def _value(scalar: pa.Scalar) -> Any:
         kind = scalar.type
     if pa.types.is_timestamp(kind):
         ticks = scalar.cast(pa.timestamp("us", kind.tz)).value
-        return format_ticks(np.array([ticks], "datetime64[us]"))[0].replace("T", " ")
+        text = format_ticks(np.array([ticks], "datetime64[us]"))[0].replace("T", " ")
+        return text if kind.tz is None or text.endswith("infinity") else f"{text}+00:00"
     if pa.types.is_date32(kind):
         return format_ticks(np.array([scalar.value], "datetime64[D]"))[0]
     if isinstance(scalar, pa.StructScalar):

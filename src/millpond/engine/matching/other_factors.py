@@ -34,12 +34,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.cql.print.duckdb_words import quote_name
 from millpond.engine.eddy.eddy import Router
 from millpond.engine.predicates.safe_expressions import cannot_fail
 from millpond.engine.scalars.evaluator import ScalarEvaluator, truth
 from millpond.engine.scalars.residual_query import is_final
 from millpond.engine.scalars.user_functions import fault_of, functions
+from millpond.model.duckdb_words import quote_name
 from millpond.model.function_names import calls_inside, names_inside
 
 Rows = npt.NDArray[Any]

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.catalog.objects import RelationDef
-from millpond.cql.print.duckdb_words import quote_name
 from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
 from millpond.model.casts import cast_value
+from millpond.model.duckdb_words import quote_name
 from millpond.model.time import BEGINNING, END, format_instant
 from millpond.service.events import FollowerNeeds
 from millpond.service.ingest.sequencer import relative_path
