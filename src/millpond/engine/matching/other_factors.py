@@ -285,7 +285,7 @@ def find_satisfying(
 def _find_one_by_one(
     scalar: ScalarEvaluator, table: pa.Table, rows: Rows, failing: Mapping[str, duckdb.Error]
 ) -> Rows | duckdb.Error:
-    kept: list[Rows] = []
+    chosen: list[Rows] = []
     for start in range(0, len(rows), _ONE_BY_ONE):
         some = rows[start : start + _ONE_BY_ONE]
         part = table.take(pa.array(some))
@@ -301,8 +301,8 @@ def _find_one_by_one(
                 if verdict[row] < 0:
                     alone = scalar.select(part.slice(row, 1), predicate)
                     return alone if isinstance(alone, duckdb.Error) else error
-        kept.append(some[left])
-    return np.concatenate(kept)
+        chosen.append(some[left])
+    return np.concatenate(chosen)
 
 
 def _rank(expression: str) -> int:

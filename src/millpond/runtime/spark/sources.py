@@ -298,11 +298,11 @@ def _reason(error: Exception) -> str:
     first = root = error.java_exception
     while root.getCause() is not None:
         root = root.getCause()
-    said = [_find_reason_line(str(e.getMessage())) for e in (first, root)]
+    reasons = [_find_reason_line(str(e.getMessage())) for e in (first, root)]
     # The cause says in full why a task failed; "job aborted …" only adds numbers.
-    if said[0].startswith(("Job aborted", "[TASK_")) or said[1] in said[0]:
-        said = said[1:] if said[1] not in said[0] else said[:1]
-    return " ".join(said)
+    if reasons[0].startswith(("Job aborted", "[TASK_")) or reasons[1] in reasons[0]:
+        reasons = reasons[1:] if reasons[1] not in reasons[0] else reasons[:1]
+    return " ".join(reasons)
 
 
 def _find_reason_line(message: str) -> str:
