@@ -89,8 +89,8 @@ def digest_code(definition: FunctionDef) -> str:
 def list_imports(definition: FunctionDef) -> list[str]:
     """List the names that a function's code imports as it is loaded, without loading it.
 
-    A pickle that does something when it is loaded has to name what it calls, so `os.system` or
-    `builtins.exec` show here. What the function does when it is called is not seen.
+    A pickle that does something when it is loaded has to name what it calls, so calls of the
+    operating system show here. What the function does when it is called is not seen.
     """
     found: set[str] = set()
     pushed: list[str] = []
