@@ -119,8 +119,10 @@ def _find_meant_error(error: RequestValidationError) -> dict[str, Any]:
     """Return the first error; if the body may be a list, the first for the form that was sent."""
     errors: list[dict[str, Any]] = list(error.errors())
     sent_list = isinstance(error.body, list)
-    meant = [e for e in errors if any(str(p).startswith("list[") for p in e["loc"]) == sent_list]
-    return (meant or errors)[0]
+    same_form = [
+        e for e in errors if any(str(p).startswith("list[") for p in e["loc"]) == sent_list
+    ]
+    return (same_form or errors)[0]
 
 
 async def _handle_http_error(request: Request, error: Exception) -> Response:

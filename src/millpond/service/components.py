@@ -14,6 +14,7 @@ import threading
 import time as clock_time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.engine.scalars.residual_query import Limits, Residual
@@ -50,6 +51,33 @@ STATED_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
 
 
+class PondSettings(TypedDict, total=False):
+    """How a pond is opened; what is left out has its default.
+
+    Attributes:
+        bounded: Whether file sources are finite: they are read to their end before the first
+            answer or when told to (`millpond run`), instead of being watched for more.
+        clock: Gives the time in microseconds since 1970 UTC.
+        progress: Called while sources are read, with {"stream", "rows", "done"}.
+        function_seconds: How long one call of a user-defined function may take, unless the
+            function has a limit of its own.
+        joins: The routing policy, the shards of SteMs, and the most pairs a join may find.
+        changes: How changes are computed, unless a query's options say otherwise.
+        ahead: How far ahead of the clock, in microseconds, the timestamp of an element on
+            application time may be, unless its stream has a limit; END for any distance.
+        ceilings: What no query's evaluation may exceed, whatever its options say.
+    """
+
+    bounded: bool
+    clock: Callable[[], int] | None
+    progress: ProgressListener | None
+    function_seconds: float | None
+    joins: JoinSettings | None
+    changes: ChangeSettings | None
+    ahead: int
+    ceilings: Limits | None
+
+
 class Components:
     """The parts of a pond, at work over one store.
 
@@ -76,28 +104,16 @@ class Components:
         closed: Whether the pond is closed, or about to be.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        runtime: Runtime,
-        *,
-        bounded: bool = False,
-        clock: Callable[[], int] | None = None,
-        progress: ProgressListener | None = None,
-        function_seconds: float | None = None,
-        joins: JoinSettings | None = None,
-        changes: ChangeSettings | None = None,
-        ahead: int = END,
-        ceilings: Limits | None = None,
-    ) -> None:
-        """Open a store and put the parts together; see `Pond`."""
-        self.clock = clock or now
+    def __init__(self, directory: Path, runtime: Runtime, **settings: Unpack[PondSettings]) -> None:
+        """Open a store and put the parts together."""
+        bounded, ahead = settings.get("bounded", False), settings.get("ahead", END)
+        self.clock = settings.get("clock") or now
         self.started_at = self.clock()
         self.bounded = bounded
         self.runtime = runtime
         self.definitions = threading.RLock()
         self.closed = False
-        self.events = EventHandlers(progress)
+        self.events = EventHandlers(settings.get("progress"))
         followers = NeedsOfFollowers()
         self._last_pushed = 0
         self._store = Store.open(directory, self.clock)
@@ -113,7 +129,9 @@ class Components:
         self.residual = Residual()
         self.relations_state = Relations(store, self.log, self.residual, followers)
         self.registrar = Registrar(self.log, self.stems, self.clock, self.events, followers)
-        self.function_registry = FunctionRegistry(store, self.log, self.registrar, function_seconds)
+        self.function_registry = FunctionRegistry(
+            store, self.log, self.registrar, settings.get("function_seconds")
+        )
         self.invoker = Invoker(
             store,
             self.log,
@@ -124,7 +142,7 @@ class Components:
             self.intake,
             self.events,
             followers,
-            ceilings,
+            settings.get("ceilings"),
         )
         self.refresher = Refresher(self.log, self.registrar, self.invoker, self.events)
         self.maintenance = Maintenance(
@@ -136,7 +154,7 @@ class Components:
             runtime,
             self.events,
             followers,
-            settings=joins,
+            settings=settings.get("joins"),
         )
         self.stems.routing = self.joins.settings.routing
         self.derivations = Derivations(
@@ -146,7 +164,7 @@ class Components:
             self.relations_state,
             self.invoker.present_of,
             StreamObserver(self.invoker.files),
-            changes,
+            settings.get("changes"),
         )
         self.advancer = Advancer(
             store,

@@ -121,7 +121,7 @@ class Changes:
 
     @property
     def position(self) -> int:
-        """The number at the end of `cursor`; there is more while it is less than `newest`."""
+        """The number at the end of `cursor`; while it is less than `newest`, there is more."""
         return int(self.cursor.rpartition(".")[2])
 
     def cursor_at(self, number: int) -> str:
@@ -130,7 +130,7 @@ class Changes:
 
     @property
     def final(self) -> bool:
-        """Always true: changes are given for final instants only, and never revised."""
+        """Always true: only changes at final instants are returned, and none is revised."""
         return True
 
     @staticmethod
@@ -164,7 +164,7 @@ class Changes:
         return list(self.table.column_names[3:])
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """Per change its number, its instant (µs), its sign and the row's values."""
+        """Yield for each change its number, its instant (µs), its sign and the row's values."""
         return list(zip(*(python_values(column) for column in self.table.columns), strict=True))
 
     def __iter__(self) -> Iterator[Change]:
@@ -194,7 +194,8 @@ def _value(scalar: pa.Scalar) -> Any:
         kind = scalar.type
     if pa.types.is_timestamp(kind):
         ticks = scalar.cast(pa.timestamp("us", kind.tz)).value
-        return format_ticks(np.array([ticks], "datetime64[us]"))[0].replace("T", " ")
+        text = format_ticks(np.array([ticks], "datetime64[us]"))[0].replace("T", " ")
+        return text if kind.tz is None or text.endswith("infinity") else f"{text}+00:00"
     if pa.types.is_date32(kind):
         return format_ticks(np.array([scalar.value], "datetime64[D]"))[0]
     if isinstance(scalar, pa.StructScalar):
@@ -205,7 +206,7 @@ def _value(scalar: pa.Scalar) -> Any:
 
 @dataclass(frozen=True)
 class IngestReceipt:
-    """What became of pushed rows, all of it durable before the receipt is given.
+    """What became of pushed rows. They are durable before the receipt is returned.
 
     Attributes:
         accepted: Rows that became elements.
@@ -220,7 +221,7 @@ class IngestReceipt:
     duplicate: bool = False
 
     def __str__(self) -> str:
-        """In one line, with the reason of the first reject.
+        """Describe the receipt in one line, with the reason of the first reject.
 
         >>> print(IngestReceipt(2, 1, [{"row": 2, "reason": "no timestamp"}]))
         2 accepted, 1 rejected (no timestamp)
@@ -233,7 +234,7 @@ class IngestReceipt:
 
 @dataclass(frozen=True)
 class StatementResult:
-    """What one statement gave: an answer, a table, a text, or a message.
+    """The result of one statement: an answer, a table, a text, or a message.
 
     Attributes:
         statement: The statement's kind in the words of CQL: 'invoke', 'ask', 'create query', ….
@@ -255,14 +256,14 @@ class StatementResult:
 
 
 def report(statement: str, name: str, what: str) -> StatementResult:
-    """The result of a statement that gives nothing but a message: what it did, to what."""
+    """Make the result of a statement that has only a message: what it did, to which object."""
     kind = statement.split()[-1]
     subject = f"{kind} {name}" if kind in ("stream", "relation", "query") else name
     return StatementResult(statement, name, message=f"{subject}: {what}")
 
 
 def count_text(number: int, noun: str, plural: str | None = None) -> str:
-    """A number of things, for people.
+    """Write a number of things for people.
 
     >>> count_text(1, "row"), count_text(1200, "row"), count_text(2, "query", "queries")
     ('1 row', '1,200 rows', '2 queries')

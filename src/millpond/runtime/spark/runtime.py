@@ -173,10 +173,8 @@ class SparkRuntime:
 
     def columns(self, frame: DataFrame) -> list[tuple[str, str]]:
         """Return a frame's columns and the SQL names of their types."""
-        names = {"timestamp_ntz": "timestamp"}
         with self._machine.using():
-            types = [(f.name, f.dataType.simpleString()) for f in frame.schema.fields]
-        return [(name, names.get(type, type)) for name, type in types]
+            return [(f.name, sources.sql_type(f.dataType)) for f in frame.schema.fields]
 
     def close_source(self, stream_id: int) -> None:
         self._supervisor.drop(stream_id)

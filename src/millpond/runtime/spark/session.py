@@ -112,11 +112,11 @@ def _quiet_accumulators(session: SparkSession) -> None:
     server = getattr(session.sparkContext, "_accumulatorServer", None)
     if server is None:
         return
-    said = server.handle_error
+    default_handler = server.handle_error
 
     def handle_error(request: object, client_address: object) -> None:
         if not isinstance(sys.exception(), EOFError | ConnectionError):
-            said(request, client_address)
+            default_handler(request, client_address)
 
     server.handle_error = handle_error
 

@@ -271,12 +271,12 @@ class Invoker:
         if present > BEGINNING:
             return present
         relations = [version.find(leaf.relation) for leaf in bound.relations]
-        told = [
+        change_instants = [
             self._relations.read_rows(version, relation).latest
             for relation in relations
             if isinstance(relation, RelationDef)
         ]
-        return max([BEGINNING, *told])
+        return max([BEGINNING, *change_instants])
 
     def _find_gap_end(self, version: Version, leaf: StreamLeaf, stream: StreamDef, at: int) -> int:
         """The instant from which everything is kept, if the window reaches further back.

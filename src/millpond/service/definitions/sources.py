@@ -12,10 +12,10 @@ from typing import Any
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql import parse_statement
-from millpond.cql.print.duckdb_words import quote_name
 from millpond.cql.tree import statements
 from millpond.errors import MillpondError
 from millpond.model import time
+from millpond.model.duckdb_words import quote_name
 from millpond.model.schema import Field, Schema, canonical_type
 from millpond.model.unicode_text import check_unicode
 from millpond.planner.bind.bound_query import BoundQuery

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.catalog.objects import RelationDef
-from millpond.cql.print.duckdb_words import quote_name
 from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
 from millpond.model.casts import cast_value
+from millpond.model.duckdb_words import quote_name
 from millpond.model.time import BEGINNING, END, format_instant
 from millpond.service.events import FollowerNeeds
 from millpond.service.ingest.sequencer import relative_path
@@ -53,8 +53,8 @@ class VersionedRows:
     @cached_property
     def latest(self) -> int:
         """The last known instant at which it changes; before all instants if it never does."""
-        told = [self.starts, self.ends[self.ends < END]]
-        return max((int(at.max()) for at in told if len(at)), default=BEGINNING - 1)
+        change_instants = [self.starts, self.ends[self.ends < END]]
+        return max((int(at.max()) for at in change_instants if len(at)), default=BEGINNING - 1)
 
     def changes_within(self, after: int, upto: int) -> bool:
         """Whether a row comes or goes at an instant of (after, upto]."""
