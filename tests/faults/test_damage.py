@@ -46,7 +46,7 @@ def answers(pond: Pond) -> dict[str, Rows | None]:
     for name in ASKED:
         try:
             answer = pond.query(name).invoke()
-            found[name] = sorted(answer.rows()) if answer.complete else None
+            found[name] = sorted(answer.rows()) if answer.exact else None
         except MillpondError:
             found[name] = None
     try:

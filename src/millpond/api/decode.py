@@ -16,6 +16,7 @@ from millpond.api.encode import ANSWER_KEY
 from millpond.catalog.objects import QueryDef, RelationDef, SourceDef, StreamDef
 from millpond.errors import CODES, MillpondError, Span
 from millpond.model.far_times import parse_ticks
+from millpond.model.loss import Bounds, Cause, Loss
 from millpond.model.schema import (
     ListOf,
     Schema,
@@ -59,8 +60,8 @@ def answer(body: dict[str, Any]) -> Answer:
         table=table(body),
         as_of=instant(body["as_of"]) or 0,
         final=body["final"],
-        complete=body["complete"],
-        complete_since=instant(body["complete_since"]),
+        loss=losses(body["loss"]),
+        bounds=Bounds.from_json(body["bounds"]),
         query=body["query"],
         epoch=body["epoch"],
     )
@@ -76,8 +77,8 @@ def arrow_answer(data: bytes) -> Answer:
         table=rows.replace_schema_metadata(metadata or None),
         as_of=facts["as_of_us"],
         final=facts["final"],
-        complete=facts["complete"],
-        complete_since=facts["since_us"],
+        loss=losses(facts["loss"]),
+        bounds=Bounds.from_json(facts["bounds"]),
         query=facts["query"],
         epoch=facts["epoch"],
     )
@@ -94,6 +95,22 @@ def changes(body: dict[str, Any]) -> Changes:
         body["cursor"],
         body["newest"],
         instant(body["as_of"]) or 0,
+        losses(body["loss"]),
+    )
+
+
+def losses(items: list[dict[str, Any]]) -> tuple[Loss, ...]:
+    """The losses of `encode.loss_json`."""
+    return tuple(
+        Loss(
+            item["stream"],
+            Cause(item["cause"]),
+            instant(item["since"]),
+            instant(item["upto"]) or 0,
+            item["elements"],
+            item["missing"],
+        )
+        for item in items
     )
 
 

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
 from millpond.model.far_times import format_ticks
+from millpond.model.loss import Loss
 from millpond.model.schema import ARROW_TYPES, struct_type
 from millpond.model.time import (
     BEGINNING,
@@ -190,10 +191,44 @@ def answer_facts(answer: Answer) -> dict[str, Any]:
         "query": answer.query,
         "as_of": instant_text(answer.as_of),
         "final": answer.final,
-        "complete": answer.complete,
-        "complete_since": instant_text(answer.complete_since),
+        **promise_facts(answer),
         "epoch": answer.epoch,
     }
+
+
+def promise_facts(given: Answer | Changes) -> dict[str, Any]:
+    """What an answer or a page of changes says of its exactness, as JSON values."""
+    return {
+        "exact": given.exact,
+        "loss": [loss_json(loss) for loss in given.loss],
+        "bounds": None if given.bounds is None else to_json_value(given.bounds.to_json()),
+    }
+
+
+def loss_json(loss: Loss) -> dict[str, Any]:
+    """A loss as JSON values; `text` says it for people."""
+    return {
+        "stream": loss.stream,
+        "cause": str(loss.cause),
+        "since": instant_text(loss.since),
+        "upto": instant_text(loss.upto),
+        "elements": loss.elements,
+        "missing": loss.missing,
+        "text": str(loss),
+    }
+
+
+def promise_headers(given: Answer | Changes) -> dict[str, str]:
+    """Exactness as HTTP headers, for the forms whose body has no room for it.
+
+    `Millpond-Loss` is one line of JSON in ASCII, as a header must be.
+    """
+    headers = {"Millpond-Exact": str(given.exact).lower()}
+    facts = promise_facts(given)
+    for name in ("loss", "bounds"):
+        if facts[name]:
+            headers[f"Millpond-{name.capitalize()}"] = json.dumps(facts[name])
+    return headers
 
 
 def answer_json(answer: Answer) -> bytes:
@@ -210,7 +245,7 @@ def answer_ndjson(answer: Answer) -> bytes:
 
 def answer_arrow(answer: Answer) -> bytes:
     """An answer as an Arrow IPC stream whose schema metadata says what it is."""
-    facts = answer_facts(answer) | {"as_of_us": answer.as_of, "since_us": answer.complete_since}
+    facts = answer_facts(answer) | {"as_of_us": answer.as_of}
     metadata = {**(answer.table.schema.metadata or {}), ANSWER_KEY: dumps(facts)}
     return table_arrow(answer.table.replace_schema_metadata(metadata))
 
@@ -228,12 +263,9 @@ def answer_headers(answer: Answer) -> dict[str, str]:
     headers = {
         "Millpond-As-Of": instant_text(answer.as_of) or "",
         "Millpond-Final": str(answer.final).lower(),
-        "Millpond-Complete": str(answer.complete).lower(),
         "Millpond-Epoch": str(answer.epoch),
     }
-    if answer.complete_since is not None:
-        headers["Millpond-Complete-Since"] = instant_text(answer.complete_since) or ""
-    return headers
+    return headers | promise_headers(answer)
 
 
 def result_json(result: StatementResult) -> dict[str, Any]:
@@ -306,6 +338,7 @@ def changes_json(changes: Changes) -> dict[str, Any]:
         "query": changes.query,
         "as_of": instant_text(changes.as_of),
         "final": changes.final,
+        **promise_facts(changes),
         "cursor": changes.cursor,
         "newest": changes.newest,
         **_table_json(format_instants(changes)),

@@ -71,23 +71,50 @@ class TableRows(Shape):
     rows: list[list[Any]]
 
 
-class Answer(TableRows):
+class Loss(Shape):
+    """Elements of a stream that are missing: why, of which instants, and how many.
+
+    `missing`: at most so many rows are missing, and none is wrong; null: there is no bound.
+    """
+
+    stream: str
+    cause: Literal["expired", "damaged", "shed"]
+    since: Instant | None
+    upto: Instant
+    elements: int | None
+    missing: int | None
+    text: str
+
+
+class Bounds(Shape):
+    """By column and row, an interval that holds an exact answer's value at that confidence."""
+
+    confidence: float
+    columns: dict[str, list[list[float] | None]]
+
+
+class Promise(Shape):
+    """Whether rows are exact; if not, what was lost, and intervals where any can be given."""
+
+    exact: bool
+    loss: list[Loss]
+    bounds: Bounds | None
+
+
+class Answer(TableRows, Promise):
     """A query's answer at the instant `as_of`.
 
-    `final`: no element with a timestamp up to `as_of` can come any more. `complete`: all elements
-    that the windows reach back to are kept; if not, elements are kept from `complete_since` on.
-    `epoch`: the last epoch whose changes the answer shows.
+    `final`: no element with a timestamp up to `as_of` can come any more. `epoch`: the last epoch
+    whose changes the answer shows.
     """
 
     query: str | None
     as_of: Instant
     final: bool
-    complete: bool
-    complete_since: Instant | None
     epoch: int
 
 
-class ChangesPage(TableRows):
+class ChangesPage(TableRows, Promise):
     """Changes after a cursor.
 
     Send `cursor` as `after` to read on. `newest` is the number of the newest change there is.

@@ -189,7 +189,9 @@ class Components:
             self.events,
             bounded=bounded,
         )
-        self.reader = ChangeReader(store, self.log, self.derivations, self.advancer, self.events)
+        self.reader = ChangeReader(
+            store, self.log, self.derivations, self.advancer, self.events, self.invoker.losses
+        )
         self.subscriptions = Subscriptions(
             self.log, self.registrar, self.derivations, self.advancer, self.reader
         )

@@ -183,6 +183,12 @@ class NeedsOfFollowers(FollowerNeeds):
         """The streams a derived stream comes from, however far below; another stream itself."""
         return self._derivations.sources_of(version, stream)
 
+    def reach_below(
+        self, version: Version, stream: StreamDef, at: int
+    ) -> Sequence[tuple[StreamDef, int | None]]:
+        """The streams a derived stream reads, and how far back its elements after `at` reach."""
+        return self._derivations.reach_below(version, stream, at)
+
     def read_finality(self) -> Callable[[BoundQuery], int]:
         """Read the clock and the heartbeats; return what tells a query's last final instant."""
         reading = self._floors.capture()

@@ -87,6 +87,13 @@ class FollowerNeeds(Protocol):
         """The streams a derived stream comes from, however far below; another stream itself."""
         ...
 
+    def reach_below(
+        self, version: Version, stream: StreamDef, at: int
+    ) -> Sequence[tuple[StreamDef, int | None]]:
+        """The streams a derived stream reads, each with the least timestamp of an element that its
+        elements after `at` depend on (None: every element)."""
+        ...
+
     def read_finality(self) -> Callable[[BoundQuery], int]:
         """Read the clock and the heartbeats; return what tells a query's last final instant."""
         ...

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from millpond.model import time
 from millpond.model.far_times import format_ticks
+from millpond.model.loss import Bounds, Loss
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,8 +27,8 @@ class Answer:
         table: The rows; their order means something only if the query has ORDER BY.
         as_of: The instant τ, microseconds since 1970 UTC.
         final: Whether no element with a timestamp ≤ τ can come any more.
-        complete: Whether everything the windows reach back to is still kept.
-        complete_since: If not complete, the instant from which everything is kept.
+        loss: What the answer lacks, and why; empty for an exact answer.
+        bounds: Intervals for the cells of an answer that is not exact, where any can be given.
         query: The handle's name, or None for a query asked once.
         epoch: The epoch whose effects, and all before it, the answer shows.
     """
@@ -35,10 +36,15 @@ class Answer:
     table: pa.Table
     as_of: int
     final: bool
-    complete: bool = True
-    complete_since: int | None = None
+    loss: tuple[Loss, ...] = ()
+    bounds: Bounds | None = None
     query: str | None = None
     epoch: int = 0
+
+    @property
+    def exact(self) -> bool:
+        """Whether this is what the query means, of all that was accepted and sent."""
+        return not self.loss
 
     @property
     def columns(self) -> list[str]:
@@ -69,6 +75,7 @@ class Answer:
 
     def __repr__(self) -> str:
         state = "final" if self.final else "not final"
+        state += "" if self.exact else ", not exact"
         at = time.format_instant(self.as_of)
         return f"<Answer {self.table.num_rows} rows as of {at}, {state}>\n{self.table}"
 
@@ -82,12 +89,19 @@ class Change:
         at: The instant at which it happened, microseconds since 1970 UTC.
         sign: '+' or '-'.
         row: The row's values.
+        loss: What the changes it was read with lack; empty if they are exact.
     """
 
     cursor: str
     at: int
     sign: str
     row: tuple[Any, ...]
+    loss: tuple[Loss, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether the changes it was read with are exact."""
+        return not self.loss
 
     @property
     def number(self) -> int:
@@ -111,6 +125,8 @@ class Changes:
         cursor: Where to read on: the last change's cursor, or the given one when there is none.
         newest: The number of the last change so far.
         as_of: All changes up to this instant are here or before the cursor.
+        loss: What the changes from the one at the given cursor up to here lack, and why; empty for
+            exact changes.
     """
 
     table: pa.Table
@@ -118,6 +134,15 @@ class Changes:
     cursor: str
     newest: int
     as_of: int
+    loss: tuple[Loss, ...] = ()
+
+    #: Changes have no intervals: a bound is of a cell of an answer.
+    bounds = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether these are the changes the query means, of all that was accepted and sent."""
+        return not self.loss
 
     @property
     def position(self) -> int:
@@ -143,6 +168,7 @@ class Changes:
         upto: int,
         newest: int,
         as_of: int,
+        loss: tuple[Loss, ...] = (),
     ) -> Changes:
         """Changes from the elements of a change log or of a derived stream."""
         count = found.num_rows
@@ -156,7 +182,7 @@ class Changes:
         table = pa.Table.from_arrays(
             [cursors, stamps, signs, *values], names=["cursor", "timestamp", "change", *columns]
         )
-        return Changes(table, query, f"{prefix}.{upto}", newest, as_of)
+        return Changes(table, query, f"{prefix}.{upto}", newest, as_of, loss)
 
     @property
     def columns(self) -> list[str]:
@@ -169,14 +195,15 @@ class Changes:
 
     def __iter__(self) -> Iterator[Change]:
         for number, at, sign, *row in self.rows():
-            yield Change(self.cursor_at(number), at, sign, tuple(row))
+            yield Change(self.cursor_at(number), at, sign, tuple(row), self.loss)
 
     def __len__(self) -> int:
         return self.table.num_rows
 
     def __repr__(self) -> str:
         upto = time.format_instant(self.as_of)
-        return f"<Changes of {self.query}: {len(self)} up to {upto}, cursor {self.position}>"
+        state = "" if self.exact else ", not exact"
+        return f"<Changes of {self.query}: {len(self)} up to {upto}, cursor {self.position}{state}>"
 
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:

@@ -6,7 +6,7 @@ the pond is closed and opened again. By SEMANTICS section 7 none of that is part
 every variation has the same expected answers.
 
 The oracle runs beside the pond under test, over the same epochs. Each answer is compared with the
-file's table and with the oracle's `as_of`, `final` and completeness. A file that disagrees with the
+file's table and with the oracle's `as_of`, `final` and exactness. A file that disagrees with the
 oracle is wrong; running `run_golden` over an `OraclePond` finds such files.
 """
 
@@ -295,8 +295,8 @@ class _Performance:
             one, other = getattr(answer, name), getattr(expected, name)
             if one != other:
                 raise self._disagreement(step, f"{name} is {one}; by the definition it is {other}")
-        if expected.complete and not answer.complete:
-            raise self._disagreement(step, "the answer says it is not complete")
+        if expected.exact and not answer.exact:
+            raise self._disagreement(step, f"the answer says it is not exact: {answer.loss}")
 
     def _compare_changes(self, step: GoldenStep, table: Table, found: Any, expected: Any) -> None:
         """Compare FETCH's rows (cursor, instant, sign, values); their order has a meaning."""

@@ -13,7 +13,7 @@ from millpond.api import change_forms, encode, shapes
 from millpond.api.change_forms import EVENTS
 from millpond.api.contract import DocumentedRoute
 from millpond.api.document import BINDS, WRITES, Absent, describe_answer, describe_errors
-from millpond.api.negotiate import choose_form
+from millpond.api.negotiate import PROMISE_HEADERS, choose_form
 from millpond.api.request_work import lift_limit
 from millpond.api.routers.queries import find_query
 from millpond.api.subscribers import Subscribers
@@ -26,7 +26,7 @@ _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 _ANSWERS = describe_answer(
-    shapes.ChangesPage, encode.NDJSON, EVENTS, encode.ARROW
+    shapes.ChangesPage, encode.NDJSON, EVENTS, encode.ARROW, headers=PROMISE_HEADERS
 ) | describe_errors(404, 406, *BINDS, *WRITES)
 
 
@@ -101,7 +101,8 @@ async def _read(followers: Subscribers, handle: Followable, wanted: ChangesReque
             page = await followers.next_page(handle, cursor, most, wanted.wait)
         else:
             page = await run_in_threadpool(handle.fetch, cursor, most)
-        return Response(change_forms.encode_page(page, form), media_type=form)
+        headers = encode.promise_headers(page)
+        return Response(change_forms.encode_page(page, form), headers=headers, media_type=form)
     if form == encode.ARROW:
         raise MillpondError(
             "SERVE-709",

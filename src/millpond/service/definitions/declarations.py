@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from millpond.catalog.objects import REJECTS_SUFFIX, RelationDef, SourceDef, StreamDef
+from millpond.catalog.objects import REJECTS, SUFFIXES, RelationDef, SourceDef, StreamDef
 from millpond.cql.tree.statements import (
     ColumnDef,
     CreateDerived,
@@ -114,10 +114,14 @@ def refuse_taken(
 ) -> None:
     """Raise CQL-208 when the name a statement creates is taken."""
     detail = "Streams, relations and queries share one set of names."
-    if statement.name.lower().endswith(REJECTS_SUFFIX):
-        detail = f"Names that end in {REJECTS_SUFFIX} are those of streams' rejects."
-    elif version.find(statement.name) is None:
-        return
+    for kind, suffix in SUFFIXES.items():
+        if statement.name.lower().endswith(suffix):
+            what = "rejects" if kind == REJECTS else "shed elements"
+            detail = f"Names that end in {suffix} are those of streams' {what}."
+            break
+    else:
+        if version.find(statement.name) is None:
+            return
     raise statement.error(
         "CQL-208",
         f'the name "{statement.name}" is taken',

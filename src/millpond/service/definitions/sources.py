@@ -189,7 +189,7 @@ class Sources:
             MillpondError: CQL-201, there is none.
         """
         found = self._log.version.find(name)
-        if isinstance(found, StreamDef) and found.rejects_of is None:
+        if isinstance(found, StreamDef) and not found.is_pseudo:
             return found
         raise MillpondError(
             "CQL-201",

@@ -174,8 +174,8 @@ class Sequencer:
 
     def heartbeat(self, version: Version, stream: StreamDef, reading: ClockReading) -> int:
         """The heartbeat readers of `version` may rely on; `reading` was captured before that."""
-        if stream.rejects_of is not None:
-            # Rejects are on system time; what is in flight for the stream may bring more.
+        if stream.is_pseudo:
+            # On system time; what is in flight for the stream may bring more.
             return BEGINNING if stream.id in reading.floors else reading.now
         reached = heartbeat.current_heartbeat(
             progress_of(version.clock(stream.id)), stream, reading.now

@@ -36,7 +36,7 @@ from millpond.state.epoch_log import EpochLog
 from millpond.state.inbox.inbox import Inbox
 from millpond.state.retention import plan_eviction
 from millpond.state.segment_tree import plan_merges
-from millpond.state.version import DATA, REJECTS, MatchRef, SegmentRef, StreamState, Version
+from millpond.state.version import DATA, REJECTS, SHED, MatchRef, SegmentRef, StreamState, Version
 
 log = logging.getLogger("millpond.maintenance")
 
@@ -241,7 +241,7 @@ class Maintenance(Background):
         with self._log.pin() as version:
             if self._is_up_to_date("merge", stream_id, version):
                 return False
-            busy = [self._merge_kind(version, stream_id, kind) for kind in (DATA, REJECTS)]
+            busy = [self._merge_kind(version, stream_id, kind) for kind in (DATA, REJECTS, SHED)]
             if not any(busy):
                 self._mark_up_to_date("merge", stream_id, version)
             return any(busy)

@@ -211,9 +211,7 @@ class Executor:
             found = components.log.version.find(statement.name)
             if found is None:
                 raise unknown_name_error(components.log.version, statement.name, statement)
-            if not isinstance(found, wanted) or (
-                isinstance(found, StreamDef) and found.rejects_of is not None
-            ):
+            if not isinstance(found, wanted) or (isinstance(found, StreamDef) and found.is_pseudo):
                 raise _other_kind_error(statement)
             self._refuse_in_use(found, statement)
             components.sources.drop(found)

@@ -16,6 +16,9 @@ from millpond.errors import MillpondError
 from millpond.state.commit.epoch_change import EpochChange, StaleChange
 from millpond.state.commit.resolve_joins import ResolvedJoins, StaleJoin, resolve_joins
 from millpond.state.version import (
+    DATA,
+    REJECTS,
+    SHED,
     LeafRef,
     MatchRef,
     RelationDelta,
@@ -226,7 +229,7 @@ def _find_leaving_segments(
             leaving[id] = segment
     for definition in drop:
         if isinstance(definition, StreamDef):
-            for kind in ("data", "rejects"):
+            for kind in (DATA, REJECTS, SHED):
                 leaving.update((s.id, s) for s in version.segments(definition.id, kind))
     return leaving.values()
 
