@@ -3,8 +3,9 @@
 The checkpoint says which files or offsets each batch stands for; the epoch log says which batches
 are part of epochs. If files of the checkpoint are lost or damaged, Spark numbers batches anew or
 lists files anew. Then new rows would be passed over as batches that are committed already, or rows
-would come twice. So `Checkpoint.note_batch` writes down digests of the files a batch rests on before the batch
-is built, and `Checkpoint.check` compares them before the streaming query is started again.
+would come twice. So `Checkpoint.note_batch` writes down digests of the files a batch rests on
+before the batch is built, and `Checkpoint.check` compares them before the streaming query is
+started again.
 
 INV-CHECKPOINT-1: when a batch is part of an epoch, its note and the files the note names are on
     disk.
