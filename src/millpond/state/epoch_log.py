@@ -98,7 +98,11 @@ class EpochLog:
 
         A source's batch ids rise, so every id up to the source's last committed id is in the log.
         """
-        return batch_id <= self._batches.get(source_key, -1)
+        return batch_id <= self.last_batch(source_key)
+
+    def last_batch(self, source_key: str) -> int:
+        """The number of the source's last batch in the log; -1 for none."""
+        return self._batches.get(source_key, -1)
 
     def commit(self, change: EpochChange | Callable[[Version], EpochChange]) -> Version:
         """Make a change durable and visible; return the version it made.
