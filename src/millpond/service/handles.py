@@ -84,6 +84,7 @@ class Handle(Followable):
     def unregister(self) -> None:
         """Drop the query."""
         self._components.registrar.unregister(self.definition)
+        self._components.inner_streams.drop_unread()
 
     def alter(self, **options: Any) -> None:
         """Change options, for example `active=False`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,9 @@ class Pond:
         """Register many queries in one epoch: all of them, or none and an error that says which."""
         self._components.check_open()
         requests = [Request.of(*parts(query)) for query in queries]
-        definitions = self._components.registrar.register(requests)
+        components = self._components
+        register = partial(components.registrar.register, requests)
+        definitions = components.inner_streams.make_for(register)
         return [Handle(self._components, self._explainer, d) for d in definitions]
 
     def function(
@@ -211,8 +214,7 @@ class Pond:
     def ask(self, cql: str) -> Answer:
         """The answer to a query asked once, over what is kept."""
         self._components.check_open()
-        self._components.await_inputs(cql)
-        return self._components.ask(cql)
+        return self._components.ask_once(cql)
 
     def explain(self, query: str, level: str = "logical") -> str:
         """A plan, of a standing query by its name or of a query's text."""

@@ -35,6 +35,7 @@ from millpond.planner.check.typecheck import TypeCheck
 from millpond.planner.joins import JoinShape, find_join
 from millpond.planner.residual import LEAF, write_residual_sql
 from millpond.planner.resolve.from_clause import is_more_than_a_projection
+from millpond.planner.resolve.inner_streams import name_inner_streams
 from millpond.planner.resolve.names import Names
 from millpond.planner.resolve.negation import name_columns, prepare_negations
 from millpond.planner.resolve.nrr_join import mark_nrr_joins
@@ -82,7 +83,10 @@ def bind_with_definitions(query: exp.Expr, text: str, catalog: Names) -> Binding
 
 def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
     tree = query.copy()
+    name_inner_streams(tree, text, catalog)
     views = expand_views(tree, text, catalog)
+    if views:
+        name_inner_streams(tree, text, catalog)
     called = name_functions(tree, catalog)
     to_stream = None
     body = tree

@@ -6,6 +6,7 @@ docs/spec/statements.md says what each statement does.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
@@ -83,9 +84,8 @@ class Executor:
                 answer = self._components.invoke(definition, statement.at)
                 return StatementResult("invoke", definition.name, answer=answer)
             case statements.Ask():
-                text = statement.query_text
-                self._components.await_inputs(text)
-                return StatementResult("ask", answer=self._components.ask(text))
+                answer = self._components.ask_once(statement.query_text)
+                return StatementResult("ask", answer=answer)
             case statements.Alter(kind="stream"):
                 stream = self._components.derivations.find(statement.name)
                 check_stream_options(statement.options, statement.text)
@@ -96,7 +96,9 @@ class Executor:
                 self._components.registrar.alter(definition, statement.options, statement.text)
                 return report("alter query", definition.name, "altered")
             case statements.Drop():
-                return self._drop(statement)
+                dropped = self._drop(statement)
+                self._components.inner_streams.drop_unread()
+                return dropped
             case statements.Insert():
                 return self._rows.insert(statement)
             case statements.Update() | statements.Delete():
@@ -114,7 +116,9 @@ class Executor:
             case statements.Fetch():
                 return self._fetch(statement)
             case statements.CreateDerived():
-                return self._create_derived(statement)
+                return self._components.inner_streams.make_for(
+                    partial(self._create_derived, statement)
+                )
         raise AssertionError(statement)
 
     # -- definitions ---------------------------------------------------------------------------
@@ -183,7 +187,8 @@ class Executor:
         request = Request(
             text, statement.name, statement.options, statement.text, statement.name_span
         )
-        (definition,) = self._components.registrar.register([request])
+        register = partial(self._components.registrar.register, [request])
+        (definition,) = self._components.inner_streams.make_for(register)
         done = f"registered{self._notes(self._components.registrar.bind(definition.text))}"
         return report("create query", definition.name, done)
 
