@@ -192,7 +192,7 @@ def windows(draw: st.DrawFn, kinds: tuple[tuple[str, str], ...]) -> str:
 
 _KINDS = (
     *("select", "select", "star", "group", "scalar", "distinct", "join", "join", "outer"),
-    *("set", "exists", "in", "period", "nested", "negation"),
+    *("set", "exists", "in", "period", "nested", "negation", "filtered"),
 )
 
 
@@ -255,6 +255,11 @@ def queries(draw: st.DrawFn, sources: tuple[Stream, ...]) -> str:
                 f"SELECT {left} FROM {leaf}{where}{grouped}"
                 f" EXCEPT ALL SELECT {right} FROM {second} BY ({by})"
             )
+        case "filtered":
+            size, slide = draw(st.integers(1, 8)), draw(st.sampled_from(("", " SLIDE 3 SECONDS")))
+            no = draw(st.sampled_from(("", "NOT ")))
+            inside = f"RANGE {size} SECONDS{slide} WHERE v {no}IN (SELECT o.v FROM {second} o)"
+            return f"SELECT k, count(*) AS n FROM {one.name} [{inside}]{where} GROUP BY k"
         case "period":
             return f"SELECT k, v FROM {one.name}{where} {draw(st.sampled_from(_PERIODS))}"
         case _:

@@ -44,6 +44,7 @@ from millpond.planner.resolve.resolver import Resolver
 from millpond.planner.resolve.scope import Leaf
 from millpond.planner.resolve.user_functions import name_functions
 from millpond.planner.resolve.views import expand_views
+from millpond.planner.resolve.window_queries import move_window_queries
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +88,7 @@ def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
     views = expand_views(tree, text, catalog)
     if views:
         name_inner_streams(tree, text, catalog)
+    move_window_queries(tree, text)
     called = name_functions(tree, catalog)
     to_stream = None
     body = tree
