@@ -42,7 +42,7 @@ class OracleAnswer:
     table: pa.Table
     as_of: Instant
     final: bool
-    complete: bool
+    exact: bool
 
     @property
     def columns(self) -> list[str]:

@@ -147,7 +147,7 @@ QUERIES = [
     ("CQL-103", "SELECT a FROM «VALUES» (1)", "VALUES stands in brackets"),
     ("CQL-217", "VALUES (1, 2), «(1)»", "a row has 1 value, not 2"),
     ("CQL-218", "SELECT a FROM (ISTREAM(SELECT b FROM s)) [NOW] t «[»NOW]", "a second window"),
-    ("CQL-103", "SELECT a «[»1] FROM s", "a bracket stands behind an expression"),
+    ("CQL-103", "SELECT a «[»ROWS 1] FROM s", "a window stands behind an expression"),
     ("CQL-103", "SELECT a FROM s BEGIN «5» END NOW", "expected NOW or a timestamp"),
     ("CQL-103", "SELECT a FROM s BEGIN NOW«»", "expected END"),
     ("CQL-103", "SELECT a FROM s BEGIN «'soon'» END NOW", "'soon' is not a timestamp"),

@@ -87,11 +87,22 @@ class ColumnParser(OptionParser):
             if self.accept(*more):
                 words += more
         type_text = " ".join(words)
-        if self.accept_symbol(TokenType.L_PAREN):
-            numbers = [self.whole_number("a type's parameter")[0]]
-            while self.accept_symbol(TokenType.COMMA):
-                numbers.append(self.whole_number("a type's parameter")[0])
-            self.expect_symbol(TokenType.R_PAREN, ")")
-            type_text += f"({', '.join(map(str, numbers))})"
+        type_text += self._type_parts()
         span = self.since(start)
         return ColumnDef(name, type_text, span, required=self.accept("NOT", "NULL"))
+
+    def _type_parts(self) -> str:
+        """Read what may stand behind a type's name: `(10, 2)`, `(a INTEGER, b DATE[])`, `[]`."""
+        first, place, depth = self.here(), self._index, 0
+        while depth or self._curr.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET):
+            if self.at_end():
+                self.fail_expecting('")" or "]" behind a type')
+            if self._curr.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET):
+                depth += 1
+            elif self._curr.token_type in (TokenType.R_PAREN, TokenType.R_BRACKET):
+                depth -= 1
+            self._advance()
+        if self._index == place:
+            return ""
+        span = self.since(first)
+        return self.sql[span.start : span.end]

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from sqlglot import exp
 
-from millpond.cql.print.duckdb_words import quote_name
 from millpond.cql.tree.nodes import BY_ATTRIBUTES
 from millpond.errors import MillpondError
+from millpond.model.duckdb_words import quote_name
 from millpond.model.time import BEGINNING
 from millpond.planner.resolve.error_places import mark
 from millpond.planner.resolve.names import did_you_mean, join_names, spell

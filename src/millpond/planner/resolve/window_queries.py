@@ -24,8 +24,9 @@ def move_window_queries(tree: exp.Expr, text: str) -> None:
     """
     for table in list(tree.find_all(exp.Table)):
         window = table.args.get(nodes.WINDOW)
-        predicate = window.args.get("where") if window is not None else None
-        if predicate is None or (query := predicate.find(exp.Query)) is None:
+        if window is None or (predicate := window.args.get("where")) is None:
+            continue
+        if (query := predicate.find(exp.Query)) is None:
             continue
         if window.args["kind"] == "rows":
             raise MillpondError(

@@ -27,7 +27,7 @@ from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.derived_streams import derived_stream_query
 from millpond.service.queries.prepared import stream_of
 from millpond.service.queries.registration import Registrar
-from millpond.state.epoch_change import EpochChange
+from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 
 _T = TypeVar("_T")

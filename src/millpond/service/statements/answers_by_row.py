@@ -15,7 +15,8 @@ from sqlglot import exp
 
 from millpond.catalog.objects import RelationDef
 from millpond.cql import print_query
-from millpond.cql.print.duckdb_words import quote_name
+from millpond.model.duckdb_words import quote_name
+from millpond.model.schema import leaf_types
 
 if TYPE_CHECKING:
     from millpond.service.components import Components
@@ -51,7 +52,7 @@ def look_up_row(table: str, relation: RelationDef) -> str:
     same = []
     for n, field in enumerate(relation.schema.fields):
         own, answered = f"{quote_name(relation.name)}.{quote_name(field.name)}", f"g.c{n}"
-        if field.type in _TOLD_APART_AS_TEXT:
+        if not leaf_types(field.type).isdisjoint(_TOLD_APART_AS_TEXT):
             own, answered = f"CAST({own} AS VARCHAR)", f"CAST({answered} AS VARCHAR)"
         same.append(f"{answered} IS NOT DISTINCT FROM {own}")
     missing = "error('the relation was changed meanwhile' || substr('', count(*)))"

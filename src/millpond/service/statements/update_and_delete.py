@@ -7,16 +7,17 @@ from sqlglot import exp
 
 from millpond.catalog.objects import RelationDef
 from millpond.cql import print_query, span_of, to_duckdb
-from millpond.cql.print.duckdb_words import quote_name
 from millpond.cql.tree import statements
 from millpond.errors import MillpondError, Span
 from millpond.model.casts import cast_value
+from millpond.model.duckdb_words import quote_name
 from millpond.model.schema import Field
 from millpond.planner.resolve.names import did_you_mean
 from millpond.planner.resolve.user_functions import name_functions
 from millpond.service.components import Components
 from millpond.service.ingest.relations import Uncomputable
 from millpond.service.statements.answers_by_row import answer_by_row, look_up_row
+from millpond.service.statements.insert_values import cast_expression
 from millpond.service.statements.subqueries import answer_subqueries, reads_the_row
 
 
@@ -54,7 +55,10 @@ class RowChange:
             for name, value in self._statement.assignments:
                 field = self._field(name)
                 self._check(value, boolean=False)
-                assignments[field.name] = self._sql(value, at)
+                is_text = isinstance(value, exp.Literal)
+                assignments[field.name] = (
+                    cast_expression(value, field) if is_text else self._sql(value, at)
+                )
                 values[field.name] = value
                 if value.find(exp.Column) is None:
                     self._check_constant(field, value, assignments[field.name])
