@@ -418,7 +418,7 @@ class Components:
             self.await_inputs(text)
             return self.ask(text)
 
-        return self.inner_streams.make_for(answer, keep=False)
+        return self.inner_streams.make_for(answer)
 
     def ask(self, text: str) -> Answer:
         """The answer to a query asked once."""

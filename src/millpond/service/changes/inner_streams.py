@@ -49,10 +49,10 @@ class InnerStreams:
         #: Held while a stream is made and nobody reads it yet.
         self._lock = threading.RLock()
 
-    def make_for(self, bind: Callable[[], _T], *, keep: bool = True) -> _T:
+    def make_for(self, bind: Callable[[], _T]) -> _T:
         """Call what binds a query; make the streams that it misses, and call it again.
 
-        Unless `keep`, the streams that nobody else reads are dropped afterwards.
+        Those that nothing registered reads are dropped afterwards.
 
         Raises:
             MillpondError: what the call raises; what makes a subquery no stream (CQL-222).
@@ -63,19 +63,17 @@ class InnerStreams:
             first = missing
         with self._lock:
             try:
-                self._make(first)
-                while True:
-                    try:
-                        found = bind()
-                        break
-                    except InnerStreamMissing as missing:
-                        self._make(missing)
-            except BaseException:
+                return self._make_and_call(first, bind)
+            finally:
                 self.drop_unread()
-                raise
-            if not keep:
-                self.drop_unread()
-            return found
+
+    def _make_and_call(self, missing: InnerStreamMissing, bind: Callable[[], _T]) -> _T:
+        while True:
+            self._make(missing)
+            try:
+                return bind()
+            except InnerStreamMissing as another:
+                missing = another
 
     def drop_unread(self) -> None:
         """Drop the streams that no query and no other derived stream or relation reads."""
@@ -96,7 +94,10 @@ class InnerStreams:
 
     def _make(self, missing: InnerStreamMissing) -> None:
         text = missing.query
-        bound = self.make_for(lambda: self._registrar.bind(text))
+        try:
+            bound = self._registrar.bind(text)
+        except InnerStreamMissing as inner:
+            bound = self._make_and_call(inner, lambda: self._registrar.bind(text))
         if isinstance(self._log.version.find(missing.name), StreamDef):
             return  # another thread has made it meanwhile
         if bound.to_stream is None and selects_from_streams(bound):

@@ -65,7 +65,8 @@ class Executor:
     def execute(self, statement: Statement) -> StatementResult:
         """Execute one statement; errors carry its text, and a place in it."""
         try:
-            return self._dispatch(statement)
+            dispatch = partial(self._dispatch, statement)
+            return self._components.inner_streams.make_for(dispatch)
         except MillpondError as error:
             whereabouts = statement.name_span or Span(0, len(statement.text))
             raise error.at(statement.text, whereabouts) from error
@@ -116,9 +117,7 @@ class Executor:
             case statements.Fetch():
                 return self._fetch(statement)
             case statements.CreateDerived():
-                return self._components.inner_streams.make_for(
-                    partial(self._create_derived, statement)
-                )
+                return self._create_derived(statement)
         raise AssertionError(statement)
 
     # -- definitions ---------------------------------------------------------------------------
@@ -187,8 +186,7 @@ class Executor:
         request = RegistrationRequest(
             text, statement.name, statement.options, statement.text, statement.name_span
         )
-        register = partial(self._components.registrar.register, [request])
-        (definition,) = self._components.inner_streams.make_for(register)
+        (definition,) = self._components.registrar.register([request])
         done = f"registered{self._notes(self._components.registrar.bind(definition.text))}"
         return report("create query", definition.name, done)
 

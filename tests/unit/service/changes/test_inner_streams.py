@@ -49,6 +49,22 @@ def test_what_is_asked_once_leaves_nothing(s: Pond) -> None:
     assert made(s) == []
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"SELECT n FROM {COUNTS} [ROWS 1]",
+        f"EXPLAIN SELECT n FROM {COUNTS} [ROWS 1]",
+        f"INSERT INTO r (k) SELECT CAST(m AS STRING) FROM {NESTED} [ROWS 1]",
+        f"DELETE FROM r WHERE k IN (SELECT CAST(n AS STRING) FROM {COUNTS} [ROWS 1])",
+        f"DELETE FROM r WHERE EXISTS (SELECT 1 FROM {COUNTS} [ROWS 1] c WHERE c.n > length(r.k))",
+    ],
+)
+def test_every_statement_that_asks_may_have_one(s: Pond, statement: str) -> None:
+    s.execute("INSERT INTO r VALUES ('a', 'x'), ('0', 'y')")
+    s.execute(statement)
+    assert made(s) == []
+
+
 @pytest.mark.parametrize("fault", ["missing", "n, count(*)"])
 def test_a_registration_that_fails_leaves_nothing(s: Pond, fault: str) -> None:
     with pytest.raises(MillpondError):
