@@ -26,6 +26,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from millpond.model.owner_only import make_directory
 from millpond.model.time import now
 from millpond.state import arrow_file
 from millpond.state.commit.epoch_change import EpochChange, StaleChange
@@ -71,7 +72,7 @@ class EpochLog:
         This takes no lock on the directory; a process uses `Store.open`, which does.
         """
         directory = Path(store_dir)
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         return EpochLog(Database(directory / "pond.db"), directory, clock)
 
     @property

@@ -25,6 +25,7 @@ from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.admission.admit import Admission, admit
 from millpond.engine.scalars.user_functions import functions
 from millpond.errors import MillpondError
+from millpond.model.owner_only import make_directory
 from millpond.model.time import BEGINNING
 from millpond.runtime import batch_tasks
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment
@@ -112,7 +113,7 @@ class SparkRuntime:
         self._scratch = checkpoints / f".scratch-{uuid.uuid4().hex[:8]}"
         for left in checkpoints.glob(".scratch-*"):
             shutil.rmtree(left, ignore_errors=True)
-        self._scratch.mkdir(parents=True, exist_ok=True)
+        make_directory(self._scratch)
 
     def _start_spark(self) -> SparkSession:
         quiet_teardown()
