@@ -143,7 +143,7 @@ def write_together(files: Sequence[tuple[Path, pa.Table]]) -> list[FileMeta]:
 
 
 def sync_file(path: Path) -> None:
-    """Make the bytes of a file durable."""
+    """Make the bytes of a file durable; of a directory, the names in it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -173,11 +173,7 @@ def write_bytes(path: Path, table: pa.Table, sync: bool, whole: bool = True) -> 
 
 def sync_directory(directory: Path) -> None:
     """Make the names in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_file(directory)
 
 
 @contextmanager
