@@ -134,6 +134,7 @@ class Components:
             runtime,
             self.events,
             followers,
+            self.invoker.totals,
             settings=joins,
         )
         self.stems.routing = self.joins.settings.routing

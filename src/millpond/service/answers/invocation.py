@@ -8,7 +8,7 @@ in time. No Spark job is involved, and everything read belongs to one pinned ver
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +24,9 @@ from millpond.model.time import BEGINNING, END, format_instant
 from millpond.model.windows import Rows, Unbounded, interval
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.service.answers.answer_cache import AnswerCache, inputs_of
+from millpond.service.answers.kept_totals import KeptTotals
 from millpond.service.answers.leaf_scan import Files, LeafView
+from millpond.service.answers.segment_aggregates import SegmentAggregates
 from millpond.service.answers.stored_join import StoredJoin
 from millpond.service.events import Events, FollowerNeeds
 from millpond.service.ingest.floors import ClockReading, FloorsInFlight
@@ -35,7 +37,7 @@ from millpond.service.queries.join_use import join_window_slices
 from millpond.service.queries.prepared import PreparedQuery, stream_of
 from millpond.service.results import Answer
 from millpond.state.epoch_log import EpochLog
-from millpond.state.version import DATA, REJECTS, Version
+from millpond.state.version import DATA, REJECTS, SegmentRef, Version
 
 
 class Invoker:
@@ -65,6 +67,8 @@ class Invoker:
         self._events = events
         self.files = Files(store, events)
         self.answer_cache = AnswerCache()
+        self.totals = KeptTotals(store)
+        self._aggregates = SegmentAggregates(self.totals)
 
     def invoke(self, query: PreparedQuery, at: int | None = None) -> Answer:
         """R(τ) at `at`, or as of now (SEMANTICS, section 5).
@@ -114,6 +118,8 @@ class Invoker:
         views_of: list[list[LeafView]] = []
         for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
             missing = self._find_gap_end(version, leaf, stream, instant)
+            if query.bound.aggregates is not None:
+                return self._aggregate(version, query, stream, instant), max(since, missing)
             views = self._views(version, query, number, stream, instant)
             if missing != BEGINNING and not _is_full(views, leaf, instant, missing):
                 since = max(since, missing)
@@ -137,6 +143,13 @@ class Invoker:
                 version, relation, instant, occurrence.columns
             )
         return self._finish(query, slices, joined), since
+
+    def _aggregate(
+        self, version: Version, query: PreparedQuery, stream: StreamDef, at: int
+    ) -> pa.Table:
+        """Compute the answer of a query that is aggregates of one stream, from its totals."""
+        view_of = self._view_maker(version, query, 0, stream)
+        return narrow_integers(self._aggregates.answer(query, version, stream, at, view_of))
 
     def _answer_from_cache(
         self,
@@ -219,24 +232,23 @@ class Invoker:
         self, version: Version, query: PreparedQuery, number: int, stream: StreamDef, at: int
     ) -> list[LeafView]:
         """The kept segments of a leaf's stream, as the leaf sees them."""
-        leaf = query.bound.streams[number]
-        sample = None if leaf.sample is None else (query.seed + number, leaf.sample)
-        slot = query.slots[number]
-        if slot is not None and version.slot(stream.id, slot) is None:
-            slot = None  # dropped since the query was prepared: newer matches leave it out
+        view_of = self._view_maker(version, query, number, stream)
         return [
-            LeafView(
-                self.files,
-                version,
-                ref,
-                stream.schema,
-                query.factors[number],
-                slot,
-                sample,
-            )
+            view_of(ref)
             for ref in version.segments(stream.id, REJECTS if stream.rejects_of else DATA)
             if ref.min_ts <= at
         ]
+
+    def _view_maker(
+        self, version: Version, query: PreparedQuery, number: int, stream: StreamDef
+    ) -> Callable[[SegmentRef], LeafView]:
+        """Make the function that gives a segment as a leaf sees it."""
+        leaf = query.bound.streams[number]
+        sample = None if leaf.sample is None else (query.seed + number, leaf.sample)
+        slot, factors = query.slots[number], query.factors[number]
+        if slot is not None and version.slot(stream.id, slot) is None:
+            slot = None  # dropped since the query was prepared: newer matches leave it out
+        return lambda ref: LeafView(self.files, version, ref, stream.schema, factors, slot, sample)
 
     def _now(
         self,
