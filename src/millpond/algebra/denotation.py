@@ -256,8 +256,8 @@ def present_of(world: World, relations: list[str]) -> Instant:
     if present > BEGINNING:
         return present
     versions = [v for name in relations for v in world.relations[name].versions]
-    told = [at for v in versions for at in (v.begin, v.end) if at < END]
-    return max([BEGINNING, *told])
+    change_instants = [at for v in versions for at in (v.begin, v.end) if at < END]
+    return max([BEGINNING, *change_instants])
 
 
 def heartbeat(world: World, name: str) -> Instant:

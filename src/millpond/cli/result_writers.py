@@ -14,7 +14,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from millpond.api.encode import format_instants, instant_text, json_rows, shorten_floats
+from millpond.api.encode import (
+    format_instants,
+    instant_text,
+    json_rows,
+    promise_facts,
+    shorten_floats,
+)
 from millpond.cli.output_format import Format
 from millpond.model.time import format_instant, format_interval
 from millpond.service.results import Answer, Changes, StatementResult, python_values
@@ -59,6 +65,7 @@ class JsonWriter:
             "query": (answer.query if answer is not None else None) or result.name,
             "as_of": instant_text(at.as_of) if at is not None else None,
             "final": at.final if at is not None else None,
+            **(promise_facts(at) if at is not None else {}),
             "columns": list(table.column_names),
             "rows": json_rows(table),
         }
@@ -85,6 +92,10 @@ class CsvWriter:
         if self._started:
             print(file=self._out)
         self._started = True
+        given = result.answer if result.answer is not None else result.changes
+        if given is not None and not given.exact:
+            # A table of values has no room for it, and whoever reads the values must be told.
+            print(f"not exact: {'; '.join(map(str, given.loss))}", file=sys.stderr, flush=True)
         for row in (table.column_names, *json_rows(table)):
             # A line of one column is never empty: that would be the end of the answer.
             print(",".join(map(_field, row)) or '""', file=self._out)
@@ -161,12 +172,12 @@ def footer(answer: Answer) -> str:
     """Write the line below an answer's rows."""
     state = "final" if answer.final else "not final"
     line = f"{_count(len(answer))} as of {format_instant(answer.as_of)}, {state}"
-    if answer.complete:
-        return line
-    since = answer.complete_since
-    return (
-        f"{line}; incomplete: kept only {f'since {format_instant(since)}' if since else 'in part'}"
-    )
+    return line + loss_text(answer)
+
+
+def loss_text(given: Answer | Changes) -> str:
+    """Write what an answer or changes lack, to be put behind their last line; empty if nothing."""
+    return "" if given.exact else f"; not exact: {'; '.join(map(str, given.loss))}"
 
 
 def changes_footer(changes: Changes) -> str:
@@ -174,8 +185,10 @@ def changes_footer(changes: Changes) -> str:
     count = "1 change" if len(changes) == 1 else f"{len(changes):,} changes"
     line = f"{count} up to {format_instant(changes.as_of)}"
     if changes.position < changes.newest:
-        return f"{line}; {changes.newest - changes.position:,} more AFTER {changes.position}"
-    return f"{line}, cursor {changes.position}"
+        line += f"; {changes.newest - changes.position:,} more AFTER {changes.position}"
+    else:
+        line += f", cursor {changes.position}"
+    return line + loss_text(changes)
 
 
 def _count(rows: int) -> str:

@@ -33,12 +33,14 @@ def open_pond(
     ahead: str | timedelta = "1 DAY",
     max_seconds: float | None = None,
     max_rows: int | None = None,
+    revives: bool = False,
     **settings: Any,
 ) -> Pond:
     """Open a pond on Spark: `millpond.open`, whose parameters say what each is for.
 
     With `max_seconds` and `max_rows` no evaluation of an answer takes longer, and no answer has
-    more rows, whatever a query's options of these names say.
+    more rows, whatever a query's options of these names say. With `revives` Spark is started again
+    when its JVM has ended, as a server needs it; without, the program opens the store again.
 
     Raises:
         MillpondError: CQL-214 for a setting there is not or a value it cannot have, SERVE-702
@@ -60,7 +62,7 @@ def open_pond(
         directory = Path(store)
     return Pond(
         directory,
-        SparkRuntime(master, spark),
+        SparkRuntime(master, spark, revives=revives),
         bounded=bounded,
         ahead=END if bounded or limit == "unbounded" else parse_duration(limit),
         progress=progress,

@@ -28,14 +28,14 @@ from typing import Any
 
 from millpond.model.time import now
 from millpond.state import arrow_file
-from millpond.state.database import Database, Transaction
+from millpond.state.commit.epoch_change import EpochChange, StaleChange
+from millpond.state.commit.next_version import next_version
+from millpond.state.commit.resolve_change import ResolvedChange, resolve_change
+from millpond.state.database.database import Database, Transaction
+from millpond.state.database.join_rows import write_joins
+from millpond.state.database.read_version import read_version
 from millpond.state.database_tables import definition_row
-from millpond.state.epoch_change import EpochChange, StaleChange
 from millpond.state.fail_points import reach
-from millpond.state.next_version import next_version
-from millpond.state.recorded_joins import write_joins
-from millpond.state.recorded_version import read_version
-from millpond.state.resolve_change import ResolvedChange, resolve_change
 from millpond.state.version import MatchRef, SegmentRef, Version
 
 #: For how many epochs the log keeps the kind and the time.

@@ -32,17 +32,17 @@ from millpond.errors import MillpondError
 from millpond.model.time import now
 from millpond.state import arrow_file
 from millpond.state.aggregate_file import remove_orphans
-from millpond.state.care.set_aside import (
+from millpond.state.database.database import Database
+from millpond.state.epoch_log import EpochLog
+from millpond.state.inbox.inbox import Inbox
+from millpond.state.migrations import MIGRATIONS
+from millpond.state.outside_files import check_ordinary
+from millpond.state.set_aside import (
     SetAside,
     clean_set_aside,
     list_set_aside,
     set_aside,
 )
-from millpond.state.database import Database
-from millpond.state.epoch_log import EpochLog
-from millpond.state.inbox import Inbox
-from millpond.state.migrations import MIGRATIONS
-from millpond.state.outside_files import check_ordinary
 
 FORMAT = "millpond store 2\n"
 
@@ -78,7 +78,7 @@ class Store:
         self.problems: list[MillpondError] = [
             *self._database.problems,
             *self._recover(),
-            *self.inbox.problems,
+            *self.inbox.recovered.problems,
         ]
         clean_set_aside(directory, self._clock())
 
@@ -111,6 +111,23 @@ class Store:
         """Return a file's path relative to the store, as references have it."""
         return Path(path).relative_to(self.directory).as_posix()
 
+    @property
+    def trouble(self) -> MillpondError | None:
+        """STORE-603 while nothing can be written to the store's directories; None otherwise."""
+        try:
+            self._database.check_usable()
+        except MillpondError as error:
+            return error
+        for directory in (self.directory, self.directory / "inbox", self.directory / "journal"):
+            if not os.access(directory, os.W_OK | os.X_OK):
+                return MillpondError(
+                    "STORE-603",
+                    f'"{directory}" cannot be written',
+                    detail="The file system is read-only, or the permissions have changed.",
+                    hint="Make it writable again; nothing acknowledged is lost.",
+                )
+        return None
+
     def list_set_aside(self) -> list[SetAside]:
         """List the folders of files that this opening and earlier ones set aside."""
         return list_set_aside(self.directory)
@@ -132,7 +149,7 @@ class Store:
         """Set aside unreferenced files; return an error per referenced file that is not whole."""
         referenced = self.log.version.paths()
         found = dict(self._files(*REFERENCED))
-        orphans = [*(found.keys() - referenced.keys()), *self.inbox.orphans]
+        orphans = [*(found.keys() - referenced.keys()), *self.inbox.recovered.orphans]
         orphans += remove_orphans(self.directory, self.log.version)
         unknown = set_aside(self.directory, orphans, self._clock())
         for path, _ in self._files("stems"):

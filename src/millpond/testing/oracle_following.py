@@ -11,16 +11,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from sqlglot import exp
 
 from millpond.algebra.changes import OracleChange, changes, final_upto
 from millpond.algebra.contents import Element
 from millpond.algebra.denotation import denote, occurrences, present_of
-from millpond.algebra.rows import Row, normalize, sort_key
+from millpond.algebra.rows import Row, normalize, restore, sort_key
 from millpond.algebra.world import World
 from millpond.catalog.objects import Derived, StreamDef
 from millpond.cql.tree.nodes import RelationToStream
-from millpond.model.schema import Field, Schema, canonical_type
+from millpond.model.schema import Field, Schema, canonical_type, struct_type
 from millpond.model.time import BEGINNING, END, LAST, Instant
 
 
@@ -116,7 +117,7 @@ class DerivedHistory:
         if not isinstance(query, RelationToStream):
             query = RelationToStream(this=query, kind="istream")
         table = denote(world, query.this, BEGINNING).table
-        fields = tuple(Field(f.name, column_type(str(f.type))) for f in table.schema)
+        fields = tuple(Field(f.name, column_type(f.type)) for f in table.schema)
         streams = [o.name for o in occurrences(world, query.this) if o.window is not None]
         on_clock = all(world.streams[s].definition.on_system_time for s in streams)
         derived = Derived("", None, on_clock)
@@ -128,7 +129,9 @@ class DerivedHistory:
     def elements(self) -> list[Element]:
         names = self.definition.schema.names
         return [
-            Element(dict(zip(names, change.row, strict=True)), Instant(change.at), seq)
+            Element(
+                dict(zip(names, map(restore, change.row), strict=True)), Instant(change.at), seq
+            )
             for seq, change in enumerate(self.following.advance())
         ]
 
@@ -142,14 +145,20 @@ class DerivedHistory:
         return Instant(self.following.position + 1)
 
 
-def column_type(arrow: str) -> str:
-    """Find the type of a column from its Arrow type's name."""
-    if arrow.startswith("decimal128"):
-        return f"DECIMAL{arrow.removeprefix('decimal128').replace(' ', '')}"
+def column_type(arrow: pa.DataType) -> str:
+    """Find the type of a column from its Arrow type."""
+    if pa.types.is_list(arrow):
+        return f"{column_type(arrow.value_type)}[]"
+    if pa.types.is_struct(arrow):
+        return struct_type((part.name, column_type(part.type)) for part in arrow)
+    name = str(arrow)
+    if name.startswith("decimal128"):
+        return f"DECIMAL{name.removeprefix('decimal128').replace(' ', '')}"
     known = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT"}
     known |= {"float": "FLOAT", "double": "DOUBLE", "string": "VARCHAR", "bool": "BOOLEAN"}
     known |= {"timestamp[us]": "TIMESTAMP", "date32[day]": "DATE"}
-    return canonical_type(known.get(arrow, arrow)) or "VARCHAR"
+    known |= {"timestamp[us, tz=UTC]": "TIMESTAMPTZ"}
+    return canonical_type(known.get(name, name)) or "VARCHAR"
 
 
 @dataclass(frozen=True)
@@ -172,7 +181,7 @@ def fetch(
     start = 0 if after in (None, "oldest") else int(after)
     upto = len(delivered) if limit is None else min(len(delivered), start + limit)
     rows = [
-        (start + n, change.at, "+" if change.sign > 0 else "-", *change.row)
+        (start + n, change.at, "+" if change.sign > 0 else "-", *map(restore, change.row))
         for n, change in enumerate(delivered[start:upto], 1)
     ]
     as_of = following.position

@@ -192,7 +192,7 @@ def windows(draw: st.DrawFn, kinds: tuple[tuple[str, str], ...]) -> str:
 
 _KINDS = (
     *("select", "select", "star", "group", "scalar", "distinct", "join", "join", "outer"),
-    *("set", "exists", "in", "period", "nested"),
+    *("set", "exists", "in", "period", "nested", "negation"),
 )
 
 
@@ -246,6 +246,15 @@ def queries(draw: st.DrawFn, sources: tuple[Stream, ...]) -> str:
         case "in":
             no = draw(st.sampled_from(("", "NOT ")))
             return f"SELECT k, v FROM {leaf} WHERE v {no}IN (SELECT v FROM {second})"
+        case "negation":
+            left = draw(st.sampled_from(("k, v", "k, count(*) AS v", "k, max(v) AS v")))
+            grouped = " GROUP BY k" if "(" in left else ""
+            by = draw(st.sampled_from(("k", "v", "k, v")))
+            right = "k, v" if by != "v" else "v"
+            return (
+                f"SELECT {left} FROM {leaf}{where}{grouped}"
+                f" EXCEPT ALL SELECT {right} FROM {second} BY ({by})"
+            )
         case "period":
             return f"SELECT k, v FROM {one.name}{where} {draw(st.sampled_from(_PERIODS))}"
         case _:

@@ -151,7 +151,7 @@ QUERIES = [
     ("CQL-103", "SELECT a FROM (SELECT b FROM s, t) t «[NOW]»", "no selection from one stream"),
     ("CQL-103", "SELECT a FROM (SELECT b FROM s) «[NOW WHERE b > 1]»", "no selection"),
     ("CQL-103", "SELECT a FROM (SELECT b FROM s) «[PARTITION BY a ROWS 1]»", "no selection"),
-    ("CQL-103", "SELECT a «[»1] FROM s", "a bracket stands behind an expression"),
+    ("CQL-103", "SELECT a «[»ROWS 1] FROM s", "a window stands behind an expression"),
     ("CQL-103", "SELECT a FROM s BEGIN «5» END NOW", "expected NOW or a timestamp"),
     ("CQL-103", "SELECT a FROM s BEGIN NOW«»", "expected END"),
     ("CQL-103", "SELECT a FROM s BEGIN «'soon'» END NOW", "'soon' is not a timestamp"),

@@ -22,7 +22,7 @@ from millpond.service.maintenance import aggregate_maintenance
 from millpond.service.pond import Pond
 from millpond.state.aggregate_file import list_files
 from millpond.state.arrow_file import forget
-from millpond.state.care.check import check_store
+from millpond.state.check_and_repair.check import check_store
 from millpond.synopses import blocked_totals
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock

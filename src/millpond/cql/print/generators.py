@@ -16,7 +16,6 @@ from sqlglot.generator import Generator
 from sqlglot.generators.duckdb import DuckDBGenerator
 
 from millpond.cql.parse.durations import duration_text
-from millpond.cql.print.duckdb_words import RESERVED
 from millpond.cql.tree.asof import find_asof_keys
 from millpond.cql.tree.nodes import (
     BY_ATTRIBUTES,
@@ -28,6 +27,7 @@ from millpond.cql.tree.nodes import (
     RelationToStream,
     StreamWindow,
 )
+from millpond.model.duckdb_words import RESERVED
 from millpond.model.function_names import restore_names
 from millpond.model.time import format_instant
 

@@ -17,7 +17,6 @@ from millpond.cql.parse.durations import duration_text
 from millpond.cql.parse.queries import QueryParser
 from millpond.cql.parse.tokens import CqlTokenizer
 from millpond.cql.print.dialect import print_query
-from millpond.cql.print.duckdb_words import quote_name
 from millpond.cql.tree.statements import (
     Alter,
     Ask,
@@ -39,6 +38,7 @@ from millpond.cql.tree.statements import (
     Update,
 )
 from millpond.errors import Span
+from millpond.model.duckdb_words import quote_name
 from millpond.model.time import END, format_instant
 
 __all__ = ["meaning", "print_name", "print_query", "print_statement"]

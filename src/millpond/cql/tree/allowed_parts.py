@@ -64,7 +64,8 @@ PARTS: dict[type[exp.Expr], frozenset[str]] = {
     Period: _args("begin", "end"),
     PeriodBound: _args("instant", "offset"),
     # names and constants
-    exp.Column: _args("this", "table"),
+    exp.Column: _args("this", "table", "db", "catalog"),
+    exp.Dot: _args("this", "expression"),
     exp.Identifier: _args("this", "quoted"),
     exp.Star: _args(),
     exp.Literal: _args("this", "is_string"),
@@ -75,6 +76,7 @@ PARTS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Array: _args("expressions", "bracket_notation"),
     exp.DataType: _args("this", "expressions", "nested"),
     exp.DataTypeParam: _args("this"),
+    exp.ColumnDef: _args("this", "kind"),
     # operators
     exp.Paren: _args("this"),
     exp.Tuple: _args("expressions"),
@@ -135,9 +137,12 @@ TYPES = {
         "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "INT128", "UTINYINT", "USMALLINT",
         "UINT", "UBIGINT", "UINT128", "FLOAT", "DOUBLE", "DECIMAL", "TEXT", "DATE", "TIME",
         "TIMESTAMP", "TIMESTAMPNTZ", "TIMESTAMPTZ", "TIMESTAMP_S", "TIMESTAMP_MS",
-        "TIMESTAMP_NS", "INTERVAL", "UUID", "VARBINARY",
+        "TIMESTAMP_NS", "INTERVAL", "UUID", "VARBINARY", "JSON",
     )
 }  # fmt: skip
+
+#: Types of values with parts, which are types themselves.
+NESTED_TYPES = {exp.DType.ARRAY, exp.DType.STRUCT}
 
 #: Kinds that form long chains through their left operands: a loop prints them, not recursion.
 CHAINS = (exp.Binary, exp.SetOperation)

@@ -18,7 +18,7 @@ from millpond.synopses.totals import NOTHING, Total, merge, read_values, total_o
 class AggregatedSegment(Protocol):
     """A segment as one leaf of one query sees it, for its aggregates.
 
-    `ts` is ascending. `matching` is as for `SegmentView` of `millpond.engine.window_slices`.
+    `ts` is ascending. `matching` is as for `millpond.engine.invocation.window_slices.SegmentView`.
     """
 
     @property

@@ -117,8 +117,8 @@ class Functions:
             spent = self._usage.get(inside)
         if spent is not None and spent.rows:
             return spent.seconds / spent.rows
-        said = self.cost(inside)
-        return _UNKNOWN_PRICE if said is None else said * 1e-6
+        stated = self.cost(inside)
+        return _UNKNOWN_PRICE if stated is None else stated * 1e-6
 
     def teach(
         self, connection: duckdb.DuckDBPyConnection, taught: set[str], sqls: Iterable[str]
@@ -220,11 +220,11 @@ class _GuardedFunction:
             raise self._fault(self._describe_timeout())
         started = time.perf_counter()
         try:
-            given = self._call(arrays)
+            result = self._call(arrays)
         finally:
             spent = Usage(1, rows, time.perf_counter() - started)
             self._add_usage(self.definition.inside, spent)
-        return self._check(given, rows)
+        return self._check(result, rows)
 
     def _call(self, arrays: list[pa.Array]) -> Any:
         function = self._load()
@@ -236,8 +236,8 @@ class _GuardedFunction:
         value, error = outcome
         if error is not None:
             text = str(error).split("\n", 1)[0].strip()
-            said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-            raise self._fault(f"raised {said[:300]}")
+            reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
+            raise self._fault(f"raised {reason[:300]}")
         return value
 
     def _load(self) -> Callable[..., Any]:
@@ -247,29 +247,31 @@ class _GuardedFunction:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                said = f"{type(error).__name__}: {error}".split("\n", 1)[0]
-                raise self._fault(f"cannot be loaded here: {said[:300]}") from None
+                reason = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+                raise self._fault(f"cannot be loaded here: {reason[:300]}") from None
         assert self._function is not None
         return self._function
 
-    def _check(self, given: Any, rows: int) -> pa.Array:
-        if isinstance(given, pa.ChunkedArray):
-            given = given.combine_chunks()
-        if not isinstance(given, pa.Array):
-            raise self._fault(f"gave {_a(type(given).__name__)} instead of an Arrow array")
-        if len(given) != rows:
-            raise self._fault(f"gave {_count(len(given), 'value')} for {_count(rows, 'row')}")
-        if given.type == self._type:
-            return given
-        alike = pa.types.is_null(given.type) or (_is_number(given.type) and _is_number(self._type))
-        alike |= pa.types.is_large_string(given.type) and pa.types.is_string(self._type)
+    def _check(self, result: Any, rows: int) -> pa.Array:
+        if isinstance(result, pa.ChunkedArray):
+            result = result.combine_chunks()
+        if not isinstance(result, pa.Array):
+            raise self._fault(f"gave {_a(type(result).__name__)} instead of an Arrow array")
+        if len(result) != rows:
+            raise self._fault(f"gave {_count(len(result), 'value')} for {_count(rows, 'row')}")
+        if result.type == self._type:
+            return result
+        alike = pa.types.is_null(result.type) or (
+            _is_number(result.type) and _is_number(self._type)
+        )
+        alike |= pa.types.is_large_string(result.type) and pa.types.is_string(self._type)
         try:
             if alike:
-                return pc.cast(given, self._type)
+                return pc.cast(result, self._type)
         except pa.ArrowException:
             pass
         raise self._fault(
-            f"gave values of type {given.type} where {self.definition.returns} was promised"
+            f"gave values of type {result.type} where {self.definition.returns} was promised"
         )
 
     def _describe_timeout(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 
@@ -240,10 +240,14 @@ def _explain(
 
 def _describe_purging(intervals: Collection[int | None]) -> str:
     """Describe how often state is purged; nothing if no query says."""
-    said = [i for i in intervals if i is not None]
-    if not said:
+    lengths = [i for i in intervals if i is not None]
+    if not lengths:
         return ""
-    every = f", purged every {duration_text(min(said))}" if min(said) else ", purged at every step"
+    every = (
+        f", purged every {duration_text(min(lengths))}"
+        if min(lengths)
+        else ", purged at every step"
+    )
     return every + " or when half has expired" * (None in intervals)
 
 
@@ -360,6 +364,8 @@ def _plan_ticks(bound: BoundQuery, catalog: Names) -> tuple[Node, ...]:
     for relation in bound.relations:
         declared = catalog.find(relation.relation)
         assert isinstance(declared, RelationDef)
-        tick = Instants(relation_node(relation, declared))
+        # All columns: an update of a column that the query does not read is an update.
+        names = tuple(field.name for field in declared.schema.fields)
+        tick = Instants(relation_node(replace(relation, columns=names), declared))
         found[tick.key] = tick
     return tuple(found.values())

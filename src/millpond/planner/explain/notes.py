@@ -27,7 +27,7 @@ def _find_arrival_windows(bound: BoundQuery, find: Find) -> Iterator[str]:
         if not isinstance(leaf.window, Range) or not isinstance(stream, StreamDef):
             continue
         times = [field.name for field in stream.schema.fields if field.type in _TIMES]
-        declared = stream.derived is None and stream.rejects_of is None
+        declared = stream.derived is None and not stream.is_pseudo
         if declared and stream.timestamp_by is None and times:
             name, column = print_name(stream.name), print_name(times[0])
             yield (

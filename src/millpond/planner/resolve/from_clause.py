@@ -147,10 +147,10 @@ class FromClause:
         if (on := join.args.get("on")) is not None:
             self.scope.sources = [*left, *right]
             self.resolver.expression(on, self.scope, self.known, Placement("ON", aggregates=False))
-        kept = left if join.kind in ("SEMI", "ANTI") else [*left, *right]
-        self.scope.sources = [*before, *kept]
-        self._refuse_twice(kept)
-        return kept
+        visible = left if join.kind in ("SEMI", "ANTI") else [*left, *right]
+        self.scope.sources = [*before, *visible]
+        self._refuse_twice(visible)
+        return visible
 
     def _refuse_twice(self, sources: list[Source]) -> None:
         seen: set[str] = set()

@@ -18,7 +18,7 @@ from millpond.engine.scalars.user_functions import Usage, functions
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, Chunk, build
 from millpond.runtime.spark.parquet import row_groups, sizes
 from millpond.runtime.spark.sources import BLOCK, FILE
-from millpond.state.push_file import number_of, read_push, visible_path
+from millpond.state.inbox.push_file import number_of, read_push, visible_path
 
 _RESULT = "built binary"
 #: A file with at least this many rows is read by several tasks.

@@ -16,11 +16,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.admission.admit import CORRUPT
 from millpond.errors import MillpondError
+from millpond.model.schema import struct_type
 from millpond.planner.resolve.names import did_you_mean
 from millpond.runtime.spark.headers import columns_by_place, has_headers, local_path, read_by_header
 from millpond.runtime.spark.json_keys import keys_of
@@ -245,6 +246,16 @@ def other_frame(spark: SparkSession, stream: StreamDef) -> DataFrame:
     return frame
 
 
+def sql_type(type_: DataType) -> str:
+    """Return the SQL name of a Spark type, which may be none that a column can have."""
+    if isinstance(type_, ArrayType):
+        return f"{sql_type(type_.elementType)}[]"
+    if isinstance(type_, StructType) and type_.fields:
+        return struct_type((f.name, sql_type(f.dataType)) for f in type_.fields)
+    name = type_.simpleString()
+    return "timestamp" if name == "timestamp_ntz" else name
+
+
 def fingerprint(frame: DataFrame) -> str:
     """Hash a bounded frame's rows regardless of their order; this reads the frame once."""
     row = F.xxhash64(*[F.col(quote(name)) for name in frame.columns])
@@ -287,11 +298,11 @@ def _reason(error: Exception) -> str:
     first = root = error.java_exception
     while root.getCause() is not None:
         root = root.getCause()
-    said = [_find_reason_line(str(e.getMessage())) for e in (first, root)]
+    reasons = [_find_reason_line(str(e.getMessage())) for e in (first, root)]
     # The cause says in full why a task failed; "job aborted …" only adds numbers.
-    if said[0].startswith(("Job aborted", "[TASK_")) or said[1] in said[0]:
-        said = said[1:] if said[1] not in said[0] else said[:1]
-    return " ".join(said)
+    if reasons[0].startswith(("Job aborted", "[TASK_")) or reasons[1] in reasons[0]:
+        reasons = reasons[1:] if reasons[1] not in reasons[0] else reasons[:1]
+    return " ".join(reasons)
 
 
 def _find_reason_line(message: str) -> str:

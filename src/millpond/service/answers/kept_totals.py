@@ -25,7 +25,7 @@ from millpond.state.aggregate_file import (
     remove_files,
     segment_of_name,
 )
-from millpond.state.version import DATA, REJECTS, SegmentRef, Version
+from millpond.state.version import DATA, SegmentRef, Version
 from millpond.synopses.blocked_totals import BlockedTotals
 
 log = logging.getLogger("millpond.aggregates")
@@ -68,9 +68,10 @@ class KeptTotals:
         self, version: Version, stream: StreamDef, low: int | None, high: int
     ) -> tuple[list[Node], list[Node]]:
         """Cut the tree above a stream's segments at a window (`split_at_window`)."""
-        kind = REJECTS if stream.rejects_of else DATA
         with self._lock:
-            root = self._forests[stream.id, kind].root(version.segments(stream.id, kind))
+            root = self._forests[stream.id, stream.kind].root(
+                version.segments(stream.id, stream.kind)
+            )
         return split_at_window(root, low, high)
 
     def is_wanted(self, stream: StreamDef, measured: Measured) -> bool:

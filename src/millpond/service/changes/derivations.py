@@ -30,7 +30,7 @@ from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.queries.options import option
 from millpond.service.queries.prepared import default_seed, stream_of
 from millpond.service.queries.registration import Registrar
-from millpond.state.epoch_change import EpochChange
+from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import StreamClock, Version, change_log_name
 
@@ -218,12 +218,12 @@ class Derivations:
 
     def sources_of(self, version: Version, stream: StreamDef) -> list[StreamDef]:
         """The streams a derived stream is derived from, however far below; itself of any other."""
-        found: dict[tuple[int, bool], StreamDef] = {}
+        found: dict[tuple[int, str], StreamDef] = {}
         waiting, seen = [stream], {stream.id}
         while waiting:
             current = waiting.pop()
             if current.derived is None:
-                found[current.id, current.rejects_of is not None] = current
+                found[current.id, current.kind] = current
                 continue
             for leaf in self.of(version, current).bound.streams:
                 below = stream_of(version, leaf)
@@ -231,6 +231,18 @@ class Derivations:
                     waiting.append(below)
                     seen.add(below.id)
         return list(found.values())
+
+    def reach_below(
+        self, version: Version, stream: StreamDef, at: int
+    ) -> list[tuple[StreamDef, int | None]]:
+        """The streams a derivation reads, each with the least timestamp of an element that its
+        changes after `at` depend on (None: every element)."""
+        found = self.of(version, stream).plan.reach(at)
+        return [
+            (below, since)
+            for name, since in found.items()
+            if isinstance(below := version.find(name), StreamDef)
+        ]
 
     def list_streams(self, version: Version) -> list[StreamDef]:
         """The streams that are derived."""
@@ -372,19 +384,24 @@ class Derivations:
         version: Version,
     ) -> None:
         after = self._find_start(version, bound, plan, after)
-        clock = StreamClock(
-            heartbeat=after + 1,
-            relations_epoch=version.epoch,
-            kept_from=after + 1 if after >= BEGINNING else BEGINNING,
-        )
-        self._log.commit(EpochChange(kind="derive", add=[stream], clocks={stream.id: clock}))
+
+        def change(now: Version) -> EpochChange:
+            # Nothing has been delivered yet, so relations are read as they are now (POND-413).
+            clock = StreamClock(
+                heartbeat=after + 1,
+                relations_epoch=now.epoch,
+                kept_from=after + 1 if after >= BEGINNING else BEGINNING,
+            )
+            return EpochChange(kind="derive", add=[stream], clocks={stream.id: clock})
+
+        self._log.commit(change)
 
     @staticmethod
     def _find_start(version: Version, bound: BoundQuery, plan: Plan, after: int) -> int:
         """The first instant from `after` on at which everything that matters is still kept."""
         for leaf in bound.streams:
             stream = stream_of(version, leaf)
-            kept_from = BEGINNING if stream.rejects_of else version.clock(stream.id).kept_from
+            kept_from = BEGINNING if stream.is_pseudo else version.clock(stream.id).kept_from
             if kept_from == BEGINNING:
                 continue
             after = max(after, kept_from - 1)

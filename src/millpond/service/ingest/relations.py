@@ -9,28 +9,31 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.catalog.objects import RelationDef
-from millpond.cql.print.duckdb_words import quote_name
 from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
 from millpond.model.casts import cast_value
+from millpond.model.duckdb_words import quote_name
 from millpond.model.time import BEGINNING, END, format_instant
 from millpond.service.events import FollowerNeeds
 from millpond.service.ingest.sequencer import relative_path
 from millpond.state.arrow_file import FileMeta, open_arrow
-from millpond.state.epoch_change import EpochChange
+from millpond.state.commit.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.relation_log import ends, fold, number_added, select_at, write_delta
 from millpond.state.version import RelationDelta, Version
 
 _DELTAS = 64
+#: The tables a predicate reads besides the relation it is about: none.
+NOTHING: Mapping[str, pa.Table] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,8 @@ class VersionedRows:
     @cached_property
     def latest(self) -> int:
         """The last known instant at which it changes; before all instants if it never does."""
-        told = [self.starts, self.ends[self.ends < END]]
-        return max((int(at.max()) for at in told if len(at)), default=BEGINNING - 1)
+        change_instants = [self.starts, self.ends[self.ends < END]]
+        return max((int(at.max()) for at in change_instants if len(at)), default=BEGINNING - 1)
 
     def changes_within(self, after: int, upto: int) -> bool:
         """Whether a row comes or goes at an instant of (after, upto]."""
@@ -153,8 +156,16 @@ class Relations:
 
         return self._change("insert", relation, at, change)
 
-    def delete(self, relation: RelationDef, where: str | None, at: int) -> int:
+    def delete(
+        self,
+        relation: RelationDef,
+        where: str | None,
+        at: int,
+        given: Mapping[str, pa.Table] = NOTHING,
+    ) -> int:
         """End the rows that hold at `at` and satisfy the DuckDB predicate; their number.
+
+        `given` are other tables that the predicate reads, by their names.
 
         Raises:
             Uncomputable: the predicate failed on a row.
@@ -163,17 +174,23 @@ class Relations:
         """
 
         def change(held: VersionedRows) -> tuple[pa.Table, pa.Table]:
-            chosen = self._select(relation, held, where, at)
+            chosen = self._select(relation, held, where, at, given)
             return held.table.slice(0, 0), ends(chosen["__rid"].to_pylist(), at)
 
         return self._change("delete", relation, at, change)
 
     def update(
-        self, relation: RelationDef, assignments: Mapping[str, str], where: str | None, at: int
+        self,
+        relation: RelationDef,
+        assignments: Mapping[str, str],
+        where: str | None,
+        at: int,
+        given: Mapping[str, pa.Table] = NOTHING,
     ) -> int:
         """Replace the rows that hold at `at` and satisfy the predicate; their number.
 
-        `assignments` maps columns to DuckDB expressions over the old row.
+        `assignments` maps columns to DuckDB expressions over the old row. `given` are other tables
+        that the predicate and the expressions read, by their names.
 
         Raises:
             Uncomputable: an expression failed on a row.
@@ -181,7 +198,7 @@ class Relations:
         """
 
         def change(held: VersionedRows) -> tuple[pa.Table, pa.Table]:
-            chosen = self._select(relation, held, where, at)
+            chosen = self._select(relation, held, where, at, given)
             lower = {name.lower(): sql for name, sql in assignments.items()}
             items = [
                 f"{cast_value(lower[f.name.lower()], f.type)} AS {quote_name(f.name)}"
@@ -189,7 +206,7 @@ class Relations:
                 else quote_name(f.name)
                 for f in relation.schema.fields
             ]
-            fresh = self._compute(relation, items, chosen)
+            fresh = self._compute(relation, items, {**given, relation.name: chosen})
             added = _rows(relation, fresh, held.next_rid, at)
             # A row that was going to end later still does, under its new values.
             column = added.schema.get_field_index("__to")
@@ -215,9 +232,11 @@ class Relations:
         self._log.commit(EpochChange(kind="create", add=[relation], add_deltas=[delta]))
         return added.num_rows
 
-    def _compute(self, relation: RelationDef, items: list[str], rows: pa.Table) -> pa.Table:
+    def _compute(
+        self, relation: RelationDef, items: list[str], slices: Mapping[str, pa.Table]
+    ) -> pa.Table:
         """Compute one expression for each column; if any fails, find out which, one by one."""
-        slices, behind = {relation.name: rows}, f" FROM {quote_name(relation.name)}"
+        behind = f" FROM {quote_name(relation.name)}"
         try:
             return self._residual.evaluate(f"SELECT {', '.join(items)}{behind}", slices)
         except MillpondError:
@@ -229,14 +248,19 @@ class Relations:
             raise
 
     def _select(
-        self, relation: RelationDef, held: VersionedRows, where: str | None, at: int
+        self,
+        relation: RelationDef,
+        held: VersionedRows,
+        where: str | None,
+        at: int,
+        given: Mapping[str, pa.Table],
     ) -> pa.Table:
         alive = select_at(held.table, at)
         if where is None:
             return alive
         sql = f"SELECT * FROM {quote_name(relation.name)} WHERE {where}"
         try:
-            return self._residual.evaluate(sql, {relation.name: alive})
+            return self._residual.evaluate(sql, {**given, relation.name: alive})
         except MillpondError as error:
             raise Uncomputable(None, error) from error
 
@@ -248,21 +272,44 @@ class Relations:
         change: Callable[[VersionedRows], tuple[pa.Table, pa.Table]],
     ) -> int:
         with self._lock:
-            version = self._log.version
-            if relation.non_retroactive:
-                self._followers.check_instant(version, relation, at)
-            deltas = version.relation_deltas(relation.id)
-            held = self.read_rows(version, relation)
-            added, ended = change(held)
-            if not added.num_rows and not ended.num_rows:
-                return 0
-            self._check_keys(relation, held, added, ended)
-            delta = self._delta(relation, write_delta(self._store, added, ended))
-            folded, dropped = self._fold(relation, deltas)
-            self._log.commit(
-                EpochChange(kind=kind, add_deltas=[*folded, delta], drop_deltas=dropped)
-            )
-            return max(added.num_rows, ended.num_rows)
+            while True:
+                version = self._log.version
+                if relation.non_retroactive:
+                    self._followers.check_instant(version, relation, at)
+                deltas = version.relation_deltas(relation.id)
+                held = self.read_rows(version, relation)
+                added, ended = change(held)
+                if not added.num_rows and not ended.num_rows:
+                    return 0
+                self._check_keys(relation, held, added, ended)
+                file = write_delta(self._store, added, ended)
+                folded, dropped = self._fold(relation, deltas)
+                epoch = EpochChange(
+                    kind=kind,
+                    add_deltas=[*folded, self._delta(relation, file)],
+                    drop_deltas=dropped,
+                )
+                try:
+                    self._log.commit(partial(self._confirm, version, relation, epoch))
+                except StaleChange:
+                    for orphan in (file.path, *(self._store / d.path for d in folded)):
+                        Path(orphan).unlink(missing_ok=True)
+                    continue
+                return max(added.num_rows, ended.num_rows)
+
+    @staticmethod
+    def _confirm(
+        checked: Version, relation: RelationDef, change: EpochChange, now: Version
+    ) -> EpochChange:
+        """Confirm, with the log locked, that a checked update may still be dated as it is.
+
+        Raises:
+            StaleChange: the relation is non-retroactive, and changes were delivered since the check
+                (INV-BACKDATED-1): it must be checked again.
+        """
+        if relation.non_retroactive and now is not checked and _have_moved(now, checked):
+            raise StaleChange("changes were delivered while a relation was updated")
+        return change
 
     def _fold(
         self, relation: RelationDef, deltas: tuple[RelationDelta, ...]
@@ -337,6 +384,15 @@ def _rows(relation: RelationDef, rows: pa.Table, rid: int, start: int) -> pa.Tab
     target = relation.schema.to_arrow()
     columns = [rows.column(i).cast(f.type) for i, f in enumerate(target)]
     return number_added(pa.Table.from_arrays(columns, schema=target), rid, start)
+
+
+def _have_moved(now: Version, before: Version) -> bool:
+    """Whether the changes of some derivation reach further, or begin, since an earlier version."""
+    return any(
+        before.streams.get(id) is None or before.clock(id).position != now.clock(id).position
+        for id, stream in now.streams.items()
+        if stream.derived is not None
+    )
 
 
 def _apply_change(kept: pa.Table, added: pa.Table, ended: pa.Table) -> pa.Table:

@@ -42,7 +42,7 @@ def list_measured(
         return None
     (leaf,), (ref,) = bound.streams, leaves
     stream = version.find(leaf.stream)
-    if not isinstance(stream, StreamDef) or stream.rejects_of is not None:
+    if not isinstance(stream, StreamDef) or stream.is_pseudo:
         return None
     if ref.slot is None and leaf.shapes:
         return None
@@ -78,8 +78,8 @@ class AggregateMaintenance:
         self._segments: IdMap[SegmentRef] | None = None
         self._of_query: dict[int, tuple[int, frozenset[Measured]] | None] = {}
         self._wanted: dict[int, frozenset[Measured]] = {}
-        #: Per stream, its state and the wishes with which there was nothing to do.
-        self._up_to_date: dict[int, tuple[StreamState, frozenset[Measured]]] = {}
+        #: Per stream, its state, all matches and the wishes with which there was nothing to do.
+        self._up_to_date: dict[int, tuple[StreamState, object, frozenset[Measured]]] = {}
         #: Per segment, what its last job was asked for: matches may be missing for some of it.
         self._tried: dict[int, tuple[object, frozenset[Measured]]] = {}
 
@@ -120,7 +120,11 @@ class AggregateMaintenance:
             return False
         with self._log.pin() as version:
             state = version.states.get(stream_id)
-            if state is None or self._up_to_date.get(stream_id) == (state, wanted):
+            if state is None:
+                return False
+            now = (state, version.matches_of, wanted)
+            before = self._up_to_date.get(stream_id)
+            if before and all(is_now is was for is_now, was in zip(now, before, strict=True)):
                 return False
             jobs = []
             segments = []
@@ -132,7 +136,7 @@ class AggregateMaintenance:
                 if len(jobs) == _MOST_SEGMENTS:
                     break
             if not jobs:
-                self._up_to_date[stream_id] = state, wanted
+                self._up_to_date[stream_id] = now
                 return False
             self._compute(jobs, segments)
             return True
@@ -142,9 +146,12 @@ class AggregateMaintenance:
     ) -> AggregateJob | None:
         if segment.rows < STORED_ROWS:
             return None
-        lacking = self._kept.lacking(segment, wanted)
         refs = version.matches(segment.id)
-        if not lacking or self._tried.get(segment.id) == (refs, wanted):
+        if self._tried.get(segment.id) == (refs, wanted):
+            return None
+        self._tried[segment.id] = refs, wanted
+        lacking = self._kept.lacking(segment, wanted)
+        if not lacking:
             return None
         if self._kept.count_files(segment) >= _MOST_FILES:
             lacking = wanted
@@ -159,7 +166,6 @@ class AggregateMaintenance:
             (m for m in lacking if m.slot is None or m.slot in matches),
             key=lambda m: (-1 if m.slot is None else m.slot, m.column or ""),
         )
-        self._tried[segment.id] = refs, wanted
         if not able:
             return None
         return AggregateJob(

@@ -30,9 +30,10 @@ from millpond.model.functions import find_function
 from millpond.model.schema import ALIASES, ARROW_TYPES, canonical_type
 from millpond.planner.bind.templates import Binder
 from millpond.planner.resolve.names import did_you_mean
-from millpond.service.queries.registration import CurrentNames, Registrar
+from millpond.service.queries.current_names import CurrentNames
+from millpond.service.queries.registration import Registrar
 from millpond.service.results import count_text
-from millpond.state.epoch_change import EpochChange
+from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import Version
 

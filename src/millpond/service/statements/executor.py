@@ -29,7 +29,7 @@ from millpond.service.definitions.declarations import (
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
 from millpond.service.queries.options import check_stream_options
-from millpond.service.queries.registration import Request
+from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.service.results import StatementResult, count_text, report
 from millpond.service.statements.insert_and_heartbeat import (
     RowStatements,
@@ -180,7 +180,7 @@ class Executor:
 
     def _create_query(self, statement: statements.CreateQuery) -> StatementResult:
         text = statement.query_text
-        request = Request(
+        request = RegistrationRequest(
             text, statement.name, statement.options, statement.text, statement.name_span
         )
         (definition,) = self._components.registrar.register([request])
@@ -211,9 +211,7 @@ class Executor:
             found = components.log.version.find(statement.name)
             if found is None:
                 raise unknown_name_error(components.log.version, statement.name, statement)
-            if not isinstance(found, wanted) or (
-                isinstance(found, StreamDef) and found.rejects_of is not None
-            ):
+            if not isinstance(found, wanted) or (isinstance(found, StreamDef) and found.is_pseudo):
                 raise _other_kind_error(statement)
             self._refuse_in_use(found, statement)
             components.sources.drop(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import SUFFIXES, QueryDef, RelationDef, StreamDef
 from millpond.cql.tree import statements
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError
@@ -27,12 +27,12 @@ class RowStatements:
 
     def insert(self, statement: statements.Insert) -> StatementResult:
         found = find_table(self._components.log.version, statement.name, statement)
-        if isinstance(found, StreamDef) and found.rejects_of is not None:
+        if isinstance(found, StreamDef) and found.is_pseudo:
             raise statement.error(
                 "CQL-216",
                 f'INSERT into "{found.name}"',
-                detail="What is rejected is for the stream to say; its rejects are only read.",
-                hint=f"INSERT INTO {found.name.removesuffix('$rejects')}.",
+                detail="What becomes of rows is for the stream to say; that is only read.",
+                hint=f"INSERT INTO {found.name.removesuffix(SUFFIXES[found.kind])}.",
             )
         if isinstance(found, RelationDef):
             self._refuse_view(found, statement, "INSERT into")
@@ -97,7 +97,7 @@ class RowStatements:
     def heartbeat(self, statement: statements.Heartbeat) -> StatementResult:
         components = self._components
         found = find_table(self._components.log.version, statement.name, statement)
-        if not isinstance(found, StreamDef) or found.rejects_of is not None:
+        if not isinstance(found, StreamDef) or found.is_pseudo:
             raise statement.error(
                 "CQL-216",
                 f'"{statement.name}" has no heartbeat',

@@ -9,6 +9,7 @@ from tests.unit.service.conftest import OpenPond, components_of, rows
 
 from millpond.service.maintenance import aggregate_maintenance
 from millpond.service.maintenance.aggregate_maintenance import list_measured
+from millpond.service.maintenance.backfill import Backfill
 from millpond.service.pond import Pond
 from millpond.state.aggregate_file import Measured, list_files, read_totals
 
@@ -103,3 +104,16 @@ def test_a_predicate_that_fails_is_left_out(pond: Pond) -> None:
     pond.wait_until_matched()
     (file,) = files(pond)
     assert read_totals(file).keys() == {Measured(1, "v")}
+
+
+def test_totals_follow_when_matches_come_later(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(Backfill, "step", lambda *_: False)
+        pond.register("SELECT sum(v) AS n FROM s WHERE v > 0")
+        pond.wait_until_matched()
+        assert files(pond) == []
+    maintenance = components_of(pond).maintenance
+    maintenance._up_to_date.clear()  # what the patched backfill noted
+    maintenance.wake()
+    pond.wait_until_matched()
+    assert len(files(pond)) == 1

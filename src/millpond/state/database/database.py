@@ -1,0 +1,310 @@
+"""The store's one SQLite connection; a committed transaction survives any crash.
+
+Every transaction is first written to the journal as a record, which makes it durable. Then SQLite
+commits it, which makes it readable. SQLite waits for no disk, because opening a store makes the
+database anew from the journal (`journal/fold.py`).
+
+SQLite allows one writer. The epoch log and the inbox share this connection and its lock, so that
+they wait for each other at the lock, in turn, and not in SQLite's sleeping busy handler.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from millpond.errors import MillpondError
+from millpond.state.arrow_file import sync_directory, translate_write_errors
+from millpond.state.database_tables import fold_row
+from millpond.state.fail_points import reach
+from millpond.state.journal.fold import (
+    DIRECTORY,
+    JournalState,
+    cut_torn_end,
+    fold_journal,
+    read_fold,
+    read_journal,
+)
+from millpond.state.journal.journal import Journal
+from millpond.state.journal.journal_file import list_files
+from millpond.state.journal.record import Statement
+from millpond.state.journal.snapshot import TEMPORARY, list_snapshots, take_snapshot
+
+#: A snapshot is due when the journal has grown by so much, and by this share of the last snapshot.
+_SNAPSHOT_BYTES, _SNAPSHOT_SHARE = 16 << 20, 0.5
+
+#: How many snapshots are kept: should the newest be damaged, the one before it serves.
+_SNAPSHOTS = 2
+
+REPAIR_HINT = (
+    "`millpond check STORE` lists what is damaged; `millpond repair STORE --to NEW` makes a new "
+    "store of what is whole."
+)
+
+
+class Transaction:
+    """One transaction: executes each statement at once and notes it for the journal's record."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.statements: list[Statement] = []
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
+        """Execute a statement that changes rows."""
+        self._connection.execute(sql, parameters)
+        self.statements.append((sql, [parameters]))
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Execute a statement once for each row of parameters."""
+        if given := list(rows):
+            self._connection.executemany(sql, given)
+            self.statements.append((sql, given))
+
+
+class Database:
+    """`pond.db`, open for writing by this process alone (the store's lock sees to that)."""
+
+    def __init__(self, path: Path) -> None:
+        """Make the database from the journal beside it, and open it.
+
+        Raises:
+            MillpondError: STORE-602, the journal is damaged, or the journal or the database is
+                missing; nothing was changed. STORE-603, the database cannot be written.
+        """
+        self.path = path
+        #: Held for the length of a transaction, and by reads that must not see half of one.
+        self.lock = threading.RLock()
+        #: Damage that was found and loses nothing.
+        self.problems: list[MillpondError] = []
+        self._directory = path.parent / DIRECTORY
+        try:
+            with translate_write_errors(path):
+                state = self._open_journal()
+                self._connection = sqlite3.connect(
+                    path, isolation_level=None, check_same_thread=False
+                )
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                self._connection.execute("PRAGMA synchronous = OFF")
+                self._connection.execute("PRAGMA cache_size = -16000")
+        except sqlite3.Error as error:
+            raise _explain_error(error, path) from error
+        assert state.incarnation is not None
+        self._journal = Journal(self._directory, state.incarnation, state.number)
+        self._broken = False
+        snapshots = list_snapshots(self._directory)
+        self._snapshot_bytes = snapshots[-1].path.stat().st_size if snapshots else 0
+        self._since_snapshot = sum(file.length for file in state.files)
+
+    def _open_journal(self) -> JournalState:
+        store = self.path.parent
+        self._directory.mkdir(exist_ok=True)
+        (self._directory / TEMPORARY).unlink(missing_ok=True)
+        if is_new(store):
+            for _, file in list_files(self._directory):
+                file.unlink()
+            incarnation = secrets.token_hex(3)
+            Journal(self._directory, incarnation, 0).close()
+        elif not self.path.exists() or not self.path.stat().st_size:
+            raise MillpondError(
+                "STORE-602",
+                f'the store\'s database "{self.path}" is missing',
+                detail="The store has files of data, so it is not a new one; nothing was touched.",
+                hint="`millpond repair STORE --to NEW` makes the database again from the journal.",
+            )
+        number = database_number(self.path)
+        state = read_journal(store, number)
+        if state.damage:
+            file, why = state.damage[0]
+            raise MillpondError(
+                "STORE-602",
+                f'the store\'s journal "{file}" is damaged or missing',
+                detail=f"{why} Opening the store would lose acknowledged changes.",
+                hint=REPAIR_HINT,
+            )
+        if number is None and self.path.exists() and not _is_older(self.path):
+            note = "It was damaged, and was made again from the journal; nothing is lost."
+            self.problems.append(_damage(self.path, note))
+        self.problems += [_damage(file, why) for file, why in state.notes]
+        cut_torn_end(state)
+        made = self.path.with_name(".pond.db.tmp")
+        fold_journal(state, made)
+        for suffix in ("-wal", "-shm", "-journal"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        os.replace(made, self.path)
+        sync_directory(store)
+        return state
+
+    @property
+    def incarnation(self) -> str:
+        """The name of this store until a repair loses something of it."""
+        return self._journal.incarnation
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Run the block as one durable transaction: commit at its end, roll back if it raises.
+
+        Raises:
+            MillpondError: STORE-603, the journal or the database cannot be written; STORE-602, the
+                database is corrupt.
+        """
+        with self.lock:
+            try:
+                self.check_usable()
+                mark = self._journal.mark()
+                self._connection.execute("BEGIN IMMEDIATE")
+                try:
+                    transaction = Transaction(self._connection)
+                    yield transaction
+                    self._connection.execute(
+                        "UPDATE fold SET incarnation = ?, number = ?, proof = ?",
+                        fold_row(self.incarnation, self._journal.number + 1),
+                    )
+                    self._journal.append(transaction.statements)
+                    self._connection.execute("COMMIT")
+                except BaseException:
+                    self._undo(mark)
+                    raise
+            except sqlite3.Error as error:
+                raise _explain_error(error, self.path) from error
+
+    def check_usable(self) -> None:
+        """Raise STORE-603 if a change could be neither written nor taken back."""
+        if self._broken:
+            raise MillpondError(
+                "STORE-603",
+                f'the store "{self.path.parent}" must be opened again',
+                detail="A change could be neither written nor taken back.",
+                hint="Free disk space or make the directory writable, and open the store again.",
+            )
+
+    def _undo(self, mark: tuple[int, int]) -> None:
+        """Take a failed transaction back, from SQLite and from the journal.
+
+        An interrupt may come after the transaction was committed: then the transaction stays.
+        """
+        self._broken = True
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        found = read_fold(self._connection)
+        if found is None or found[1] <= mark[0]:
+            with suppress(OSError):
+                self._journal.take_back(mark)
+                self._broken = False
+        else:
+            self._broken = False
+
+    def read(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """Return all rows of a SELECT."""
+        with self.lock:
+            try:
+                return self._connection.execute(sql, parameters).fetchall()
+            except sqlite3.Error as error:
+                raise _explain_error(error, self.path) from error
+
+    def each(self, sql: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a large SELECT one by one; the caller holds the lock meanwhile."""
+        try:
+            yield from self._connection.execute(sql)
+        except sqlite3.Error as error:
+            raise _explain_error(error, self.path) from error
+
+    def snapshot_if_due(self) -> bool:
+        """Take a snapshot if the journal has grown enough, and drop the records it contains.
+
+        Transactions go on meanwhile. Call it from one thread only.
+
+        Returns:
+            Whether a snapshot was taken.
+
+        Raises:
+            MillpondError: STORE-603, the snapshot cannot be written.
+        """
+        grown = self._since_snapshot + self._journal.appended
+        if grown < max(_SNAPSHOT_BYTES, self._snapshot_bytes * _SNAPSHOT_SHARE):
+            return False
+        reach("journal.before_snapshot")
+        before = self._journal.appended
+        taken = take_snapshot(self.path, self._directory)
+        reach("journal.after_snapshot")
+        self._snapshot_bytes, self._since_snapshot = taken.path.stat().st_size, -before
+        kept = list_snapshots(self._directory)
+        for snapshot in kept[:-_SNAPSHOTS]:
+            snapshot.path.unlink(missing_ok=True)
+        if len(kept) >= _SNAPSHOTS:
+            with self.lock:
+                self._journal.drop_upto(kept[-_SNAPSHOTS].number)
+        return True
+
+    def close(self) -> None:
+        """Close the connection; closing again does nothing."""
+        with self.lock:
+            self._connection.close()
+            self._journal.close()
+
+
+def is_new(store: Path) -> bool:
+    """Whether a store has no changes yet: its creation may have been interrupted."""
+    if list_snapshots(store / DIRECTORY):
+        return False
+    database = store / "pond.db"
+    if database.exists() and database.stat().st_size:
+        return False
+    if any(file.stat().st_size > 64 for _, file in list_files(store / DIRECTORY)):
+        return False
+    kinds = ("segments", "rejects", "relations", "inbox")
+    return not any(any((store / kind).glob("*")) for kind in kinds)
+
+
+def database_number(path: Path) -> int | None:
+    """Read from a database how many records it has folded; None if that cannot be read."""
+    if not path.exists() or not path.stat().st_size:
+        return None
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            found = read_fold(database)
+    except sqlite3.Error:
+        return None
+    return None if found is None else found[1]
+
+
+def _is_older(path: Path) -> bool:
+    """Whether a database is of format 1, which had no journal."""
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            version: int = database.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.Error:
+        return False
+    return version == 1
+
+
+def _damage(path: Path, detail: str) -> MillpondError:
+    return MillpondError("STORE-602", f'the file "{path}" of the store was damaged', detail=detail)
+
+
+def _explain_error(error: sqlite3.Error, path: Path) -> Exception:
+    if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+        return MillpondError("POND-410", f'the store "{path.parent}" is closed')
+    name = getattr(error, "sqlite_errorname", "") or ""
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return MillpondError(
+            "STORE-602",
+            f'the store\'s database "{path}" is corrupt',
+            detail=f"SQLite says: {error}.",
+            hint="Open the store again: the database is then made anew from the journal.",
+        )
+    if name.startswith(
+        ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
+    ):
+        return MillpondError(
+            "STORE-603",
+            f'the store\'s database "{path}" cannot be written',
+            detail=f"SQLite says: {error}.",
+            hint="Free disk space or make the directory writable; nothing was changed.",
+        )
+    return error
