@@ -394,6 +394,7 @@ class Function(Shape):
     returns: str
     cost: float | None
     max_seconds: float
+    trusted: bool
     calls: int
     rows: int
     seconds: float

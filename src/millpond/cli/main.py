@@ -1,4 +1,4 @@
-"""`millpond`: run, serve, shell, demo, bench.
+"""`millpond`: run, serve, shell, demo, check, repair, trust, bench.
 
 A command imports slow packages (Spark, above all) only after its arguments, its file and its port
 have been checked.
@@ -292,6 +292,23 @@ def repair(
     from millpond.cli import check_and_repair
 
     check_and_repair.repair(store, to)
+
+
+@app.command()
+def trust(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's directory.")],
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Functions to seal.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Seal all of them.")] = False,
+    key: Annotated[
+        Path | None, typer.Option("--key", help="The key's file.", envvar="MILLPOND_FUNCTION_KEY")
+    ] = None,
+) -> None:
+    """Lists a store's functions, whose code runs only if your key has sealed it, or seals some."""
+    from millpond.cli.trust_functions import trust_functions
+
+    trust_functions(store, names or [], every, key)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

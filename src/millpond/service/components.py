@@ -43,6 +43,7 @@ from millpond.service.queries.prepared import stream_valued_error
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
 from millpond.service.results import Answer
+from millpond.state.function_key import FunctionKey
 from millpond.state.store import Store
 
 #: How long an answer waits for rows a statement inserted.
@@ -61,6 +62,7 @@ class PondSettings(TypedDict, total=False):
         progress: Called while sources are read, with {"stream", "rows", "done"}.
         function_seconds: How long one call of a user-defined function may take, unless the
             function has a limit of its own.
+        function_key: The file of the key that seals functions; None for the user's own.
         joins: The routing policy, the shards of SteMs, and the most pairs a join may find.
         changes: How changes are computed, unless a query's options say otherwise.
         ahead: How far ahead of the clock, in microseconds, the timestamp of an element on
@@ -72,6 +74,7 @@ class PondSettings(TypedDict, total=False):
     clock: Callable[[], int] | None
     progress: ProgressListener | None
     function_seconds: float | None
+    function_key: str | Path | None
     joins: JoinSettings | None
     changes: ChangeSettings | None
     ahead: int
@@ -130,7 +133,11 @@ class Components:
         self.relations_state = Relations(store, self.log, self.residual, followers)
         self.registrar = Registrar(self.log, self.stems, self.clock, self.events, followers)
         self.function_registry = FunctionRegistry(
-            store, self.log, self.registrar, settings.get("function_seconds")
+            store,
+            self.log,
+            self.registrar,
+            settings.get("function_seconds"),
+            FunctionKey(settings.get("function_key")),
         )
         self.invoker = Invoker(
             store,
@@ -208,6 +215,7 @@ class Components:
             files=self.invoker.files,
         )
         self._note_damage()
+        self.function_registry.hold_untrusted()
 
     def describe_set_aside(self) -> dict[str, int]:
         """How much lies in the store's `set_aside` folder."""
