@@ -21,6 +21,7 @@ from millpond.algebra.session import session
 from millpond.algebra.world import World
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql import parse_query, parse_script, to_duckdb
+from millpond.cql.print.dialect import print_query
 from millpond.cql.tree import statements
 from millpond.cql.tree.nodes import RelationToStream
 from millpond.errors import MillpondError
@@ -345,7 +346,7 @@ class OraclePond:
         target = self.world.streams.get(name) or self.world.relations.get(name)
         if target is None:
             raise MillpondError("CQL-201", f'no stream or relation "{statement.name}"')
-        columns = statement.columns or target.definition.schema.names
+        columns = statement.columns or [f.name for f in target.definition.schema.given]
         fields = [target.definition.schema.find(column) for column in columns]
         given = (
             _evaluate(statement.rows)
@@ -386,7 +387,15 @@ class OracleStore:
 
 def _schema(columns: Sequence[statements.ColumnDef]) -> Schema:
     return Schema(
-        tuple(Field(c.name, canonical_type(c.type) or "VARCHAR", c.required) for c in columns)
+        tuple(
+            Field(
+                c.name,
+                canonical_type(c.type) or "VARCHAR",
+                c.required,
+                None if c.computed is None else print_query(c.computed),
+            )
+            for c in columns
+        )
     )
 
 

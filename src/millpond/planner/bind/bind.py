@@ -21,7 +21,7 @@ from millpond.cql.tree.places import span_of
 from millpond.cql.tree.recursion import with_room
 from millpond.errors import MillpondError
 from millpond.model.function_names import restore_names
-from millpond.model.schema import Field, Schema
+from millpond.model.schema import Field, Schema, canonical_type
 from millpond.planner.aggregates import find_aggregates
 from millpond.planner.bind.bound_query import BoundQuery, RelationLeaf, StreamLeaf
 from millpond.planner.check.checks import (
@@ -243,7 +243,7 @@ def _make_distinct(columns: list[tuple[str, str]], leaves: list[Leaf]) -> Iterat
             number += 1
             chosen = f"{name}_{number}"
         seen.add(chosen.lower())
-        yield Field(chosen, type_)
+        yield Field(chosen, canonical_type(type_) or type_)
 
 
 def _remove_slice_names(name: str, leaves: list[Leaf]) -> str:
