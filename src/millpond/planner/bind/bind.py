@@ -36,6 +36,7 @@ from millpond.planner.check.typecheck import TypeCheck
 from millpond.planner.joins import JoinShape, find_join
 from millpond.planner.residual import LEAF, write_residual_sql
 from millpond.planner.resolve.from_clause import is_more_than_a_projection
+from millpond.planner.resolve.inner_streams import name_inner_streams
 from millpond.planner.resolve.names import Names
 from millpond.planner.resolve.negation import name_columns, prepare_negations
 from millpond.planner.resolve.nrr_join import mark_nrr_joins
@@ -44,6 +45,7 @@ from millpond.planner.resolve.resolver import Resolver
 from millpond.planner.resolve.scope import Leaf
 from millpond.planner.resolve.user_functions import name_functions
 from millpond.planner.resolve.views import expand_views
+from millpond.planner.resolve.window_queries import move_window_queries
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +85,11 @@ def bind_with_definitions(query: exp.Expr, text: str, catalog: Names) -> Binding
 
 def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
     tree = query.copy()
+    name_inner_streams(tree, text, catalog)
     views = expand_views(tree, text, catalog)
+    if views:
+        name_inner_streams(tree, text, catalog)
+    move_window_queries(tree, text)
     called = name_functions(tree, catalog)
     to_stream = None
     body = tree
