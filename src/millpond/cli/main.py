@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import resource
 import signal
 import sys
 from contextlib import suppress
@@ -27,6 +28,8 @@ from millpond.errors import MillpondError
 
 #: The port of `millpond serve`, and where `millpond shell` looks for it.
 PORT = 6455
+#: How many open files the commands allow themselves where the system lets them.
+_DESCRIPTORS = 1 << 16
 
 
 class Commands(TyperGroup):
@@ -94,6 +97,7 @@ def options(
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
+    _raise_descriptor_limit()
     # Its logger writes the stack of every error of a batch, which the stream's status reports.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     if version:
@@ -320,6 +324,15 @@ def bench(
     from millpond.cli.benches import run_bench
 
     run_bench(name, context.args)
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow this process, and the JVM it starts, as many open files as it may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _note(text: str) -> None:
