@@ -26,6 +26,7 @@ from millpond.service.answers.refresher import Refresher
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.derivations import Derivations
+from millpond.service.changes.inner_streams import InnerStreams
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
@@ -161,6 +162,7 @@ class Components:
             runtime,
             self.events,
             followers,
+            self.invoker.totals,
             settings=settings.get("joins"),
         )
         self.stems.routing = self.joins.settings.routing
@@ -184,6 +186,7 @@ class Components:
             runtime,
             self.events,
         )
+        self.inner_streams = InnerStreams(self.log, self.registrar, self.derivations, self.advancer)
         self.sources = Sources(
             store,
             self.log,
@@ -249,6 +252,7 @@ class Components:
         self.maintenance.start()
         self.advancer.start()
         self.refresher.start()
+        self.inner_streams.drop_unread()
         self.events.definitions_changed()
 
     def check_open(self) -> None:
@@ -415,6 +419,15 @@ class Components:
             raise
         self.events.query_invoked(definition, clock_time.perf_counter() - started)
         return answer
+
+    def ask_once(self, text: str) -> Answer:
+        """The answer to a query asked once, when what it reads is as far as it can be."""
+
+        def answer() -> Answer:
+            self.await_inputs(text)
+            return self.ask(text)
+
+        return self.inner_streams.make_for(answer)
 
     def ask(self, text: str) -> Answer:
         """The answer to a query asked once."""
