@@ -20,6 +20,8 @@ from millpond.catalog.objects import (
     RelationDef,
     SourceDef,
     StreamDef,
+    SummaryDef,
+    SummaryFile,
 )
 from millpond.model.schema import Schema
 
@@ -114,7 +116,7 @@ def fold_row(incarnation: str, number: int) -> tuple[str, int, str]:
     return incarnation, number, xxhash.xxh3_64_hexdigest(f"{incarnation} {number}".encode())
 
 
-def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]:
+def definition_row(definition: Definition | FunctionDef | SummaryDef) -> tuple[int, str, str]:
     """Write a definition as (id, kind, JSON)."""
     match definition:
         case FunctionDef():
@@ -128,6 +130,10 @@ def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]
                 "code": base64.b64encode(definition.code).decode(),
             }
             return definition.id, "function", _dump(body)
+        case SummaryDef():
+            body = asdict(definition)
+            del body["id"]
+            return definition.id, "summary", _dump(body)
         case StreamDef():
             body = {
                 "name": definition.name,
@@ -170,7 +176,7 @@ def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]
 
 def definition_of(
     id: int, kind: str, text: str, decode: Callable[[str], Any] = json.loads
-) -> Definition | FunctionDef:
+) -> Definition | FunctionDef | SummaryDef:
     """Read the definition that `definition_row` wrote; `decode` parses JSON."""
     body = decode(text)
     if kind == "query":
@@ -179,6 +185,9 @@ def definition_of(
         body["arguments"] = tuple(body["arguments"])
         body["code"] = base64.b64decode(body["code"])
         return FunctionDef(id=id, **body)
+    if kind == "summary":
+        body["file"] = SummaryFile(**body["file"]) if body["file"] else None
+        return SummaryDef(id=id, **body)
     body["schema"] = Schema.from_json(body["schema"])
     body["source"] = SourceDef(**body["source"]) if body["source"] else None
     if kind == "stream":

@@ -18,7 +18,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import (
+    Definition,
+    FunctionDef,
+    QueryDef,
+    RelationDef,
+    StreamDef,
+    SummaryDef,
+)
 from millpond.model.time import BEGINNING
 from millpond.state.bucket_map import BucketMap
 from millpond.state.id_map import IdMap
@@ -185,6 +192,8 @@ class Version:
     #: User-defined functions by their names.
     functions: Mapping[str, FunctionDef] = field(default_factory=lambda: MappingProxyType({}))
     joins: Joins = field(default_factory=Joins)
+    #: Summaries by their names in lower case.
+    summaries: Mapping[str, SummaryDef] = field(default_factory=lambda: MappingProxyType({}))
 
     def definition(self, id: int) -> Definition | None:
         """Find the stream, relation or query of that id."""
@@ -294,5 +303,8 @@ class Version:
             found.update((match.path, match.bytes) for match in refs)
         for deltas in self.deltas.values():
             found.update((delta.path, delta.bytes) for delta in deltas)
+        for summary in self.summaries.values():
+            if summary.file is not None:
+                found[summary.file.path] = summary.file.bytes
         found.update(self.joins.paths())
         return found

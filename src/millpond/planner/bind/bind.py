@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import duckdb
 from sqlglot import exp
 
-from millpond.catalog.objects import Definition, FunctionDef
+from millpond.catalog.objects import Definition, FunctionDef, SummaryDef
 from millpond.cql.tree import nodes
 from millpond.cql.tree.places import span_of
 from millpond.cql.tree.recursion import with_room
@@ -23,6 +23,13 @@ from millpond.errors import MillpondError
 from millpond.model.function_names import restore_names
 from millpond.model.schema import Field, Schema
 from millpond.planner.bind.bound_query import BoundQuery, RelationLeaf, StreamLeaf
+from millpond.planner.bind.preference import (
+    BoundPreference,
+    PartialShape,
+    bind_preference,
+    check_preference,
+    find_partial_shape,
+)
 from millpond.planner.check.checks import (
     check_functions,
     check_predicates,
@@ -34,6 +41,7 @@ from millpond.planner.check.localize_error import Prober
 from millpond.planner.check.typecheck import TypeCheck
 from millpond.planner.joins import JoinShape, find_join
 from millpond.planner.residual import LEAF, write_residual_sql
+from millpond.planner.resolve.estimates import name_estimates
 from millpond.planner.resolve.from_clause import is_more_than_a_projection
 from millpond.planner.resolve.names import Names
 from millpond.planner.resolve.negation import name_columns, prepare_negations
@@ -52,6 +60,7 @@ class Binding:
     query: BoundQuery
     used: dict[str, Definition]
     functions: Mapping[str, FunctionDef]
+    summaries: frozenset[SummaryDef] = frozenset()
 
 
 def bind(query: exp.Expr, text: str, catalog: Names) -> BoundQuery:
@@ -84,6 +93,7 @@ def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
     tree = query.copy()
     views = expand_views(tree, text, catalog)
     called = name_functions(tree, catalog)
+    estimates = name_estimates(tree, text, catalog)
     to_stream = None
     body = tree
     if isinstance(tree, nodes.RelationToStream):
@@ -94,7 +104,11 @@ def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
     push_down(resolver.scopes)
     mark_nrr_joins(resolver.scopes, leaves, text)
     prepare_negations(body, resolver.scopes, text)
-    output, join = _check_types(tree, body, text, resolver, leaves, called)
+    streams_read = [leaf for leaf in leaves if leaf.is_stream]
+    scope = next((s for s in resolver.scopes if s.select is body), None)
+    preference = bind_preference(body, scope, streams_read, text, catalog)
+    checked = {**called, **{name: e.signature for name, e in estimates.items()}}
+    output, join, partial = _check_types(tree, body, text, resolver, leaves, checked, preference)
     streams = tuple(_stream_leaf(f) for f in leaves if f.is_stream)
     relations = tuple(
         RelationLeaf(f.table, f.definition.name, f.columns(), f.hidden)
@@ -113,8 +127,13 @@ def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
         join=join,
         functions=tuple(sorted(f.name for f in called.values())),
         views=tuple(sorted(view.name for view in views.values())),
+        estimates=estimates,
+        preference=preference,
+        partial=partial,
     )
-    return Binding(bound, {**resolver.used, **views}, called)
+    ranked = preference.estimates if preference is not None else ()
+    summaries = frozenset(e.summary for e in (*estimates.values(), *(r.estimate for r in ranked)))
+    return Binding(bound, {**resolver.used, **views}, called, summaries)
 
 
 def _number_leaves(leaves: list[Leaf], body: exp.Expr) -> list[Leaf]:
@@ -198,11 +217,12 @@ def _check_types(
     resolver: Resolver,
     leaves: list[Leaf],
     called: Mapping[str, FunctionDef],
-) -> tuple[Schema, JoinShape | None]:
-    """Check functions and types; return the output's columns, and the query's join shape.
+    preference: BoundPreference | None,
+) -> tuple[Schema, JoinShape | None, PartialShape | str]:
+    """Check functions and types; return the output's columns, and the query's shapes.
 
     Raises:
-        MillpondError: CQL-205, 206, 210, 212, 213, 219 or 220.
+        MillpondError: CQL-205, 206, 210, 212, 213, 219, 220 or 224.
     """
     with TypeCheck(leaves, called) as check:
         prober = Prober(check)
@@ -222,8 +242,13 @@ def _check_types(
             raise explain_objection(str(error), text, resolver.scopes, prober) from None
         check_predicates(resolver.scopes, prober, text)
         check_constants(resolver.scopes, check, prober, text)
-        join = find_join(body, resolver.scopes, [f for f in leaves if f.is_stream], check)
-    return Schema(tuple(_make_distinct(columns, leaves))), join
+        streams = [f for f in leaves if f.is_stream]
+        join = find_join(body, resolver.scopes, streams, check)
+        scope = next((s for s in resolver.scopes if s.select is body), None)
+        partial = find_partial_shape(body, scope, streams, join)
+        if preference is not None:
+            check_preference(preference, partial, streams, body, check, text)
+    return Schema(tuple(_make_distinct(columns, leaves))), join, partial
 
 
 def _names(columns: list[tuple[str, str]], leaves: list[Leaf]) -> list[str]:

@@ -17,14 +17,17 @@ from sqlglot import exp
 
 from millpond.model.schema import Schema
 from millpond.model.windows import Window
+from millpond.planner.bind.preference import BoundPreference, PartialShape
 from millpond.planner.joins import JoinShape, write_joined_sql
 from millpond.planner.residual import with_literals, write_canonical_cql, write_residual_sql
+from millpond.planner.resolve.estimates import NamedEstimate
 
 #: Constants that differ from the template's: the place of a literal in the template's text -> the
 #: literal's text in this query (for a string, without quotes).
 Literals = Mapping[int, str]
 
 _AS_WRITTEN: dict[int, str] = {}
+_NO_ESTIMATES: dict[str, NamedEstimate] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +152,9 @@ class BoundQuery:
         join: What links the streams of the outermost FROM clause, if that is a join of streams.
         functions: The names of the user-defined functions the query calls.
         views: The names of the derived relations in the query's text; the tree has their queries.
+        estimates: The estimates the residual calls, by their functions' names in DuckDB.
+        preference: What the query wants to see first.
+        partial: How it can be answered in parts; a text says why it cannot.
     """
 
     text: str
@@ -163,6 +169,9 @@ class BoundQuery:
     join: JoinShape | None = field(default=None, repr=False)
     functions: tuple[str, ...] = ()
     views: tuple[str, ...] = ()
+    estimates: Mapping[str, NamedEstimate] = field(default_factory=lambda: _NO_ESTIMATES)
+    preference: BoundPreference | None = None
+    partial: PartialShape | str = ""
 
     @cached_property
     def canonical(self) -> str:

@@ -21,6 +21,8 @@ from millpond.catalog.objects import (
     QueryDef,
     RelationDef,
     StreamDef,
+    SummaryDef,
+    fold_name,
 )
 from millpond.cql import parse_statement
 from millpond.cql.tree import statements
@@ -394,6 +396,12 @@ class CurrentNames:
 
     def functions(self) -> list[str]:
         return sorted(self._log.version.functions)
+
+    def summary(self, name: str) -> SummaryDef | None:
+        return self._log.version.summaries.get(fold_name(name))
+
+    def summaries(self) -> list[str]:
+        return sorted(s.name for s in self._log.version.summaries.values())
 
 
 def _gone_error(definition: QueryDef) -> MillpondError:
