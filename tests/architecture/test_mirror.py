@@ -12,7 +12,7 @@ TESTS = sorted(str(path.relative_to(UNIT)) for path in UNIT.rglob("test_*.py"))
 
 #: Tests that have the name of no module, and why.
 NAMED_OTHERWISE = {
-    "state/test_care.py": "checking and repairing, of which each step is a module",
+    "state/test_check_and_repair.py": "checking and repairing, of which each step is a module",
     "state/test_journal.py": "the journal as a whole, of which each part is a module",
     "state/test_migrations.py": "what every migration has to keep",
     "operators/test_conformance.py": "it tests every operator that the folder holds",

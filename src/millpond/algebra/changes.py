@@ -13,7 +13,7 @@ Before the beginning of time R is empty, whatever the query.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -91,7 +91,7 @@ def _bag(world: World, query: exp.Expression, at: int) -> Counter[Row]:
 def _find_change_instants(leaf: Occurrence) -> Iterator[int]:
     """Find the instants at which an occurrence's bag can change."""
     if leaf.window is None:
-        yield from _find_arrivals(leaf)
+        yield from _find_updates(leaf)
         return
     for element in leaf.elements:
         yield from _find_life(leaf.window, element.at)
@@ -119,8 +119,7 @@ def _find_life(window: Window, t: int) -> Iterator[int]:
 def _find_arrivals(leaf: Occurrence) -> Iterator[int]:
     """Find the instants at which RSTREAM gives its relation because of one occurrence."""
     if leaf.window is None:
-        for version in leaf.versions:
-            yield from (version.begin, version.end)
+        yield from _find_updates(leaf)
         return
     yield from (element.at for element in leaf.everything)
     if isinstance(leaf.window, Range) and (slide := leaf.window.slide) is not None:
@@ -132,3 +131,13 @@ def _find_arrivals(leaf: Occurrence) -> Iterator[int]:
             around = (boundary - 1, boundary)
             if any(contents(leaf.window, leaf.elements, at) for at in around):
                 yield boundary
+
+
+def _find_updates(leaf: Occurrence) -> Iterator[int]:
+    """Find the instants at which a relation's bag of rows changes: other updates are none."""
+    moves: defaultdict[int, Counter[Row]] = defaultdict(Counter)
+    for version in leaf.versions:
+        row = tuple(repr(normalize(value)) for value in version.row.values())
+        moves[version.begin][row] += 1
+        moves[version.end][row] -= 1
+    yield from (at for at, rows in moves.items() if any(rows.values()))

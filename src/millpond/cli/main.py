@@ -250,9 +250,9 @@ def check(
     ] = False,
 ) -> None:
     """Checks every file of a store that nobody has open, and changes nothing."""
-    from millpond.cli import care
+    from millpond.cli import check_and_repair
 
-    if not care.check(store, format, clean):
+    if not check_and_repair.check(store, format, clean):
         raise typer.Exit(1)
 
 
@@ -262,9 +262,9 @@ def repair(
     to: Annotated[Path, typer.Option("--to", metavar="NEW", help="The directory of the new one.")],
 ) -> None:
     """Makes a new store of what is whole in a damaged one."""
-    from millpond.cli import care
+    from millpond.cli import check_and_repair
 
-    care.repair(store, to)
+    check_and_repair.repair(store, to)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -5,6 +5,6 @@ that constants cut an axis into; `predicates` brings a WHERE clause into boolean
 has DuckDB evaluate expressions, residual SQL and user-defined functions; `eddy` routes morsels of
 tuples through modules; `matching` is the query-data join (grouped filters, Query SteM, kernels,
 Results Structure); `joins` joins streams (arrangements, Data SteMs, pairs); `admission` makes
-elements or rejects of rows; `window_slices` applies windows at invocation; `dataflow` runs the
-operators of many plans together.
+elements or rejects of rows; `invocation` takes the rows that windows hold at invocation; `dataflow`
+runs the operators of many plans together.
 """

@@ -13,13 +13,18 @@ from millpond.model.patterns import MONOTONIC
 from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
 from millpond.operators.structures.bag import Bag
+from millpond.operators.structures.evaluation import net_weights
 
 _TICK = positional_schema([pa.bool_()])
 
 
 @dataclass(frozen=True, eq=False)
 class Instants(Unary):
-    """The instants at which elements come or a relation is updated, in its input."""
+    """The instants at which elements come or a relation is updated, in its input.
+
+    An update that changes nothing is none: rows of equal values that leave and come at one instant
+    make no instant.
+    """
 
     schema = _TICK
     name = "instants"
@@ -38,7 +43,10 @@ class Instants(Unary):
 
 class _Instants:
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
-        return _make_ticks(np.unique(inputs[0].at))
+        (delta,) = inputs
+        if bool((delta.weight < 0).any()):
+            delta = net_weights(delta)
+        return _make_ticks(np.unique(delta.at))
 
     def size(self) -> int:
         return 0

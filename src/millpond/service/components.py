@@ -5,7 +5,7 @@
                   registrar ─► Query SteMs, derivations         invoker, reader ─► who asks
 
 A part is given the parts it asks. What happens in a part it tells through the port `Events`; who
-acts on it is written in `reactions.py`.
+acts on it is written in `event_handlers.py`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
 from millpond.service.definitions.sources import Sources
+from millpond.service.event_handlers import EventHandlers, NeedsOfFollowers, ProgressListener
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.relations import Relations
@@ -40,7 +41,6 @@ from millpond.service.queries.function_registry import FunctionRegistry
 from millpond.service.queries.prepared import stream_valued_error
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
-from millpond.service.reactions import NeedsOfFollowers, ProgressListener, Reactions
 from millpond.service.results import Answer
 from millpond.state.store import Store
 
@@ -95,7 +95,7 @@ class Components:
         self.runtime = runtime
         self.definitions = threading.RLock()
         self.closed = False
-        self.events = Reactions(progress)
+        self.events = EventHandlers(progress)
         followers = NeedsOfFollowers()
         self._last_pushed = 0
         self._store = Store.open(directory, self.clock)

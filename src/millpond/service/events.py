@@ -1,8 +1,8 @@
 """The two ports through which parts of a pond reach parts that are put together after them.
 
-`Events` is what happens: the part in which something happens calls the method, and `Reactions`
-(`reactions.py`) is the one implementation, whose methods name everybody who acts on it. So from an
-epoch's commit to the follower that is woken, each step is a call that a reader can go to.
+`Events` is what happens: the part in which something happens calls the method, and `EventHandlers`
+(`event_handlers.py`) is the one implementation, whose methods name everybody who acts on it. So
+from an epoch's commit to the follower that is woken, each step is a call that a reader can go to.
 
 `FollowerNeeds` is what the parts below derivations have to know of those who follow changes.
 """

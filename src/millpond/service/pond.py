@@ -25,6 +25,7 @@ from millpond.runtime.protocol import Runtime
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.components import Components
 from millpond.service.definitions.access_policy import AccessPolicy
+from millpond.service.event_handlers import ProgressListener
 from millpond.service.handles import Handle, StreamHandle
 from millpond.service.ingest import row_formats
 from millpond.service.maintenance.join_rounds import JoinSettings
@@ -33,7 +34,6 @@ from millpond.service.observe.explain import Explainer
 from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.status import describe_status
 from millpond.service.queries.registration import Registration, Request, parts
-from millpond.service.reactions import ProgressListener
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 from millpond.service.statements.executor import Executor
 

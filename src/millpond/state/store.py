@@ -30,7 +30,7 @@ from pathlib import Path
 from millpond.errors import MillpondError
 from millpond.model.time import now
 from millpond.state import arrow_file
-from millpond.state.care.set_aside import (
+from millpond.state.check_and_repair.set_aside import (
     SetAside,
     clean_set_aside,
     list_set_aside,

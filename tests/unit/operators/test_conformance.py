@@ -28,7 +28,7 @@ from millpond.model.time import END
 from millpond.model.windows import Bound, Now, Period, Range, Unbounded
 from millpond.model.windows import Rows as RowsOf
 from millpond.operators.aggregation.aggregates.count import Count
-from millpond.operators.aggregation.aggregates.extreme import Extreme
+from millpond.operators.aggregation.aggregates.min_max import MinMax
 from millpond.operators.aggregation.measures import Argument
 from millpond.operators.distinct_announcing import DistinctAnnouncing
 from millpond.operators.distinct_delta_star import DistinctDeltaStar
@@ -458,7 +458,7 @@ def test_group_by(by: tuple[int | str, ...], data: st.DataObject) -> None:
     aggregates = (
         Count(Argument(), pa.int64()),
         Count(Argument(0, pa.string(), None, True), pa.int64()),
-        Extreme(Argument(0, pa.string()), pa.string(), True),
+        MinMax(Argument(0, pa.string()), pa.string(), True),
     )
     shown = tuple(range(len(by)))
 

@@ -16,7 +16,7 @@ from millpond.engine.joins import keys, plan
 from millpond.engine.joins.plan import JoinPlan
 from millpond.errors import MillpondError
 from millpond.state import fail_points
-from millpond.state.care.check import check_store
+from millpond.state.check_and_repair.check import check_store
 from millpond.state.store import Store
 from millpond.testing.local_runtime import open_local
 

@@ -2,52 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from sqlglot.tokenizer_core import TokenType
 
-from millpond.cql.parse.durations import duration_text
-from millpond.cql.parse.queries import QueryParser
+from millpond.cql.parse.summaries import SummaryParser
 from millpond.cql.tree.nodes import RelationToStream
 from millpond.cql.tree.statements import (
     Alter,
-    ColumnDef,
     CreateDerived,
     CreateQuery,
     CreateRelation,
     CreateStream,
-    CreateSummary,
     Drop,
     SourceClause,
     Statement,
 )
 from millpond.errors import Span
-from millpond.model.summaries import (
-    MOST_DEPTH,
-    MOST_RATE,
-    SHORTEST_GRANULARITY,
-    parse_size,
-)
 from millpond.model.time import END
 
 _DROPPABLE = ("QUERY", "STREAM", "RELATION", "SUMMARY")
-_MORE_TYPE_WORDS = (
-    ("PRECISION",),
-    ("VARYING",),
-    ("WITH", "TIME", "ZONE"),
-    ("WITHOUT", "TIME", "ZONE"),
-)
 
 
-class DefinitionParser(QueryParser):
-    """Reads definitions. `offset` is where the statement starts in its script."""
-
-    offset: int = 0
-
-    def frame(self) -> dict[str, Any]:
-        """Return the fields that every statement has."""
-        return {"text": self.sql, "offset": self.offset}
+class DefinitionParser(SummaryParser):
+    """Reads definitions."""
 
     def create(self) -> Statement:
         """Read what follows CREATE."""
@@ -64,7 +42,7 @@ class DefinitionParser(QueryParser):
         if self.accept("RELATION"):
             return self._create_relation(non_retroactive=False)
         if self.accept("SUMMARY"):
-            return self._create_summary()
+            return self.create_summary()
         if self.sees("TABLE") or self.sees("VIEW") or self.sees("MATERIALIZED"):
             self.fail_expecting(
                 "STREAM, RELATION, QUERY or SUMMARY behind CREATE",
@@ -74,20 +52,14 @@ class DefinitionParser(QueryParser):
             "STREAM, RELATION, NON RETROACTIVE RELATION, QUERY or SUMMARY behind CREATE"
         )
 
-    def _new_name(self, what: str) -> dict[str, Any]:
-        if self.sees("IF", "NOT", "EXISTS"):
-            raise self.fault("IF NOT EXISTS is not part of CQL", hint="Name what is to be created.")
-        name, span = self.name(what)
-        return {"name": name, "name_span": span}
-
     def _create_query(self) -> CreateQuery:
-        named = self._new_name("the new query")
+        named = self.new_name("the new query")
         if self._column_names():
             raise self.fault(
                 "columns are named for a query",
                 hint="Write SELECT expression AS name, ... in the query.",
             )
-        options = self._options("=") if self.accept("WITH") else {}
+        options = self.options("=") if self.accept("WITH") else {}
         self.expect("AS", hint="Write CREATE QUERY name [WITH (...)] AS SELECT ...")
         start = self.here()
         query = self.query()
@@ -133,11 +105,11 @@ class DefinitionParser(QueryParser):
     # Streams
 
     def _create_stream(self) -> Statement:
-        named = self._new_name("the new stream")
+        named = self.new_name("the new stream")
         columns_named = self._column_names()
         if self.accept("AS"):
             return self._create_derived("stream", {**named, **columns_named})
-        columns, keys = self._columns("stream")
+        columns, keys = self.columns("stream")
         if keys is not None:
             raise self.fault(
                 "a stream has no primary key",
@@ -214,7 +186,7 @@ class DefinitionParser(QueryParser):
     # Relations
 
     def _create_relation(self, *, non_retroactive: bool) -> Statement:
-        named = self._new_name("the new relation")
+        named = self.new_name("the new relation")
         columns_named = self._column_names()
         if self.sees("AS"):
             if non_retroactive:
@@ -224,7 +196,7 @@ class DefinitionParser(QueryParser):
                 )
             self._advance()
             return self._create_derived("relation", {**named, **columns_named})
-        columns, keys = self._columns("relation")
+        columns, keys = self.columns("relation")
         clauses: dict[str, Any] = {}
         while not self.at_end():
             if self._timestamp_by(clauses):
@@ -249,151 +221,7 @@ class DefinitionParser(QueryParser):
             **self.frame(),
         )
 
-    # Columns
-
-    def _columns(
-        self, kind: str
-    ) -> tuple[tuple[ColumnDef, ...], tuple[tuple[str, ...], Span] | None]:
-        self.expect_symbol(
-            TokenType.L_PAREN,
-            "(",
-            f"Declare columns, CREATE {kind.upper()} name (column TYPE, ...), or derive it: "
-            f"CREATE {kind.upper()} name AS SELECT ...",
-        )
-        columns: list[ColumnDef] = []
-        keys: tuple[tuple[str, ...], Span] | None = None
-        while True:
-            start = self.here()
-            if self._primary_key():
-                found = self._key_columns(), self.since(start)
-                keys = self._only_key(keys, found)
-            else:
-                columns.append(self._column())
-                key_start = self.here()
-                if self._primary_key():
-                    keys = self._only_key(keys, ((columns[-1].name,), self.since(key_start)))
-                    if self.accept("NOT", "NULL"):
-                        columns[-1] = replace(columns[-1], required=True)
-            if not self.accept_symbol(TokenType.COMMA):
-                break
-        if not self.sees_symbol(TokenType.R_PAREN):
-            self.fail_expecting('"," or ")" behind a column')
-        if not columns:
-            raise self.fault("no column is declared", hint="Write (column TYPE, ...).")
-        self._advance()
-        return tuple(columns), keys
-
-    def _primary_key(self) -> bool:
-        return self.accept("PRIMARY KEY") or self.accept("PRIMARY", "KEY")
-
-    def _key_columns(self) -> tuple[str, ...]:
-        self.expect_symbol(TokenType.L_PAREN, "(", "Write PRIMARY KEY (column, ...).")
-        names = [self.name("a key column")[0]]
-        while self.accept_symbol(TokenType.COMMA):
-            names.append(self.name("a key column")[0])
-        self.expect_symbol(TokenType.R_PAREN, ")")
-        return tuple(names)
-
-    def _only_key(
-        self,
-        keys: tuple[tuple[str, ...], Span] | None,
-        found: tuple[tuple[str, ...], Span],
-    ) -> tuple[tuple[str, ...], Span]:
-        if keys is not None:
-            raise self.fault(
-                "a second primary key",
-                hint="Write one PRIMARY KEY (column, ...) over all its columns.",
-                span=found[1],
-            )
-        return found
-
-    def _column(self) -> ColumnDef:
-        start = self.here()
-        name, _ = self.name("a column")
-        if self.sees_symbol(TokenType.COMMA) or self.sees_symbol(TokenType.R_PAREN):
-            self.fail_expecting(f'the type of column "{name}"', "Write for example: delay DOUBLE.")
-        words = [self.name(f'the type of column "{name}"')[0]]
-        for more in _MORE_TYPE_WORDS:
-            if self.accept(*more):
-                words += more
-        type_text = " ".join(words)
-        if self.accept_symbol(TokenType.L_PAREN):
-            numbers = [self.whole_number("a type's parameter")[0]]
-            while self.accept_symbol(TokenType.COMMA):
-                numbers.append(self.whole_number("a type's parameter")[0])
-            self.expect_symbol(TokenType.R_PAREN, ")")
-            type_text += f"({', '.join(map(str, numbers))})"
-        span = self.since(start)
-        return ColumnDef(name, type_text, span, required=self.accept("NOT", "NULL"))
-
-    # Summaries
-
-    def _create_summary(self) -> CreateSummary:
-        named = self._new_name("the new summary")
-        self.expect("ON", hint="Write ON stream (attribute).")
-        stream, stream_span = self.name("a stream")
-        self.expect_symbol(TokenType.L_PAREN, "(", "Write ON stream (attribute).")
-        attribute, attribute_span = self.name("the attribute")
-        self.expect_symbol(TokenType.R_PAREN, ")", "A summary is of one attribute.")
-        shape = "Write WITH GRANULARITY INTERVAL 1 MINUTE AND COLLAPSE (4, 6)."
-        self.expect("WITH", "GRANULARITY", hint=shape)
-        place = self.here()
-        granularity = self.duration("GRANULARITY")
-        if granularity < SHORTEST_GRANULARITY:
-            raise self.fault(
-                "the granularity is too short",
-                hint="The shortest is 1 millisecond.",
-                span=self.since(place),
-            )
-        self.expect("AND", "COLLAPSE", hint=shape)
-        self.expect_symbol(TokenType.L_PAREN, "(", shape)
-        rate = self._within("the rate of COLLAPSE", MOST_RATE)
-        self.expect_symbol(TokenType.COMMA, ",", shape)
-        depth = self._within("the depth of COLLAPSE", MOST_DEPTH)
-        self.expect_symbol(TokenType.R_PAREN, ")", shape)
-        more: dict[str, Any] = {}
-        while not self.at_end():
-            if "kind" not in more and self.accept("USING"):
-                more["kind"] = self._summary_kind()
-            elif "memory" not in more and self.accept("MEMORY"):
-                more["memory"] = self._memory()
-            else:
-                self.fail_expecting("USING, MEMORY or the end of the statement")
-        return CreateSummary(
-            stream=stream,
-            attribute=attribute,
-            granularity=granularity,
-            rate=rate,
-            depth=depth,
-            stream_span=stream_span,
-            attribute_span=attribute_span,
-            **more,
-            **named,
-            **self.frame(),
-        )
-
-    def _within(self, what: str, most: int) -> int:
-        number, span = self.whole_number(what)
-        if not 1 <= number <= most:
-            raise self.fault(f"{what} is between 1 and {most}", span=span)
-        return number
-
-    def _summary_kind(self) -> str:
-        for words in (("COUNT", "SKETCH"), ("HISTOGRAM",), ("SAMPLE",)):
-            if self.accept(*words):
-                return " ".join(words).lower()
-        self.fail_expecting("COUNT SKETCH, HISTOGRAM or SAMPLE behind USING")
-
-    def _memory(self) -> int:
-        text, span = self.string("a size")
-        try:
-            return parse_size(text)
-        except ValueError as error:
-            raise self.fault(
-                f"'{text[:40]}' is no size of a summary", hint=f"{error}.", span=span
-            ) from None
-
-    # Sources and options
+    # Sources
 
     def _using(self, clauses: dict[str, Any]) -> bool:
         if self.sees("OPTIONS"):
@@ -406,64 +234,9 @@ class DefinitionParser(QueryParser):
         format_name = name if self._prev.token_type is TokenType.IDENTIFIER else name.lower()
         options = {}
         if self.accept("OPTIONS"):
-            options = {key: _as_text(value) for key, value in self._options("").items()}
+            options = {key: _as_text(value) for key, value in self.options("").items()}
         clauses["source"] = SourceClause(format_name, options, self.since(start))
         return True
-
-    def _options(self, sign: str) -> dict[str, Any]:
-        """Read `(key value, ...)`; a `sign` "=" must stand between key and value."""
-        self.expect_symbol(TokenType.L_PAREN, "(", "Options stand in brackets.")
-        options: dict[str, Any] = {}
-        while not self.accept_symbol(TokenType.R_PAREN):
-            start = self.here()
-            key = self._option_key()
-            if key in options:
-                raise self.fault(
-                    f'option "{key}" is given twice',
-                    hint="Keep one of them.",
-                    span=self.since(start),
-                )
-            if sign:
-                self.expect_symbol(TokenType.EQ, "=", f"Write {key} = value.")
-            else:
-                self.accept_symbol(TokenType.EQ)
-            options[key] = self._option_value(key)
-            if not self.accept_symbol(TokenType.COMMA) and not self.sees_symbol(TokenType.R_PAREN):
-                self.fail_expecting('"," or ")" behind an option')
-        return options
-
-    def _option_key(self) -> str:
-        if self._curr.token_type is TokenType.STRING:
-            self._advance()
-            return self._prev.text.lower()
-        key, _ = self.name("an option")
-        while self.accept_symbol(TokenType.DOT):
-            key += f".{self.name('an option')[0]}"
-        return key.lower()
-
-    def _option_value(self, key: str) -> Any:
-        kind = self._curr.token_type
-        if kind is TokenType.STRING:
-            self._advance()
-            return self._prev.text
-        if self.sees("INTERVAL"):
-            return duration_text(self.duration(f'option "{key}"', zero=True))
-        if self.accept("TRUE"):
-            return True
-        if self.accept("FALSE"):
-            return False
-        negative = self.accept_symbol(TokenType.DASH)
-        if self._curr.token_type is TokenType.NUMBER and len(self._curr.text) <= 30:
-            self._advance()
-            text = self._prev.text
-            number: float = int(text) if text.isdigit() else float(text)
-            if number != float("inf"):
-                return -number if negative else number
-            self._advance(-1)
-        self.fail_expecting(
-            f'a value of option "{key}": a string, a number, an INTERVAL, TRUE or FALSE',
-            "Put words in 'single quotes'.",
-        )
 
     # ALTER and DROP
 
@@ -475,7 +248,7 @@ class DefinitionParser(QueryParser):
         name, span = self.name(f"a {kind}")
         self.expect("SET", hint=f"Write ALTER {kind.upper()} name SET (active = true, ...).")
         start = self.here()
-        options = self._options("=")
+        options = self.options("=")
         if not options:
             raise self.fault("no option is set", span=self.since(start))
         return Alter(kind=kind, name=name, options=options, name_span=span, **self.frame())

@@ -6,8 +6,8 @@ import difflib
 
 from sqlglot.tokenizer_core import TokenType
 
+from millpond.cql.parse.from_items import TO_STREAM
 from millpond.cql.parse.other_dialects import show_hint, start_hint
-from millpond.cql.parse.queries import TO_STREAM
 from millpond.cql.parse.row_statements import RowStatementParser
 from millpond.cql.tree.explain_levels import Level
 from millpond.cql.tree.statements import (

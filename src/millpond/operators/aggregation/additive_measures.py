@@ -13,7 +13,7 @@ from millpond.operators.aggregation.measures import (
     Argument,
     Batch,
     Measure,
-    Measuring,
+    MeasureState,
     grow_by_group,
     move_rows,
 )
@@ -26,7 +26,7 @@ from millpond.synopses.running_totals import walk_counts, walk_integers, walk_wi
 Doubles = npt.NDArray[np.float64]
 
 
-class _RowPerGroup(Measuring):
+class _RowPerGroup(MeasureState):
     """Keeps a row of numbers for each group.
 
     Attributes:
@@ -52,11 +52,11 @@ class Counted(Measure):
 
     argument: Argument
 
-    def start(self) -> Measuring:
-        return Counting(self.argument)
+    def start(self) -> MeasureState:
+        return CountedState(self.argument)
 
 
-class Counting(_RowPerGroup):
+class CountedState(_RowPerGroup):
     """Keeps `Counted`."""
 
     nothing = np.zeros(0, np.int64)
@@ -76,12 +76,12 @@ class WholeSum(Measure):
 
     argument: Argument
 
-    def start(self) -> Measuring:
+    def start(self) -> MeasureState:
         is_narrow = is_whole(self.argument.type)
-        return WholeSumming(self.argument) if is_narrow else WideSumming(self.argument)
+        return WholeSumState(self.argument) if is_narrow else WideSumState(self.argument)
 
 
-class WholeSumming(_RowPerGroup):
+class WholeSumState(_RowPerGroup):
     """Keeps `WholeSum` of 64-bit numbers."""
 
     nothing = np.zeros((0, 2), np.int64)
@@ -100,7 +100,7 @@ class WholeSumming(_RowPerGroup):
         return trace
 
 
-class WideSumming(_RowPerGroup):
+class WideSumState(_RowPerGroup):
     """Keeps `WholeSum` of 128-bit numbers."""
 
     nothing = np.zeros((0, 3), np.uint64)
@@ -126,7 +126,7 @@ class WideSumming(_RowPerGroup):
         return trace
 
 
-class _ExactSumming(Measuring):
+class _ExactSumState(MeasureState):
     """Keeps for each group an exact sum of doubles, with or without the sum of their squares."""
 
     def __init__(self, argument: Argument, with_squares: bool = False) -> None:
@@ -153,11 +153,11 @@ class DoubleSum(Measure):
 
     argument: Argument
 
-    def start(self) -> Measuring:
-        return DoubleSumming(self.argument)
+    def start(self) -> MeasureState:
+        return DoubleSumState(self.argument)
 
 
-class DoubleSumming(_ExactSumming):
+class DoubleSumState(_ExactSumState):
     """Keeps `DoubleSum`."""
 
     def advance(self, batch: Batch) -> Doubles:
@@ -183,17 +183,17 @@ class Moments(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Spread(Measure):
+class VarianceNumerator(Measure):
     """The numerator of the variance of doubles, exact and then rounded once: `Moments`."""
 
     argument: Argument
 
-    def start(self) -> Measuring:
-        return Spreading(self.argument, with_squares=True)
+    def start(self) -> MeasureState:
+        return VarianceNumeratorState(self.argument, with_squares=True)
 
 
-class Spreading(_ExactSumming):
-    """Keeps `Spread`."""
+class VarianceNumeratorState(_ExactSumState):
+    """Keeps `VarianceNumerator`."""
 
     def advance(self, batch: Batch) -> Moments:
         values, cells = self._take_values(batch), batch.cells

@@ -4,7 +4,7 @@ A **measure** is a value kept for every group and followed through a batch's cel
 rows, the sum of a column, the values in order. Aggregates are functions of measures, and equal
 measures are kept once: `SUM(x)`, `AVG(x)` and `COUNT(x)` of one grouping, in one query or in
 several, are two measures. A `Measure` describes what to keep (plain values, hashable); the
-`Measuring` that it makes keeps the values.
+`MeasureState` that it makes keeps the values.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Argument:
     distinct: bool = False
 
 
-class Measuring(ABC):
+class MeasureState(ABC):
     """Keeps a measure's values for every group."""
 
     @abstractmethod
@@ -64,7 +64,7 @@ class Measure(ABC):
     """Describes a measure; a frozen dataclass of plain values."""
 
     @abstractmethod
-    def start(self) -> Measuring:
+    def start(self) -> MeasureState:
         """Start measuring, when no group has rows."""
 
 
@@ -161,7 +161,7 @@ class Measures:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[Measure, Measuring] = {}
+        self._kept: dict[Measure, MeasureState] = {}
         self._asked: set[Measure] = set()
         self._may_begin = True
 
@@ -182,7 +182,7 @@ class Measures:
         return kept.advance(batch)
 
     def renumber(self, moved: Ints, groups: int) -> None:
-        """Renumber the groups of all measures, as `Measuring.renumber` does."""
+        """Renumber the groups of all measures, as `MeasureState.renumber` does."""
         for kept in self._kept.values():
             kept.renumber(moved, groups)
 
@@ -205,11 +205,11 @@ class Distinct(Measure):
 
     argument: Argument
 
-    def start(self) -> Measuring:
-        return Distinguishing(self.argument)
+    def start(self) -> MeasureState:
+        return DistinctState(self.argument)
 
 
-class Distinguishing(Measuring):
+class DistinctState(MeasureState):
     """Keeps `Distinct`: the values of each group, with their counts."""
 
     def __init__(self, argument: Argument) -> None:

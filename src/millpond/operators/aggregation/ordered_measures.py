@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.operators.aggregation.measures import Argument, Batch, Measure, Measuring
+from millpond.operators.aggregation.measures import Argument, Batch, Measure, MeasureState
 from millpond.operators.protocol.delta import Bools, Ints
 from millpond.synopses.order_keys import OrderKeys, make_order_keys
 from millpond.synopses.ordered_multiset import OrderedMultisets
@@ -29,8 +29,8 @@ class Picked(Measure):
     kind: tuple[int, ...]
     share: float = 0.0
 
-    def start(self) -> Measuring:
-        return Picking(self.argument, self.kind, self.share)
+    def start(self) -> MeasureState:
+        return PickedState(self.argument, self.kind, self.share)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Picks:
         return self.order.decode(keys, self.valid[places])
 
 
-class Picking(Measuring):
+class PickedState(MeasureState):
     """Keeps `Picked`."""
 
     def __init__(self, argument: Argument, kind: tuple[int, ...], share: float) -> None:

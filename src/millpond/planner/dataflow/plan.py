@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 
@@ -360,6 +360,8 @@ def _plan_ticks(bound: BoundQuery, catalog: Names) -> tuple[Node, ...]:
     for relation in bound.relations:
         declared = catalog.find(relation.relation)
         assert isinstance(declared, RelationDef)
-        tick = Instants(relation_node(relation, declared))
+        # All columns: an update of a column that the query does not read is an update.
+        names = tuple(field.name for field in declared.schema.fields)
+        tick = Instants(relation_node(replace(relation, columns=names), declared))
         found[tick.key] = tick
     return tuple(found.values())

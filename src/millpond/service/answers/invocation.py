@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.engine.invocation.window_slices import full_since, take_slice
 from millpond.engine.joins.projection import JoinedRows
 from millpond.engine.scalars.residual_query import Limits, Residual, too_many_rows_error
 from millpond.engine.scalars.work import check_work
-from millpond.engine.window_slices import full_since, take_slice
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END, format_instant
 from millpond.model.windows import Rows, Unbounded, interval

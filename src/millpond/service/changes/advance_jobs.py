@@ -80,6 +80,10 @@ class AdvanceJobs:
         self._stems = stems
         self._life = uuid.uuid4().hex
 
+    def forget_dataflows(self) -> None:
+        """Have workers use no dataflow they keep: one has gone past changes that do not count."""
+        self._life = uuid.uuid4().hex
+
     def of(
         self, version: Version, due: list[Runnable], kept: ExitStack
     ) -> list[tuple[list[Runnable], AdvanceJob]]:

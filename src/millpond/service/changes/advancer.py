@@ -24,12 +24,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from millpond.catalog.objects import StreamDef
+from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.scalars.work import wait_for
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST
 from millpond.runtime import advance_task as tasks
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
+from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.leaf_scan import Files
 from millpond.service.changes.advance_jobs import AdvanceJobs, Runnable
@@ -67,6 +68,7 @@ class Advancer:
     ) -> None:
         self._log = epochs
         self._derivations = derivations
+        self._relations = relations
         self._floors = floors
         self._runtime = runtime
         self._events = events
@@ -289,8 +291,10 @@ class Advancer:
             groups = self._jobs.of(version, due, kept)
             done = self._runtime.run(tasks.advance, [job for _, job in groups])
         results = [(*group, result) for group, result in zip(groups, done, strict=True)]
-        self._commit([item for item in results if item[-1].unwritten is None])
-        for members, _, result in results:
+        overtaken = self._commit([item for item in results if item[-1].unwritten is None])
+        for members, job, result in results:
+            if any(job is other for other in overtaken):
+                continue
             for item in members:
                 if item.derivation.id in result.failures:
                     self._record_failure(
@@ -306,16 +310,30 @@ class Advancer:
         self.retries.note(stream.id, error)
         self._events.derivation_failed(stream, error)
 
-    def _commit(self, gained: list[tuple[list[Runnable], AdvanceJob, AdvanceResult]]) -> None:
+    def _commit(
+        self, gained: list[tuple[list[Runnable], AdvanceJob, AdvanceResult]]
+    ) -> list[AdvanceJob]:
+        """Commit what jobs gave, as one epoch.
+
+        INV-BACKDATED-1: of an update of a non-retroactive relation and the delivery of the instants
+        it speaks of, whichever commits second sees the first. An update is refused or dated anew
+        (`Relations`); a job that did not see an update is planned again.
+
+        Returns:
+            The jobs that have to be planned again.
+        """
+        overtaken: list[AdvanceJob] = []
         if not gained:
-            return
-        built = [b for _, _, result in gained for b in result.built]
+            return overtaken
 
         def change(now: Version) -> EpochChange:
             segments: list[SegmentRef] = []
             matches = []
             clocks: dict[int, StreamClock] = {}
             for members, job, result in gained:
+                if self._is_overtaken(now, members, job):
+                    overtaken.append(job)
+                    continue
                 for item in members:
                     id = item.derivation.id
                     if id in result.failures or id not in now.streams:
@@ -342,8 +360,32 @@ class Advancer:
         try:
             after = self._log.commit(change)
         except (StaleChange, MillpondError):
-            for piece in built:
-                piece.discard()
+            for _, _, result in gained:
+                _discard(result)
             raise
+        built: list[BuiltSegment] = []
+        for _, job, result in gained:
+            if any(job is other for other in overtaken):
+                _discard(result)
+                self._jobs.forget_dataflows()
+            else:
+                built += result.built
         self._events.derivations_advanced(after, built)
         self._notify()
+        return overtaken
+
+    def _is_overtaken(self, now: Version, members: list[Runnable], job: AdvanceJob) -> bool:
+        """Whether a non-retroactive relation was told, after a job had been planned, of an instant
+        up to which the job delivers."""
+        read = {id for item in members for id in item.derivation.relations}
+        return any(
+            isinstance(relation := now.relations.get(id), RelationDef)
+            and relation.non_retroactive
+            and self._relations.was_told(now, id, job.now, job.upto)
+            for id in read
+        )
+
+
+def _discard(result: AdvanceResult) -> None:
+    for piece in result.built:
+        piece.discard()

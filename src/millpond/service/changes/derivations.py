@@ -372,12 +372,17 @@ class Derivations:
         version: Version,
     ) -> None:
         after = self._find_start(version, bound, plan, after)
-        clock = StreamClock(
-            heartbeat=after + 1,
-            relations_epoch=version.epoch,
-            kept_from=after + 1 if after >= BEGINNING else BEGINNING,
-        )
-        self._log.commit(EpochChange(kind="derive", add=[stream], clocks={stream.id: clock}))
+
+        def change(now: Version) -> EpochChange:
+            # Nothing has been delivered yet, so relations are read as they are now (POND-413).
+            clock = StreamClock(
+                heartbeat=after + 1,
+                relations_epoch=now.epoch,
+                kept_from=after + 1 if after >= BEGINNING else BEGINNING,
+            )
+            return EpochChange(kind="derive", add=[stream], clocks={stream.id: clock})
+
+        self._log.commit(change)
 
     @staticmethod
     def _find_start(version: Version, bound: BoundQuery, plan: Plan, after: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ from millpond.model.time import BEGINNING, END, format_instant
 from millpond.service.events import FollowerNeeds
 from millpond.service.ingest.sequencer import relative_path
 from millpond.state.arrow_file import FileMeta, open_arrow
-from millpond.state.epoch_change import EpochChange
+from millpond.state.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.relation_log import ends, fold, number_added, select_at, write_delta
 from millpond.state.version import RelationDelta, Version
@@ -248,21 +248,44 @@ class Relations:
         change: Callable[[VersionedRows], tuple[pa.Table, pa.Table]],
     ) -> int:
         with self._lock:
-            version = self._log.version
-            if relation.non_retroactive:
-                self._followers.check_instant(version, relation, at)
-            deltas = version.relation_deltas(relation.id)
-            held = self.read_rows(version, relation)
-            added, ended = change(held)
-            if not added.num_rows and not ended.num_rows:
-                return 0
-            self._check_keys(relation, held, added, ended)
-            delta = self._delta(relation, write_delta(self._store, added, ended))
-            folded, dropped = self._fold(relation, deltas)
-            self._log.commit(
-                EpochChange(kind=kind, add_deltas=[*folded, delta], drop_deltas=dropped)
-            )
-            return max(added.num_rows, ended.num_rows)
+            while True:
+                version = self._log.version
+                if relation.non_retroactive:
+                    self._followers.check_instant(version, relation, at)
+                deltas = version.relation_deltas(relation.id)
+                held = self.read_rows(version, relation)
+                added, ended = change(held)
+                if not added.num_rows and not ended.num_rows:
+                    return 0
+                self._check_keys(relation, held, added, ended)
+                file = write_delta(self._store, added, ended)
+                folded, dropped = self._fold(relation, deltas)
+                epoch = EpochChange(
+                    kind=kind,
+                    add_deltas=[*folded, self._delta(relation, file)],
+                    drop_deltas=dropped,
+                )
+                try:
+                    self._log.commit(partial(self._confirm, version, relation, epoch))
+                except StaleChange:
+                    for orphan in (file.path, *(self._store / d.path for d in folded)):
+                        Path(orphan).unlink(missing_ok=True)
+                    continue
+                return max(added.num_rows, ended.num_rows)
+
+    @staticmethod
+    def _confirm(
+        checked: Version, relation: RelationDef, change: EpochChange, now: Version
+    ) -> EpochChange:
+        """Confirm, with the log locked, that a checked update may still be dated as it is.
+
+        Raises:
+            StaleChange: the relation is non-retroactive, and changes were delivered since the check
+                (INV-BACKDATED-1): it must be checked again.
+        """
+        if relation.non_retroactive and now is not checked and _have_moved(now, checked):
+            raise StaleChange("changes were delivered while a relation was updated")
+        return change
 
     def _fold(
         self, relation: RelationDef, deltas: tuple[RelationDelta, ...]
@@ -337,6 +360,15 @@ def _rows(relation: RelationDef, rows: pa.Table, rid: int, start: int) -> pa.Tab
     target = relation.schema.to_arrow()
     columns = [rows.column(i).cast(f.type) for i, f in enumerate(target)]
     return number_added(pa.Table.from_arrays(columns, schema=target), rid, start)
+
+
+def _have_moved(now: Version, before: Version) -> bool:
+    """Whether the changes of some derivation reach further, or begin, since an earlier version."""
+    return any(
+        before.streams.get(id) is None or before.clock(id).position != now.clock(id).position
+        for id, stream in now.streams.items()
+        if stream.derived is not None
+    )
 
 
 def _apply_change(kept: pa.Table, added: pa.Table, ended: pa.Table) -> pa.Table:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from tests.unit.service.conftest import OpenPond
+from tests.unit.service.conftest import OpenPond, components_of
 
 from millpond.errors import MillpondError
+from millpond.model.time import to_datetime
+from millpond.service.changes.advancer import Advancer
+from millpond.service.ingest import relations
 from millpond.service.pond import Pond
 
 SCHEMA = """
@@ -79,3 +84,111 @@ def test_where_no_element_has_come_since_nothing_was_attached(open_pond: OpenPon
     pond.execute(f"INSERT INTO r VALUES ('a', 7) {at(2)}")
     push(pond, (20, "a", 2), (21, "b", 2))
     assert delivered(pond) == {(1, 1): 1, (2, 1): 1, (2, 7): 1}
+
+
+class Overtaken:
+    """A runtime that has something happen after a job was done and before it is committed."""
+
+    def __init__(self, runtime: Any, happens: Callable[[], None]) -> None:
+        self._runtime, self._happens = runtime, happens
+        self.jobs = 0
+
+    def run(self, task: Any, jobs: Any) -> Any:
+        done = self._runtime.run(task, jobs)
+        self.jobs += 1
+        if self.jobs == 1:
+            self._happens()
+        return done
+
+
+def hold_advancer(pond: Pond) -> Advancer:
+    """The advancer, whose rounds the test makes itself from now on."""
+    advancer = components_of(pond).advancer
+    advancer.stop()
+    advancer.stopping = False
+    return advancer
+
+
+UPDATES = [
+    "INSERT INTO r VALUES ('a', 7)",
+    "DELETE FROM r WHERE k = 'a'",
+    "UPDATE r SET n = 8 WHERE k = 'a'",
+]
+
+
+@pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize("fold", [False, True])
+def test_an_update_that_overtakes_a_job_is_seen_by_it(
+    open_pond: OpenPond, monkeypatch: pytest.MonkeyPatch, update: str, fold: bool
+) -> None:
+    """The update commits while the job that delivers its instant runs: the job is planned again."""
+    if fold:
+        monkeypatch.setattr(relations, "_DELTAS", 2)
+    pond = open_pond()
+    pond.execute(SCHEMA)
+    push(pond, (1, "a", 1))
+    delivered(pond)
+    advancer = hold_advancer(pond)
+    runtime = Overtaken(advancer._runtime, lambda: pond.execute(f"{update} {at(3)}"))
+    advancer._runtime = runtime
+    pond.ingest("s", [element(2, "a", 2), element(3, "a", 3), element(5, "b", 5)])
+    while advancer.step():
+        pass
+    assert runtime.jobs == 2
+    assert delivered_now(pond) == answered(pond)
+    for second in (6, 101, 102, 104, 106):  # what was attached expires as it came
+        pond.ingest("s", [element(second, "b", 1)])
+        while advancer.step():
+            pass
+        assert delivered_now(pond) == answered(pond)
+
+
+@pytest.mark.parametrize("update", UPDATES)
+def test_a_job_that_overtakes_an_update_has_it_refused(
+    open_pond: OpenPond, monkeypatch: pytest.MonkeyPatch, update: str
+) -> None:
+    """The job commits between an update's check and its commit: the update is checked again."""
+    pond = open_pond()
+    pond.execute(SCHEMA)
+    push(pond, (1, "a", 1))
+    delivered(pond)
+    advancer = hold_advancer(pond)
+    pond.ingest("s", [element(3, "a", 3), element(5, "b", 5)])
+    state = components_of(pond).relations_state
+    right, checks = state._followers.check_instant, []
+
+    def check(*given: Any) -> None:
+        right(*given)
+        checks.append(given)
+        while len(checks) == 1 and advancer.step():
+            pass
+
+    monkeypatch.setattr(state._followers, "check_instant", check)
+    files = sorted(path.name for path in (state._store / "relations").rglob("*"))
+    with pytest.raises(MillpondError, match="POND-413"):
+        pond.execute(f"{update} {at(3)}")
+    assert len(checks) == 1
+    assert sorted(path.name for path in (state._store / "relations").rglob("*")) == files
+    assert delivered_now(pond) == answered(pond)
+
+
+def element(second: int, k: str, v: int) -> dict[str, Any]:
+    return {"ts": to_datetime(second * 1_000_000), "k": k, "v": v}
+
+
+def delivered_now(pond: Pond) -> Counter[tuple[int, int]]:
+    """As `delivered`, without waiting for the advancer."""
+    bag: Counter[tuple[int, int]] = Counter()
+    query = pond.query("q").definition
+    for _, _, sign, *row in components_of(pond).subscriptions.fetch(query, wait=False).rows():
+        bag[tuple(row)] += 1 if sign == "+" else -1
+    return +bag
+
+
+def answered(pond: Pond) -> Counter[tuple[int, int]]:
+    """The answer at the last instant whose changes are delivered."""
+    parts = components_of(pond)
+    version = parts.log.version
+    log = version.change_log(pond.query("q").definition.id)
+    assert log is not None
+    return Counter(pond.query("q").invoke(at=version.clock(log.id).position).rows())

@@ -47,7 +47,7 @@ class Observer(Protocol):
         ...
 
 
-class Reactions(Events):
+class EventHandlers(Events):
     """Tells the parts of a pond what happened in other parts.
 
     Attributes:

@@ -11,9 +11,9 @@ from millpond.cli.output_format import Format, ReportFormat
 from millpond.cli.result_writers import writer
 from millpond.model.time import now
 from millpond.service.results import StatementResult
-from millpond.state.care.check import Part, check_store
-from millpond.state.care.repair import repair_store
-from millpond.state.care.set_aside import clean_set_aside
+from millpond.state.check_and_repair.check import Part, check_store
+from millpond.state.check_and_repair.repair import repair_store
+from millpond.state.check_and_repair.set_aside import clean_set_aside
 from millpond.state.store import lock_store
 
 

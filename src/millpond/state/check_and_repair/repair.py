@@ -23,7 +23,7 @@ from pathlib import Path
 
 from millpond.errors import MillpondError
 from millpond.state.arrow_file import translate_write_errors
-from millpond.state.care.check import FILES, Part, check_files, copy_aside
+from millpond.state.check_and_repair.check import FILES, Part, check_files, copy_aside
 from millpond.state.database import database_number
 from millpond.state.database_tables import fold_row
 from millpond.state.journal.fold import DIRECTORY, fold_journal, read_journal

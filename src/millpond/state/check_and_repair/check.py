@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from millpond.state.care.set_aside import list_set_aside
+from millpond.state.check_and_repair.set_aside import list_set_aside
 from millpond.state.database import database_number
 from millpond.state.journal.fold import (
     DIRECTORY,

@@ -15,7 +15,7 @@ NAMES = ("bool_and", "bool_or")
 
 
 @dataclass(frozen=True)
-class Truth(Aggregate):
+class BoolAndOr(Aggregate):
     """Whether all values are true, or any is."""
 
     of_all: bool = True
@@ -32,4 +32,4 @@ def recognize(call: AggregateCall) -> Aggregate | None:
     """Make the aggregate of a call of one of `NAMES`; None if it cannot be incremental."""
     if call.of != pa.bool_():
         return None
-    return Truth(call.argument, call.gives, call.name == "bool_and")
+    return BoolAndOr(call.argument, call.gives, call.name == "bool_and")

@@ -23,7 +23,7 @@ NAMES = ("sum", "count_if")
 
 
 @dataclass(frozen=True)
-class WholeTotal(Aggregate):
+class SumOfWholes(Aggregate):
     """SUM of whole numbers or decimals: DuckDB's HUGEINT, or DECIMAL(38, scale)."""
 
     def trace(self, batch: Batch) -> Trace:
@@ -32,7 +32,7 @@ class WholeTotal(Aggregate):
 
 
 @dataclass(frozen=True)
-class DoubleTotal(Aggregate):
+class SumOfDoubles(Aggregate):
     """SUM of FLOAT or DOUBLE."""
 
     def trace(self, batch: Batch) -> Trace:
@@ -48,9 +48,9 @@ def recognize(call: AggregateCall) -> Aggregate | None:
         return None
     if call.name == "count_if":
         # As in DuckDB: COUNT_IF is a sum, so a HUGEINT, and NULL where there is nothing to count.
-        return WholeTotal(call.argument, call.gives) if call.of == pa.bool_() else None
+        return SumOfWholes(call.argument, call.gives) if call.of == pa.bool_() else None
     if pa.types.is_floating(call.of):
-        return DoubleTotal(call.argument, call.gives)
+        return SumOfDoubles(call.argument, call.gives)
     if is_whole(call.of) or pa.types.is_decimal128(call.of):
-        return WholeTotal(call.argument, call.gives)
+        return SumOfWholes(call.argument, call.gives)
     return None

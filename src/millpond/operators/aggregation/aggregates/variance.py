@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from millpond.operators.aggregation.additive_measures import Counted, Spread
+from millpond.operators.aggregation.additive_measures import Counted, VarianceNumerator
 from millpond.operators.aggregation.aggregate import (
     Aggregate,
     AggregateCall,
@@ -35,7 +35,7 @@ NAMES = {
 
 
 @dataclass(frozen=True)
-class Deviation(Aggregate):
+class Variance(Aggregate):
     """A variance or a standard deviation.
 
     Attributes:
@@ -48,7 +48,7 @@ class Deviation(Aggregate):
 
     def trace(self, batch: Batch) -> Trace:
         counts = batch.trace(Counted(self.argument))
-        moments = batch.trace(Spread(self.argument))
+        moments = batch.trace(VarianceNumerator(self.argument))
         valid = counts > (1 if self.of_sample else 0)
         n = np.maximum(counts, 2 if self.of_sample else 1).astype(np.float64)
         divisor = n * (n - 1.0) if self.of_sample else n * n
@@ -69,4 +69,4 @@ def recognize(call: AggregateCall) -> Aggregate | None:
     if not pa.types.is_floating(call.of) and not is_whole(call.of):
         return None
     of_sample, root = NAMES[call.name]
-    return Deviation(call.argument, call.gives, of_sample, root)
+    return Variance(call.argument, call.gives, of_sample, root)

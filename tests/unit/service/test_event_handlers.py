@@ -9,8 +9,8 @@ from tests.unit.service.conftest import RecordedEvents, components_of, rows
 
 from millpond.errors import MillpondError
 from millpond.service.components import Components
+from millpond.service.event_handlers import EventHandlers
 from millpond.service.pond import Pond
-from millpond.service.reactions import Reactions
 
 PARTS = (
     "log",
@@ -25,13 +25,13 @@ PARTS = (
 
 
 class Connected:
-    """Reactions over parts that only write down what they are told."""
+    """EventHandlers over parts that only write down what they are told."""
 
     def __init__(self) -> None:
         self.progress: list[dict[str, Any]] = []
-        self.reactions = Reactions(self.progress.append)
+        self.handlers = EventHandlers(self.progress.append)
         self.parts: dict[str, Any] = {name: RecordedEvents() for name in PARTS}
-        self.reactions.connect(**self.parts)
+        self.handlers.connect(**self.parts)
         for part in self.parts.values():
             part.calls.clear()
 
@@ -52,28 +52,28 @@ def parts(pond: Pond) -> Components:
 
 
 def test_a_batch_wakes_those_who_work_on_elements(connected: Connected, parts: Components) -> None:
-    connected.reactions.batch_committed(parts.log.version, [])
+    connected.handlers.batch_committed(parts.log.version, [])
     assert connected.told() == [("maintenance", "wake"), ("advancer", "wake")]
 
 
 def test_advanced_derivations_wake_maintenance_alone(
     connected: Connected, parts: Components
 ) -> None:
-    connected.reactions.derivations_advanced(parts.log.version, [])
+    connected.handlers.derivations_advanced(parts.log.version, [])
     assert connected.told() == [("maintenance", "wake")]
 
 
 def test_followers_are_woken_by_progress(connected: Connected) -> None:
-    connected.reactions.advancer_progressed()
+    connected.handlers.advancer_progressed()
     assert connected.told() == [("subscriptions", "notify")]
 
 
 def test_only_a_users_function_suspends_a_query(connected: Connected, pond: Pond) -> None:
     pond.execute("CREATE STREAM s (v INTEGER)")
     query = pond.register("SELECT v FROM s", "q").definition
-    connected.reactions.answer_failed(query, MillpondError("POND-404", "no", detail="why"))
+    connected.handlers.answer_failed(query, MillpondError("POND-404", "no", detail="why"))
     assert connected.told() == []
-    connected.reactions.answer_failed(query, MillpondError("POND-411", "no", detail="why"))
+    connected.handlers.answer_failed(query, MillpondError("POND-411", "no", detail="why"))
     assert connected.parts["registrar"].calls == [("suspend", query, "why")]
 
 
@@ -82,15 +82,15 @@ def test_damage_is_kept_once_for_each_file(connected: Connected) -> None:
         MillpondError("STORE-602", f'the file "segments/{name}"') for name in ("a", "a", "b")
     )
     for error in (first, again, other):
-        connected.reactions.file_damaged(error)
-    assert list(connected.reactions.damage.values()) == [first, other]
+        connected.handlers.file_damaged(error)
+    assert list(connected.handlers.damage.values()) == [first, other]
 
 
 def test_progress_is_shown_for_the_streams_of_a_batch(
     connected: Connected, pond: Pond, parts: Components
 ) -> None:
     stream = pond.streams()[0]
-    connected.reactions.source_read(stream, 7)
+    connected.handlers.source_read(stream, 7)
     assert connected.progress == [{"stream": "s", "rows": 7, "done": True}]
 
 

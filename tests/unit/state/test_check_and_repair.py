@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from millpond.errors import MillpondError
-from millpond.state.care.check import check_store
-from millpond.state.care.repair import repair_store
+from millpond.state.check_and_repair.check import check_store
+from millpond.state.check_and_repair.repair import repair_store
 from millpond.testing.local_runtime import open_local
 
 SCHEMA = """
@@ -25,7 +25,7 @@ CREATE QUERY twice AS SELECT a.n FROM s [RANGE 1 DAY] a, s [RANGE 1 DAY] b WHERE
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> tuple[Path, str]:
     """A store, and a cursor of its query `q`."""
-    store = tmp_path_factory.mktemp("care") / "store"
+    store = tmp_path_factory.mktemp("check_and_repair") / "store"
     with open_local(store) as pond:
         pond.execute(SCHEMA)
         pond.query("q").fetch()

@@ -15,7 +15,7 @@ NAMES = ("min", "max")
 
 
 @dataclass(frozen=True)
-class Extreme(Aggregate):
+class MinMax(Aggregate):
     """The least or the greatest value."""
 
     greatest: bool = False
@@ -31,4 +31,4 @@ def recognize(call: AggregateCall) -> Aggregate | None:
     """Make the aggregate of a call of one of `NAMES`; None if it cannot be incremental."""
     if call.of is None or not can_be_ordered(call.of):
         return None
-    return Extreme(call.argument, call.gives, call.name == "max")
+    return MinMax(call.argument, call.gives, call.name == "max")

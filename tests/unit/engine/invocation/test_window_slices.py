@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.engine.window_slices import full_since, take_slice
+from millpond.engine.invocation.window_slices import full_since, take_slice
 from millpond.model.windows import Range, Rows, Unbounded, Window
 
 

@@ -1,0 +1,97 @@
+"""Reading the declared columns of streams and relations, with their types and keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot.tokenizer_core import TokenType
+
+from millpond.cql.parse.option_lists import OptionParser
+from millpond.cql.tree.statements import ColumnDef
+from millpond.errors import Span
+
+_MORE_TYPE_WORDS = (
+    ("PRECISION",),
+    ("VARYING",),
+    ("WITH", "TIME", "ZONE"),
+    ("WITHOUT", "TIME", "ZONE"),
+)
+
+
+class ColumnParser(OptionParser):
+    """Reads declared columns."""
+
+    def columns(
+        self, kind: str
+    ) -> tuple[tuple[ColumnDef, ...], tuple[tuple[str, ...], Span] | None]:
+        self.expect_symbol(
+            TokenType.L_PAREN,
+            "(",
+            f"Declare columns, CREATE {kind.upper()} name (column TYPE, ...), or derive it: "
+            f"CREATE {kind.upper()} name AS SELECT ...",
+        )
+        columns: list[ColumnDef] = []
+        keys: tuple[tuple[str, ...], Span] | None = None
+        while True:
+            start = self.here()
+            if self._primary_key():
+                found = self._key_columns(), self.since(start)
+                keys = self._only_key(keys, found)
+            else:
+                columns.append(self._column())
+                key_start = self.here()
+                if self._primary_key():
+                    keys = self._only_key(keys, ((columns[-1].name,), self.since(key_start)))
+                    if self.accept("NOT", "NULL"):
+                        columns[-1] = replace(columns[-1], required=True)
+            if not self.accept_symbol(TokenType.COMMA):
+                break
+        if not self.sees_symbol(TokenType.R_PAREN):
+            self.fail_expecting('"," or ")" behind a column')
+        if not columns:
+            raise self.fault("no column is declared", hint="Write (column TYPE, ...).")
+        self._advance()
+        return tuple(columns), keys
+
+    def _primary_key(self) -> bool:
+        return self.accept("PRIMARY KEY") or self.accept("PRIMARY", "KEY")
+
+    def _key_columns(self) -> tuple[str, ...]:
+        self.expect_symbol(TokenType.L_PAREN, "(", "Write PRIMARY KEY (column, ...).")
+        names = [self.name("a key column")[0]]
+        while self.accept_symbol(TokenType.COMMA):
+            names.append(self.name("a key column")[0])
+        self.expect_symbol(TokenType.R_PAREN, ")")
+        return tuple(names)
+
+    def _only_key(
+        self,
+        keys: tuple[tuple[str, ...], Span] | None,
+        found: tuple[tuple[str, ...], Span],
+    ) -> tuple[tuple[str, ...], Span]:
+        if keys is not None:
+            raise self.fault(
+                "a second primary key",
+                hint="Write one PRIMARY KEY (column, ...) over all its columns.",
+                span=found[1],
+            )
+        return found
+
+    def _column(self) -> ColumnDef:
+        start = self.here()
+        name, _ = self.name("a column")
+        if self.sees_symbol(TokenType.COMMA) or self.sees_symbol(TokenType.R_PAREN):
+            self.fail_expecting(f'the type of column "{name}"', "Write for example: delay DOUBLE.")
+        words = [self.name(f'the type of column "{name}"')[0]]
+        for more in _MORE_TYPE_WORDS:
+            if self.accept(*more):
+                words += more
+        type_text = " ".join(words)
+        if self.accept_symbol(TokenType.L_PAREN):
+            numbers = [self.whole_number("a type's parameter")[0]]
+            while self.accept_symbol(TokenType.COMMA):
+                numbers.append(self.whole_number("a type's parameter")[0])
+            self.expect_symbol(TokenType.R_PAREN, ")")
+            type_text += f"({', '.join(map(str, numbers))})"
+        span = self.since(start)
+        return ColumnDef(name, type_text, span, required=self.accept("NOT", "NULL"))

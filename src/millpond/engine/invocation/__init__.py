@@ -1,0 +1,1 @@
+"""INVOKE: the rows that windows hold at the instant of an answer."""

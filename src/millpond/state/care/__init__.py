@@ -1,1 +1,0 @@
-"""Care of a store's directory: setting aside what is not needed, checking, repairing."""

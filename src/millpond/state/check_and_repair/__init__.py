@@ -1,0 +1,1 @@
+"""Checking and repairing a store's directory; setting aside the files that nothing refers to."""
