@@ -17,7 +17,7 @@ from millpond.errors import CODES, MillpondError, Span
 from millpond.model.far_times import parse_ticks
 from millpond.model.schema import Schema, arrow_type, canonical_type
 from millpond.model.time import BEGINNING, END, parse_instant
-from millpond.service.results import Answer, Changes, IngestReceipt, StatementResult
+from millpond.service.results import Answer, Changes, IngestReceipt, Part, StatementResult
 
 
 def instant(text: str | None) -> int | None:
@@ -55,7 +55,14 @@ def answer(body: dict[str, Any]) -> Answer:
         complete_since=instant(body["complete_since"]),
         query=body["query"],
         epoch=body["epoch"],
+        part=part(body["part"]),
+        estimated=tuple(body["estimated"]),
     )
+
+
+def part(body: dict[str, Any] | None) -> Part | None:
+    """The part of an answer that was given."""
+    return None if body is None else Part(**body)
 
 
 def arrow_answer(data: bytes) -> Answer:
@@ -72,6 +79,8 @@ def arrow_answer(data: bytes) -> Answer:
         complete_since=facts["since_us"],
         query=facts["query"],
         epoch=facts["epoch"],
+        part=part(facts["part"]),
+        estimated=tuple(facts["estimated"]),
     )
 
 

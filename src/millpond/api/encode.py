@@ -17,6 +17,7 @@ import base64
 import json
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -183,6 +184,9 @@ def answer_facts(answer: Answer) -> dict[str, Any]:
         "complete": answer.complete,
         "complete_since": instant_text(answer.complete_since),
         "epoch": answer.epoch,
+        "exact": answer.exact,
+        "part": None if answer.part is None else asdict(answer.part),
+        "estimated": list(answer.estimated),
     }
 
 
@@ -220,7 +224,10 @@ def answer_headers(answer: Answer) -> dict[str, str]:
         "Millpond-Final": str(answer.final).lower(),
         "Millpond-Complete": str(answer.complete).lower(),
         "Millpond-Epoch": str(answer.epoch),
+        "Millpond-Exact": str(answer.exact).lower(),
     }
+    if answer.part is not None:
+        headers["Millpond-Part"] = json.dumps(asdict(answer.part))
     if answer.complete_since is not None:
         headers["Millpond-Complete-Since"] = instant_text(answer.complete_since) or ""
     return headers

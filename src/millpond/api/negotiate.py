@@ -17,6 +17,8 @@ ANSWER_HEADERS = {
     "Millpond-Complete": "Whether everything the windows reach back to is kept.",
     "Millpond-Complete-Since": "If not, since when everything is.",
     "Millpond-Epoch": "The epoch whose effects the answer shows.",
+    "Millpond-Exact": "Whether these are all rows of the query, with their exact values.",
+    "Millpond-Part": "Of an answer with a budget, which part it is: JSON, as in `part`.",
 }
 
 

@@ -68,6 +68,16 @@ class TableRows(Shape):
     rows: list[list[Any]]
 
 
+class Part(Shape):
+    """Which part of an answer was given: `share` of it so far, by an estimate from 0 to 1."""
+
+    share: float
+    probes: int
+    rows: float
+    whole: bool
+    cursor: str | None
+
+
 class Answer(TableRows):
     """A query's answer at an instant."""
 
@@ -77,6 +87,9 @@ class Answer(TableRows):
     complete: bool
     complete_since: Instant | None
     epoch: int
+    exact: bool
+    part: Part | None
+    estimated: list[str]
 
 
 class ChangesPage(TableRows):

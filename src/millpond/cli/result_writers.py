@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Protocol, TextIO
@@ -59,6 +60,7 @@ class JsonWriter:
             "query": (answer.query if answer is not None else None) or result.name,
             "as_of": instant_text(at.as_of) if at is not None else None,
             "final": at.final if at is not None else None,
+            **exactness(answer),
             "columns": list(table.column_names),
             "rows": json_rows(table),
         }
@@ -157,10 +159,26 @@ def rows_of(result: StatementResult) -> pa.Table | None:
     return pa.table({"plan": [result.text]}) if result.text is not None else None
 
 
+def exactness(answer: Answer | None) -> dict[str, Any]:
+    """What an answer says of a part or of estimates, for JSON; nothing if it is exact."""
+    if answer is None or answer.exact:
+        return {}
+    part = None if answer.part is None else asdict(answer.part)
+    return {"exact": False, "part": part, "estimated": list(answer.estimated)}
+
+
 def footer(answer: Answer) -> str:
     """Write the line below an answer's rows."""
     state = "final" if answer.final else "not final"
     line = f"{_count(len(answer))} as of {format_instant(answer.as_of)}, {state}"
+    if answer.estimated:
+        line += f"; not exact: estimates of {', '.join(answer.estimated)}"
+    if (part := answer.part) is not None and not part.whole:
+        line += (
+            f"; not exact: about {100 * part.share:.3g} % of about {part.rows:,.0f}"
+            f" row{'' if round(part.rows) == 1 else 's'}, {part.probes:,} probes;"
+            f" more AFTER '{part.cursor}'"
+        )
     if answer.complete:
         return line
     since = answer.complete_since

@@ -18,6 +18,7 @@ from pathlib import Path
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
+from millpond.model.budget import Budget
 from millpond.model.time import END, now
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.invocation import Invoker
@@ -29,6 +30,7 @@ from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
 from millpond.service.definitions.sources import Sources
+from millpond.service.definitions.summaries import SummaryDefinitions
 from millpond.service.event_handlers import EventHandlers, NeedsOfFollowers, ProgressListener
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.intake import Intake
@@ -69,6 +71,7 @@ class Components:
         reader: Reads them.
         subscriptions: Fetches, subscribes, and wakes who waits for changes.
         sources: What streams are read from.
+        summaries: Creates and drops summaries.
         events: What happens in the parts, and who acts on it.
         definitions: Held while streams, relations and functions come and go.
         closed: Whether the pond is closed, or about to be.
@@ -134,6 +137,7 @@ class Components:
             runtime,
             self.events,
             followers,
+            self.invoker.summaries,
             settings=joins,
         )
         self.stems.routing = self.joins.settings.routing
@@ -169,6 +173,7 @@ class Components:
             self.events,
             bounded=bounded,
         )
+        self.summaries = SummaryDefinitions(self.log, self.registrar, self.invoker.summaries)
         self.reader = ChangeReader(store, self.log, self.derivations, self.advancer, self.events)
         self.subscriptions = Subscriptions(
             self.log, self.registrar, self.derivations, self.advancer, self.reader
@@ -195,12 +200,14 @@ class Components:
         }
 
     def _note_damage(self) -> None:
-        """Matches found torn at the start are made again; other damage is shown."""
+        """Matches and summaries found torn at the start are made again; other damage is shown."""
         matches = {m.path: m for refs in self.log.version.matches_of.values() for m in refs}
         for problem in self._store.problems:
             path = problem.primary.split('"')[1]
             if path in matches:
                 self.maintenance.rebuild_matches(matches[path])
+            elif path.startswith("summaries/"):
+                continue  # it is computed from the segments and stored again
             else:
                 self.events.file_damaged(problem)
 
@@ -329,8 +336,14 @@ class Components:
 
     # -- answers -------------------------------------------------------------------------------
 
-    def invoke(self, definition: QueryDef, at: int | None) -> Answer:
-        """R(τ) of a standing query.
+    def invoke(
+        self,
+        definition: QueryDef,
+        at: int | None,
+        budget: Budget | None = None,
+        after: str | None = None,
+    ) -> Answer:
+        """R(τ) of a standing query; with a budget, the most promising part of it.
 
         Raises:
             MillpondError: CQL-216 for a stream-valued query; as `Invoker.invoke`.
@@ -341,7 +354,7 @@ class Components:
         if prepared.bound.to_stream is not None:
             raise stream_valued_error(prepared.bound, f"FETCH {definition.name}")
         try:
-            answer = self.invoker.invoke(prepared, at)
+            answer = self.invoker.invoke(prepared, at, budget, after)
         except MillpondError as error:
             self.events.answer_failed(definition, error)
             raise

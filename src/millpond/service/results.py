@@ -19,6 +19,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Which part of an answer was given: that of a budget.
+
+    Attributes:
+        share: The part of the whole that was given so far, with what lies before the cursor; an
+            estimate, from 0 to 1.
+        probes: The probes this part took; a budget in time is recorded as these.
+        rows: How many rows the whole answer is estimated to have.
+        whole: Whether nothing is left.
+        cursor: Where to go on; None if nothing is left.
+    """
+
+    share: float
+    probes: int
+    rows: float
+    whole: bool
+    cursor: str | None
+
+
+@dataclass(frozen=True)
 class Answer:
     """R(τ): a query's rows at an instant.
 
@@ -30,6 +50,8 @@ class Answer:
         complete_since: If not complete, the instant from which everything is kept.
         query: The handle's name, or None for a query asked once.
         epoch: The epoch whose effects, and all before it, the answer shows.
+        part: Which part of the answer these rows are, if it was asked for with a budget.
+        estimated: The summaries whose estimates are among the values.
     """
 
     table: pa.Table
@@ -39,6 +61,13 @@ class Answer:
     complete_since: int | None = None
     query: str | None = None
     epoch: int = 0
+    part: Part | None = None
+    estimated: tuple[str, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether these are all rows of the query, with their exact values."""
+        return not self.estimated and (self.part is None or self.part.whole)
 
     @property
     def columns(self) -> list[str]:
@@ -257,7 +286,7 @@ class StatementResult:
 def report(statement: str, name: str, what: str) -> StatementResult:
     """The result of a statement that gives nothing but a message: what it did, to what."""
     kind = statement.split()[-1]
-    subject = f"{kind} {name}" if kind in ("stream", "relation", "query") else name
+    subject = f"{kind} {name}" if kind in ("stream", "relation", "query", "summary") else name
     return StatementResult(statement, name, message=f"{subject}: {what}")
 
 

@@ -45,7 +45,7 @@ from millpond.state.outside_files import check_ordinary
 FORMAT = "millpond store 2\n"
 
 #: The directories of files that epochs refer to.
-REFERENCED = ("segments", "matches", "rejects", "relations", "runs", "pairs")
+REFERENCED = ("segments", "matches", "rejects", "relations", "runs", "pairs", "summaries")
 _DIRECTORIES = (*REFERENCED, "stems", "inbox", "checkpoints")
 
 
@@ -54,7 +54,8 @@ def new_path(directory: str | Path, kind: str) -> Path:
 
     Args:
         directory: The store's directory.
-        kind: 'segments', 'matches', 'rejects', 'relations', 'runs', 'pairs' or 'stems'.
+        kind: 'segments', 'matches', 'rejects', 'relations', 'runs', 'pairs', 'summaries' or
+            'stems'.
     """
     assert kind in _DIRECTORIES, kind
     return Path(directory) / kind / f"{uuid.uuid4().hex}.arrow"

@@ -142,14 +142,16 @@ def router(pond: ServedPond) -> APIRouter:
     def invoke(
         query: str,
         at: Annotated[str | Absent, Query(description="an instant, ISO 8601")] = None,
+        budget: Annotated[str | Absent, Query(description="'20 ms', or '5000 probes'")] = None,
+        after: Annotated[str | Absent, Query(description="the cursor of an earlier part")] = None,
         max_seconds: MaxSeconds = None,
         accept: Annotated[str | Absent, Header()] = None,
     ) -> Response:
-        """The query's answer as of now, or as of a kept instant."""
+        """The query's answer as of now, or as of a kept instant; with a budget, a part of it."""
         limit_seconds(max_seconds)
         form = choose_form(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
         instant = None if at is None else _instant(at)
-        return answer_response(find_query(pond, query).invoke(instant), form)
+        return answer_response(find_query(pond, query).invoke(instant, budget, after), form)
 
     @routes.get(
         "/v1/queries/{query}/plan",

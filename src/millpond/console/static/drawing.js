@@ -61,6 +61,11 @@ export function footer(result) {
     const since = result.complete_since ? ` since ${moment(result.complete_since)}` : " in part";
     line.append(element("span", { class: "note" }, ` · kept only${since}`));
   }
+  if (result.exact === false) {
+    const share = result.part ? `about ${(100 * result.part.share).toPrecision(3)} % of it` : "";
+    const says = [share, ...(result.estimated ?? [])].filter(Boolean).join(", ");
+    line.append(element("span", { class: "note" }, ` · not exact: ${says}`));
+  }
   return line;
 }
 

@@ -145,7 +145,7 @@ class EngineGenerator(FaithfulGenerator):
     TRANSFORMS = {  # noqa: RUF012
         **FaithfulGenerator.TRANSFORMS,
         SummaryEstimate: lambda self, e: (
-            f"{e.args.get('inside')}({self.expressions(e, flat=True)})"
+            f"{e.args.get('inside') or 'summary_estimate'}({self.expressions(e, flat=True)})"
         ),
     }
     AFTER_HAVING_MODIFIER_TRANSFORMS = {  # noqa: RUF012
@@ -237,7 +237,7 @@ class CqlGenerator(FaithfulGenerator):
         PERIOD: lambda self, e: f" {self.sql(e, PERIOD)}" if e.args.get(PERIOD) else "",
     }
 
-    def query_modifiers(self, expression: exp.Expr, *sqls: str | None) -> str:
+    def query_modifiers(self, expression: exp.Expr, *sqls: str) -> str:
         """Print the clauses of a query, the preference last."""
         text = super().query_modifiers(expression, *sqls)
         preference = self.sql(expression, PREFERENCE)

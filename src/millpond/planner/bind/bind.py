@@ -131,9 +131,7 @@ def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
         preference=preference,
         partial=partial,
     )
-    ranked = preference.estimates if preference is not None else ()
-    summaries = frozenset(e.summary for e in (*estimates.values(), *(r.estimate for r in ranked)))
-    return Binding(bound, {**resolver.used, **views}, called, summaries)
+    return Binding(bound, {**resolver.used, **views}, called, bound.summaries)
 
 
 def _number_leaves(leaves: list[Leaf], body: exp.Expr) -> list[Leaf]:

@@ -15,6 +15,7 @@ from functools import cached_property
 
 from sqlglot import exp
 
+from millpond.catalog.objects import SummaryDef
 from millpond.model.schema import Schema
 from millpond.model.windows import Window
 from millpond.planner.bind.preference import BoundPreference, PartialShape
@@ -172,6 +173,13 @@ class BoundQuery:
     estimates: Mapping[str, NamedEstimate] = field(default_factory=lambda: _NO_ESTIMATES)
     preference: BoundPreference | None = None
     partial: PartialShape | str = ""
+
+    @property
+    def summaries(self) -> frozenset[SummaryDef]:
+        """The summaries its estimates and its preference ask."""
+        ranked = self.preference.estimates if self.preference is not None else ()
+        asked = (*self.estimates.values(), *(r.estimate for r in ranked))
+        return frozenset(estimate.summary for estimate in asked)
 
     @cached_property
     def canonical(self) -> str:

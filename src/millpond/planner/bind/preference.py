@@ -100,7 +100,7 @@ def find_partial_shape(
     if is_row_by_row(scope):
         if len(streams) == 1:
             return PartialShape("selection")
-        keys = _find_keys(join)
+        keys = _find_keys(join) if join is not None and join.leaves == (0, 1) else None
         return PartialShape("join", keys) if keys else "its streams are not joined by a = b"
     if len(streams) == 1 and (aggregates := _find_aggregates(body)):
         return PartialShape("aggregate", aggregates=aggregates)
@@ -156,8 +156,12 @@ def bind_preference(
         )  # fmt: skip
     for number, (original, copied) in enumerate(zip(originals, copies, strict=True)):
         leaf, named = _read_estimate(original, scope, streams, text, catalog)
-        if attributes[leaf] not in (None, named.summary.attribute):
-            raise _error("a preference over two attributes of one stream", original, text)
+        others = [e.estimate.summary for e in estimates if e.leaf == leaf]
+        if others and others[0] != named.summary:
+            raise _error(
+                "a preference with two summaries of one stream", original, text,
+                detail="A stream's regions are the zones of one summary.",
+            )  # fmt: skip
         attributes[leaf] = named.summary.attribute
         estimates.append(RegionEstimate(leaf, named))
         named_columns.append(exp.column(f"e{number}"))
@@ -194,7 +198,7 @@ def _read_estimate(
     node: SummaryEstimate, scope: Scope, streams: Sequence[Leaf], text: str, catalog: Names
 ) -> tuple[int, NamedEstimate]:
     named = find_estimate(node, text, catalog)
-    value = node.expressions[0].unnest() if len(node.expressions) == 1 else None
+    value = node.expressions[0].unnest() if named.values == 1 else None
     if not isinstance(value, exp.Column):
         raise _error(
             "an estimate of a preference is of one column", node, text,

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from millpond.catalog.objects import FunctionDef, SummaryDef
+from millpond.catalog.objects import FunctionDef, StreamDef, SummaryDef
 from millpond.cql.tree.nodes import Preference, StreamWindow, SummaryEstimate
 from millpond.cql.tree.places import span_of
 from millpond.errors import MillpondError
 from millpond.planner.resolve.error_places import mark
 from millpond.planner.resolve.names import Names, did_you_mean
+
+#: The beginning of the names that estimates have in DuckDB.
+ESTIMATE = "__estimate_"
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class NamedEstimate:
         """The name of the function in DuckDB: equal for equal names and signatures."""
         words = "".join(c if c.isalnum() else "_" for c in self.type.lower())
         name = self.summary.name.lower().encode().hex()
-        return f"__estimate_{self.kind}_{self.values}_{words}_{name}"
+        return f"{ESTIMATE}{self.kind}_{self.values}_{words}_{name}"
 
     @property
     def signature(self) -> FunctionDef:
@@ -52,6 +55,8 @@ class NamedEstimate:
 def name_estimates(tree: exp.Expr, text: str, catalog: Names) -> dict[str, NamedEstimate]:
     """Find the estimates of a query, and write into each the name of its function.
 
+    Those of its preference are about regions, and no part of the residual.
+
     Returns:
         The estimates by these names.
 
@@ -61,8 +66,10 @@ def name_estimates(tree: exp.Expr, text: str, catalog: Names) -> dict[str, Named
     """
     found: dict[str, NamedEstimate] = {}
     for node in tree.find_all(SummaryEstimate):
-        estimate = find_estimate(node, text, catalog)
+        if node.find_ancestor(Preference) is not None:
+            continue
         _check_place(node, text)
+        estimate = find_estimate(node, text, catalog)
         node.set("inside", estimate.inside)
         found[estimate.inside] = estimate
     return found
@@ -91,7 +98,7 @@ def find_estimate(node: SummaryEstimate, text: str, catalog: Names) -> NamedEsti
             span=span_of(node),
         )
     stream = catalog.find(summary.stream)
-    field = stream.schema.find(summary.attribute) if hasattr(stream, "schema") else None
+    field = stream.schema.find(summary.attribute) if isinstance(stream, StreamDef) else None
     if field is None:
         raise MillpondError("CQL-201", f'no stream "{summary.stream}" any more')
     return NamedEstimate(summary, kind, values, field.type)
@@ -109,8 +116,6 @@ def _check_place(node: exp.Expr, text: str) -> None:
             clause = "a window"
         elif isinstance(above, SummaryEstimate):
             clause = "another estimate"
-        elif isinstance(above, Preference):
-            return
         if clause is not None:
             raise MillpondError(
                 "CQL-224",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,15 +18,24 @@ import pyarrow.compute as pc
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.invocation.window_slices import full_since, take_slice
 from millpond.engine.joins.projection import JoinedRows
-from millpond.engine.scalars.residual_query import Limits, Residual, too_many_rows_error
+from millpond.engine.scalars.residual_query import (
+    Limits,
+    OwnFunctions,
+    Residual,
+    too_many_rows_error,
+)
 from millpond.engine.scalars.work import check_work
 from millpond.errors import MillpondError
+from millpond.model.budget import Budget
 from millpond.model.time import BEGINNING, END, format_instant
 from millpond.model.windows import Rows, Unbounded, interval
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.service.answers.answer_cache import AnswerCache, inputs_of
+from millpond.service.answers.estimate_functions import estimate_functions
 from millpond.service.answers.leaf_scan import Files, LeafView
+from millpond.service.answers.partial.partial_answers import PartialAnswers
 from millpond.service.answers.stored_join import StoredJoin
+from millpond.service.answers.summary_states import SummaryStates
 from millpond.service.events import Events, FollowerNeeds
 from millpond.service.ingest.floors import ClockReading, FloorsInFlight
 from millpond.service.ingest.intake import Intake
@@ -65,28 +75,46 @@ class Invoker:
         self._events = events
         self.files = Files(store, events)
         self.answer_cache = AnswerCache()
+        self.summaries = SummaryStates(store, self.files)
+        self.partial = PartialAnswers(log.incarnation, self.summaries, residual, self._finish_part)
 
-    def invoke(self, query: PreparedQuery, at: int | None = None) -> Answer:
-        """R(τ) at `at`, or as of now (SEMANTICS, section 5).
+    def invoke(
+        self,
+        query: PreparedQuery,
+        at: int | None = None,
+        budget: Budget | None = None,
+        after: str | None = None,
+    ) -> Answer:
+        """R(τ) at `at`, or as of now (SEMANTICS, section 5); with a budget, a part of it.
 
         Raises:
             MillpondError: POND-403 when `at` is before everything, POND-404 and POND-405 from
                 evaluation, STORE-602 for a corrupt segment.
         """
         try:
-            return self._answer(query, at)
+            return self._answer(query, at, budget, after)
         except MillpondError as error:
             if error.code == "STORE-602":
                 self._events.file_damaged(error)
             raise
 
-    def _answer(self, query: PreparedQuery, at: int | None) -> Answer:
+    def _answer(
+        self, query: PreparedQuery, at: int | None, budget: Budget | None, after: str | None
+    ) -> Answer:
+        part, place = None, self.partial.read(query, after)
         reading = self._floors.capture()
         with self._log.pin() as version:
             streams = [stream_of(version, leaf) for leaf in query.bound.streams]
             now = self._now(version, query.bound, streams, reading)
             instant = now if at is None else at
-            if query.kept and query.id is not None:
+            if place is not None:
+                instant = place.at
+            if budget is not None:
+                since, views = self._view_leaves(version, query, streams, instant)
+                table, part = self.partial.answer(
+                    version, query, streams, views, instant, budget, place
+                )
+            elif query.kept and query.id is not None:
                 table, since = self._answer_from_cache(
                     query.id, version, query, streams, instant, at is None
                 )
@@ -102,6 +130,8 @@ class Invoker:
             complete_since=None if since == BEGINNING else since,
             query=query.name,
             epoch=epoch,
+            part=part,
+            estimated=tuple(sorted({e.summary.name for e in query.bound.estimates.values()})),
         )
 
     def _compute(
@@ -110,14 +140,7 @@ class Invoker:
         """Compute the rows, and the instant from which on everything the query reads is kept."""
         check_work()
         slices: dict[str, pa.Table] = {}
-        since: int = BEGINNING
-        views_of: list[list[LeafView]] = []
-        for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
-            missing = self._find_gap_end(version, leaf, stream, instant)
-            views = self._views(version, query, number, stream, instant)
-            if missing != BEGINNING and not _is_full(views, leaf, instant, missing):
-                since = max(since, missing)
-            views_of.append(views)
+        since, views_of = self._view_leaves(version, query, streams, instant)
         joined = self._read_stored_join(version, query, streams, views_of, instant)
         found = query.bound.join.leaves if joined is not None and query.bound.join else ()
         for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
@@ -136,7 +159,22 @@ class Invoker:
             slices[occurrence.table] = self._relations.at(
                 version, relation, instant, occurrence.columns
             )
-        return self._finish(query, slices, joined), since
+        own = estimate_functions(version, self.summaries, query.bound.estimates)
+        return self._finish(query, slices, joined, own), since
+
+    def _view_leaves(
+        self, version: Version, query: PreparedQuery, streams: Sequence[StreamDef], instant: int
+    ) -> tuple[int, list[list[LeafView]]]:
+        """The instant from which on all that the query reads is kept, and its leaves' segments."""
+        since: int = BEGINNING
+        views_of: list[list[LeafView]] = []
+        for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
+            missing = self._find_gap_end(version, leaf, stream, instant)
+            views = self._views(version, query, number, stream, instant)
+            if missing != BEGINNING and not _is_full(views, leaf, instant, missing):
+                since = max(since, missing)
+            views_of.append(views)
+        return since, views_of
 
     def _answer_from_cache(
         self,
@@ -187,11 +225,25 @@ class Invoker:
             at,
         )
 
+    def _finish_part(
+        self,
+        version: Version,
+        query: PreparedQuery,
+        slices: dict[str, pa.Table],
+        joined: JoinedRows | None,
+    ) -> pa.Table:
+        """The rows of a part of a query's slices, or of joined rows."""
+        if joined is not None and (query.join is None or len(query.join.links) > 1):
+            query = replace(query, join=None)  # every factor is applied again
+        own = estimate_functions(version, self.summaries, query.bound.estimates)
+        return self._finish(query, slices, joined, own)
+
     def _finish(
         self,
         query: PreparedQuery,
         slices: dict[str, pa.Table],
         joined: JoinedRows | None = None,
+        own: OwnFunctions | None = None,
     ) -> pa.Table:
         bound = query.bound
         limits = query.limits.cap(self._ceilings)
@@ -204,15 +256,15 @@ class Invoker:
         if query.join is not None and joined is None:
             joined = join_window_slices(query.join, bound, slices)
         if joined is None:
-            answer = self._residual.evaluate(bound.residual_sql, slices, limits)
+            answer = self._residual.evaluate(bound.residual_sql, slices, limits, own)
         elif query.projected is not None:
             return query.projected.project(joined, limits)
         else:
             assert bound.join is not None
-            for number, leaf in enumerate(bound.join.leaves):
-                own = bound.streams[leaf]
-                slices[own.table] = joined.take(number, own.columns)
-            answer = self._residual.evaluate(bound.joined_sql, slices, limits)
+            for number, at in enumerate(bound.join.leaves):
+                leaf = bound.streams[at]
+                slices[leaf.table] = joined.take(number, leaf.columns)
+            answer = self._residual.evaluate(bound.joined_sql, slices, limits, own)
         return narrow_integers(answer.rename_columns(list(bound.output.names)))
 
     def _views(

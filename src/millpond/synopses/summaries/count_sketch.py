@@ -84,11 +84,13 @@ class CountSketch:
         """1 − the standard deviation of an estimate as a share of the elements.
 
         The paper takes the variance of the items. While a stream behaves as before, the share
-        stays; it rises when some values become frequent.
+        stays; it rises when some values become frequent. That each element is there once is no
+        variance, so a cell of few elements is as sure as a cell of none.
         """
-        spread = np.sqrt(self._second_moments(cells).sum(axis=1) / (BUCKETS * self.columns))
-        total = np.maximum(cells[:, 0], 1)
-        return np.asarray(np.clip(1 - spread / total, 0, 1), np.float64)
+        total = cells[:, 0].astype(np.float64)
+        excess = np.maximum(self._second_moments(cells).sum(axis=1) - total, 0)
+        spread = np.sqrt(excess / (BUCKETS * self.columns))
+        return np.asarray(np.clip(1 - spread / np.maximum(total, 1), 0, 1), np.float64)
 
     def _second_moments(self, cells: Cells) -> Estimates:
         """Estimate Σ count² of each bucket's values: float64[cells, buckets]."""

@@ -7,7 +7,7 @@ whatever the order, the cut and the positions in between.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +17,9 @@ from millpond.synopses.summaries.protocol import Cells, Estimates, Numbers, Summ
 from millpond.synopses.summaries.value_histogram import ValueHistogram
 from millpond.synopses.summaries.value_sample import ValueSample
 from millpond.synopses.summaries.zones import Grid, Zones, adjust_zones
+
+#: Answers of `count_by_zone` that a summary keeps.
+_COUNTED = 2
 
 
 def make_kind(name: str, memory: int, grid: Grid, floats: bool) -> SummaryKind:
@@ -49,6 +52,7 @@ class StreamSummary:
     edges: Numbers
     granularity: Numbers
     cells: Cells
+    _counted: dict[bytes, Estimates] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def begin(kind: SummaryKind, grid: Grid, position: int) -> StreamSummary:
@@ -110,8 +114,18 @@ class StreamSummary:
         """Estimate how many elements of each zone have each value: float64[zones, codes].
 
         The search goes down the pyramid: a value that a sum of zones has nothing of is not looked
-        for in those zones, and counts as 0 there (section 4.1.2).
+        for in those zones, and counts as 0 there (section 4.1.2). The last answers are kept.
         """
+        asked = codes.tobytes()
+        found = self._counted.get(asked)
+        if found is None:
+            found = self._count_by_zone(codes)
+            if len(self._counted) >= _COUNTED:
+                self._counted.clear()
+            self._counted[asked] = found
+        return found
+
+    def _count_by_zone(self, codes: Numbers) -> Estimates:
         out = np.zeros((len(self.zones), len(codes)))
         if not len(self.zones):
             return out
