@@ -71,10 +71,19 @@ _BEST = {"CQL-201": "unknown_stream", "CQL-202": "unknown_column", "POND-402": "
 #: What is to be said of a code besides its meaning.
 _REMARKS = {
     "CQL-201": "404 when the name stands in the path.",
+    "POND-416": "Spark's data source says it, which has no place for what is true of all rows.",
 }
 
 #: Errors there is no request to answer with: before a server is up, or on the client's side.
-_NOT_OVER_HTTP = ("STORE-601", "STORE-604", "SERVE-701", "SERVE-702", "SERVE-705", "SERVE-712")
+_NOT_OVER_HTTP = (
+    "STORE-601",
+    "STORE-604",
+    "SERVE-701",
+    "SERVE-702",
+    "SERVE-705",
+    "SERVE-712",
+    "POND-416",
+)
 
 
 def errors_page() -> str:

@@ -18,7 +18,7 @@ import pytest
 
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
-from millpond.state import database
+from millpond.state.database import database
 from millpond.state.journal.journal_file import list_files, read_file
 from millpond.state.journal.record import HEAD_BYTES
 from millpond.testing.local_runtime import LocalRuntime, open_local
@@ -46,7 +46,7 @@ def answers(pond: Pond) -> dict[str, Rows | None]:
     for name in ASKED:
         try:
             answer = pond.query(name).invoke()
-            found[name] = sorted(answer.rows()) if answer.complete else None
+            found[name] = sorted(answer.rows()) if answer.exact else None
         except MillpondError:
             found[name] = None
     try:

@@ -28,6 +28,10 @@ WHERE = st.one_of(
     st.just(""),
     KEYS.map(lambda k: f" WHERE k = {k}"),
     VALUES.map(lambda v: f" WHERE v <> {v} OR k IS NULL"),
+    VALUES.map(lambda v: f" WHERE EXISTS (SELECT 1 FROM s WHERE s.k = r.k AND s.v > {v})"),
+    st.sampled_from(("< ANY", ">= ALL", "= ANY", "<> ALL")).map(
+        lambda compared: f" WHERE v {compared} (SELECT o.v FROM r AS o WHERE o.k <> r.k)"
+    ),
 )
 ROWS = st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=3).map(
     lambda rows: ", ".join(f"({k}, {v})" for k, v in rows)
@@ -36,6 +40,7 @@ CHANGES = st.one_of(
     st.builds("INSERT INTO r VALUES {}{}".format, ROWS, WHEN),
     st.builds("DELETE FROM r{}{}".format, WHERE, WHEN),
     st.builds("UPDATE r SET v = v + 1{}{}".format, WHERE, WHEN),
+    st.builds("UPDATE r SET v = (SELECT max(s.v) FROM s WHERE s.k = r.k){}{}".format, WHERE, WHEN),
     st.builds("UPDATE r SET k = {}, v = length(k){}{}".format, KEYS, WHERE, WHEN),
 )
 #: A change of the relation, the seconds of an epoch's elements, or the pond opened again.

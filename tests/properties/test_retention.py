@@ -76,7 +76,7 @@ def test_what_no_window_needs_may_go_but_not_what_retain_promises(make_pond: Mak
         each.execute("CREATE QUERY late AS SELECT v FROM s [RANGE 10 SECONDS]")
     hold_to_the_definition(pond, oracle, "late")
     answer = pond.query("late").invoke(at=100 * SECOND)
-    assert answer.complete, "100 s is 19 s ago, and its window reaches back 29 s of the 30 promised"
+    assert answer.exact, "100 s is 19 s ago, and its window reaches back 29 s of the 30 promised"
     pond.close()
 
 
@@ -87,7 +87,7 @@ def test_a_registered_window_is_always_kept_whole(make_pond: MakePond) -> None:
         lambda pond: pond.execute("CREATE QUERY wide AS SELECT v FROM s [RANGE 100 SECONDS]"),
     )
     answer = pond.query("wide").invoke()
-    assert answer.complete
+    assert answer.exact
     assert len(answer.rows()) == 100
     hold_to_the_definition(pond, oracle, "wide")
     pond.close()
@@ -105,12 +105,12 @@ def hold_to_the_definition(pond: Any, oracle: OraclePond, name: str) -> int:
                 raise
             incomplete += 1
             continue
-        since = None if answer.complete else answer.complete_since
+        since = None if answer.exact else answer.loss[0].upto + 1
         meant = denote(oracle.world, tree, at, kept_since=since)
         wanted = [tuple(row.values()) for row in meant.table.to_pylist()]
         shown = [Counter(cells.show_rows(bag)) for bag in (answer.rows(), wanted)]
         assert shown[0] == shown[1], f"{name} at {at}, complete since {since}"
         low = meant.reach["s"]
         assert since is None or low is None or low < since, "complete, but says it is not"
-        incomplete += not answer.complete
+        incomplete += not answer.exact
     return incomplete

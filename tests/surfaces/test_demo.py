@@ -200,6 +200,7 @@ def test_the_proof_notices_a_difference(replayed):
     pond.register(elder.cql.replace("'LGA'", "'JFK'"), elder.name)
     verdict = prove(pond, [elder], [None])
     assert not verdict.agree
+    assert (verdict.pairs, verdict.apart) == (1, 1)
     assert len(verdict.differences) == 2
     assert "boris at now" in verdict.differences[0]
 

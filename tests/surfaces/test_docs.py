@@ -39,7 +39,7 @@ from millpond.cli.result_writers import TableWriter
 from millpond.cql import parse_script
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
-from millpond.state import database
+from millpond.state.database import database
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 

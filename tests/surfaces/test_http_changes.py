@@ -51,6 +51,9 @@ def test_a_page(http, q):
         "query": "q",
         "as_of": "2026-03-01T11:44:59.999999",
         "final": True,
+        "exact": True,
+        "loss": [],
+        "bounds": None,
         "cursor": 2,
         "newest": 2,
         "columns": ["cursor", "timestamp", "change", "carrier", "delay"],
@@ -79,7 +82,7 @@ def test_a_page_in_other_forms(http, q):
     lines = http.get("/v1/queries/q/changes", headers={"Accept": "application/x-ndjson"})
     found = [json.loads(line) for line in lines.text.splitlines()]
     assert [{**line, "cursor": numbered(line["cursor"])} for line in found] == [
-        {"cursor": c, "timestamp": t, "change": s, "row": {"carrier": k, "delay": d}}
+        {"cursor": c, "timestamp": t, "change": s, "row": {"carrier": k, "delay": d}, "exact": True}
         for c, t, s, k, d in CHANGES
     ]
     accept = {"Accept": "application/vnd.apache.arrow.stream"}

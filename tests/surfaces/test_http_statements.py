@@ -35,9 +35,9 @@ def test_statements(http):
         "query": "late",
         "as_of": "2026-03-01T11:45:00.000000",
         "final": False,
-        "complete": True,
-        "complete_since": None,
         "exact": True,
+        "loss": [],
+        "bounds": None,
         "part": None,
         "estimated": [],
         "columns": ["carrier", "number"],
@@ -192,6 +192,33 @@ def test_health(http, pond):
     for call in ("/readyz", "/healthz?ready"):
         assert http.get(call).status_code == 503
     assert http.get("/healthz").status_code == 200
+
+
+def test_health_while_spark_is_away(http, pond):
+    reason = MillpondError("POND-415", "Spark has ended", hint="Try again.")
+    pond._components.runtime.trouble = reason
+    for call in ("/readyz", "/healthz?ready"):
+        answer = http.get(call)
+        assert answer.status_code == 503
+        assert answer.json() == {"status": "not ready", "reason": "POND-415: Spark has ended"}
+    status = http.get("/v1/status").json()
+    assert status["ready"] is False
+    assert status["problems"][0] == reason.to_json()["error"]
+    pond._components.runtime.trouble = None
+    for call in ("/readyz", "/healthz?ready"):
+        assert http.get(call).status_code == 200
+
+
+def test_what_waits_for_spark_says_when_to_come_again(http, pond):
+    components = pond._components
+    components.runtime.wake_inbox = lambda: None
+    components.runtime.trouble = MillpondError("POND-415", "Spark has ended", hint="Try again.")
+    text = "CREATE STREAM t (n BIGINT); INSERT INTO t VALUES (1); SELECT n FROM t"
+    answer = http.post("/v1/statements", json={"text": text})
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] == "POND-415"
+    assert answer.headers["retry-after"] == "5"
+    assert http.post("/v1/catch-up").status_code == 503
 
 
 def test_metrics(http):

@@ -12,6 +12,7 @@ from rich.console import Console
 from millpond.cli.output_format import Format
 from millpond.cli.progress_bars import ReadingProgress
 from millpond.cli.result_writers import SHOWN_ROWS, footer, writer
+from millpond.model.loss import Cause, Loss
 from millpond.service.results import Answer, StatementResult
 
 
@@ -79,10 +80,10 @@ def test_csv_tells_null_from_an_empty_text():
 
 def test_an_incomplete_answer_says_so():
     table = pa.table({"i": [1]})
-    facts = Answer(table, 5_000_000, final=False, complete=False, complete_since=2_000_000)
+    facts = Answer(table, 5_000_000, final=False, loss=(Loss("s", Cause.EXPIRED, None, 2_000_000),))
     assert footer(facts) == (
         "1 row as of 1970-01-01 00:00:05, not final; "
-        "incomplete: kept only since 1970-01-01 00:00:02"
+        'not exact: elements of stream "s" up to 1970-01-01 00:00:02 are not kept any more'
     )
 
 

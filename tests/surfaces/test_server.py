@@ -75,6 +75,33 @@ def test_serve_until_a_signal(pond):
     assert pond.ready
 
 
+def test_a_server_ends_when_its_pond_cannot_work_again(pond):
+    def visit(url: str) -> None:
+        pond._components.runtime.failure = MillpondError("POND-415", "Spark has ended", hint="?")
+
+    with pytest.raises(MillpondError, match="POND-415"):
+        server.serve(pond, port=0, on_ready=visit)
+
+
+def test_the_command_ends_with_the_reason(tmp_path):
+    broken = MILLPOND.replace(
+        "    return pond\n",
+        "    from millpond.errors import MillpondError\n"
+        "    pond._components.runtime.failure = MillpondError('POND-415', 'Spark has ended',"
+        " hint='Start it again.')\n"
+        "    return pond\n",
+    )
+    assert broken != MILLPOND
+    done = subprocess.run(
+        [sys.executable, "-c", broken, str(HERE), str(tmp_path / "store"), "serve", "--port", "0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "pond closed\nPOND-415: Spark has ended\nHint: Start it again.\n" in done.stderr
+
+
 def test_a_port_in_use():
     with server.bind("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]

@@ -15,9 +15,15 @@ from hypothesis import strategies as st
 
 from millpond.api import decode, encode
 from millpond.errors import MillpondError, Span
+from millpond.model.loss import Bounds, Cause, Loss
 from millpond.model.time import BEGINNING, END
 from millpond.service.results import Answer, StatementResult
 
+LOSS = (
+    Loss("s", Cause.EXPIRED, None, 3),
+    Loss("s", Cause.SHED, 4, END, 12, 12),
+)
+BOUNDS = Bounds(0.95, {"bool": [(1.0, 2.5), None, (-math.inf, 0.0)]})
 MOMENT = datetime(2026, 3, 1, 12, 0, 0, 500)
 
 COLUMNS = {
@@ -103,10 +109,11 @@ def test_any_rows_come_back(rows):
     columns = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(types)]
     table = pa.table(columns, names=["i", "f", "s", "t"])
     assert through_json(table).to_pydict() == table.to_pydict()
-    answer = Answer(table, 5, final=False, complete=False, complete_since=3, query="q", epoch=2)
+    answer = Answer(table, 5, final=False, loss=LOSS, bounds=BOUNDS, query="q", epoch=2)
     back = decode.arrow_answer(encode.answer_arrow(answer))
     assert back.table.equals(table)
-    assert (back.as_of, back.complete_since, back.query, back.epoch) == (5, 3, "q", 2)
+    assert (back.as_of, back.loss, back.bounds) == (5, LOSS, BOUNDS)
+    assert (back.query, back.epoch) == ("q", 2)
 
 
 @pytest.mark.parametrize("at", [0, -1, BEGINNING, END, BEGINNING + 1, 1_772_366_400_000_000, None])

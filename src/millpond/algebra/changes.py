@@ -55,11 +55,13 @@ def changes(world: World, query: exp.Expression, after: int, upto: int) -> list[
     found: list[OracleChange] = []
     leaves = list(occurrences(world, query))
     candidates = {BEGINNING} | {i for leaf in leaves for i in _find_change_instants(leaf)}
-    told = {i for leaf in leaves for i in _find_arrivals(leaf)}
-    for at in sorted(i for i in candidates | told if after < i <= upto):
+    arrivals: set[int] = set()
+    if operator == "rstream":
+        arrivals = {i for leaf in leaves for i in _find_arrivals(leaf)}
+    for at in sorted(i for i in candidates | arrivals if after < i <= upto):
         now = _bag(world, query, at)
         if operator == "rstream":
-            found += _changes(at, 1, now) if at in told else []
+            found += _changes(at, 1, now) if at in arrivals else []
             continue
         before = _bag(world, query, at - 1) if at > BEGINNING else Counter()
         if operator != "istream":

@@ -7,18 +7,22 @@ So the way a caller cuts its feed into epochs decides which rows are late.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import duckdb
 
 from millpond.algebra.contents import Element
-from millpond.algebra.session import session
+from millpond.algebra.session import load, session
 from millpond.catalog.objects import StreamDef
+from millpond.cql import parse_query, to_duckdb
 from millpond.model import time
-from millpond.model.schema import Field
+from millpond.model.casts import cast_value
+from millpond.model.schema import Field, ListOf, Schema, StructOf, parts_of
 from millpond.model.time import BEGINNING, END, Instant
 
 #: The Python type whose values a column of the type holds unchanged; DuckDB casts other values.
@@ -42,6 +46,8 @@ def cast(value: Any, field: Field) -> Any:
     """
     if value is None or type(value) is _AS_IS.get(field.type):
         return value
+    if parts_of(field.type) is not None:
+        return _cast_parts(value, field)
     bits = _INTEGER_BITS.get(field.type)
     if bits is not None and type(value) is int and -(1 << bits - 1) <= value < 1 << bits - 1:
         return value
@@ -54,12 +60,51 @@ def cast(value: Any, field: Field) -> Any:
     return _cast_by_duckdb(value, field)
 
 
+def _cast_parts(value: Any, field: Field) -> Any:
+    """Cast an array or a struct part by part; a text is the JSON of one."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value, parse_float=Decimal)
+        except ValueError as error:
+            raise Unfit(f'column "{field.name}": {value!r} is not {field.type}') from error
+    if value is None:
+        return None
+    parts = parts_of(field.type)
+    if isinstance(parts, ListOf) and isinstance(value, list | tuple):
+        inner = Field(f"{field.name}[]", parts.element)
+        return [cast(_leaf(item), inner) for item in value]
+    if isinstance(parts, StructOf) and isinstance(value, tuple):  # row(1, 2)
+        value = dict(zip((name for name, _ in parts.fields), value, strict=True))
+    if isinstance(parts, StructOf) and isinstance(value, dict):
+        lower = {key.lower(): part for key, part in value.items()} | value
+        return {
+            name: cast(
+                _leaf(lower.get(name, lower.get(name.lower()))), Field(f"{field.name}.{name}", kind)
+            )
+            for name, kind in parts.fields
+        }
+    raise Unfit(f'column "{field.name}": {value!r} is not {field.type}')
+
+
+def _leaf(value: Any) -> Any:
+    """A part as the text a client would send in its place; arrays and structs as they are."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float | Decimal) else value
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, default=float, separators=(",", ":"))
+
+
 def _cast_by_duckdb(value: Any, field: Field) -> Any:
     with session() as connection:
         try:
             # A text with a time zone means the instant in that zone; without a zone it is UTC.
             zoned = isinstance(value, str) and field.type == "TIMESTAMP"
             read = "CAST(? AS TIMESTAMPTZ)" if zoned else "?"
+            if field.type == "JSON":
+                value = value if isinstance(value, str) else _json(value)
             row = connection.execute(f"SELECT CAST({read} AS {field.type})", [value]).fetchone()
         except duckdb.Error as error:
             raise Unfit(f'column "{field.name}": {value!r} is not a {field.type}') from error
@@ -162,11 +207,33 @@ class StreamHistory:
     def _conform(self, given: dict[str, Any]) -> dict[str, Any]:
         lower = {name.lower(): value for name, value in given.items()}
         fields = self.definition.schema.fields
-        row = {f.name: cast(lower.get(f.name.lower()), f) for f in fields}
+        row = {}
+        for f in self.definition.schema.given:
+            row[f.name] = cast(lower.get(f.name.lower()), f)
+        for f in fields:
+            if f.computed is not None:
+                if lower.get(f.name.lower()) is not None:
+                    raise Unfit(f'column "{f.name}" is computed: no value can be given')
+                row[f.name] = self._compute(f, row)
+        row = {f.name: row[f.name] for f in fields}
         for declared in fields:
             if declared.required and row[declared.name] is None:
                 raise Unfit(f'column "{declared.name}": NULL in NOT NULL')
         return row
+
+    def _compute(self, computed: Field, row: dict[str, Any]) -> Any:
+        """Compute a column from those before it."""
+        known = Schema(tuple(f for f in self.definition.schema.fields if f.name in row))
+        sql = to_duckdb(parse_query(f"SELECT {computed.computed} AS v").expressions[0].this)
+        with session() as connection:
+            load(connection, "one_row", known.to_arrow(), [row])
+            try:
+                found = connection.execute(
+                    f"SELECT {cast_value(sql, computed.type)} FROM one_row"
+                ).fetchall()
+            except duckdb.Error as error:
+                raise Unfit(f'column "{computed.name}": {error}') from error
+        return found[0][0]
 
     def _timestamp(self, row: dict[str, Any], clock: int) -> Instant:
         if self.definition.timestamp_by is None:
@@ -178,6 +245,8 @@ class StreamHistory:
             raise Unfit("no timestamp")
         if not isinstance(value, datetime):
             value = datetime(value.year, value.month, value.day)
+        if value.tzinfo is not None:
+            value = value.astimezone(UTC).replace(tzinfo=None)
         return time.from_datetime(value)
 
     def _reject(self, given: dict[str, Any], reason: str, clock: int) -> None:

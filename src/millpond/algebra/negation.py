@@ -18,6 +18,7 @@ from millpond.algebra.rows import normalize, sort_key
 from millpond.algebra.world import World
 from millpond.cql import to_duckdb
 from millpond.cql.tree.nodes import BY_ATTRIBUTES
+from millpond.model.time import BEGINNING
 
 
 def _negations(tree: exp.Expression) -> list[exp.SetOperation]:
@@ -51,8 +52,18 @@ def ages(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:
                     for c in needed.get(id(t), ())
                 ]
                 star.set("except_", [exp.to_identifier(c) for c in hidden])
-        select.select(f"greatest({', '.join(stamps)}) AS __age", copy=False, dialect="duckdb")
+        age = f"greatest({', '.join(stamps)})"
+        if select.args.get("group") or any(_has_aggregate(item) for item in select.expressions):
+            # A group's youngest element; an aggregate of nothing is older than all elements.
+            age = f"coalesce(max({age}), {BEGINNING})"
+        select.select(f"{age} AS __age", copy=False, dialect="duckdb")
     return needed
+
+
+def _has_aggregate(item: exp.Expr) -> bool:
+    """Whether an item of a SELECT list aggregates the SELECT's own rows."""
+    found = item.find_all(exp.AggFunc, exp.AnonymousAggFunc)
+    return any(call.find_ancestor(exp.Select) is item.parent for call in found)
 
 
 def replace_negations(

@@ -9,8 +9,8 @@ instant does not make the update run again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +20,11 @@ from millpond.algebra.session import load, session
 from millpond.catalog.objects import RelationDef
 from millpond.errors import MillpondError
 from millpond.model.casts import cast_value
+from millpond.model.schema import Field, Schema
 from millpond.model.time import END, Instant
+
+#: The column of a row version's place.
+PLACE = "__place"
 
 
 @dataclass(frozen=True)
@@ -55,14 +59,33 @@ class RelationHistory:
         ]
         self._replace([], [RowVersion(row, Instant(at)) for row in whole])
 
-    def delete(self, where: str | None, at: int) -> int:
-        """DELETE at an instant; return the number of rows that ended."""
+    def number_rows(self) -> RelationHistory:
+        """Copy the relation, with each row version's place in one more column."""
+        schema = Schema((*self.definition.schema.fields, Field(PLACE, "BIGINT")))
+        numbered = [
+            replace(v, row={**v.row, PLACE: place}) for place, v in enumerate(self.versions)
+        ]
+        return RelationHistory(replace(self.definition, schema=schema), numbered)
+
+    def delete(self, where: str | Collection[int] | None, at: int) -> int:
+        """DELETE at an instant; return the number of rows that ended.
+
+        `where` is a predicate in DuckDB's SQL, or the places of the row versions to delete.
+        """
         found = self._find(at, where)
         self._replace(found, [self._end_version(place, at) for place in found])
         return len(found)
 
-    def update(self, assignments: dict[str, str], where: str | None, at: int) -> int:
-        """UPDATE at an instant; values are DuckDB expressions over the row before the update."""
+    def update(
+        self,
+        assignments: Mapping[str, str | Mapping[int, Any]],
+        where: str | Collection[int] | None,
+        at: int,
+    ) -> int:
+        """UPDATE at an instant; values are DuckDB expressions over the row before the update.
+
+        A value may also be given by the places of the row versions.
+        """
         found = self._find(at, where)
         values = self._evaluate(assignments, found)
         changed = [
@@ -97,25 +120,39 @@ class RelationHistory:
             others.append(version)
         self.versions = kept
 
-    def _find(self, at: int, where: str | None) -> list[int]:
+    def _find(self, at: int, where: str | Collection[int] | None) -> list[int]:
         """Find the places of the versions that are valid at an instant and satisfy a predicate."""
         valid = [p for p, v in enumerate(self.versions) if v.begin <= at < v.end]
         if where is None or not valid:
             return valid
+        if not isinstance(where, str):
+            return [place for place in valid if place in where]
         picked = self._over(valid, f"SELECT __place FROM rows WHERE {where} ORDER BY __place")
         return [row[0] for row in picked]
 
-    def _evaluate(self, assignments: dict[str, str], places: list[int]) -> list[dict[str, Any]]:
+    def _evaluate(
+        self, assignments: Mapping[str, str | Mapping[int, Any]], places: list[int]
+    ) -> list[dict[str, Any]]:
         if not places:
             return []
         typed = []
+        by_place: list[dict[str, Any]] = [{} for _ in places]
         for name, sql in assignments.items():
             column = self.definition.schema.find(name)
             assert column is not None
-            typed.append((column.name, cast_value(sql, column.type)))
+            if isinstance(sql, str):
+                typed.append((column.name, cast_value(sql, column.type)))
+                continue
+            for place, new in zip(places, by_place, strict=True):
+                new[column.name] = cast(sql[place], column)
+        if not typed:
+            return by_place
         items = ", ".join(sql for _, sql in typed)
         rows = self._over(places, f"SELECT {items} FROM rows ORDER BY __place")
-        return [{name: value for (name, _), value in zip(typed, row, strict=True)} for row in rows]
+        return [
+            {**new, **{name: value for (name, _), value in zip(typed, row, strict=True)}}
+            for new, row in zip(by_place, rows, strict=True)
+        ]
 
     def _over(self, places: list[int], sql: str) -> list[tuple[Any, ...]]:
         """Answer SQL over a table `rows` of the given versions' rows with their places."""

@@ -19,6 +19,10 @@ class _NotANumber(float):
         return 0
 
 
+class _Struct(tuple[tuple[str, Any], ...]):
+    """A struct's names and values, which can be hashed."""
+
+
 def normalize(value: Any) -> Any:
     """Make values equal in Python that SQL finds equal: one NaN, one zero."""
     if isinstance(value, float):
@@ -26,7 +30,20 @@ def normalize(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(normalize, value))
     if isinstance(value, dict):
-        return tuple((key, normalize(inner)) for key, inner in value.items())
+        return _Struct((key, normalize(inner)) for key, inner in value.items())
+    return value
+
+
+def restore(value: Any) -> Any:
+    """Make arrays and structs of what `normalize` made of them.
+
+    >>> restore(normalize({"a": [1, {"b": None}]}))
+    {'a': [1, {'b': None}]}
+    """
+    if isinstance(value, _Struct):
+        return {key: restore(inner) for key, inner in value}
+    if isinstance(value, tuple):
+        return list(map(restore, value))
     return value
 
 
@@ -48,6 +65,8 @@ def _value_sort_key(value: Any) -> tuple[int, Any]:
         return (0, value.encode())
     if isinstance(value, datetime):
         return (0, value.replace(tzinfo=None))
+    if isinstance(value, _Struct):
+        return (0, tuple(_value_sort_key(part) for _, part in value))
     if isinstance(value, tuple):
-        return (0, repr(value))
+        return (0, tuple(map(_value_sort_key, value)))
     return (0, value)

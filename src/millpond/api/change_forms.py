@@ -1,8 +1,9 @@
 """Changes on the wire: pages as JSON, NDJSON and Arrow, and as server-sent events.
 
-A change in NDJSON and in an event is one object, `{"cursor", "timestamp", "change", "row"}`, whose
-row has the query's columns by name. The id of an event is its cursor, so a browser that lost its
-connection sends the last cursor by itself (`Last-Event-ID`).
+A change in NDJSON and in an event is one object, `{"cursor", "timestamp", "change", "row",
+"exact"}` and, where `exact` is false, `loss`. Its row has the query's columns by name; `exact` and
+`loss` are those of the changes it was read with. The id of an event is its cursor, so a browser
+that lost its connection sends the last cursor by itself (`Last-Event-ID`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.api import encode
+from millpond.api import decode, encode
 from millpond.errors import MillpondError
 from millpond.service.results import Changes
 
@@ -54,6 +55,9 @@ def encode_failure(error: MillpondError, form: str) -> bytes:
 def _objects(changes: Changes) -> list[dict[str, Any]]:
     numbers, stamps, signs, *columns = encode.json_columns(encode.format_instants(changes))
     names = changes.columns
+    promise: dict[str, Any] = {"exact": changes.exact}
+    if not changes.exact:
+        promise["loss"] = [encode.loss_json(loss) for loss in changes.loss]
     rows = list(zip(*columns, strict=True)) if columns else [()] * len(numbers)
     return [
         {
@@ -61,6 +65,7 @@ def _objects(changes: Changes) -> list[dict[str, Any]]:
             "timestamp": stamp,
             "change": sign,
             "row": dict(zip(names, row, strict=True)),
+            **promise,
         }
         for number, stamp, sign, row in zip(numbers, stamps, signs, rows, strict=True)
     ]
@@ -72,6 +77,7 @@ def _arrow(changes: Changes) -> bytes:
         "cursor": changes.cursor,
         "newest": changes.newest,
         "as_of_us": changes.as_of,
+        **encode.promise_facts(changes),
     }
     metadata = {**(changes.table.schema.metadata or {}), CHANGES_KEY: json.dumps(facts)}
     return encode.table_arrow(changes.table.replace_schema_metadata(metadata))
@@ -84,4 +90,11 @@ def from_arrow(data: bytes) -> Changes:
     metadata = dict(rows.schema.metadata or {})
     facts = json.loads(metadata.pop(CHANGES_KEY))
     table = rows.replace_schema_metadata(metadata or None)
-    return Changes(table, facts["query"], facts["cursor"], facts["newest"], facts["as_of_us"])
+    return Changes(
+        table,
+        facts["query"],
+        facts["cursor"],
+        facts["newest"],
+        facts["as_of_us"],
+        decode.losses(facts["loss"]),
+    )

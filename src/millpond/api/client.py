@@ -25,7 +25,7 @@ from millpond.cql import parse_statement
 from millpond.cql.tree import statements
 from millpond.errors import MillpondError
 from millpond.service.ingest.row_formats import from_rows, unknown_format_error
-from millpond.service.queries.registration import Registration, parts
+from millpond.service.queries.registration_request import Registration, parts
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 
 #: Seconds to wait for a connection; for an answer there is no limit but the server's own.

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,15 @@ from millpond.api.encode import ANSWER_KEY
 from millpond.catalog.objects import QueryDef, RelationDef, SourceDef, StreamDef
 from millpond.errors import CODES, MillpondError, Span
 from millpond.model.far_times import parse_ticks
-from millpond.model.schema import Schema, arrow_type, canonical_type
+from millpond.model.loss import Bounds, Cause, Loss
+from millpond.model.schema import (
+    ListOf,
+    Schema,
+    StructOf,
+    arrow_type,
+    canonical_type,
+    parts_of,
+)
 from millpond.model.time import BEGINNING, END, parse_instant
 from millpond.service.results import Answer, Changes, IngestReceipt, Part, StatementResult
 
@@ -51,8 +60,8 @@ def answer(body: dict[str, Any]) -> Answer:
         table=table(body),
         as_of=instant(body["as_of"]) or 0,
         final=body["final"],
-        complete=body["complete"],
-        complete_since=instant(body["complete_since"]),
+        loss=losses(body["loss"]),
+        bounds=Bounds.from_json(body["bounds"]),
         query=body["query"],
         epoch=body["epoch"],
         part=part(body["part"]),
@@ -75,8 +84,8 @@ def arrow_answer(data: bytes) -> Answer:
         table=rows.replace_schema_metadata(metadata or None),
         as_of=facts["as_of_us"],
         final=facts["final"],
-        complete=facts["complete"],
-        complete_since=facts["since_us"],
+        loss=losses(facts["loss"]),
+        bounds=Bounds.from_json(facts["bounds"]),
         query=facts["query"],
         epoch=facts["epoch"],
         part=part(facts["part"]),
@@ -95,6 +104,22 @@ def changes(body: dict[str, Any]) -> Changes:
         body["cursor"],
         body["newest"],
         instant(body["as_of"]) or 0,
+        losses(body["loss"]),
+    )
+
+
+def losses(items: list[dict[str, Any]]) -> tuple[Loss, ...]:
+    """The losses of `encode.loss_json`."""
+    return tuple(
+        Loss(
+            item["stream"],
+            Cause(item["cause"]),
+            instant(item["since"]),
+            instant(item["upto"]) or 0,
+            item["elements"],
+            item["missing"],
+        )
+        for item in items
     )
 
 
@@ -199,12 +224,21 @@ def _column(values: list[Any], kind: str) -> pa.Array:
         return pa.array(whole, pa.decimal128(38, 0))
     canonical = canonical_type(kind)
     if canonical is None:
-        # A type that no column can be declared with: lists, structures, intervals, binary.
+        # A type that no column can be declared with: maps, intervals, binary.
         if kind in ("binary", "large_binary"):
             return pa.array([None if v is None else base64.b64decode(v) for v in values])
         return pa.array(values)
     arrow = arrow_type(canonical)
-    if canonical == "TIMESTAMP":
+    absent = pa.array([v is None for v in values], pa.bool_())
+    match parts_of(canonical):
+        case ListOf(element):
+            inner = _column([item for value in values for item in value or ()], element)
+            offsets = pa.array(accumulate((len(v or ()) for v in values), initial=0), pa.int32())
+            return pa.ListArray.from_arrays(offsets, inner, type=arrow, mask=absent)
+        case StructOf(fields):
+            columns = [_column([(v or {}).get(n) for v in values], part) for n, part in fields]
+            return pa.StructArray.from_arrays(columns, fields=list(arrow), mask=absent)
+    if canonical in ("TIMESTAMP", "TIMESTAMPTZ"):
         return _instants(values, datetime.fromisoformat, "us", arrow)
     if canonical == "DATE":
         return _instants(values, date.fromisoformat, "D", arrow)
@@ -224,5 +258,6 @@ def _instants(
     try:
         return pa.array([None if text is None else parse(text) for text in texts], arrow)
     except ValueError:
-        ticks = [None if text is None else parse_ticks(text, unit) for text in texts]
+        bare = [None if text is None else text.removesuffix("+00:00") for text in texts]
+        ticks = [None if text is None else parse_ticks(text, unit) for text in bare]
         return pa.array(ticks, pa.int64() if unit == "us" else pa.int32()).cast(arrow)

@@ -5,10 +5,10 @@ NaN as its name) is decided once a column and not once a value. A thousand rows 
 about 0.4 ms, most of it the timestamps' text.
 
 JSON has fewer values than SQL, so: timestamps are ISO 8601 texts in UTC with six decimals and no
-zone, dates ISO texts, NaN and the infinities the texts "NaN", "Infinity" and "-Infinity", decimals
-and intervals texts, integers numbers of any length (a DECIMAL(38,0), which is what the sum of
-integers is, counts as an integer), binary values base64. `types` beside the columns gives the SQL
-type of each column.
+zone, those of the type TIMESTAMPTZ with the zone +00:00, dates ISO texts, NaN and the infinities
+the texts "NaN", "Infinity" and "-Infinity", decimals and intervals texts, integers numbers of any
+length (a DECIMAL(38,0), which is what the sum of integers is, counts as an integer), binary values
+base64. `types` beside the columns gives the SQL type of each column.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ import pyarrow.compute as pc
 
 from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
 from millpond.model.far_times import format_ticks
-from millpond.model.schema import ARROW_TYPES
+from millpond.model.loss import Loss
+from millpond.model.schema import ARROW_TYPES, struct_type
 from millpond.model.time import (
     BEGINNING,
     END,
@@ -53,7 +54,10 @@ ARROW = "application/vnd.apache.arrow.stream"
 #: The key of an Arrow schema's metadata that holds an answer's facts besides its rows.
 ANSWER_KEY = b"millpond.answer"
 
-_TYPE_NAMES = {str(arrow): name for name, arrow in ARROW_TYPES.items()}
+#: What a zoned instant has behind it.
+_UTC = "+00:00"
+
+_TYPE_NAMES = {str(arrow): name for name, arrow in ARROW_TYPES.items() if name != "JSON"}
 
 
 #: Both ends of time as machines write them, by how people read them.
@@ -96,6 +100,8 @@ def type_name(arrow: pa.DataType) -> str:
 
     >>> type_name(pa.int64()), type_name(pa.decimal128(10, 2)), type_name(pa.decimal128(38, 0))
     ('BIGINT', 'DECIMAL(10,2)', 'HUGEINT')
+    >>> type_name(pa.list_(pa.struct([("a", pa.int32())]))), type_name(pa.timestamp("us", "UTC"))
+    ('STRUCT(a INTEGER)[]', 'TIMESTAMPTZ')
     """
     if pa.types.is_decimal(arrow):
         if _is_whole(arrow):
@@ -104,7 +110,11 @@ def type_name(arrow: pa.DataType) -> str:
     if pa.types.is_large_string(arrow) or pa.types.is_string_view(arrow):
         return "VARCHAR"
     if pa.types.is_timestamp(arrow):
-        return "TIMESTAMP"
+        return "TIMESTAMP" if arrow.tz is None else "TIMESTAMPTZ"
+    if pa.types.is_list(arrow):
+        return f"{type_name(arrow.value_type)}[]"
+    if pa.types.is_struct(arrow) and arrow.num_fields:
+        return struct_type((part.name, type_name(part.type)) for part in arrow)
     if pa.types.is_dictionary(arrow):
         return type_name(arrow.value_type)
     return _TYPE_NAMES.get(str(arrow), str(arrow))
@@ -143,7 +153,8 @@ def to_json_value(value: Any) -> Any:
             return f"{value:f}"
         case datetime():
             naive = value.replace(tzinfo=None) - (value.utcoffset() or timedelta())
-            return naive.isoformat(timespec="microseconds")
+            zone = _UTC if value.tzinfo is not None else ""
+            return naive.isoformat(timespec="microseconds") + zone
         case date() | time():
             return value.isoformat()
         case timedelta():
@@ -181,13 +192,46 @@ def answer_facts(answer: Answer) -> dict[str, Any]:
         "query": answer.query,
         "as_of": instant_text(answer.as_of),
         "final": answer.final,
-        "complete": answer.complete,
-        "complete_since": instant_text(answer.complete_since),
+        **promise_facts(answer),
         "epoch": answer.epoch,
-        "exact": answer.exact,
         "part": None if answer.part is None else asdict(answer.part),
         "estimated": list(answer.estimated),
     }
+
+
+def promise_facts(given: Answer | Changes) -> dict[str, Any]:
+    """What an answer or a page of changes says of its exactness, as JSON values."""
+    return {
+        "exact": given.exact,
+        "loss": [loss_json(loss) for loss in given.loss],
+        "bounds": None if given.bounds is None else to_json_value(given.bounds.to_json()),
+    }
+
+
+def loss_json(loss: Loss) -> dict[str, Any]:
+    """A loss as JSON values; `text` says it for people."""
+    return {
+        "stream": loss.stream,
+        "cause": str(loss.cause),
+        "since": instant_text(loss.since),
+        "upto": instant_text(loss.upto),
+        "elements": loss.elements,
+        "missing": loss.missing,
+        "text": str(loss),
+    }
+
+
+def promise_headers(given: Answer | Changes) -> dict[str, str]:
+    """Exactness as HTTP headers, for the forms whose body has no room for it.
+
+    `Millpond-Loss` is one line of JSON in ASCII, as a header must be.
+    """
+    headers = {"Millpond-Exact": str(given.exact).lower()}
+    facts = promise_facts(given)
+    for name in ("loss", "bounds"):
+        if facts[name]:
+            headers[f"Millpond-{name.capitalize()}"] = json.dumps(facts[name])
+    return headers
 
 
 def answer_json(answer: Answer) -> bytes:
@@ -204,7 +248,7 @@ def answer_ndjson(answer: Answer) -> bytes:
 
 def answer_arrow(answer: Answer) -> bytes:
     """An answer as an Arrow IPC stream whose schema metadata says what it is."""
-    facts = answer_facts(answer) | {"as_of_us": answer.as_of, "since_us": answer.complete_since}
+    facts = answer_facts(answer) | {"as_of_us": answer.as_of}
     metadata = {**(answer.table.schema.metadata or {}), ANSWER_KEY: dumps(facts)}
     return table_arrow(answer.table.replace_schema_metadata(metadata))
 
@@ -222,15 +266,13 @@ def answer_headers(answer: Answer) -> dict[str, str]:
     headers = {
         "Millpond-As-Of": instant_text(answer.as_of) or "",
         "Millpond-Final": str(answer.final).lower(),
-        "Millpond-Complete": str(answer.complete).lower(),
         "Millpond-Epoch": str(answer.epoch),
-        "Millpond-Exact": str(answer.exact).lower(),
     }
     if answer.part is not None:
         headers["Millpond-Part"] = json.dumps(asdict(answer.part))
-    if answer.complete_since is not None:
-        headers["Millpond-Complete-Since"] = instant_text(answer.complete_since) or ""
-    return headers
+    if answer.estimated:
+        headers["Millpond-Estimated"] = json.dumps(answer.estimated)
+    return headers | promise_headers(answer)
 
 
 def result_json(result: StatementResult) -> dict[str, Any]:
@@ -303,6 +345,7 @@ def changes_json(changes: Changes) -> dict[str, Any]:
         "query": changes.query,
         "as_of": instant_text(changes.as_of),
         "final": changes.final,
+        **promise_facts(changes),
         "cursor": changes.cursor,
         "newest": changes.newest,
         **_table_json(format_instants(changes)),
@@ -342,8 +385,11 @@ def _column(column: pa.ChunkedArray) -> list[Any]:
     arrow = column.type
     if pa.types.is_timestamp(arrow):
         # One conversion of the whole column: a datetime a value would cost three times the rest.
-        stamps = column.cast(pa.timestamp("us")).to_numpy()
-        return _restore_nulls(format_ticks(stamps.astype("datetime64[us]")), column)
+        stamps = column.cast(pa.timestamp("us", arrow.tz)).to_numpy()
+        texts = format_ticks(stamps.astype("datetime64[us]"))
+        if arrow.tz is not None:
+            texts = [t if t.endswith(("infinity", "NaT")) else t + _UTC for t in texts]
+        return _restore_nulls(texts, column)
     if pa.types.is_date32(arrow):
         return _restore_nulls(format_ticks(column.to_numpy().astype("datetime64[D]")), column)
     if pa.types.is_integer(arrow) and not column.null_count:

@@ -10,15 +10,21 @@ from millpond.api import encode
 from millpond.errors import MillpondError
 from millpond.service.results import Answer
 
+#: What the headers of an answer, and of a page of changes, say of its exactness.
+PROMISE_HEADERS = {
+    "Millpond-Exact": "Whether these are the rows the query means.",
+    "Millpond-Loss": "If not, what was lost: JSON, as in an answer's `loss`.",
+    "Millpond-Bounds": "Intervals of cells, where any can be given: JSON, as in `bounds`.",
+}
+
 #: What the headers of an answer say.
 ANSWER_HEADERS = {
     "Millpond-As-Of": "The answer's instant.",
     "Millpond-Final": "Whether no element of that instant or before can come any more.",
-    "Millpond-Complete": "Whether everything the windows reach back to is kept.",
-    "Millpond-Complete-Since": "If not, since when everything is.",
     "Millpond-Epoch": "The epoch whose effects the answer shows.",
-    "Millpond-Exact": "Whether these are all rows of the query, with their exact values.",
     "Millpond-Part": "Of an answer with a budget, which part it is: JSON, as in `part`.",
+    "Millpond-Estimated": "The summaries whose estimates are among the values: JSON.",
+    **PROMISE_HEADERS,
 }
 
 

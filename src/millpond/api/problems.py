@@ -36,6 +36,7 @@ STATUSES: dict[str, int] = {
     "POND-409": 409,
     "POND-410": 503,
     "POND-414": 403,
+    "POND-415": 503,
     "POND-413": 409,
     "DATA-503": 409,
     "STORE-601": 503,
@@ -50,6 +51,9 @@ STATUSES: dict[str, int] = {
     "SERVE-710": 421,
     "SERVE-711": 403,
 }
+
+#: Seconds after which a client may ask again while Spark is started again.
+RETRY_AFTER = 5
 
 #: What every answer says: no page may frame it, and it is what its media type says.
 SAFE_HEADERS = {
@@ -74,6 +78,8 @@ def problem(error: MillpondError, status: int | None = None, **beside: Any) -> R
     headers = dict(SAFE_HEADERS)
     if error.code == "SERVE-706":
         headers["WWW-Authenticate"] = "Bearer"
+    if error.code == "POND-415":
+        headers["Retry-After"] = str(RETRY_AFTER)
     body = dumps({**error.to_json(), **beside})
     return Response(body, status or status_of(error), headers, media_type=JSON)
 
@@ -113,8 +119,10 @@ def _find_meant_error(error: RequestValidationError) -> dict[str, Any]:
     """Return the first error; if the body may be a list, the first for the form that was sent."""
     errors: list[dict[str, Any]] = list(error.errors())
     sent_list = isinstance(error.body, list)
-    meant = [e for e in errors if any(str(p).startswith("list[") for p in e["loc"]) == sent_list]
-    return (meant or errors)[0]
+    same_form = [
+        e for e in errors if any(str(p).startswith("list[") for p in e["loc"]) == sent_list
+    ]
+    return (same_form or errors)[0]
 
 
 async def _handle_http_error(request: Request, error: Exception) -> Response:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from millpond.api import change_forms, decode, encode
 from millpond.api.calls import POLL_SECONDS, Calls, in_json, segment
 from millpond.errors import MillpondError
+from millpond.model.loss import merge_losses
 from millpond.service.handles import to_instant
 from millpond.service.results import Answer, Change, Changes
 
@@ -34,7 +35,8 @@ class RemoteFollowable:
             rest = None if limit is None else limit - _length(pages)
             pages.append(self.page(pages[-1].cursor, rest))
         table = pa.concat_tables([page.table for page in pages], promote_options="permissive")
-        return replace(pages[-1], table=table)
+        loss = merge_losses(loss for page in pages for loss in page.loss)
+        return replace(pages[-1], table=table, loss=loss)
 
     def subscribe(
         self, after: str | int | None = None, follow: bool = True, patience: float = PATIENCE

@@ -15,6 +15,7 @@ import uvicorn
 
 from millpond.api.access import Access
 from millpond.api.app import MAX_BODY, create_app
+from millpond.api.connections import BoundedConnection
 from millpond.api.surface import ServedPond
 from millpond.errors import MillpondError
 from millpond.service.definitions.access_policy import CLOSED, AccessPolicy
@@ -90,7 +91,8 @@ def serve(
         The signal that ended it, or None.
 
     Raises:
-        MillpondError: SERVE-701; SERVE-712, other machines reach it and there is no token.
+        MillpondError: SERVE-701; SERVE-712, other machines reach it and there is no token; why the
+            pond will not work again (POND-415, for one), once the server has ended because of it.
     """
     access = access or Access()
     listener = listener or bind(host, port)
@@ -99,6 +101,7 @@ def serve(
     app = create_app(pond, access=access, max_body=max_body, max_seconds=max_seconds, policy=policy)
     config = uvicorn.Config(
         app,
+        http=BoundedConnection,
         # What fails in a request is logged with the request by `problems`.
         log_level="critical",
         log_config=None,
@@ -108,9 +111,11 @@ def serve(
         server_header=False,
         proxy_headers=False,
     )
-    server = Server(config, url_of(listener), on_ready or announce)
+    server = Server(config, url_of(listener), on_ready or announce, lambda: pond.failure)
     server.on_shutdown = app.state.followers.close
     server.run(sockets=[listener])
+    if server.failure is not None:
+        raise server.failure
     return server.ended_by
 
 
@@ -147,9 +152,18 @@ def announce(url: str) -> None:
 class Server(uvicorn.Server):
     """uvicorn that says when it is up, and leaves it to the caller what a signal ends in."""
 
-    def __init__(self, config: uvicorn.Config, url: str, on_ready: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        url: str,
+        on_ready: Callable[[str], None],
+        find_failure: Callable[[], MillpondError | None] = lambda: None,
+    ) -> None:
         super().__init__(config)
         self.url = url
+        #: Why the server ended by itself; None if it did not.
+        self.failure: MillpondError | None = None
+        self._find_failure = find_failure
         self.ended_by: int | None = None
         self._on_ready = on_ready
         #: Followers would keep the server from stopping; they can go on at the next server.
@@ -159,6 +173,12 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._on_ready(self.url)
+
+    async def on_tick(self, counter: int) -> bool:
+        """End the server once the pond cannot work again; called ten times a second."""
+        if counter % 10 == 0 and self.failure is None:
+            self.failure = self._find_failure()
+        return await super().on_tick(counter) or self.failure is not None
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.on_shutdown()

@@ -1,7 +1,7 @@
-"""What the calls answer, as types: the OpenAPI document is made of these.
+"""The shapes of responses, from which the OpenAPI document is made.
 
-Answers are written by `millpond.api.encode`, column by column, and not by way of these classes: a
-test holds every answer against its shape instead. A shape has exactly the fields it says.
+`millpond.api.encode` writes responses column by column, without these classes; a test compares
+every response with its shape. A response has exactly the fields of its shape.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Instant = str
 
 
 class Shape(BaseModel):
-    """What has these fields and no other."""
+    """A JSON object with exactly these fields."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -24,7 +24,10 @@ class Shape(BaseModel):
 
 
 class Place(Shape):
-    """A place in the text that was sent; lines and columns count from 1, offsets from 0."""
+    """A place in the text that was sent.
+
+    `line` and `column` count from 1; `start` and `end` are offsets that count from 0.
+    """
 
     line: int
     column: int
@@ -34,7 +37,7 @@ class Place(Shape):
 
 
 class ErrorFields(Shape):
-    """An error: what is wrong, why, and what to do."""
+    """An error: `message` says what is wrong, `detail` why, and `hint` what to do."""
 
     code: str
     message: str
@@ -44,7 +47,7 @@ class ErrorFields(Shape):
 
 
 class Problem(Shape):
-    """What every error answers."""
+    """The response of a call that failed."""
 
     error: ErrorFields
 
@@ -53,15 +56,17 @@ class Problem(Shape):
 
 
 class Column(Shape):
-    """A column, its SQL type, and whether it is NOT NULL."""
+    """A column: its name, its SQL type, whether it is NOT NULL (`required`), and of a computed
+    column its expression."""
 
     name: str
     type: str
     required: bool = False
+    computed: str | None = None
 
 
 class TableRows(Shape):
-    """Rows: in each as many values as there are columns."""
+    """A table: names and SQL types of the columns, and for each row the values in their order."""
 
     columns: list[str]
     types: list[str]
@@ -78,22 +83,57 @@ class Part(Shape):
     cursor: str | None
 
 
-class Answer(TableRows):
-    """A query's answer at an instant."""
+class Loss(Shape):
+    """Elements of a stream that are missing: why, of which instants, and how many.
+
+    `missing`: at most so many rows are missing, and none is wrong; null: there is no bound.
+    """
+
+    stream: str
+    cause: Literal["expired", "damaged", "shed"]
+    since: Instant | None
+    upto: Instant
+    elements: int | None
+    missing: int | None
+    text: str
+
+
+class Bounds(Shape):
+    """By column and row, an interval that holds an exact answer's value at that confidence."""
+
+    confidence: float
+    columns: dict[str, list[list[float] | None]]
+
+
+class Promise(Shape):
+    """Whether rows are exact; if not, what was lost, and intervals where any can be given."""
+
+    exact: bool
+    loss: list[Loss]
+    bounds: Bounds | None
+
+
+class Answer(TableRows, Promise):
+    """A query's answer at the instant `as_of`.
+
+    `final`: no element with a timestamp up to `as_of` can come any more. `epoch`: the last epoch
+    whose changes the answer shows. `part`: of an answer with a budget. `estimated`: the summaries
+    whose estimates are among the values.
+    """
 
     query: str | None
     as_of: Instant
     final: bool
-    complete: bool
-    complete_since: Instant | None
     epoch: int
-    exact: bool
     part: Part | None
     estimated: list[str]
 
 
-class ChangesPage(TableRows):
-    """Changes after a cursor; `cursor` is where to read on, `newest` the last there is."""
+class ChangesPage(TableRows, Promise):
+    """Changes after a cursor.
+
+    Send `cursor` as `after` to read on. `newest` is the number of the newest change there is.
+    """
 
     query: str
     as_of: Instant
@@ -103,7 +143,10 @@ class ChangesPage(TableRows):
 
 
 class Receipt(Shape):
-    """What became of the rows of a push."""
+    """The receipt of a push: how many rows were accepted, and which were rejected.
+
+    `duplicate`: these rows came before, under the same idempotency key, and were not added again.
+    """
 
     accepted: int
     rejected: int
@@ -112,7 +155,7 @@ class Receipt(Shape):
 
 
 class RejectedRow(Shape):
-    """A row that was rejected, by its place in the push from 0."""
+    """A rejected row: its position in the push, counting from 0, and the reason."""
 
     row: int
     reason: str
@@ -122,7 +165,7 @@ class RejectedRow(Shape):
 
 
 class MessageResult(Shape):
-    """What a statement did."""
+    """The result of a statement that has no rows to show: a message."""
 
     statement: str
     query: str | None
@@ -130,7 +173,7 @@ class MessageResult(Shape):
 
 
 class TextResult(Shape):
-    """What EXPLAIN says."""
+    """The result of EXPLAIN: a text."""
 
     statement: str
     query: str | None
@@ -138,7 +181,7 @@ class TextResult(Shape):
 
 
 class TableResult(TableRows):
-    """What SHOW and DESCRIBE list."""
+    """The result of SHOW or DESCRIBE: a table."""
 
     statement: str
     query: str | None
@@ -147,13 +190,13 @@ class TableResult(TableRows):
 
 
 class AnswerResult(Answer):
-    """What INVOKE, or a query asked once, answers."""
+    """The result of INVOKE, or of a query that is asked once: an answer."""
 
     statement: str
 
 
 class ChangesResult(ChangesPage):
-    """What FETCH gives."""
+    """The result of FETCH: a page of changes."""
 
     statement: str
 
@@ -168,7 +211,7 @@ class Results(Shape):
 
 
 class StatementsProblem(Problem):
-    """The error of a statement; `results` are those of the statements before it, which are done."""
+    """The error of a statement. `results` has the results of the statements before it."""
 
     results: list[Result] = []
 
@@ -177,7 +220,7 @@ class StatementsProblem(Problem):
 
 
 class ChangesProgress(Shape):
-    """How far a query's changes have come: the newest cursor, and the instant."""
+    """How far a query's changes are computed: the newest change's number, and the instant."""
 
     newest: int
     up_to: str
@@ -196,7 +239,7 @@ class QueryDefinition(Shape):
 
 
 class Query(QueryDefinition):
-    """A standing query, and how it does."""
+    """A standing query with its columns; `changes` is null while nobody follows it."""
 
     columns: list[Column]
     changes: ChangesProgress | None
@@ -210,7 +253,7 @@ class ListedQuery(QueryDefinition):
 
 
 class QueryPage(Shape):
-    """Some of the queries, by id; `next` is the next page's `after`."""
+    """A page of queries in the order of their ids. Send `next` as `after` for the next page."""
 
     queries: list[ListedQuery]
     total: int
@@ -234,7 +277,11 @@ class QueryPlan(Plan):
 
 
 class StreamFigures(Shape):
-    """How a stream does."""
+    """The figures and the state of a stream.
+
+    `rows` came in all; `kept` of them have not been evicted; `rejected` did not become elements.
+    `slots` is the number of distinct predicates that its elements are matched with.
+    """
 
     name: str
     rows: int
@@ -248,7 +295,7 @@ class StreamFigures(Shape):
 
 
 class Stream(Shape):
-    """A stream: its declaration, lengths of time in microseconds, and how it does."""
+    """A stream: its declaration, its figures and its state. Lengths of time are microseconds."""
 
     id: int
     name: str
@@ -298,13 +345,13 @@ class Relations(Shape):
 
 
 class Epoch(Shape):
-    """The epoch that is visible."""
+    """The number of the epoch that is visible now."""
 
     epoch: int
 
 
 class Named(Shape):
-    """The object a call was about."""
+    """The name of the object that the call changed."""
 
     name: str
 
@@ -313,26 +360,33 @@ class Named(Shape):
 
 
 class Alive(Shape):
-    """That the server lives."""
+    """The server is running."""
 
     status: Literal["alive", "ready"]
 
 
 class Ready(Shape):
-    """Whether the pond answers queries and takes rows."""
+    """That the pond accepts rows and shows them."""
 
-    status: Literal["ready", "not ready"]
+    status: Literal["ready"]
+
+
+class NotReady(Shape):
+    """Why the pond does not accept rows, or does not show them, now."""
+
+    status: Literal["not ready"]
+    reason: str
 
 
 class SetAside(Shape):
-    """What lies in the store's folder for files that no epoch names."""
+    """The files that opening the store set aside, because no epoch refers to them."""
 
     files: int
     bytes: int
 
 
 class Status(Shape):
-    """The pond at a glance."""
+    """An overview of the pond."""
 
     version: str
     ready: bool
@@ -348,26 +402,27 @@ class Status(Shape):
 
 
 class Function(Shape):
-    """A function of a user's: its signature, its limit, and what its calls have cost."""
+    """A user-defined function: its signature, its time limit, and the cost of its calls."""
 
     name: str
     arguments: list[str]
     returns: str
     cost: float | None
     max_seconds: float
+    trusted: bool
     calls: int
     rows: int
     seconds: float
 
 
 class Functions(Shape):
-    """All functions of users."""
+    """All user-defined functions."""
 
     functions: list[Function]
 
 
 class Entity(Shape):
-    """An operator, a queue or a synopsis: how it does, and what can be set of it."""
+    """An operator, a queue or a synopsis, with its figures and the settings that can be changed."""
 
     id: str
     kind: Literal["operator", "queue", "synopsis"]

@@ -89,11 +89,11 @@ class _ChangeListener:
     async def __aenter__(self) -> _ChangeListener:
         loop = asyncio.get_running_loop()
 
-        def heard() -> None:
+        def wake() -> None:
             with suppress(RuntimeError):  # the loop has ended; so has the follower
                 loop.call_soon_threadsafe(self._event.set)
 
-        self._end = self._handle.listen(heard)
+        self._end = self._handle.listen(wake)
         self._followers.enter(self._event)
         return self
 

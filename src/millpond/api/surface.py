@@ -13,9 +13,10 @@ import pyarrow as pa
 from prometheus_client import CollectorRegistry
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.errors import MillpondError
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.observe.control_tables import Entity
-from millpond.service.queries.registration import Registration
+from millpond.service.queries.registration_request import Registration
 from millpond.service.results import Answer, Change, Changes, IngestReceipt, StatementResult
 
 #: How the rows of a push may be written.
@@ -160,6 +161,12 @@ class ServedPond(Surface, Protocol):
     def derived(self, name: str) -> ServedStream: ...
 
     def shared_plan(self) -> str: ...
+
+    @property
+    def trouble(self) -> MillpondError | None: ...
+
+    @property
+    def failure(self) -> MillpondError | None: ...
 
     @property
     def entities(self) -> ControlTables: ...

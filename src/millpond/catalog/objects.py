@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import base64
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING
 
-#: The suffix that makes a stream's name the name of its rejects; no other name has it.
-REJECTS_SUFFIX = "$rejects"
+#: What a stream has segments of: its elements, the rows it rejected, and counts of the elements it
+#: shed. The last two have pseudo-streams, named by the stream's name and these suffixes.
+DATA, REJECTS, SHED = "data", "rejects", "shed"
+SUFFIXES = {REJECTS: "$rejects", SHED: "$shed"}
+
+
+def base_name(name: str) -> str:
+    """The folded name of the stream a name stands for or is about.
+
+    >>> base_name("Flights$Rejects"), base_name("flights")
+    ('flights', 'flights')
+    """
+    folded = fold_name(name)
+    for suffix in SUFFIXES.values():
+        folded = folded.removesuffix(suffix)
+    return folded
 
 
 @dataclass(frozen=True)
@@ -64,8 +79,8 @@ class StreamDef:
     retain_rows: int | None = None
     source: SourceDef | None = None
     text: str = ""
-    #: Set on the pseudo-stream `name$rejects`: the id of the stream whose rejects it holds.
-    rejects_of: int | None = None
+    #: 'rejects' and 'shed' on the pseudo-streams `name$rejects` and `name$shed`.
+    kind: str = DATA
     derived: Derived | None = None
     ahead: int | None = None
 
@@ -81,18 +96,23 @@ class StreamDef:
         """Whether this stream holds the changes of a standing query and has no name of its own."""
         return self.derived is not None and self.derived.query_id is not None
 
-    def rejects(self) -> StreamDef:
-        """The pseudo-stream of this stream's rejected rows, on system time."""
+    @property
+    def is_pseudo(self) -> bool:
+        """Whether this is what became of a stream's rows that are not elements."""
+        return self.kind != DATA
+
+    def pseudo(self, kind: str) -> StreamDef:
+        """The pseudo-stream of what this stream rejected or shed, on system time."""
         return replace(
             self,
-            name=f"{self.name}{REJECTS_SUFFIX}",
-            schema=REJECTS_SCHEMA,
+            name=f"{self.name}{SUFFIXES[kind]}",
+            schema=PSEUDO_SCHEMAS[kind],
             timestamp_by=None,
             delay=0,
             idle_after=None,
             ahead=None,
             source=None,
-            rejects_of=self.id,
+            kind=kind,
             derived=None,
         )
 
@@ -101,6 +121,17 @@ class StreamDef:
 REJECTS_SCHEMA = Schema(
     (Field("rejected_at", "TIMESTAMP"), Field("reason", "VARCHAR"), Field("raw", "VARCHAR"))
 )
+#: The columns of every `name$shed`: when so many elements were shed whose timestamps are in the
+#: second that begins at `second`, and which predicates' matches were spared (runs of slots).
+SHED_SCHEMA = Schema(
+    (
+        Field("shed_at", "TIMESTAMP"),
+        Field("second", "TIMESTAMP"),
+        Field("elements", "BIGINT"),
+        Field("spared", "VARCHAR"),
+    )
+)
+PSEUDO_SCHEMAS = {REJECTS: REJECTS_SCHEMA, SHED: SHED_SCHEMA}
 
 
 @dataclass(frozen=True)
@@ -165,7 +196,10 @@ class FunctionDef:
         returns: The canonical type name of the result.
         cost: The author's estimate of the cost of a row, in microseconds; None if not given.
         max_seconds: How long one call may take.
-        code: The Python function, by cloudpickle.
+        code: The Python function, by cloudpickle; empty where it is withheld, because no key of
+            the user's has sealed it.
+        seal: What the key of who defined it, or trusts it, says of all this
+            (`state/function_key.py`); not a part of what the function is.
     """
 
     id: int
@@ -176,6 +210,19 @@ class FunctionDef:
     cost: float | None
     max_seconds: float
     code: bytes = field(repr=False)
+    seal: str = field(default="", repr=False, compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """The function, but for its id, as JSON has it."""
+        body = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "id"}
+        return {**body, "code": base64.b64encode(self.code).decode()}
+
+    @staticmethod
+    def from_json(id: int, body: dict[str, Any]) -> FunctionDef:
+        """Read what `to_json` wrote."""
+        code = base64.b64decode(body["code"])
+        given = {**body, "arguments": tuple(body["arguments"]), "code": code}
+        return FunctionDef(id=id, **given)
 
     @property
     def signature(self) -> str:

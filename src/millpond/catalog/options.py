@@ -156,17 +156,17 @@ _EVERY = (
         "weight",
         (Scope.QUERY,),
         "a number > 0",
-        "the query's share when resources are short",
+        "the query's share of the work when there is too little time for all queries",
         _positive,
         1,
         entities=("answer",),
-        remark="Whose work is done first: matching, merging and kept answers.",
+        remark="Work for queries of greater weight is done first: matching, merging, kept answers.",
     ),
     Option(
         "max_rows",
         (Scope.QUERY,),
         "a whole number > 0",
-        "the largest answer",
+        "the most rows an answer may have",
         _count,
         1_000_000,
         entities=("answer",),
@@ -175,7 +175,7 @@ _EVERY = (
         "max_seconds",
         (Scope.QUERY,),
         "a number > 0",
-        "the longest evaluation of an answer",
+        "the longest time an evaluation may take, in seconds",
         _positive,
         30.0,
         entities=("answer",),
@@ -198,40 +198,40 @@ _EVERY = (
         _word("aware", "direct", "negative"),
         "aware",
         entities=("derivation", "changes"),
-        remark="Of its changes: the answers and changes are the same by any. Unless given, the"
-        " engine's.",
+        remark="It is for the query's changes, and does not alter them. By default it is that of"
+        " the engine.",
     ),
     Option(
         "partitions",
         (Scope.QUERY,),
         "a whole number > 0",
-        "into how many parts, by when they leave, rows are put",
+        "into how many partitions by expiration time an operator puts its rows",
         _count,
         unless_given="what costs least",
-        remark="By 'aware', of its changes.",
+        remark="It is for the query's changes, with strategy 'aware'.",
     ),
     Option(
         "eager_expiration",
         (Scope.QUERY, Scope.ENGINE),
         "a length of time, as '10 seconds' or INTERVAL 10 SECONDS",
-        "how long changes that time alone brings may wait to be computed",
+        "how long changes may wait that come from expiration alone",
         _length,
         "0 SECONDS",
         entities=("derivation", "changes"),
-        remark="Of its changes, which are the same by any"
-        " ([expiration intervals](../guide/changes.md#expiration-intervals)). Unless given, the"
-        " engine's.",
+        remark="It is for the query's changes, and does not alter them"
+        " ([expiration intervals](../guide/changes.md#expiration-intervals)). By default it is that"
+        " of the engine.",
     ),
     Option(
         "lazy_expiration",
         (Scope.QUERY, Scope.ENGINE),
         "a length of time, or 'auto'",
-        "how often rows that have expired are dropped from state that nobody needs to read at"
-        " once; by 'auto', when they are as many as those alive",
+        "how often expired rows are dropped from state that need not be read at once; 'auto' drops"
+        " them when they are as many as the live rows",
         _length_or_auto,
         "auto",
         entities=("derivation", "changes"),
-        remark="The same holds of it.",
+        remark="It is for the query's changes, too.",
     ),
     Option(
         "keep_changes",
@@ -256,7 +256,7 @@ _EVERY = (
         "routing",
         (Scope.ENGINE,),
         "'ticket', 'fixed', 'random' or 'worst'",
-        "the eddies' routing policy; 'ticket' adapts to what is measured",
+        "the eddies' routing policy; 'ticket' adapts to measured costs and selectivities",
         _word("ticket", "fixed", "random", "worst"),
         "ticket",
         entities=("eddies",),
@@ -265,8 +265,7 @@ _EVERY = (
         "shards",
         (Scope.ENGINE,),
         "a whole number > 0",
-        "into how many tasks the work on a shared join is divided; about as many as there are"
-        " cores",
+        "into how many tasks the work on a shared join is divided: about the number of cores",
         _integer,
         2,
         type=int,
@@ -276,7 +275,7 @@ _EVERY = (
         "max_pairs",
         (Scope.ENGINE,),
         "a whole number > 0",
-        "how many pairs one task may find in one batch; a query whose own join finds more is"
+        "the most pairs one task may find in one batch; a query whose own join finds more is"
         " suspended",
         _integer,
         50_000_000,
@@ -287,8 +286,8 @@ _EVERY = (
         "max_cores",
         (Scope.ENGINE,),
         "a whole number > 0",
-        "how many joins are kept up to date, those with the most queries; the others are joined at"
-        " invocation",
+        "how many shared joins are kept up to date: those that most queries use; other joins are"
+        " computed at invocation",
         _integer,
         64,
         type=int,
@@ -298,16 +297,25 @@ _EVERY = (
         "function_seconds",
         (Scope.OPEN,),
         "a number > 0",
-        "how long one call of a user-defined function may take that does not say so itself",
+        "how long one call of a user-defined function may take, in seconds, unless the function has"
+        " a limit of its own",
         _positive,
         10.0,
+    ),
+    Option(
+        "function_key",
+        (Scope.OPEN,),
+        "a path",
+        "the file of the key that seals functions; the code of others is not run",
+        _anything,
+        unless_given="`MILLPOND_FUNCTION_KEY`, or `~/.config/millpond/function_key`",
     ),
     Option(
         "ahead",
         (Scope.OPEN,),
         "a length of time, or 'unbounded'",
-        "how far ahead of the clock an element may be whose stream has no AHEAD clause; what is"
-        " further is rejected",
+        "how far ahead of the clock an element's timestamp may be, if its stream has no AHEAD"
+        " clause; rows further ahead are rejected",
         _length_or_unbounded,
         "1 DAY",
         remark="Bounded runs have no limit.",

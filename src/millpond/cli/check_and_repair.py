@@ -13,7 +13,7 @@ from millpond.model.time import now
 from millpond.service.results import StatementResult
 from millpond.state.check_and_repair.check import Part, check_store
 from millpond.state.check_and_repair.repair import repair_store
-from millpond.state.check_and_repair.set_aside import clean_set_aside
+from millpond.state.set_aside import clean_set_aside
 from millpond.state.store import lock_store
 
 

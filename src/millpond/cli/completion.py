@@ -66,9 +66,9 @@ class CqlCompleter(Completer):
         match = _WORD.search(before)
         word = match[0] if match else ""
         behind = _LAST_WORD.search(before.removesuffix(word))
-        meant = _MEANT.get(behind[1].lower() if behind else "")
+        expected_kinds = _MEANT.get(behind[1].lower() if behind else "")
         for name, kind in self.names():
-            wanted = kind in meant if meant else word != ""
+            wanted = kind in expected_kinds if expected_kinds else word != ""
             if wanted and name.lower().startswith(word.lower()):
                 yield Completion(print_name(name), -len(word), display_meta=kind)
         if not word:

@@ -1,4 +1,4 @@
-"""`millpond`: run, serve, shell, demo, bench.
+"""`millpond`: run, serve, shell, demo, check, repair, trust, bench.
 
 A command imports slow packages (Spark, above all) only after its arguments, its file and its port
 have been checked.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import resource
 import signal
 import sys
 from contextlib import suppress
@@ -27,6 +28,8 @@ from millpond.errors import MillpondError
 
 #: The port of `millpond serve`, and where `millpond shell` looks for it.
 PORT = 6455
+#: How many open files the commands allow themselves where the system lets them.
+_DESCRIPTORS = 1 << 16
 
 
 class Commands(TyperGroup):
@@ -66,17 +69,22 @@ app = typer.Typer(
 
 Store = Annotated[
     Path | None,
-    typer.Option("--store", metavar="DIR", help="Where state is kept; a temporary one if absent."),
+    typer.Option(
+        "--store", metavar="DIR", help="The store's directory; a temporary one if not given."
+    ),
 ]
 Master = Annotated[
-    str | None, typer.Option("--master", metavar="URL", help="Spark's master; local if absent.")
+    str | None,
+    typer.Option(
+        "--master", metavar="URL", help="The URL of a Spark master; this machine if not given."
+    ),
 ]
 Token = Annotated[
     str | None,
     typer.Option(
         "--token",
         envvar="MILLPOND_TOKEN",
-        help="What clients must bear; auto: one kept in a file only you can read.",
+        help="The token clients send; auto: one from a file that only you can read.",
     ),
 ]
 
@@ -89,6 +97,7 @@ def options(
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
+    _raise_descriptor_limit()
     # Its logger writes the stack of every error of a batch, which the stream's status reports.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     if version:
@@ -99,16 +108,18 @@ def options(
 @app.command()
 @with_engine_flags
 def run(
-    file: Annotated[str, typer.Argument(metavar="FILE.cql", help="The script; - is stdin.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE.cql", help="The script to run; - reads it from stdin.")
+    ],
     store: Store = None,
-    format: Annotated[Format, typer.Option("--format", help="How answers are printed.")] = (
-        Format.TABLE
-    ),
+    format: Annotated[
+        Format, typer.Option("--format", help="The form in which answers are printed.")
+    ] = (Format.TABLE),
     master: Master = None,
     *,
     settings: dict[str, Any],
 ) -> None:
-    """Runs a script's statements in order and prints what they answer."""
+    """Runs the statements of a script in order and prints their results."""
     from millpond.cli.run_script import run_script
 
     run_script(file, store, format, master, settings)
@@ -119,44 +130,51 @@ def run(
 def serve(
     store: Store = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 takes any free one.")] = PORT,
+    port: Annotated[int, typer.Option(help="The port to listen on; 0: any free port.")] = PORT,
     master: Master = None,
     token: Token = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option("--allow-host", metavar="NAME", help="A name the server is reached by."),
+        typer.Option(
+            "--allow-host", metavar="NAME", help="A host name by which clients reach the server."
+        ),
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
         typer.Option(
             "--allow-origin",
             metavar="ORIGIN",
-            help="Whose pages may call it, as https://example.org.",
+            help="An origin whose web pages may call the server: https://example.org.",
         ),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Serve other machines without a token.")
+        bool, typer.Option("--insecure", help="Let other machines call the server without a token.")
     ] = False,
-    max_body_mb: Annotated[int, typer.Option(min=1, help="The largest request body, MB.")] = 64,
+    max_body_mb: Annotated[
+        int, typer.Option(min=1, help="The largest body of a request, in MB.")
+    ] = 64,
     max_seconds: Annotated[
         float | None,
-        typer.Option(min=0.001, help="How long a request may take, and any query's evaluation."),
+        typer.Option(
+            min=0.001,
+            help="The longest time a request, or a query's evaluation, may take, in seconds.",
+        ),
     ] = None,
     max_rows: Annotated[
-        int | None, typer.Option(min=1, help="How many rows any answer may have.")
+        int | None, typer.Option(min=1, help="The most rows an answer may have.")
     ] = None,
     source_root: Annotated[
         list[Path] | None,
-        typer.Option(help="A directory whose files clients may make sources of; repeatable."),
+        typer.Option(help="A directory whose files clients may use as sources; repeatable."),
     ] = None,
     source_format: Annotated[
         list[str] | None,
-        typer.Option(help="A format clients' sources may have; those of files if not given."),
+        typer.Option(help="A source format clients may use; formats of files if not given."),
     ] = None,
     *,
     settings: dict[str, Any],
 ) -> None:
-    """Serves a pond: the HTTP API, the console and the metrics."""
+    """Serves a pond over HTTP: the API, the web console and the metrics."""
     from millpond.api import server, tokens
     from millpond.api.access import Access
     from millpond.service.definitions.access_policy import AccessPolicy
@@ -178,7 +196,14 @@ def serve(
 
     from millpond.service.open_pond import open_pond
 
-    pond = open_pond(store, master=master, max_seconds=max_seconds, max_rows=max_rows, **settings)
+    pond = open_pond(
+        store,
+        master=master,
+        max_seconds=max_seconds,
+        max_rows=max_rows,
+        revives=True,
+        **settings,
+    )
     try:
         ended_by = server.serve(
             pond,
@@ -202,12 +227,14 @@ def shell(
     ] = f"http://127.0.0.1:{PORT}",
     store: Annotated[
         Path | None,
-        typer.Option("--store", metavar="DIR", help="Open this store here instead of a server."),
+        typer.Option(
+            "--store", metavar="DIR", help="Open this store in the shell itself, without a server."
+        ),
     ] = None,
     master: Master = None,
     token: Token = None,
 ) -> None:
-    """Talks CQL to a server (or to a store nothing else has open)."""
+    """Runs CQL interactively, on a server or on a store that no other process has open."""
     from millpond.cli.shell import talk
 
     if store is None:
@@ -230,10 +257,12 @@ def shell(
 
 @app.command()
 def demo(
-    serve: Annotated[bool, typer.Option("--serve", help="Leave the server up afterwards.")] = False,
-    port: Annotated[int, typer.Option(help="The port of --serve.")] = PORT,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Keep a server running when the demo is over.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="The port the server of --serve listens on.")] = PORT,
 ) -> None:
-    """Replays real flights past thousands of standing queries."""
+    """Replays real flights through thousands of standing queries."""
     from millpond.demo.run_demo import run_demo
 
     run_demo(serve=serve, port=port)
@@ -242,14 +271,14 @@ def demo(
 @app.command()
 def check(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's directory.")],
-    format: Annotated[ReportFormat, typer.Option("--format", help="How it is printed.")] = (
-        ReportFormat.TABLE
-    ),
+    format: Annotated[
+        ReportFormat, typer.Option("--format", help="The form in which the report is printed.")
+    ] = (ReportFormat.TABLE),
     clean: Annotated[
-        bool, typer.Option("--clean", help="Remove what was set aside and is not needed.")
+        bool, typer.Option("--clean", help="Remove the set-aside files that nothing refers to.")
     ] = False,
 ) -> None:
-    """Checks every file of a store that nobody has open, and changes nothing."""
+    """Checks every file of a closed store, and changes nothing."""
     from millpond.cli import check_and_repair
 
     if not check_and_repair.check(store, format, clean):
@@ -259,23 +288,51 @@ def check(
 @app.command()
 def repair(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="The damaged store.")],
-    to: Annotated[Path, typer.Option("--to", metavar="NEW", help="The directory of the new one.")],
+    to: Annotated[
+        Path, typer.Option("--to", metavar="NEW", help="The directory of the new store.")
+    ],
 ) -> None:
-    """Makes a new store of what is whole in a damaged one."""
+    """Copies the undamaged parts of a store into a new store."""
     from millpond.cli import check_and_repair
 
     check_and_repair.repair(store, to)
 
 
+@app.command()
+def trust(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's directory.")],
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Functions to seal.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Seal all of them.")] = False,
+    key: Annotated[
+        Path | None, typer.Option("--key", help="The key's file.", envvar="MILLPOND_FUNCTION_KEY")
+    ] = None,
+) -> None:
+    """Lists a store's functions, whose code runs only if your key has sealed it, or seals some."""
+    from millpond.cli.trust_functions import trust_functions
+
+    trust_functions(store, names or [], every, key)
+
+
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def bench(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A file of benchmarks/.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a file in benchmarks/.")],
 ) -> None:
-    """Runs one benchmark, side by side with its peers; further arguments are its own."""
+    """Runs a benchmark beside its peers; further arguments go to the benchmark."""
     from millpond.cli.benches import run_bench
 
     run_bench(name, context.args)
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow this process, and the JVM it starts, as many open files as it may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _note(text: str) -> None:

@@ -15,7 +15,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from millpond.api.encode import format_instants, instant_text, json_rows, shorten_floats
+from millpond.api.encode import (
+    format_instants,
+    instant_text,
+    json_rows,
+    promise_facts,
+    shorten_floats,
+)
 from millpond.cli.output_format import Format
 from millpond.model.time import format_instant, format_interval
 from millpond.service.results import Answer, Changes, StatementResult, python_values
@@ -60,7 +66,8 @@ class JsonWriter:
             "query": (answer.query if answer is not None else None) or result.name,
             "as_of": instant_text(at.as_of) if at is not None else None,
             "final": at.final if at is not None else None,
-            **exactness(answer),
+            **(promise_facts(at) if at is not None else {}),
+            **part_facts(answer),
             "columns": list(table.column_names),
             "rows": json_rows(table),
         }
@@ -87,6 +94,10 @@ class CsvWriter:
         if self._started:
             print(file=self._out)
         self._started = True
+        given = result.answer if result.answer is not None else result.changes
+        if given is not None and not given.exact:
+            # A table of values has no room for it, and whoever reads the values must be told.
+            print(f"not exact: {'; '.join(map(str, given.loss))}", file=sys.stderr, flush=True)
         for row in (table.column_names, *json_rows(table)):
             # A line of one column is never empty: that would be the end of the answer.
             print(",".join(map(_field, row)) or '""', file=self._out)
@@ -159,32 +170,39 @@ def rows_of(result: StatementResult) -> pa.Table | None:
     return pa.table({"plan": [result.text]}) if result.text is not None else None
 
 
-def exactness(answer: Answer | None) -> dict[str, Any]:
-    """What an answer says of a part or of estimates, for JSON; nothing if it is exact."""
-    if answer is None or answer.exact:
-        return {}
-    part = None if answer.part is None else asdict(answer.part)
-    return {"exact": False, "part": part, "estimated": list(answer.estimated)}
+def part_facts(answer: Answer | None) -> dict[str, Any]:
+    """What an answer says of a part and of estimates, for JSON; nothing where there are none."""
+    facts: dict[str, Any] = {}
+    if answer is not None and answer.part is not None:
+        facts["part"] = asdict(answer.part)
+    if answer is not None and answer.estimated:
+        facts["estimated"] = list(answer.estimated)
+    return facts
 
 
 def footer(answer: Answer) -> str:
     """Write the line below an answer's rows."""
     state = "final" if answer.final else "not final"
     line = f"{_count(len(answer))} as of {format_instant(answer.as_of)}, {state}"
-    if answer.estimated:
-        line += f"; not exact: estimates of {', '.join(answer.estimated)}"
     if (part := answer.part) is not None and not part.whole:
         line += (
-            f"; not exact: about {100 * part.share:.3g} % of about {part.rows:,.0f}"
+            f"; about {100 * part.share:.3g} % of about {part.rows:,.0f}"
             f" row{'' if round(part.rows) == 1 else 's'}, {part.probes:,} probes;"
             f" more AFTER '{part.cursor}'"
         )
-    if answer.complete:
-        return line
-    since = answer.complete_since
-    return (
-        f"{line}; incomplete: kept only {f'since {format_instant(since)}' if since else 'in part'}"
-    )
+    return line + loss_text(answer)
+
+
+def loss_text(given: Answer | Changes) -> str:
+    """Write what an answer or changes lack, to be put behind their last line; empty if nothing."""
+    if given.exact:
+        return ""
+    reasons = [str(loss) for loss in given.loss]
+    if isinstance(given, Answer) and given.estimated:
+        reasons.append(f"estimates of {', '.join(given.estimated)}")
+    if isinstance(given, Answer) and given.part is not None and not given.part.whole:
+        reasons.append("a part")
+    return f"; not exact: {'; '.join(reasons)}"
 
 
 def changes_footer(changes: Changes) -> str:
@@ -192,8 +210,10 @@ def changes_footer(changes: Changes) -> str:
     count = "1 change" if len(changes) == 1 else f"{len(changes):,} changes"
     line = f"{count} up to {format_instant(changes.as_of)}"
     if changes.position < changes.newest:
-        return f"{line}; {changes.newest - changes.position:,} more AFTER {changes.position}"
-    return f"{line}, cursor {changes.position}"
+        line += f"; {changes.newest - changes.position:,} more AFTER {changes.position}"
+    else:
+        line += f", cursor {changes.position}"
+    return line + loss_text(changes)
 
 
 def _count(rows: int) -> str:

@@ -8,6 +8,7 @@ invocation computes the twin's matches, and after the matches have been backfill
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from millpond.service.pond import Pond
 
 #: The form in which answers are compared: the columns, and the rows as a bag.
 _Bag = tuple[tuple[str, ...], tuple[str, ...]]
+#: A leaf's stream, and the slot of its predicate, as EXPLAIN shows them.
+_SLOT = re.compile(r"^ +stream: (.+)\n +slot: (\d+)$", re.MULTILINE)
 
 
 @dataclass
@@ -60,7 +63,7 @@ def prove(pond: Pond, elders: Sequence[Traveller], instants: Sequence[int | None
     began = time.monotonic()
     twins = pond.register_many([(elder.twin, f"{elder.name}_twin", {}) for elder in elders])
     for elder, twin in zip(elders, twins, strict=True):
-        verdict.apart += _slots(pond, pond.query(elder.name)).isdisjoint(_slots(pond, twin))
+        verdict.apart += _slots(pond.query(elder.name)).isdisjoint(_slots(twin))
     for _ in ("at invocation", "from backfilled matches"):
         for elder, twin, expected in zip(elders, twins, first, strict=True):
             found = _answers(twin, instants)
@@ -84,6 +87,6 @@ def _answers(handle: Handle, instants: Sequence[int | None]) -> list[_Bag]:
     return [(tuple(a.columns), tuple(sorted(map(repr, a.rows())))) for a in answers]
 
 
-def _slots(pond: Pond, handle: Handle) -> set[tuple[int, int]]:
-    leaves = pond._components.log.version.leaves(handle.id)
-    return {(leaf.stream_id, leaf.slot) for leaf in leaves if leaf.slot is not None}
+def _slots(handle: Handle) -> set[tuple[str, str]]:
+    """Read the streams and slots of a query's predicates from EXPLAIN SHARED."""
+    return set(_SLOT.findall(handle.plan("shared")))

@@ -7,6 +7,8 @@ timestamp is an instant of UTC, so here a text that names a zone means the insta
 
 from __future__ import annotations
 
+from millpond.model.schema import leaf_types, parts_of, zoned_type
+
 
 def try_cast_text(text: str, type_: str) -> str:
     """Write SQL that casts the SQL of a text to a type; NULL where the text cannot be cast.
@@ -30,8 +32,13 @@ def cast_value(value: str, type_: str) -> str:
     >>> cast_value("'2026-01-01 10:00:00+02'", "TIMESTAMP")
     "CAST(CAST('2026-01-01 10:00:00+02' AS TIMESTAMPTZ) AS TIMESTAMP)"
     """
-    inner = f"CAST({value} AS TIMESTAMPTZ)" if type_ == "TIMESTAMP" else value
-    return f"CAST({inner} AS {type_})"
+    if type_ == "TIMESTAMP":
+        value = f"CAST({value} AS TIMESTAMPTZ)"
+    elif type_ == "JSON":
+        return f"CAST(CAST({value} AS JSON) AS VARCHAR)"
+    elif parts_of(type_) is not None and "TIMESTAMP" in leaf_types(type_):
+        value = f"CAST({value} AS {zoned_type(type_)})"
+    return f"CAST({value} AS {type_})"
 
 
 def _may_name_zone(text: str) -> str:

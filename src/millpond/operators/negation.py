@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.model.nested_values import needs_keys, rank
 from millpond.model.patterns import RULES, Edge
-from millpond.model.schema import goes_by_text
 from millpond.operators.protocol.cost_model import (
     REMOVED,
     STEPPED,
@@ -215,7 +215,5 @@ class _Ranks:
 
 
 def _make_sortable(column: pa.Array) -> pa.Array:
-    """Make a column sort canonically: NaN after numbers, NULL last, nested values by their text."""
-    if not goes_by_text(column.type):
-        return column
-    return pa.array([None if v is None else repr(v) for v in column.to_pylist()], pa.string())
+    """Make a column sort canonically: NaN after numbers, NULL last, nested values by rank."""
+    return rank(column) if needs_keys(column.type) else column

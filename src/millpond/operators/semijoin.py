@@ -110,7 +110,7 @@ class Semijoin(Node):
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         left, right = inputs
         share = self._estimate_share(left, right)
-        given = 1 - share if self.anti else share
+        output_share = 1 - share if self.anti else share
         # Keys that come and go on the right take back left rows, and output them again.
         rows = estimate_key_match(left, self.left_keys, right, self.right_keys) * left.rows
         moved = rows * guess_selectivity(self.predicates) * right.changes / 2
@@ -119,9 +119,9 @@ class Semijoin(Node):
             distinct = right.of(self.right_keys).distinct
             moved *= max(0.0, 1 - right.rows / max(distinct, 1.0))
         columns = tuple(left.columns[p] for p in self.keep)
-        arrivals = left.arrivals * given + moved
-        life = left.rows * given / arrivals if arrivals else 0.0
-        return EdgeEstimate(arrivals, left.negatives * given + moved, life, columns)
+        arrivals = left.arrivals * output_share + moved
+        life = left.rows * output_share / arrivals if arrivals else 0.0
+        return EdgeEstimate(arrivals, left.negatives * output_share + moved, life, columns)
 
     def estimate_work(
         self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
@@ -261,17 +261,17 @@ def _follow(anti, base, places, at, change, tally, out_place, out_at, out_sign):
     while i < len(places):
         place = places[i]
         count = tally[place]
-        given = place < base and ((count <= 0) == anti)
+        is_output = place < base and ((count <= 0) == anti)
         while i < len(places) and places[i] == place:
             now = at[i]
             while i < len(places) and places[i] == place and at[i] == now:
                 count += change[i]
                 i += 1
-            if ((count <= 0) == anti) != given:
-                given = not given
+            if ((count <= 0) == anti) != is_output:
+                is_output = not is_output
                 out_place[found] = place
                 out_at[found] = now
-                out_sign[found] = 1 if given else -1
+                out_sign[found] = 1 if is_output else -1
                 found += 1
         tally[place] = count
     return found

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.errors import MillpondError
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment
 from millpond.state.arrow_file import FileMeta
 
@@ -30,6 +31,10 @@ class Pipeline(Protocol):
 
     def is_committed(self, source: str, batch_id: int) -> bool:
         """Whether the batch is part of a committed epoch; a replay of it then does nothing."""
+        ...
+
+    def last_batch(self, source: str) -> int:
+        """The number of the source's last batch that is part of an epoch; -1 for none."""
         ...
 
     def plan(self, source: str, stream_ids: Sequence[int] | None) -> BatchPlan:
@@ -61,6 +66,10 @@ class Pipeline(Protocol):
 
     def report_resumed(self, stream_id: int) -> None:
         """Note that a stopped source runs again."""
+        ...
+
+    def report_runtime(self, reason: MillpondError | None) -> None:
+        """Note that the runtime cannot run tasks, and why; None: it can again."""
         ...
 
 
@@ -113,6 +122,16 @@ class Runtime(Protocol):
 
     def open_frame(self, stream: StreamDef, frame: Any) -> None:
         """Read a DataFrame as a stream's source; a bounded frame at once, as one batch."""
+        ...
+
+    @property
+    def trouble(self) -> MillpondError | None:
+        """Why the runtime cannot read pushes or run tasks now; None while it can."""
+        ...
+
+    @property
+    def failure(self) -> MillpondError | None:
+        """Why the runtime will not be able to again; None unless it has given up."""
         ...
 
     def describe(self) -> dict[str, Any]:

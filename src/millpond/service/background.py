@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import ABC, abstractmethod
+
+log = logging.getLogger("millpond.background")
+
+#: How long after a defect the thread looks for work again.
+_AFTER_DEFECT_SECONDS = 1.0
 
 
 class Background(ABC):
@@ -15,7 +21,7 @@ class Background(ABC):
         #: Notified when what was asked for has been done.
         self._idle = threading.Condition()
         self._asked = self._done = 0
-        self._stopping = False
+        self._stopping = self._has_defect = False
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -43,6 +49,11 @@ class Background(ABC):
         with self._idle:
             self._idle.notify_all()
 
+    @property
+    def has_died(self) -> bool:
+        """Whether the thread ended though nobody stopped it."""
+        return self._thread is not None and not self._thread.is_alive() and not self._stopping
+
     def wait_seconds(self) -> float | None:
         """Seconds after which the thread looks for work even if nobody wakes it; None: never."""
         return None
@@ -53,13 +64,30 @@ class Background(ABC):
 
     def _loop(self) -> None:
         while not self._stopping:
-            self._wake.wait(self.wait_seconds())
+            self._wake.wait(self._seconds_to_wait())
             self._wake.clear()
             with self._idle:
                 asked = self._asked
             if self._stopping:
                 return
-            self.work()
+            try:
+                self.work()
+                self._has_defect = False
+            except Exception:
+                self._note_defect()
             with self._idle:
                 self._done = max(self._done, asked)
                 self._idle.notify_all()
+
+    def _seconds_to_wait(self) -> float | None:
+        try:
+            seconds = self.wait_seconds()
+        except Exception:
+            self._note_defect()
+            return _AFTER_DEFECT_SECONDS
+        return _AFTER_DEFECT_SECONDS if self._has_defect else seconds
+
+    def _note_defect(self) -> None:
+        """Log what failed and go on: nobody would start the thread again."""
+        self._has_defect = True
+        log.exception("%s failed and goes on", self._name)

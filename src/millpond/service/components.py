@@ -14,6 +14,7 @@ import threading
 import time as clock_time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.engine.scalars.residual_query import Limits, Residual
@@ -26,6 +27,7 @@ from millpond.service.answers.refresher import Refresher
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.derivations import Derivations
+from millpond.service.changes.inner_streams import InnerStreams
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
@@ -44,10 +46,42 @@ from millpond.service.queries.prepared import stream_valued_error
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
 from millpond.service.results import Answer
+from millpond.state.function_key import FunctionKey
 from millpond.state.store import Store
 
 #: How long an answer waits for rows a statement inserted.
 STATED_SECONDS = 60.0
+#: How often who waits for pushes looks whether the runtime is still there, in seconds.
+_LOOK_SECONDS = 0.5
+
+
+class PondSettings(TypedDict, total=False):
+    """How a pond is opened; what is left out has its default.
+
+    Attributes:
+        bounded: Whether file sources are finite: they are read to their end before the first
+            answer or when told to (`millpond run`), instead of being watched for more.
+        clock: Gives the time in microseconds since 1970 UTC.
+        progress: Called while sources are read, with {"stream", "rows", "done"}.
+        function_seconds: How long one call of a user-defined function may take, unless the
+            function has a limit of its own.
+        function_key: The file of the key that seals functions; None for the user's own.
+        joins: The routing policy, the shards of SteMs, and the most pairs a join may find.
+        changes: How changes are computed, unless a query's options say otherwise.
+        ahead: How far ahead of the clock, in microseconds, the timestamp of an element on
+            application time may be, unless its stream has a limit; END for any distance.
+        ceilings: What no query's evaluation may exceed, whatever its options say.
+    """
+
+    bounded: bool
+    clock: Callable[[], int] | None
+    progress: ProgressListener | None
+    function_seconds: float | None
+    function_key: str | Path | None
+    joins: JoinSettings | None
+    changes: ChangeSettings | None
+    ahead: int
+    ceilings: Limits | None
 
 
 class Components:
@@ -77,28 +111,16 @@ class Components:
         closed: Whether the pond is closed, or about to be.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        runtime: Runtime,
-        *,
-        bounded: bool = False,
-        clock: Callable[[], int] | None = None,
-        progress: ProgressListener | None = None,
-        function_seconds: float | None = None,
-        joins: JoinSettings | None = None,
-        changes: ChangeSettings | None = None,
-        ahead: int = END,
-        ceilings: Limits | None = None,
-    ) -> None:
-        """Open a store and put the parts together; see `Pond`."""
-        self.clock = clock or now
+    def __init__(self, directory: Path, runtime: Runtime, **settings: Unpack[PondSettings]) -> None:
+        """Open a store and put the parts together."""
+        bounded, ahead = settings.get("bounded", False), settings.get("ahead", END)
+        self.clock = settings.get("clock") or now
         self.started_at = self.clock()
         self.bounded = bounded
         self.runtime = runtime
         self.definitions = threading.RLock()
         self.closed = False
-        self.events = EventHandlers(progress)
+        self.events = EventHandlers(settings.get("progress"))
         followers = NeedsOfFollowers()
         self._last_pushed = 0
         self._store = Store.open(directory, self.clock)
@@ -114,7 +136,13 @@ class Components:
         self.residual = Residual()
         self.relations_state = Relations(store, self.log, self.residual, followers)
         self.registrar = Registrar(self.log, self.stems, self.clock, self.events, followers)
-        self.function_registry = FunctionRegistry(store, self.log, self.registrar, function_seconds)
+        self.function_registry = FunctionRegistry(
+            store,
+            self.log,
+            self.registrar,
+            settings.get("function_seconds"),
+            FunctionKey(settings.get("function_key")),
+        )
         self.invoker = Invoker(
             store,
             self.log,
@@ -125,7 +153,7 @@ class Components:
             self.intake,
             self.events,
             followers,
-            ceilings,
+            settings.get("ceilings"),
         )
         self.refresher = Refresher(self.log, self.registrar, self.invoker, self.events)
         self.maintenance = Maintenance(
@@ -138,7 +166,7 @@ class Components:
             self.events,
             followers,
             self.invoker.summaries,
-            settings=joins,
+            settings=settings.get("joins"),
         )
         self.stems.routing = self.joins.settings.routing
         self.derivations = Derivations(
@@ -148,7 +176,7 @@ class Components:
             self.relations_state,
             self.invoker.present_of,
             StreamObserver(self.invoker.files),
-            changes,
+            settings.get("changes"),
         )
         self.advancer = Advancer(
             store,
@@ -161,6 +189,7 @@ class Components:
             runtime,
             self.events,
         )
+        self.inner_streams = InnerStreams(self.log, self.registrar, self.derivations, self.advancer)
         self.sources = Sources(
             store,
             self.log,
@@ -174,7 +203,9 @@ class Components:
             bounded=bounded,
         )
         self.summaries = SummaryDefinitions(self.log, self.registrar, self.invoker.summaries)
-        self.reader = ChangeReader(store, self.log, self.derivations, self.advancer, self.events)
+        self.reader = ChangeReader(
+            store, self.log, self.derivations, self.advancer, self.events, self.invoker.losses
+        )
         self.subscriptions = Subscriptions(
             self.log, self.registrar, self.derivations, self.advancer, self.reader
         )
@@ -190,6 +221,7 @@ class Components:
             files=self.invoker.files,
         )
         self._note_damage()
+        self.function_registry.hold_untrusted()
 
     def describe_set_aside(self) -> dict[str, int]:
         """How much lies in the store's `set_aside` folder."""
@@ -226,6 +258,7 @@ class Components:
         self.maintenance.start()
         self.advancer.start()
         self.refresher.start()
+        self.inner_streams.drop_unread()
         self.events.definitions_changed()
 
     def check_open(self) -> None:
@@ -234,6 +267,27 @@ class Components:
             raise MillpondError(
                 "POND-410", "the pond is closed", hint="Open the store again with millpond.open()."
             )
+
+    @property
+    def trouble(self) -> MillpondError | None:
+        """Why rows cannot be taken or shown now; None while all is well."""
+        return self.failure or self.runtime.trouble or self._store.trouble
+
+    @property
+    def failure(self) -> MillpondError | None:
+        """Why this pond will not work again; None while it does, or may."""
+        for name, has_died in (
+            ("advancer", self.advancer.has_died),
+            ("maintenance", self.maintenance.has_died),
+            ("refresher", self.refresher.has_died),
+        ):
+            if has_died:
+                return MillpondError(
+                    "INTERNAL-901",
+                    f"the thread of the {name} has ended",
+                    hint="Open the store again; everything acknowledged is kept.",
+                )
+        return self.runtime.failure
 
     def stop(self) -> None:
         """Stop reading and working, and release the store. What was acknowledged is kept."""
@@ -301,13 +355,30 @@ class Components:
         return self.invoker.current_instant()
 
     def _await_pushed(self) -> None:
-        if not self.intake.wait(self._last_pushed, STATED_SECONDS):
+        if not self._wait_for_pushes(self._last_pushed, STATED_SECONDS):
             raise MillpondError(
                 "POND-405",
                 "rows inserted before are not visible yet",
                 detail="They are durable and will be.",
                 hint="Ask again; SHOW STREAMS says if the pipeline has stopped.",
             )
+
+    def _wait_for_pushes(self, upto: int, timeout: float | None) -> bool:
+        """Wait until the pushes up to a number are visible; False when the time ran out.
+
+        Raises:
+            MillpondError: POND-415, the runtime that makes them visible has ended.
+        """
+        until = None if timeout is None else clock_time.monotonic() + timeout
+        while True:
+            left = _LOOK_SECONDS if until is None else until - clock_time.monotonic()
+            if self.intake.wait(upto, max(0.0, min(left, _LOOK_SECONDS))):
+                return True
+            trouble = self.runtime.trouble
+            if trouble is not None and trouble.code == "POND-415":
+                raise trouble
+            if left <= 0:
+                return False
 
     def catch_up(self, timeout: float | None = None) -> None:
         """Return when everything acknowledged, and everything sources hold now, is visible.
@@ -316,7 +387,7 @@ class Components:
             MillpondError: POND-405 when it took longer than `timeout` seconds.
         """
         too_long = MillpondError("POND-405", "catching up took too long")
-        if not self.intake.wait(self.intake.last_number(), timeout):
+        if not self._wait_for_pushes(self.intake.last_number(), timeout):
             raise too_long
         if self.bounded:
             self.sources.read_to_end()
@@ -360,6 +431,15 @@ class Components:
             raise
         self.events.query_invoked(definition, clock_time.perf_counter() - started)
         return answer
+
+    def ask_once(self, text: str) -> Answer:
+        """The answer to a query asked once, when what it reads is as far as it can be."""
+
+        def answer() -> Answer:
+            self.await_inputs(text)
+            return self.ask(text)
+
+        return self.inner_streams.make_for(answer)
 
     def ask(self, text: str) -> Answer:
         """The answer to a query asked once."""

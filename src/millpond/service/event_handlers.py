@@ -119,6 +119,12 @@ class EventHandlers(Events):
         self._maintenance.wake()
         self._advancer.wake()
 
+    def runtime_changed(self, reason: MillpondError | None) -> None:
+        """Wake those whose tasks failed while there was no runtime."""
+        if reason is None:
+            self._maintenance.wake()
+            self._advancer.wake()
+
     def query_activated(self, changes: StreamDef) -> None:
         """Try the query's changes again at once, if they had stopped."""
         self._advancer.retries.clear(changes.id)
@@ -176,6 +182,12 @@ class NeedsOfFollowers(FollowerNeeds):
     def sources_of(self, version: Version, stream: StreamDef) -> Sequence[StreamDef]:
         """The streams a derived stream comes from, however far below; another stream itself."""
         return self._derivations.sources_of(version, stream)
+
+    def reach_below(
+        self, version: Version, stream: StreamDef, at: int
+    ) -> Sequence[tuple[StreamDef, int | None]]:
+        """The streams a derived stream reads, and how far back its elements after `at` reach."""
+        return self._derivations.reach_below(version, stream, at)
 
     def read_finality(self) -> Callable[[BoundQuery], int]:
         """Read the clock and the heartbeats; return what tells a query's last final instant."""

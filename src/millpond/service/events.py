@@ -47,6 +47,10 @@ class Events(Protocol):
         """Somebody activated a followed query; `changes` is its change log."""
         ...
 
+    def runtime_changed(self, reason: MillpondError | None) -> None:
+        """The runtime cannot run tasks, and why; None: it can again."""
+        ...
+
     def source_read(self, stream: StreamDef, rows: int) -> None:
         """A bounded source was read to its end; `rows` elements in all."""
         ...
@@ -81,6 +85,13 @@ class FollowerNeeds(Protocol):
 
     def sources_of(self, version: Version, stream: StreamDef) -> Sequence[StreamDef]:
         """The streams a derived stream comes from, however far below; another stream itself."""
+        ...
+
+    def reach_below(
+        self, version: Version, stream: StreamDef, at: int
+    ) -> Sequence[tuple[StreamDef, int | None]]:
+        """The streams a derived stream reads, each with the least timestamp of an element that its
+        elements after `at` depend on (None: every element)."""
         ...
 
     def read_finality(self) -> Callable[[BoundQuery], int]:

@@ -1,4 +1,4 @@
-"""Handles: what is kept of a query or a derived stream, to be invoked or followed at any time."""
+"""Handles: clients invoke and follow a query, or follow a derived stream, through its handle."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _D = TypeVar("_D", QueryDef, StreamDef)
 
 
 class Followable(ABC):
-    """Whatever has changes to be followed."""
+    """A query or a derived stream, whose changes a client can follow."""
 
     def __init__(
         self, components: Components, explainer: Explainer, definition: QueryDef | StreamDef
@@ -42,35 +42,42 @@ class Followable(ABC):
         return found
 
     def fetch(self, after: str | int | None = None, limit: int | None = None) -> Changes:
-        """The changes after a cursor, or from the first on, as far as they are final."""
+        """Return the final changes after a cursor, or from the first change on.
+
+        It first waits for rows that statements inserted, and for the ends of bounded sources.
+        """
         self._components.await_inputs()
         return self._components.subscriptions.fetch(self.definition, after, limit)
 
     def subscribe(self, after: str | int | None = None, follow: bool = True) -> Iterator[Change]:
-        """The changes after a cursor, one by one, and with `follow` those to come, for ever."""
+        """Yield the changes after a cursor one by one; with `follow`, go on for ever."""
         return self._components.subscriptions.subscribe(self.definition, after, follow)
 
     def page(self, after: str | int | None = None, limit: int | None = None) -> Changes:
-        """As `fetch`, of what is there: nothing is waited for."""
+        """Return the final changes after a cursor that are there now, without waiting."""
         return self._components.subscriptions.fetch(self.definition, after, limit, wait=False)
 
     def has_more(self, position: int) -> bool:
-        """Whether there is a change behind that number, or there can be none any more."""
+        """Whether there is a change after that number, or none can come any more."""
         return self._components.subscriptions.has_more(self.id, position)
 
     def plan(self, level: str = "logical") -> str:
-        """The plan as EXPLAIN shows it."""
+        """Return the plan as EXPLAIN shows it at a level."""
         text = self._explainer.of(self.definition, level)
         assert text is not None
         return text
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Have `heard` called, from any thread, when there may be more; gives what ends that."""
+        """Call `listener` from any thread when there may be new changes.
+
+        Returns:
+            A function that ends this.
+        """
         return self._components.subscriptions.listen(listener)
 
 
 class Handle(Followable):
-    """A standing query's handle. It stays good across restarts, by name."""
+    """A standing query's handle."""
 
     @property
     def definition(self) -> QueryDef:
@@ -84,10 +91,10 @@ class Handle(Followable):
         budget: str | None = None,
         after: str | None = None,
     ) -> Answer:
-        """The answer as of now, or at an instant: a timestamp as text, a datetime, or µs.
+        """Answer the query as of now, or as of an instant; with a budget, a part of it.
 
         Args:
-            at: The instant.
+            at: The instant: text, a datetime, a date, or µs.
             budget: What may be looked at, '20 ms' or '5000 probes': then the answer is the most
                 promising part (`Answer.part`).
             after: The cursor of an earlier part (`Answer.part.cursor`), to go on behind it.
@@ -101,15 +108,16 @@ class Handle(Followable):
         return self._components.invoke(self.definition, to_instant(at), spent, after)
 
     def unregister(self) -> None:
-        """Drop the query."""
+        """Unregister the query."""
         self._components.registrar.unregister(self.definition)
+        self._components.inner_streams.drop_unread()
 
     def alter(self, **options: Any) -> None:
         """Change options, for example `active=False`."""
         self._components.registrar.alter(self.definition, options)
 
     def describe(self) -> dict[str, Any]:
-        """What the catalog knows of the query."""
+        """Return the query's definition, its columns, and how far its changes are computed."""
         definition = self.definition
         output = self._components.registrar.bind(definition.text).output
         return {
@@ -129,7 +137,7 @@ class Handle(Followable):
 
 
 class StreamHandle(Followable):
-    """A derived stream's handle: its elements are followed as the changes of a query are."""
+    """A derived stream's handle: a client follows its elements as it follows changes."""
 
     @property
     def definition(self) -> StreamDef:
@@ -139,7 +147,7 @@ class StreamHandle(Followable):
         )
 
     def alter(self, **options: Any) -> None:
-        """`active=True`: a stream that has stopped goes on. Raises POND-406 if it cannot."""
+        """Start a stream again that has stopped: `active=True`. Raises POND-406 if it cannot."""
         check_stream_options(options)
         self._components.subscriptions.resume(self.definition)
 
@@ -160,7 +168,7 @@ def to_budget(text: str, after: str | None = None) -> Budget:
 
 
 def to_instant(at: int | str | date | None) -> int | None:
-    """An instant given as text, datetime, day or microseconds. Raises CQL-103 for all else."""
+    """Convert text, a datetime, a date or microseconds to an instant. Raises CQL-103."""
     if at is None or isinstance(at, int):
         return at
     try:

@@ -30,15 +30,18 @@ def open_pond(
     bounded: bool = False,
     progress: Callable[[dict[str, Any]], None] | None = None,
     function_seconds: float | None = None,
+    function_key: str | Path | None = None,
     ahead: str | timedelta = "1 DAY",
     max_seconds: float | None = None,
     max_rows: int | None = None,
+    revives: bool = False,
     **settings: Any,
 ) -> Pond:
     """Open a pond on Spark: `millpond.open`, whose parameters say what each is for.
 
     With `max_seconds` and `max_rows` no evaluation of an answer takes longer, and no answer has
-    more rows, whatever a query's options of these names say.
+    more rows, whatever a query's options of these names say. With `revives` Spark is started again
+    when its JVM has ended, as a server needs it; without, the program opens the store again.
 
     Raises:
         MillpondError: CQL-214 for a setting there is not or a value it cannot have, SERVE-702
@@ -60,12 +63,13 @@ def open_pond(
         directory = Path(store)
     return Pond(
         directory,
-        SparkRuntime(master, spark),
+        SparkRuntime(master, spark, revives=revives),
         bounded=bounded,
         ahead=END if bounded or limit == "unbounded" else parse_duration(limit),
         progress=progress,
         on_close=on_close,
         function_seconds=function_seconds,
+        function_key=function_key,
         ceilings=Limits(
             seconds=math.inf if max_seconds is None else max_seconds,
             rows=sys.maxsize if max_rows is None else max_rows,

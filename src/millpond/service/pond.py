@@ -9,31 +9,27 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from prometheus_client import CollectorRegistry
 
 from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_script
-from millpond.engine.scalars.residual_query import Limits
 from millpond.engine.scalars.work import check_work
 from millpond.errors import MillpondError
-from millpond.model.time import END
 from millpond.model.unicode_text import check_unicode
 from millpond.runtime.protocol import Runtime
-from millpond.service.changes.settings import ChangeSettings
-from millpond.service.components import Components
+from millpond.service.components import Components, PondSettings
 from millpond.service.definitions.access_policy import AccessPolicy
-from millpond.service.event_handlers import ProgressListener
 from millpond.service.handles import Handle, StreamHandle
 from millpond.service.ingest import row_formats
-from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
 from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.status import describe_status
-from millpond.service.queries.registration import Registration, Request, parts
+from millpond.service.queries.registration_request import Registration, RegistrationRequest, parts
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 from millpond.service.statements.executor import Executor
 
@@ -46,49 +42,21 @@ class Pond:
         directory: Path,
         runtime: Runtime,
         *,
-        bounded: bool = False,
-        clock: Callable[[], int] | None = None,
-        progress: ProgressListener | None = None,
         on_close: Callable[[], None] | None = None,
-        function_seconds: float | None = None,
-        joins: JoinSettings | None = None,
-        changes: ChangeSettings | None = None,
-        ahead: int = END,
-        ceilings: Limits | None = None,
+        **settings: Unpack[PondSettings],
     ) -> None:
         """Open the store and start the runtime over it.
 
         Args:
-            directory: The store's; created if it is not there.
-            runtime: Where sources are read and tasks run.
-            bounded: File sources are finite: they are read to their end before the first answer
-                or when told to (`millpond run`), instead of being watched for more.
-            clock: Microseconds since 1970 UTC.
-            progress: Told of reading: {"stream", "rows", "done"}.
+            directory: The store's directory; created if it does not exist.
+            runtime: Reads sources and runs tasks.
             on_close: Called last when the pond is closed.
-            function_seconds: How long one call of a user-defined function may take that does not
-                say so itself.
-            joins: The routing policy, the shards of SteMs, and what a join may find.
-            changes: How changes are computed where a query does not say.
-            ahead: How far ahead of the clock, in microseconds, elements on application time may
-                be whose stream does not say so itself; END for any distance.
-            ceilings: What no query's evaluation may exceed, whatever its options say.
+            settings: See `PondSettings`.
 
         Raises:
             MillpondError: STORE-601 to STORE-604.
         """
-        self._components = Components(
-            directory,
-            runtime,
-            bounded=bounded,
-            clock=clock,
-            progress=progress,
-            function_seconds=function_seconds,
-            joins=joins,
-            changes=changes,
-            ahead=ahead,
-            ceilings=ceilings,
-        )
+        self._components = Components(directory, runtime, **settings)
         self._metrics = Metrics(self._components)
         self._components.events.observers.append(self._metrics)
         self._entities = Entities(self._components)
@@ -108,11 +76,11 @@ class Pond:
         return list(self.run(text))
 
     def run(self, text: str, policy: AccessPolicy | None = None) -> Iterable[StatementResult]:
-        """As `execute`, giving each result as soon as it is there.
+        """Run a script's statements in order, and yield each result as soon as it is there.
 
         Args:
             text: The script.
-            policy: What its statements may have the pond read; None for all that this process may.
+            policy: Which sources the statements may use; None for all that this process can read.
         """
         self._components.check_open()
         parsed = parse_script(text)
@@ -125,17 +93,19 @@ class Pond:
                 raise _place_in_script(error, text, statement.offset) from error
 
     def register(self, cql: str, name: str | None = None, **options: Any) -> Handle:
-        """Register a standing query; it is answered over everything kept and to come.
+        """Register a standing query; its answers count all elements that are kept or will come.
 
         `cql` is a query, or a whole CREATE QUERY statement.
         """
         return self.register_many([(cql, name, options)])[0]
 
     def register_many(self, queries: Sequence[Registration]) -> list[Handle]:
-        """Register many queries in one epoch: all of them, or none and an error that says which."""
+        """Register many queries in one epoch: all, or none and an error with the failed query."""
         self._components.check_open()
-        requests = [Request.of(*parts(query)) for query in queries]
-        definitions = self._components.registrar.register(requests)
+        requests = [RegistrationRequest.of(*parts(query)) for query in queries]
+        components = self._components
+        register = partial(components.registrar.register, requests)
+        definitions = components.inner_streams.make_for(register)
         return [Handle(self._components, self._explainer, d) for d in definitions]
 
     def function(
@@ -193,7 +163,7 @@ class Pond:
         self._components.function_registry.drop(name)
 
     def query(self, name: str | int) -> Handle:
-        """The handle of a standing query, by name or id."""
+        """Return the handle of a standing query, by name or id."""
         version, text = self._components.log.version, str(name)
         is_id = text.isascii() and text.isdigit() and len(text) < 19
         if is_id and (isinstance(name, int) or version.find(text) is None):
@@ -203,30 +173,29 @@ class Pond:
         return Handle(self._components, self._explainer, self._components.registrar.find(text))
 
     def derived(self, name: str) -> StreamHandle:
-        """The handle of a derived stream."""
+        """Return the handle of a derived stream."""
         return StreamHandle(
             self._components, self._explainer, self._components.derivations.find(name)
         )
 
     def ask(self, cql: str) -> Answer:
-        """The answer to a query asked once, over what is kept."""
+        """Answer a query once over the elements that are kept, without registering it."""
         self._components.check_open()
-        self._components.await_inputs(cql)
-        return self._components.ask(cql)
+        return self._components.ask_once(cql)
 
     def explain(self, query: str, level: str = "logical") -> str:
-        """A plan, of a standing query by its name or of a query's text."""
+        """Explain a standing query, given by name, or a query, given as text."""
         found = self._components.log.version.find(query)
         return self._explainer.of(found, level) or self._explainer.of_text(query, level)
 
     def shared_plan(self) -> str:
-        """What all queries share: streams, the modules their elements pass, what is kept."""
+        """Explain what all queries share: streams, the modules elements visit, and kept state."""
         return self._explainer.of_all()
 
     # -- rows ----------------------------------------------------------------------------------
 
     def ingest(self, stream: str, rows: Any, idempotency_key: str | None = None) -> IngestReceipt:
-        """Push rows; returns once they are durable. They are visible after the next epoch.
+        """Push rows; return when they are durable. They are visible after the next epoch.
 
         Args:
             stream: Its name.
@@ -271,7 +240,7 @@ class Pond:
             return self._components.sources.from_frame(name, frame, timestamp, delay)
 
     def catch_up(self, timeout: float | None = None) -> None:
-        """Return when everything acknowledged, and everything sources hold now, is visible.
+        """Wait until all acknowledged rows, and all rows that sources have now, are visible.
 
         Raises:
             MillpondError: POND-405 when it took longer than `timeout` seconds.
@@ -280,23 +249,26 @@ class Pond:
         self._components.catch_up(timeout)
 
     def wait_until_matched(self, timeout: float | None = None) -> None:
-        """As `catch_up`, and until every kept element is matched against every query."""
+        """Wait as `catch_up` does, and until every kept element is matched with every query."""
         self._components.check_open()
         self._components.wait_until_matched(timeout)
 
     # -- looking -------------------------------------------------------------------------------
 
     def streams(self) -> list[StreamDef]:
+        """List the streams that have a name."""
         return self._components.log.version.named_streams()
 
     def relations(self) -> list[RelationDef]:
+        """List the relations."""
         return list(self._components.log.version.relations.values())
 
     def queries(self) -> list[QueryDef]:
+        """List the standing queries."""
         return list(self._components.log.version.queries.values())
 
     def functions(self) -> list[dict[str, Any]]:
-        """The user-defined functions: signature, limits, and what their calls have cost."""
+        """List the user-defined functions: signature, limits, and the cost of their calls."""
         return self._components.function_registry.describe()
 
     @property
@@ -311,15 +283,27 @@ class Pond:
 
     @property
     def ready(self) -> bool:
-        """Whether the pond takes requests."""
-        return not self._components.closed
+        """Whether the pond accepts rows and makes them visible."""
+        return self.trouble is None
+
+    @property
+    def trouble(self) -> MillpondError | None:
+        """Why the pond is not ready; None while it is."""
+        if self._components.closed:
+            return MillpondError("POND-410", "the pond is closed")
+        return self._components.trouble
+
+    @property
+    def failure(self) -> MillpondError | None:
+        """Why the pond cannot become ready again and must be closed; None while it can."""
+        return None if self._components.closed else self._components.failure
 
     def status(self) -> dict[str, Any]:
-        """What runs and how it is, for people and probes."""
+        """Describe the state of the pond and its streams, for people and monitors."""
         return describe_status(self._components)
 
     def close(self) -> None:
-        """Stop reading and release the store. What was acknowledged is kept."""
+        """Stop reading sources and release the store; acknowledged rows are not lost."""
         if self._components.closed:
             return
         try:

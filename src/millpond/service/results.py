@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from millpond.model import time
 from millpond.model.far_times import format_ticks
+from millpond.model.loss import Bounds, Loss
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,8 +47,8 @@ class Answer:
         table: The rows; their order means something only if the query has ORDER BY.
         as_of: The instant τ, microseconds since 1970 UTC.
         final: Whether no element with a timestamp ≤ τ can come any more.
-        complete: Whether everything the windows reach back to is still kept.
-        complete_since: If not complete, the instant from which everything is kept.
+        loss: What the answer lacks, and why; empty for an exact answer.
+        bounds: Intervals for the cells of an answer that is not exact, where any can be given.
         query: The handle's name, or None for a query asked once.
         epoch: The epoch whose effects, and all before it, the answer shows.
         part: Which part of the answer these rows are, if it was asked for with a budget.
@@ -57,8 +58,8 @@ class Answer:
     table: pa.Table
     as_of: int
     final: bool
-    complete: bool = True
-    complete_since: int | None = None
+    loss: tuple[Loss, ...] = ()
+    bounds: Bounds | None = None
     query: str | None = None
     epoch: int = 0
     part: Part | None = None
@@ -66,8 +67,8 @@ class Answer:
 
     @property
     def exact(self) -> bool:
-        """Whether these are all rows of the query, with their exact values."""
-        return not self.estimated and (self.part is None or self.part.whole)
+        """Whether this is what the query means, of all that was accepted and sent."""
+        return not self.loss and not self.estimated and (self.part is None or self.part.whole)
 
     @property
     def columns(self) -> list[str]:
@@ -98,6 +99,7 @@ class Answer:
 
     def __repr__(self) -> str:
         state = "final" if self.final else "not final"
+        state += "" if self.exact else ", not exact"
         at = time.format_instant(self.as_of)
         return f"<Answer {self.table.num_rows} rows as of {at}, {state}>\n{self.table}"
 
@@ -111,12 +113,19 @@ class Change:
         at: The instant at which it happened, microseconds since 1970 UTC.
         sign: '+' or '-'.
         row: The row's values.
+        loss: What the changes it was read with lack; empty if they are exact.
     """
 
     cursor: str
     at: int
     sign: str
     row: tuple[Any, ...]
+    loss: tuple[Loss, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether the changes it was read with are exact."""
+        return not self.loss
 
     @property
     def number(self) -> int:
@@ -140,6 +149,8 @@ class Changes:
         cursor: Where to read on: the last change's cursor, or the given one when there is none.
         newest: The number of the last change so far.
         as_of: All changes up to this instant are here or before the cursor.
+        loss: What the changes from the one at the given cursor up to here lack, and why; empty for
+            exact changes.
     """
 
     table: pa.Table
@@ -147,10 +158,19 @@ class Changes:
     cursor: str
     newest: int
     as_of: int
+    loss: tuple[Loss, ...] = ()
+
+    #: Changes have no intervals: a bound is of a cell of an answer.
+    bounds = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether these are the changes the query means, of all that was accepted and sent."""
+        return not self.loss
 
     @property
     def position(self) -> int:
-        """The number at the end of `cursor`; there is more while it is less than `newest`."""
+        """The number at the end of `cursor`; while it is less than `newest`, there is more."""
         return int(self.cursor.rpartition(".")[2])
 
     def cursor_at(self, number: int) -> str:
@@ -159,7 +179,7 @@ class Changes:
 
     @property
     def final(self) -> bool:
-        """Always true: changes are given for final instants only, and never revised."""
+        """Always true: only changes at final instants are returned, and none is revised."""
         return True
 
     @staticmethod
@@ -172,6 +192,7 @@ class Changes:
         upto: int,
         newest: int,
         as_of: int,
+        loss: tuple[Loss, ...] = (),
     ) -> Changes:
         """Changes from the elements of a change log or of a derived stream."""
         count = found.num_rows
@@ -185,7 +206,7 @@ class Changes:
         table = pa.Table.from_arrays(
             [cursors, stamps, signs, *values], names=["cursor", "timestamp", "change", *columns]
         )
-        return Changes(table, query, f"{prefix}.{upto}", newest, as_of)
+        return Changes(table, query, f"{prefix}.{upto}", newest, as_of, loss)
 
     @property
     def columns(self) -> list[str]:
@@ -193,19 +214,20 @@ class Changes:
         return list(self.table.column_names[3:])
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """Per change its number, its instant (µs), its sign and the row's values."""
+        """Yield for each change its number, its instant (µs), its sign and the row's values."""
         return list(zip(*(python_values(column) for column in self.table.columns), strict=True))
 
     def __iter__(self) -> Iterator[Change]:
         for number, at, sign, *row in self.rows():
-            yield Change(self.cursor_at(number), at, sign, tuple(row))
+            yield Change(self.cursor_at(number), at, sign, tuple(row), self.loss)
 
     def __len__(self) -> int:
         return self.table.num_rows
 
     def __repr__(self) -> str:
         upto = time.format_instant(self.as_of)
-        return f"<Changes of {self.query}: {len(self)} up to {upto}, cursor {self.position}>"
+        state = "" if self.exact else ", not exact"
+        return f"<Changes of {self.query}: {len(self)} up to {upto}, cursor {self.position}{state}>"
 
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:
@@ -223,7 +245,8 @@ def _value(scalar: pa.Scalar) -> Any:
         kind = scalar.type
     if pa.types.is_timestamp(kind):
         ticks = scalar.cast(pa.timestamp("us", kind.tz)).value
-        return format_ticks(np.array([ticks], "datetime64[us]"))[0].replace("T", " ")
+        text = format_ticks(np.array([ticks], "datetime64[us]"))[0].replace("T", " ")
+        return text if kind.tz is None or text.endswith("infinity") else f"{text}+00:00"
     if pa.types.is_date32(kind):
         return format_ticks(np.array([scalar.value], "datetime64[D]"))[0]
     if isinstance(scalar, pa.StructScalar):
@@ -234,7 +257,7 @@ def _value(scalar: pa.Scalar) -> Any:
 
 @dataclass(frozen=True)
 class IngestReceipt:
-    """What became of pushed rows, all of it durable before the receipt is given.
+    """What became of pushed rows. They are durable before the receipt is returned.
 
     Attributes:
         accepted: Rows that became elements.
@@ -249,7 +272,7 @@ class IngestReceipt:
     duplicate: bool = False
 
     def __str__(self) -> str:
-        """In one line, with the reason of the first reject.
+        """Describe the receipt in one line, with the reason of the first reject.
 
         >>> print(IngestReceipt(2, 1, [{"row": 2, "reason": "no timestamp"}]))
         2 accepted, 1 rejected (no timestamp)
@@ -262,7 +285,7 @@ class IngestReceipt:
 
 @dataclass(frozen=True)
 class StatementResult:
-    """What one statement gave: an answer, a table, a text, or a message.
+    """The result of one statement: an answer, a table, a text, or a message.
 
     Attributes:
         statement: The statement's kind in the words of CQL: 'invoke', 'ask', 'create query', ….
@@ -284,14 +307,14 @@ class StatementResult:
 
 
 def report(statement: str, name: str, what: str) -> StatementResult:
-    """The result of a statement that gives nothing but a message: what it did, to what."""
+    """Make the result of a statement that has only a message: what it did, to which object."""
     kind = statement.split()[-1]
     subject = f"{kind} {name}" if kind in ("stream", "relation", "query", "summary") else name
     return StatementResult(statement, name, message=f"{subject}: {what}")
 
 
 def count_text(number: int, noun: str, plural: str | None = None) -> str:
-    """A number of things, for people.
+    """Write a number of things for people.
 
     >>> count_text(1, "row"), count_text(1200, "row"), count_text(2, "query", "queries")
     ('1 row', '1,200 rows', '2 queries')

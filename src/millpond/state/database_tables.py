@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Callable
@@ -120,22 +119,13 @@ def definition_row(definition: Definition | FunctionDef | SummaryDef) -> tuple[i
     """Write a definition as (id, kind, JSON)."""
     match definition:
         case FunctionDef():
-            body: dict[str, Any] = {
-                "name": definition.name,
-                "inside": definition.inside,
-                "arguments": definition.arguments,
-                "returns": definition.returns,
-                "cost": definition.cost,
-                "max_seconds": definition.max_seconds,
-                "code": base64.b64encode(definition.code).decode(),
-            }
-            return definition.id, "function", _dump(body)
+            return definition.id, "function", _dump(definition.to_json())
         case SummaryDef():
-            body = asdict(definition)
-            del body["id"]
-            return definition.id, "summary", _dump(body)
+            facts = asdict(definition)
+            del facts["id"]
+            return definition.id, "summary", _dump(facts)
         case StreamDef():
-            body = {
+            body: dict[str, Any] = {
                 "name": definition.name,
                 "schema": definition.schema.to_json(),
                 "timestamp_by": definition.timestamp_by,
@@ -182,9 +172,7 @@ def definition_of(
     if kind == "query":
         return QueryDef(id=id, **body)
     if kind == "function":
-        body["arguments"] = tuple(body["arguments"])
-        body["code"] = base64.b64decode(body["code"])
-        return FunctionDef(id=id, **body)
+        return FunctionDef.from_json(id, body)
     if kind == "summary":
         body["file"] = SummaryFile(**body["file"]) if body["file"] else None
         return SummaryDef(id=id, **body)

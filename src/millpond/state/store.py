@@ -12,6 +12,8 @@
     checkpoints/  the streaming queries' own; the store does not read them
     set_aside/    files nothing refers to, moved here when the store was opened
 
+Everything is its owner's alone (`model/owner_only.py`); opening tightens what is not.
+
 A file belongs to the store only once a committed epoch refers to it. Opening sets aside the files
 no epoch refers to (a writer died before its commit). Opening also reports, by name, the files that
 are referred to and are missing or torn, and does not fail: queries that do not need these files go
@@ -28,19 +30,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from millpond.errors import MillpondError
+from millpond.model.owner_only import make_directory, open_owner_only, tighten, write_owner_only
 from millpond.model.time import now
 from millpond.state import arrow_file
-from millpond.state.check_and_repair.set_aside import (
+from millpond.state.database.database import Database
+from millpond.state.epoch_log import EpochLog
+from millpond.state.inbox.inbox import Inbox
+from millpond.state.migrations import MIGRATIONS
+from millpond.state.outside_files import check_ordinary
+from millpond.state.set_aside import (
     SetAside,
     clean_set_aside,
     list_set_aside,
     set_aside,
 )
-from millpond.state.database import Database
-from millpond.state.epoch_log import EpochLog
-from millpond.state.inbox import Inbox
-from millpond.state.migrations import MIGRATIONS
-from millpond.state.outside_files import check_ordinary
 
 FORMAT = "millpond store 2\n"
 
@@ -76,7 +79,7 @@ class Store:
         self.problems: list[MillpondError] = [
             *self._database.problems,
             *self._recover(),
-            *self.inbox.problems,
+            *self.inbox.recovered.problems,
         ]
         clean_set_aside(directory, self._clock())
 
@@ -98,6 +101,7 @@ class Store:
             _check_directory(directory)
             lock = _take_lock(directory)
             try:
+                tighten(directory)
                 _migrate(directory)
                 _prepare(directory)
                 return Store(directory, lock, clock)
@@ -108,6 +112,23 @@ class Store:
     def relative_path(self, path: str | Path) -> str:
         """Return a file's path relative to the store, as references have it."""
         return Path(path).relative_to(self.directory).as_posix()
+
+    @property
+    def trouble(self) -> MillpondError | None:
+        """STORE-603 while nothing can be written to the store's directories; None otherwise."""
+        try:
+            self._database.check_usable()
+        except MillpondError as error:
+            return error
+        for directory in (self.directory, self.directory / "inbox", self.directory / "journal"):
+            if not os.access(directory, os.W_OK | os.X_OK):
+                return MillpondError(
+                    "STORE-603",
+                    f'"{directory}" cannot be written',
+                    detail="The file system is read-only, or the permissions have changed.",
+                    hint="Make it writable again; nothing acknowledged is lost.",
+                )
+        return None
 
     def list_set_aside(self) -> list[SetAside]:
         """List the folders of files that this opening and earlier ones set aside."""
@@ -130,7 +151,7 @@ class Store:
         """Set aside unreferenced files; return an error per referenced file that is not whole."""
         referenced = self.log.version.paths()
         found = dict(self._files(*REFERENCED))
-        orphans = [*(found.keys() - referenced.keys()), *self.inbox.orphans]
+        orphans = [*(found.keys() - referenced.keys()), *self.inbox.recovered.orphans]
         unknown = set_aside(self.directory, orphans, self._clock())
         for path, _ in self._files("stems"):
             (self.directory / path).unlink(missing_ok=True)
@@ -170,7 +191,7 @@ def _check_directory(directory: Path) -> None:
             f'"{directory}" is not a directory',
             hint="Name a directory; it is created if it is not there.",
         )
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     file = directory / "FORMAT"
     if file.exists():
         found = file.read_text(errors="replace")
@@ -218,7 +239,7 @@ def lock_store(directory: Path) -> Iterator[None]:
 
 def _take_lock(directory: Path) -> int:
     """Lock LOCK and return its descriptor; the kernel unlocks it however the process ends."""
-    lock = os.open(directory / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = open_owner_only(directory / "LOCK", os.O_RDWR | os.O_CREAT)
     try:
         _lock(lock, directory)
     except BaseException:
@@ -261,9 +282,9 @@ def _prepare(directory: Path) -> None:
     """Make missing files and directories; FORMAT first, since it marks the directory as a store."""
     if not (directory / "FORMAT").exists():
         temporary = directory / ".FORMAT.tmp"
-        temporary.write_text(FORMAT)
+        write_owner_only(temporary, FORMAT.encode())
         arrow_file.sync_file(temporary)
         temporary.rename(directory / "FORMAT")
         arrow_file.sync_directory(directory)
     for name in _DIRECTORIES:
-        (directory / name).mkdir(exist_ok=True)
+        make_directory(directory / name)

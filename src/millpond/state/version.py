@@ -1,7 +1,7 @@
 """What a reader sees: one immutable Version of the store after each epoch.
 
 A Version is a value. A commit makes the next Version, which shares everything the epoch did not
-touch (`state/next_version.py`). So holding a Version costs nothing and reading it needs no lock. A
+touch (`commit/next_version.py`). So holding a Version costs nothing and reading it needs no lock. A
 reader that opens a Version's files must pin it (`EpochLog.pin`), or `EpochLog.collect` may remove
 the files.
 
@@ -15,10 +15,14 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from millpond.catalog.objects import (
+    DATA,
+    REJECTS,
+    SHED,
+    SUFFIXES,
     Definition,
     FunctionDef,
     QueryDef,
@@ -31,8 +35,7 @@ from millpond.state.bucket_map import BucketMap
 from millpond.state.id_map import IdMap
 from millpond.state.join_state import Joins
 
-#: The two kinds of segments of a stream: its elements, and the rows it rejected.
-DATA, REJECTS = "data", "rejects"
+__all__ = ["DATA", "REJECTS", "SHED"]  # the kinds of segments, which the catalog names
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class SegmentRef:
     Attributes:
         id: Given by the commit that adds the segment; 0 before.
         stream_id: The stream it belongs to.
-        kind: 'data' or 'rejects'.
+        kind: 'data', 'rejects' or 'shed'.
         epoch: The epoch in which its (youngest) elements arrived; 0 in an `EpochChange` stands for
             the epoch being committed.
         level: Its level in the segment tree; 0 for a segment that is not a merge of others.
@@ -159,10 +162,24 @@ class StreamState:
 
     data: tuple[SegmentRef, ...] = ()
     rejects: tuple[SegmentRef, ...] = ()
+    shed: tuple[SegmentRef, ...] = ()
     clock: StreamClock = StreamClock()
     slots: IdMap[SlotRef] = field(default_factory=IdMap)
     slot_keys: BucketMap[bytes, int] = field(default_factory=BucketMap)
     next_slot: int = 0
+
+    def segments(self, kind: str) -> tuple[SegmentRef, ...]:
+        """The segments of a kind, sorted by (min_ts, id)."""
+        found: tuple[SegmentRef, ...] = getattr(self, kind)
+        return found
+
+    def with_segments(self, kind: str, segments: tuple[SegmentRef, ...]) -> StreamState:
+        """The state with other segments of a kind."""
+        if kind == DATA:
+            return replace(self, data=segments)
+        if kind == REJECTS:
+            return replace(self, rejects=segments)
+        return replace(self, shed=segments)
 
 
 _NOTHING = StreamState()
@@ -200,15 +217,16 @@ class Version:
         return self.streams.get(id) or self.relations.get(id) or self.queries.get(id)
 
     def find(self, name: str) -> Definition | None:
-        """Find a definition by name; `name$rejects` is the pseudo-stream of a stream's rejects."""
+        """Find a definition by name; `name$rejects` and `name$shed` are pseudo-streams."""
         folded = name.lower()
         id = self.ids.get(folded)
         if id is not None:
             found = self.definition(id)
             return None if isinstance(found, StreamDef) and found.is_change_log else found
-        if folded.endswith("$rejects"):
-            stream = self.streams.get(self.ids.get(folded.removesuffix("$rejects"), -1))
-            return stream.rejects() if stream else None
+        for kind, suffix in SUFFIXES.items():
+            if folded.endswith(suffix):
+                stream = self.streams.get(self.ids.get(folded.removesuffix(suffix), -1))
+                return stream.pseudo(kind) if stream else None
         return None
 
     def names(self) -> list[str]:
@@ -242,8 +260,7 @@ class Version:
 
     def segments(self, stream_id: int, kind: str = DATA) -> tuple[SegmentRef, ...]:
         """Return a stream's segments, sorted by (min_ts, id)."""
-        state = self.states.get(stream_id, _NOTHING)
-        return state.data if kind == DATA else state.rejects
+        return self.states.get(stream_id, _NOTHING).segments(kind)
 
     def segment(self, segment_id: int) -> SegmentRef | None:
         """Find the segment of that id; None if it is gone."""

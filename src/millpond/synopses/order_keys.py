@@ -189,8 +189,8 @@ class LabelKeys:
         return self._labels.on_relabel
 
     @on_rekey.setter
-    def on_rekey(self, told: Callable[[Ints, Ints], None]) -> None:
-        self._labels.on_relabel = told
+    def on_rekey(self, listener: Callable[[Ints, Ints], None]) -> None:
+        self._labels.on_relabel = listener
 
     def encode(self, column: pa.Array, weights: Ints) -> Ints:
         encoded = column.dictionary_encode()

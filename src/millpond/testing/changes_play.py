@@ -12,7 +12,7 @@ import pyarrow as pa
 from millpond.algebra.changes import OracleChange, changes
 from millpond.algebra.rows import normalize
 from millpond.algebra.world import World
-from millpond.catalog.objects import Definition
+from millpond.catalog.objects import REJECTS, Definition
 from millpond.cql import parse_query
 from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.model.time import BEGINNING, END
@@ -37,7 +37,7 @@ class WorldNames:
         if stream is None:
             return None
         rejects = lower.endswith("$rejects")
-        return stream.definition.rejects() if rejects else stream.definition
+        return stream.definition.pseudo(REJECTS) if rejects else stream.definition
 
     def names(self) -> list[str]:
         return [*self.world.streams, *self.world.relations]

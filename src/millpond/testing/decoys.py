@@ -10,15 +10,19 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
 
 from millpond.cql.tree.statements import CreateRelation, CreateStream
+from millpond.model.schema import ListOf, StructOf, parts_of
 
 _CONSTANTS: dict[str, tuple[str, ...]] = {
     "BOOLEAN": ("true", "false"),
     "VARCHAR": ("'a'", "'b'", "''"),
     "BLOB": ("'a'::BLOB", "''::BLOB"),
     "TIMESTAMP": ("TIMESTAMP '1970-01-01 00:00:03'", "TIMESTAMP '1970-01-01 00:00:10'"),
+    "TIMESTAMPTZ": ("TIMESTAMPTZ '1970-01-01 00:00:03+00'", "'1970-01-01 02:00:10+02'"),
     "DATE": ("DATE '2024-02-29'",),
+    "JSON": ("'1'", "'{}'"),
 }
 _NUMBERS = ("1", "2", "10")
+_NESTED: dict[type, tuple[str, ...]] = {ListOf: ("[]", "NULL"), StructOf: ("NULL",)}
 _COMPARISONS = ("=", "<>", ">", "<=")
 _WINDOWS = ("", " [RANGE 3 SECONDS]", " [ROWS 2]", " [NOW]")
 
@@ -41,7 +45,7 @@ def _queries(
     turn = cycle(windows)
     for round_ in range(4):
         for column, kind in columns:
-            constants = _CONSTANTS.get(kind, _NUMBERS)
+            constants = _NESTED.get(type(parts_of(kind))) or _CONSTANTS.get(kind, _NUMBERS)
             constant = constants[round_ % len(constants)]
             compared = f"{column} {_COMPARISONS[round_]} {constant}"
             yield f"SELECT * FROM {name}{next(turn)} WHERE {compared}"

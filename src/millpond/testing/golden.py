@@ -6,7 +6,7 @@ the pond is closed and opened again. By SEMANTICS section 7 none of that is part
 every variation has the same expected answers.
 
 The oracle runs beside the pond under test, over the same epochs. Each answer is compared with the
-file's table and with the oracle's `as_of`, `final` and completeness. A file that disagrees with the
+file's table and with the oracle's `as_of`, `final` and exactness. A file that disagrees with the
 oracle is wrong; running `run_golden` over an `OraclePond` finds such files.
 """
 
@@ -161,10 +161,10 @@ class _Performance:
             (result,) = self.pond.execute(text)
         except MillpondError as error:
             raise self._disagreement(step, error.render()) from error
-        meant = result if self.alone else self.oracle.execute(step.text)[0]
+        expected = result if self.alone else self.oracle.execute(step.text)[0]
         self.pond.catch_up()
         if step.table is not None and isinstance(statement, Fetch):
-            self._compare_changes(step, step.table, result.changes, meant.changes)
+            self._compare_changes(step, step.table, result.changes, expected.changes)
         elif isinstance(statement, Show | Describe | Explain):
             if self.variation == AS_WRITTEN and not self.alone:
                 self._look(step, result)  # with decoys and other options it would say more
@@ -172,9 +172,9 @@ class _Performance:
             ordered = (
                 _is_ordered(statement.query)
                 if isinstance(statement, Ask)
-                else self._must_be_ordered(meant.name or "")
+                else self._must_be_ordered(expected.name or "")
             )
-            self._compare(step, step.table, result.answer, meant.answer, ordered)
+            self._compare(step, step.table, result.answer, expected.answer, ordered)
         if isinstance(statement, CreateStream | CreateRelation):
             self._note_declaration(statement)
 
@@ -269,20 +269,20 @@ class _Performance:
             answer = self.pond.query(step.query).invoke(at=step.at)
         except MillpondError as error:
             raise self._disagreement(step, error.render()) from error
-        meant = answer if self.alone else self.oracle.query(step.query).invoke(at=step.at)
+        expected = answer if self.alone else self.oracle.query(step.query).invoke(at=step.at)
         if step.as_of is not None and answer.as_of != step.as_of:
             raise self._disagreement(
                 step, f"answered as of {time.format_instant(answer.as_of)}, not {step.as_of}"
             )
         if step.final is not None and answer.final != step.final:
             raise self._disagreement(step, f"the answer says final = {answer.final}")
-        self._compare(step, step.table, answer, meant, self._must_be_ordered(step.query))
+        self._compare(step, step.table, answer, expected, self._must_be_ordered(step.query))
 
     def _must_be_ordered(self, query: str) -> bool:
         return _is_ordered(self.oracle.query(query).tree)
 
     def _compare(
-        self, step: GoldenStep, table: Table, answer: Any, meant: Any, ordered: bool
+        self, step: GoldenStep, table: Table, answer: Any, expected: Any, ordered: bool
     ) -> None:
         actual = cells.show_rows(answer.rows())
         columns = tuple(answer.columns)
@@ -292,18 +292,18 @@ class _Performance:
             shown = cells.diff(table.columns, table.rows, actual, ordered)
             raise self._disagreement(step, f"as of {time.format_instant(answer.as_of)}\n{shown}")
         for name in ("as_of", "final"):
-            one, other = getattr(answer, name), getattr(meant, name)
+            one, other = getattr(answer, name), getattr(expected, name)
             if one != other:
                 raise self._disagreement(step, f"{name} is {one}; by the definition it is {other}")
-        if meant.complete and not answer.complete:
-            raise self._disagreement(step, "the answer says it is not complete")
+        if expected.exact and not answer.exact:
+            raise self._disagreement(step, f"the answer says it is not exact: {answer.loss}")
 
-    def _compare_changes(self, step: GoldenStep, table: Table, given: Any, meant: Any) -> None:
+    def _compare_changes(self, step: GoldenStep, table: Table, found: Any, expected: Any) -> None:
         """Compare FETCH's rows (cursor, instant, sign, values); their order has a meaning."""
-        columns = ("cursor", "at", "change", *given.columns)
+        columns = ("cursor", "at", "change", *found.columns)
         if columns != table.columns:
             raise self._disagreement(step, f"columns {columns}, expected {table.columns}")
-        for rows, by in ((meant.rows(), "the definition"), (given.rows(), "the pond")):
+        for rows, by in ((expected.rows(), "the definition"), (found.rows(), "the pond")):
             actual = [
                 (str(cursor), cells.show_instant(at), sign, *map(cells.show_cell, row))
                 for cursor, at, sign, *row in rows
@@ -311,8 +311,8 @@ class _Performance:
             if not cells.same_rows(table.rows, actual, True):
                 shown = cells.diff(table.columns, table.rows, actual, True)
                 raise self._disagreement(step, f"by {by}\n{shown}")
-        if given.as_of != meant.as_of:
-            one, other = map(time.format_instant, (given.as_of, meant.as_of))
+        if found.as_of != expected.as_of:
+            one, other = map(time.format_instant, (found.as_of, expected.as_of))
             raise self._disagreement(step, f"changes up to {one}; by the definition to {other}")
 
     def _disagreement(self, step: GoldenStep, what: str) -> AssertionError:

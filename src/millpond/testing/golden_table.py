@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from millpond.model import time
+from millpond.model.schema import parts_of
 
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d(\.\d{1,6})?")
 _QUOTED = re.compile(r"'((?:[^']|'')*)'")
@@ -74,8 +75,15 @@ def _value(text: str, type_name: str) -> Any:
             return float(text)
         case "TIMESTAMP":
             return time.to_datetime(parse_time(text))
+        case "TIMESTAMPTZ" if _CLOCK.fullmatch(text):
+            at = time.to_datetime(parse_time(text))
+            return text if at is None else at.replace(tzinfo=UTC)
+        case "TIMESTAMPTZ":
+            return text
         case "DATE":
             return date.fromisoformat(text)
+        case _ if type_name == "JSON" or parts_of(type_name) is not None:
+            return text
         case _ if type_name.startswith("DECIMAL"):
             return Decimal(text)
         case _:
@@ -94,8 +102,14 @@ def show_cell(value: Any) -> str:
         bare = not _BARE_IS_NOT_TEXT.fullmatch(value)
         return value if bare else "'" + value.replace("'", "''") + "'"
     if isinstance(value, datetime):
-        text = time.format_instant(time.from_datetime(value))
-        return text.removeprefix("1970-01-01 ")
+        zoned = value.tzinfo is not None
+        naive = value.astimezone(UTC).replace(tzinfo=None) if zoned else value
+        text = time.format_instant(time.from_datetime(naive)).removeprefix("1970-01-01 ")
+        return f"{text}+00" if zoned else text
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {show_cell(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(show_cell, value)) + "]"
     if isinstance(value, float) and value == 0:
         return "0.0"
     return str(value)

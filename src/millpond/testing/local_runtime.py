@@ -25,7 +25,7 @@ from millpond.service.changes.settings import ChangeSettings
 from millpond.service.ingest.sequencer import source_key
 from millpond.service.pond import Pond
 from millpond.state.arrow_file import FileMeta, write_arrow
-from millpond.state.push_file import read_push, visible_path
+from millpond.state.inbox.push_file import read_push, visible_path
 
 _READERS = {
     "csv": "read_csv('{path}', all_varchar = true, header = {header})",
@@ -47,6 +47,9 @@ class LocalRuntime:
         self._partitions = partitions
         self._open: dict[int, StreamDef] = {}
         self._lock = threading.RLock()
+        #: Set by tests to what a runtime that lost its workers says.
+        self.trouble: MillpondError | None = None
+        self.failure: MillpondError | None = None
 
     def start(self, pipeline: Pipeline, store: Path) -> None:
         self._pipeline = pipeline
@@ -185,6 +188,6 @@ def _read(definition: StreamDef | RelationDef, path: Path) -> pa.Table:
     with duckdb.connect() as connection:
         table = connection.sql(f"SELECT * FROM {sql}").to_arrow_table()
     if source.format == "csv" and header != "true":
-        names = [f.name for f in definition.schema.fields]
+        names = [f.name for f in definition.schema.given]
         table = table.rename_columns(names[: table.num_columns])
     return table

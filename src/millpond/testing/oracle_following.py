@@ -11,16 +11,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from sqlglot import exp
 
 from millpond.algebra.changes import OracleChange, changes, final_upto
 from millpond.algebra.contents import Element
 from millpond.algebra.denotation import denote, occurrences, present_of
-from millpond.algebra.rows import Row, normalize, sort_key
+from millpond.algebra.history import StreamHistory
+from millpond.algebra.rows import Row, normalize, restore, sort_key
 from millpond.algebra.world import World
 from millpond.catalog.objects import Derived, StreamDef
 from millpond.cql.tree.nodes import RelationToStream
-from millpond.model.schema import Field, Schema, canonical_type
+from millpond.model.schema import Field, Schema, canonical_type, struct_type
 from millpond.model.time import BEGINNING, END, LAST, Instant
 
 
@@ -35,23 +37,40 @@ class OracleSubscription:
 
     def __post_init__(self) -> None:
         self._known = self._bag(self.position)
+        self._told: list[Any] = []
 
     def advance(self) -> list[OracleChange]:
         """Deliver the changes that are final by now; return all changes delivered so far."""
+        told = self._list_told()
+        if len(told) == len(self._told) and all(map(_is_same, told, self._told)):
+            return self.delivered
+        self._advance()
+        self._told = told
+        return self.delivered
+
+    def _list_told(self) -> list[Any]:
+        """List what changes with everything the world is told: all that changes depend on."""
+        told: list[Any] = [self.world.clock]
+        for history in self.world.streams.values():
+            if isinstance(history, StreamHistory):
+                told += [len(history.elements), len(history.rejects), history.reached]
+                told += [history.arrived_at, history.ended]
+        return told + [relation.versions for relation in self.world.relations.values()]
+
+    def _advance(self) -> None:
         upto = final_instant(self.world, self.query)
         at_rest = upto == LAST or not self._reads_streams
         is_corrected = self._bag(self.position) != self._known
         if at_rest and upto <= self.position and is_corrected:
             upto = self.position + 1
         if upto <= self.position:
-            return self.delivered
+            return
         first = self.position + 1
         found = changes(self.world, self.query, self.position, upto)
         if is_corrected:
             found = [*self._correction(first), *(c for c in found if c.at > first)]
         self.delivered += found
         self.position, self._known = upto, self._bag(upto)
-        return self.delivered
 
     @property
     def _reads_streams(self) -> bool:
@@ -81,6 +100,11 @@ class OracleSubscription:
         table = denote(self.world, self._relation, at).table
         rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
         return Counter(tuple(map(normalize, row)) for row in rows)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether nothing was told between two looks; a relation's list is replaced at every change."""
+    return one is other if isinstance(one, list) else bool(one == other)
 
 
 def _sign(at: int, sign: int, rows: Counter[Row]) -> list[OracleChange]:
@@ -116,7 +140,7 @@ class DerivedHistory:
         if not isinstance(query, RelationToStream):
             query = RelationToStream(this=query, kind="istream")
         table = denote(world, query.this, BEGINNING).table
-        fields = tuple(Field(f.name, column_type(str(f.type))) for f in table.schema)
+        fields = tuple(Field(f.name, column_type(f.type)) for f in table.schema)
         streams = [o.name for o in occurrences(world, query.this) if o.window is not None]
         on_clock = all(world.streams[s].definition.on_system_time for s in streams)
         derived = Derived("", None, on_clock)
@@ -128,7 +152,9 @@ class DerivedHistory:
     def elements(self) -> list[Element]:
         names = self.definition.schema.names
         return [
-            Element(dict(zip(names, change.row, strict=True)), Instant(change.at), seq)
+            Element(
+                dict(zip(names, map(restore, change.row), strict=True)), Instant(change.at), seq
+            )
             for seq, change in enumerate(self.following.advance())
         ]
 
@@ -142,14 +168,20 @@ class DerivedHistory:
         return Instant(self.following.position + 1)
 
 
-def column_type(arrow: str) -> str:
-    """Find the type of a column from its Arrow type's name."""
-    if arrow.startswith("decimal128"):
-        return f"DECIMAL{arrow.removeprefix('decimal128').replace(' ', '')}"
+def column_type(arrow: pa.DataType) -> str:
+    """Find the type of a column from its Arrow type."""
+    if pa.types.is_list(arrow):
+        return f"{column_type(arrow.value_type)}[]"
+    if pa.types.is_struct(arrow):
+        return struct_type((part.name, column_type(part.type)) for part in arrow)
+    name = str(arrow)
+    if name.startswith("decimal128"):
+        return f"DECIMAL{name.removeprefix('decimal128').replace(' ', '')}"
     known = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT"}
     known |= {"float": "FLOAT", "double": "DOUBLE", "string": "VARCHAR", "bool": "BOOLEAN"}
     known |= {"timestamp[us]": "TIMESTAMP", "date32[day]": "DATE"}
-    return canonical_type(known.get(arrow, arrow)) or "VARCHAR"
+    known |= {"timestamp[us, tz=UTC]": "TIMESTAMPTZ"}
+    return canonical_type(known.get(name, name)) or "VARCHAR"
 
 
 @dataclass(frozen=True)
@@ -172,7 +204,7 @@ def fetch(
     start = 0 if after in (None, "oldest") else int(after)
     upto = len(delivered) if limit is None else min(len(delivered), start + limit)
     rows = [
-        (start + n, change.at, "+" if change.sign > 0 else "-", *change.row)
+        (start + n, change.at, "+" if change.sign > 0 else "-", *map(restore, change.row))
         for n, change in enumerate(delivered[start:upto], 1)
     ]
     as_of = following.position

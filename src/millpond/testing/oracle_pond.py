@@ -8,21 +8,22 @@ only; errors in statements are left to the binder.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
 
 from millpond.algebra.denotation import VIEW, Denotation, denote, is_cte
 from millpond.algebra.history import StreamHistory
-from millpond.algebra.relations import RelationHistory
+from millpond.algebra.relations import PLACE, RelationHistory
 from millpond.algebra.session import session
 from millpond.algebra.world import World
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql import parse_query, parse_script, to_duckdb
+from millpond.cql.print.dialect import print_query
 from millpond.cql.tree import statements
-from millpond.cql.tree.nodes import RelationToStream
+from millpond.cql.tree.nodes import STREAM_SAMPLE, WINDOW, RelationToStream
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema, canonical_type
 from millpond.model.time import BEGINNING, Instant
@@ -30,7 +31,6 @@ from millpond.testing.oracle_following import (
     DerivedHistory,
     OracleChanges,
     OracleSubscription,
-    column_type,
     fetch,
     final_instant,
 )
@@ -43,7 +43,7 @@ class OracleAnswer:
     table: pa.Table
     as_of: Instant
     final: bool
-    complete: bool
+    exact: bool
 
     @property
     def columns(self) -> list[str]:
@@ -206,15 +206,14 @@ class OraclePond:
                 self._insert(statement)
             case statements.Update():
                 at = self._when(statement.at)
+                assigned = {n: self._compute(statement, v, at) for n, v in statement.assignments}
                 self.world.relations[statement.name.lower()].update(
-                    {name: self._sql(value, at) for name, value in statement.assignments},
-                    None if statement.where is None else self._sql(statement.where, at),
-                    at,
+                    assigned, self._find_rows(statement, at), at
                 )
             case statements.Delete():
                 at = self._when(statement.at)
                 self.world.relations[statement.name.lower()].delete(
-                    None if statement.where is None else self._sql(statement.where, at), at
+                    self._find_rows(statement, at), at
                 )
             case statements.Heartbeat():
                 self.world.streams[statement.name.lower()].advance_heartbeat(
@@ -252,24 +251,51 @@ class OraclePond:
             subquery = exp.Subquery(this=view.copy(), alias=alias)
             subquery.meta[VIEW] = True
             table.replace(subquery)
+        self._make_inner_streams(tree)
         return tree
 
-    def _sql(self, value: exp.Expression, at: int) -> str:
-        """Write an expression as SQL, with the VALUES of each query in it at an instant."""
-        holder = exp.Paren(this=value.copy())
-        while (query := holder.find(exp.Select, exp.SetOperation)) is not None:
-            rows = self.answer(self._expand(cast(exp.Expression, query.copy())), at).table
-            values = ", ".join(
-                "(" + ", ".join(_quote(v) for v in row.values()) + ")" for row in rows.to_pylist()
-            )
-            casts = ", ".join(
-                f"CAST(v{i} AS {column_type(str(c.type))})" for i, c in enumerate(rows.schema)
-            )
-            names = ", ".join(f"v{i}" for i in range(rows.num_columns))
-            nulls = ", ".join("NULL" for _ in range(rows.num_columns))
-            given = f"VALUES {values}" if values else f"SELECT {nulls} LIMIT 0"
-            query.replace(exp.var(f"SELECT {casts} FROM ({given}) AS t({names})"))
-        return to_duckdb(holder)
+    def _make_inner_streams(self, tree: exp.Expression) -> None:
+        """Make a derived stream of each query in FROM that is a stream, and name it there."""
+        for subquery in reversed(list(tree.find_all(exp.Subquery, bfs=True))):  # inner ones first
+            inner = subquery.this
+            if not isinstance(inner, RelationToStream) and not subquery.args.get(WINDOW):
+                continue
+            name = f"inner {print_query(inner)}".lower()
+            if name not in self.world.streams:
+                history = DerivedHistory.of(self.world, name, inner.copy())
+                self.world.streams[name] = history  # type: ignore[assignment]
+            table = exp.Table(this=exp.to_identifier(name, quoted=True))
+            for key in ("alias", WINDOW, STREAM_SAMPLE):
+                if subquery.args.get(key):
+                    table.set(key, subquery.args[key])
+            subquery.replace(table)
+
+    def _find_rows(
+        self, statement: statements.Update | statements.Delete, at: int
+    ) -> str | set[int] | None:
+        """Find what a statement's WHERE selects: SQL, or places where WHERE has queries."""
+        if statement.where is None:
+            return None
+        found = self._compute(statement, statement.where, at)
+        return found if isinstance(found, str) else {p for p, truth in found.items() if truth}
+
+    def _compute(
+        self, statement: statements.Update | statements.Delete, value: exp.Expression, at: int
+    ) -> str | dict[int, Any]:
+        """Write an expression as SQL; if it has queries, compute it for each row at an instant.
+
+        A query in it may read columns of the row, so all of it is one query over the relation.
+        """
+        if value.find(exp.Query) is None:
+            return to_duckdb(exp.Paren(this=value.copy()))
+        name = statement.name.lower()
+        relations = {**self.world.relations, name: self.world.relations[name].number_rows()}
+        asked = parse_query(f'SELECT 1 AS v FROM "{statement.name}"')
+        items = [exp.column(PLACE), exp.alias_(exp.Paren(this=value.copy()), "v")]
+        asked.set("expressions", items)
+        world = replace(self.world, relations=relations)
+        rows = denote(world, self._expand(asked), at).table.to_pylist()
+        return {row[PLACE]: row["v"] for row in rows}
 
     def _when(self, at: int | None) -> int:
         return self.world.present() if at is None else at
@@ -337,7 +363,7 @@ class OraclePond:
         target = self.world.streams.get(name) or self.world.relations.get(name)
         if target is None:
             raise MillpondError("CQL-201", f'no stream or relation "{statement.name}"')
-        columns = statement.columns or target.definition.schema.names
+        columns = statement.columns or [f.name for f in target.definition.schema.given]
         fields = [target.definition.schema.find(column) for column in columns]
         given = (
             _evaluate(statement.rows)
@@ -376,13 +402,17 @@ class OracleStore:
         return self.pond
 
 
-def _quote(value: Any) -> str:
-    return "NULL" if value is None else "'" + str(value).replace("'", "''") + "'"
-
-
 def _schema(columns: Sequence[statements.ColumnDef]) -> Schema:
     return Schema(
-        tuple(Field(c.name, canonical_type(c.type) or "VARCHAR", c.required) for c in columns)
+        tuple(
+            Field(
+                c.name,
+                canonical_type(c.type) or "VARCHAR",
+                c.required,
+                None if c.computed is None else print_query(c.computed),
+            )
+            for c in columns
+        )
     )
 
 

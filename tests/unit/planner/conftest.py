@@ -6,7 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import (
+    REJECTS,
+    Definition,
+    FunctionDef,
+    QueryDef,
+    RelationDef,
+    StreamDef,
+)
 from millpond.cql.print.dialect import parse_query
 from millpond.model.schema import Field, Schema
 from millpond.planner.bind.bind import bind
@@ -32,7 +39,7 @@ class StaticNames:
     def find(self, name: str) -> Definition | None:
         stream = self._definitions.get(name.lower().removesuffix("$rejects"))
         if name.lower().endswith("$rejects") and isinstance(stream, StreamDef):
-            return stream.rejects()
+            return stream.pseudo(REJECTS)
         return self._definitions.get(name.lower())
 
     def names(self) -> list[str]:

@@ -87,3 +87,33 @@ def test_who_waits_gives_up_after_the_timeout_and_when_it_stops(worker: Worker) 
     worker.stop()
     assert worker.wait_until_idle(PATIENCE)
     assert worker.rounds == 0
+
+
+def test_a_defect_does_not_end_the_thread(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millpond.service.background._AFTER_DEFECT_SECONDS", 0.0)
+
+    def fail() -> None:
+        worker.each = lambda: None
+        raise KeyError("a defect")
+
+    worker.each = fail
+    worker.start()
+    worker.wake()
+    for _ in range(2):
+        assert worker.reached.acquire(timeout=PATIENCE)
+    assert worker.wait_until_idle(PATIENCE)
+    assert not worker.has_died
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_ended_by_itself_has_died(worker: Worker) -> None:
+    def end() -> None:
+        raise SystemExit
+
+    worker.each = end
+    worker.start()
+    worker.wake()
+    assert worker.reached.acquire(timeout=PATIENCE)
+    assert worker._thread is not None
+    worker._thread.join(PATIENCE)
+    assert worker.has_died

@@ -7,7 +7,7 @@ import pytest
 
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
-from millpond.state.epoch_change import EpochChange, StaleChange, new_segment_id
+from millpond.state.commit.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import LeafRef, MatchRef, SlotRef, StreamClock
 
@@ -43,7 +43,7 @@ def test_an_epoch_makes_the_next_version_and_leaves_the_last_alone(log, a):
 
 def test_rejects_are_found_by_their_name(log, stream):
     rejects = log.version.find("Flights$Rejects")
-    assert rejects.rejects_of == stream
+    assert (rejects.kind, rejects.id) == ("rejects", stream)
     assert log.version.find("nothing$rejects") is None
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from millpond.state import fail_points
 from millpond.state.arrow_file import open_arrow
-from millpond.state.push_file import read_push
+from millpond.state.inbox.push_file import read_push
 from millpond.state.store import Store
 
 STATE = Path(fail_points.__file__).parent

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.errors import MillpondError
-from millpond.state import database as database_module
-from millpond.state.database import Database
+from millpond.state.database import database as database_module
+from millpond.state.database.database import Database
 from millpond.state.journal import journal as journal_module
 from millpond.state.journal.journal_file import list_files, read_file
 from millpond.state.journal.record import decode_body, encode_record, read_record

@@ -1,4 +1,4 @@
-"""`/v1/queries/{query}/changes` and `/v1/streams/{stream}/changes`: what is followed."""
+"""`/v1/queries/{query}/changes` and `/v1/streams/{stream}/changes`: read and follow changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond.api import change_forms, encode, shapes
 from millpond.api.change_forms import EVENTS
 from millpond.api.contract import DocumentedRoute
 from millpond.api.document import BINDS, WRITES, Absent, describe_answer, describe_errors
-from millpond.api.negotiate import choose_form
+from millpond.api.negotiate import PROMISE_HEADERS, choose_form
 from millpond.api.request_work import lift_limit
 from millpond.api.routers.queries import find_query
 from millpond.api.subscribers import Subscribers
@@ -26,26 +26,37 @@ _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 _ANSWERS = describe_answer(
-    shapes.ChangesPage, encode.NDJSON, EVENTS, encode.ARROW
+    shapes.ChangesPage, encode.NDJSON, EVENTS, encode.ARROW, headers=PROMISE_HEADERS
 ) | describe_errors(404, 406, *BINDS, *WRITES)
 
 
 @dataclass(frozen=True)
 class ChangesRequest:
-    """What is asked for of what is followed, and in which form."""
+    """Which changes a client wants, and in which form."""
 
     after: Annotated[
-        str | Absent, Query(description="a cursor, or oldest: what comes behind it")
+        str | Absent,
+        Query(description="A cursor: only changes after it. `oldest`: all that are kept."),
     ] = None
-    limit: Annotated[int | Absent, Query(ge=0, description="changes at most")] = None
-    follow: Annotated[bool | Absent, Query(description="go on with those to come")] = None
-    wait: Annotated[float, Query(ge=0, le=60, description="seconds an empty page waits")] = 0
+    limit: Annotated[int | Absent, Query(ge=0, description="The most changes to return.")] = None
+    follow: Annotated[
+        bool | Absent,
+        Query(description="Keep the response open and send new changes as they come."),
+    ] = None
+    wait: Annotated[
+        float,
+        Query(
+            ge=0,
+            le=60,
+            description="How long to wait for a change while the page is empty, in seconds.",
+        ),
+    ] = 0
     accept: Annotated[str | Absent, Header()] = None
     last_event_id: Annotated[str | Absent, Header()] = None
 
 
 def router(pond: ServedPond, followers: Subscribers) -> APIRouter:
-    """The calls that read and follow changes."""
+    """Make the calls that read and follow changes."""
     routes = APIRouter(route_class=DocumentedRoute)
 
     @routes.get(
@@ -55,11 +66,11 @@ def router(pond: ServedPond, followers: Subscribers) -> APIRouter:
         tags=["queries"],
     )
     async def changes(query: str, wanted: Annotated[ChangesRequest, Depends()]) -> Response:
-        """The changes of a query after a cursor: a page of them, or a stream that goes on.
+        """Returns the changes of a query after a cursor, as one page or as an endless stream.
 
-        A page is JSON, NDJSON or Arrow; `cursor` in it is where to read on. With `follow=true` the
-        response is NDJSON or, as for a browser's EventSource, server-sent events, and does not end
-        by itself. Changes are given once they are final, and are never revised.
+        A page is JSON, NDJSON or Arrow. Send its `cursor` as `after` to get the next page. With
+        `follow=true` the response does not end: it is NDJSON, or server-sent events for a
+        browser's EventSource. A change is returned only when it is final; it is never revised.
         """
         handle = await run_in_threadpool(find_query, pond, query)
         return await _read(followers, handle, wanted)
@@ -71,7 +82,7 @@ def router(pond: ServedPond, followers: Subscribers) -> APIRouter:
         tags=["streams"],
     )
     async def elements(stream: str, wanted: Annotated[ChangesRequest, Depends()]) -> Response:
-        """The elements of a derived stream after a cursor, as the changes of a query are given."""
+        """Returns the elements of a derived stream after a cursor, in the same forms as changes."""
         handle = await run_in_threadpool(pond.derived, stream)
         return await _read(followers, handle, wanted)
 
@@ -79,7 +90,7 @@ def router(pond: ServedPond, followers: Subscribers) -> APIRouter:
 
 
 async def _read(followers: Subscribers, handle: Followable, wanted: ChangesRequest) -> Response:
-    """A page of what is followed, or a response that goes on."""
+    """Make a page of changes, or a response that stays open."""
     form = choose_form(wanted.accept, [encode.JSON, encode.NDJSON, EVENTS, encode.ARROW])
     # A browser that lost its connection asks the same again and says what it had last.
     cursor = wanted.last_event_id or wanted.after
@@ -90,7 +101,8 @@ async def _read(followers: Subscribers, handle: Followable, wanted: ChangesReque
             page = await followers.next_page(handle, cursor, most, wanted.wait)
         else:
             page = await run_in_threadpool(handle.fetch, cursor, most)
-        return Response(change_forms.encode_page(page, form), media_type=form)
+        headers = encode.promise_headers(page)
+        return Response(change_forms.encode_page(page, form), headers=headers, media_type=form)
     if form == encode.ARROW:
         raise MillpondError(
             "SERVE-709",

@@ -19,14 +19,15 @@ from millpond.api.document import (
 )
 from millpond.api.routers.streams import stream_figures
 from millpond.api.surface import ServedPond
+from millpond.errors import CODES
 
 #: What is answered while the pond is not ready is no error.
-_NOT_READY = describe_answer(shapes.Ready, status=503)
+_NOT_READY = describe_answer(shapes.NotReady, status=503)
 _MISSING = describe_errors(404)
 
 
 def liveness(pond: ServedPond) -> APIRouter:
-    """The call that needs no token."""
+    """Make the call that needs no token."""
     routes = APIRouter(route_class=DocumentedRoute, tags=["observation"])
 
     @routes.get(
@@ -35,7 +36,7 @@ def liveness(pond: ServedPond) -> APIRouter:
         responses=describe_answer(shapes.Alive) | _NOT_READY,
     )
     async def liveness(ready: str | Absent = None) -> Response:
-        """200 while the server lives; with `?ready`, as `/readyz`."""
+        """Returns 200 while the server is running; with `?ready`, the same as `/readyz`."""
         if ready is not None:
             return _readiness(pond)
         return Response(encode.dumps({"status": "alive"}), media_type=encode.JSON)
@@ -44,24 +45,24 @@ def liveness(pond: ServedPond) -> APIRouter:
 
 
 def router(pond: ServedPond) -> APIRouter:
-    """The calls that look and do not touch."""
+    """Make the calls that show the pond's state; one of them changes settings."""
     routes = APIRouter(route_class=DocumentedRoute, tags=["observation"])
 
     @routes.get(
         "/readyz", response_class=Response, responses=describe_answer(shapes.Ready) | _NOT_READY
     )
     async def readiness() -> Response:
-        """200 once the pond answers queries and takes rows, 503 before and after."""
+        """Returns 200 while the pond accepts rows and shows them; otherwise 503 with the reason."""
         return _readiness(pond)
 
     @routes.get("/metrics", response_class=Response, responses=describe_answer(None, "text/plain"))
     def metrics() -> Response:
-        """Prometheus."""
+        """Returns all metrics in the text format of Prometheus."""
         return Response(generate_latest(pond.metrics), media_type=CONTENT_TYPE_LATEST)
 
     @routes.get("/v1/status", response_class=Response, responses=describe_answer(shapes.Status))
     def status() -> Response:
-        """The pond at a glance: epoch, queries, streams, problems."""
+        """Returns an overview of the pond: its epoch, its queries, its streams and its problems."""
         figures = pond.status()
         streams = [stream_figures(entry) for entry in figures["streams"]]
         rest = {
@@ -74,12 +75,12 @@ def router(pond: ServedPond) -> APIRouter:
         "/v1/functions", response_class=Response, responses=describe_answer(shapes.Functions)
     )
     def functions() -> Response:
-        """The user-defined functions: signature, limit, and what their calls have cost."""
+        """Lists the user-defined functions: signature, time limit, and the cost of their calls."""
         return Response(encode.dumps({"functions": pond.functions()}), media_type=encode.JSON)
 
     @routes.get("/v1/entities", response_class=Response, responses=describe_answer(shapes.Entities))
     def entities() -> Response:
-        """The control tables: operators, queues and synopses, with their figures."""
+        """Lists the control tables: all operators, queues and synopses, with their figures."""
         every = [entity.to_json() for entity in pond.entities.every()]
         return Response(
             encode.dumps({"entities": encode.to_json_value(every)}), media_type=encode.JSON
@@ -91,7 +92,7 @@ def router(pond: ServedPond) -> APIRouter:
         responses=describe_answer(shapes.Entity) | _MISSING,
     )
     def entity(entity: str) -> Response:
-        """One operator, queue or synopsis, by its id."""
+        """Returns one operator, queue or synopsis by its id."""
         found = pond.entities.one(entity).to_json()
         return Response(encode.dumps(encode.to_json_value(found)), media_type=encode.JSON)
 
@@ -101,7 +102,7 @@ def router(pond: ServedPond) -> APIRouter:
         responses=describe_answer(shapes.Entity) | _MISSING | describe_errors(*BODY, *WRITES),
     )
     def set_entity(entity: str, settings: EntitySettings) -> Response:
-        """Sets what can be set of an entity: `{"routing": "fixed"}`, `{"max_rows": 100}`, …"""
+        """Changes settings of an entity: `{"routing": "fixed"}`, `{"max_rows": 100}`, …"""
         found = pond.entities.set(entity, settings).to_json()
         return Response(encode.dumps(encode.to_json_value(found)), media_type=encode.JSON)
 
@@ -109,6 +110,10 @@ def router(pond: ServedPond) -> APIRouter:
 
 
 def _readiness(pond: ServedPond) -> Response:
-    ready = pond.ready
-    body = encode.dumps({"status": "ready" if ready else "not ready"})
-    return Response(body, 200 if ready else 503, media_type=encode.JSON)
+    trouble = pond.trouble
+    if trouble is None:
+        return Response(encode.dumps({"status": "ready"}), media_type=encode.JSON)
+    # Without a token anybody may ask: what the code stands for, and no path or name.
+    reason = f"{trouble.code}: {CODES[trouble.code]}"
+    body = encode.dumps({"status": "not ready", "reason": reason})
+    return Response(body, 503, media_type=encode.JSON)

@@ -42,7 +42,7 @@ class RegistrationBody(BaseModel):
 
 
 def router(pond: ServedPond) -> APIRouter:
-    """The calls on standing queries."""
+    """Make the calls on standing queries."""
     routes = APIRouter(route_class=DocumentedRoute, tags=["queries"])
 
     @routes.post(
@@ -57,10 +57,10 @@ def router(pond: ServedPond) -> APIRouter:
         | describe_errors(*BODY, *BINDS, *WRITES),
     )
     def register(body: RegistrationBody | list[RegistrationBody]) -> Response:
-        """Registers one query, or a list of them all together.
+        """Registers one query, or a list of queries.
 
-        A list is registered whole or not at all: at the first query that is wrong nothing is
-        registered, and the error's `detail` begins with its position in the list, from 0.
+        All queries of a list are registered, or none of them. If a query has an error, the error's
+        `detail` begins with the query's position in the list, counting from 0.
         """
         if isinstance(body, list):
             for index, item in enumerate(body):
@@ -80,10 +80,17 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get("/v1/queries", response_class=Response, responses=describe_answer(shapes.QueryPage))
     def list_queries(
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
-        after: Annotated[int, Query(description="the id the page starts after")] = -1,
-        containing: Annotated[str, Query(description="a part of the name or the text")] = "",
+        after: Annotated[
+            int, Query(description="Only queries with a greater id than this one.")
+        ] = -1,
+        containing: Annotated[
+            str, Query(description="Only queries that have this text in their name or their CQL.")
+        ] = "",
     ) -> Response:
-        """A page of the registered queries by id; `next` is the next page's `after`, or null."""
+        """Lists registered queries in the order of their ids, one page at a time.
+
+        Send `next` as `after` to get the next page; `next` is null on the last page.
+        """
         wanted = containing.lower()
         found = [
             query
@@ -105,7 +112,7 @@ def router(pond: ServedPond) -> APIRouter:
         responses=describe_answer(shapes.Query) | describe_errors(404),
     )
     def describe(query: str) -> Response:
-        """What a query is and how it does."""
+        """Returns a query: its definition, its columns, and how far its changes are computed."""
         return _json(_handle(find_query(pond, query)))
 
     @routes.patch(
@@ -114,7 +121,7 @@ def router(pond: ServedPond) -> APIRouter:
         responses=describe_answer(shapes.Query) | describe_errors(404, *BODY, *BINDS, *WRITES),
     )
     def alter(query: str, options: QueryOptions) -> Response:
-        """Sets options of a query: `{"active": false}`, `{"weight": 0.5}`, …"""
+        """Changes options of a query: `{"active": false}`, `{"weight": 0.5}`, …"""
         handle = find_query(pond, query)
         _check_options(options)
         handle.alter(**options)
@@ -141,13 +148,24 @@ def router(pond: ServedPond) -> APIRouter:
     )
     def invoke(
         query: str,
-        at: Annotated[str | Absent, Query(description="an instant, ISO 8601")] = None,
-        budget: Annotated[str | Absent, Query(description="'20 ms', or '5000 probes'")] = None,
-        after: Annotated[str | Absent, Query(description="the cursor of an earlier part")] = None,
+        at: Annotated[
+            str | Absent,
+            Query(description="The instant of the answer, in ISO 8601; now if it is missing."),
+        ] = None,
+        budget: Annotated[
+            str | Absent,
+            Query(description="What may be looked at: `20 ms`, or `5000 probes`."),
+        ] = None,
+        after: Annotated[
+            str | Absent, Query(description="The cursor of an earlier part, to go on behind it.")
+        ] = None,
         max_seconds: MaxSeconds = None,
         accept: Annotated[str | Absent, Header()] = None,
     ) -> Response:
-        """The query's answer as of now, or as of a kept instant; with a budget, a part of it."""
+        """Returns the query's answer as of now, or as of an instant whose elements are kept.
+
+        With a budget, the answer is its most promising part.
+        """
         limit_seconds(max_seconds)
         form = choose_form(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
         instant = None if at is None else _instant(at)
@@ -159,7 +177,7 @@ def router(pond: ServedPond) -> APIRouter:
         responses=describe_answer(shapes.QueryPlan) | describe_errors(404, *BINDS),
     )
     def plan(query: str, level: Level = Level.LOGICAL) -> Response:
-        """The query's plan as text, at a level of EXPLAIN."""
+        """Returns the query's plan as text, at one of the levels of EXPLAIN."""
         handle = find_query(pond, query)
         return _json({"id": handle.id, "level": level, "plan": handle.plan(level)})
 
@@ -169,10 +187,12 @@ def router(pond: ServedPond) -> APIRouter:
         responses=describe_answer(shapes.Plan) | describe_errors(*BINDS),
     )
     def explain(
-        query: Annotated[str | Absent, Query(description="a query's text or name")] = None,
+        query: Annotated[
+            str | Absent, Query(description="A query's text, or a registered query's name.")
+        ] = None,
         level: Level = Level.LOGICAL,
     ) -> Response:
-        """The plan a query would have, registered or not; without one, what all queries share."""
+        """Returns the plan of any query; without `query`, what all registered queries share."""
         if query is None:
             return _json({"level": Level.SHARED, "plan": pond.shared_plan()})
         return _json({"level": level, "plan": pond.explain(query, level)})
@@ -189,7 +209,7 @@ def _handle(handle: QueryHandle) -> dict[str, Any]:
 
 
 def find_query(pond: ServedPond, query: str) -> ServedHandle:
-    """The query a path names, by its id or its name. Raises CQL-201."""
+    """Find the query that a path names by id or by name. Raises CQL-201."""
     if not query.isdigit():
         return pond.query(query)
     if not query.isdecimal() or len(query) > 18:
@@ -210,7 +230,7 @@ def _instant(text: str) -> int:
 
 
 def _check_options(options: dict[str, Any], place: str | None = None) -> None:
-    """Refuses what is no option, before it is taken for another parameter of `register`."""
+    """Refuse a name that is no option, before it becomes another parameter of `register`."""
     try:
         check_options(options)
     except MillpondError as error:
@@ -219,7 +239,7 @@ def _check_options(options: dict[str, Any], place: str | None = None) -> None:
 
 
 def _add_index(error: MillpondError, body: list[RegistrationBody]) -> MillpondError:
-    """The error of a list with the position of the query that has it."""
+    """Add the position of the query to the error of a list."""
     if (error.detail or "").startswith("Query "):
         return error
     for index, item in enumerate(body):

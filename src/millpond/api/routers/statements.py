@@ -39,7 +39,7 @@ class StatementsBody(BaseModel):
 
 
 def router(pond: ServedPond, policy: AccessPolicy) -> APIRouter:
-    """The call of the module's first line."""
+    """Make the call that runs statements."""
     routes = APIRouter(route_class=DocumentedRoute, tags=["statements"])
 
     @routes.post(
@@ -53,11 +53,11 @@ def router(pond: ServedPond, policy: AccessPolicy) -> APIRouter:
         max_seconds: MaxSeconds = None,
         accept: Annotated[str | Absent, Header()] = None,
     ) -> Response:
-        """Runs statements in order, as `millpond run` would.
+        """Runs statements in order, as `millpond run` does.
 
-        JSON: `{"results": […]}`; NDJSON: one result a line; Arrow: the rows of the only answer,
-        for a text with exactly one. When a statement fails, the results of the statements before
-        it stand as `results` next to `error`: what they did stays done.
+        The response is JSON, `{"results": […]}`; or NDJSON with one result a line; or Arrow with
+        the answer's rows, if exactly one statement gives an answer. If a statement fails, the
+        statements before it stay done, and their results are in `results` beside `error`.
         """
         limit_seconds(max_seconds)
         form = choose_form(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
@@ -83,7 +83,7 @@ def router(pond: ServedPond, policy: AccessPolicy) -> APIRouter:
 
 
 def _check_one_answer(text: str) -> None:
-    """Refuses, before any of it has run, a text whose answers are not one table."""
+    """Refuse a text that does not give exactly one answer, before any statement has run."""
     answers = sum(isinstance(statement, Ask | Invoke) for statement in parse_script(text))
     if answers != 1:
         raise MillpondError(

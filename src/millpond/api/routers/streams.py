@@ -48,12 +48,12 @@ _ROWS = {
 
 
 def router(pond: ServedPond, max_body: int) -> APIRouter:
-    """The calls on streams and relations; no body unpacks to more than `max_body` bytes."""
+    """Make the calls on streams and relations; no body unpacks to more than `max_body` bytes."""
     routes = APIRouter(route_class=DocumentedRoute, tags=["streams"])
 
     @routes.get("/v1/streams", response_class=Response, responses=describe_answer(shapes.Streams))
     def list_streams() -> Response:
-        """The streams: their declaration and how they do."""
+        """Lists the streams: their declarations, and the state and figures of each."""
         figures = {entry["name"]: stream_figures(entry) for entry in pond.status()["streams"]}
         streams = [
             {**encode.definition_json(stream), **figures.get(stream.name, {})}
@@ -65,15 +65,17 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
         "/v1/relations", response_class=Response, responses=describe_answer(shapes.Relations)
     )
     def list_relations() -> Response:
-        """The relations."""
+        """Lists the relations."""
         relations = [encode.definition_json(relation) for relation in pond.relations()]
         return Response(encode.dumps({"relations": relations}), media_type=encode.JSON)
 
     @routes.post("/v1/catch-up", response_class=Response, responses=describe_answer(shapes.Epoch))
     def catch_up(
-        timeout: Annotated[float, Query(gt=0, le=600, description="seconds")] = 30.0,
+        timeout: Annotated[
+            float, Query(gt=0, le=600, description="How long to wait at most, in seconds.")
+        ] = 30.0,
     ) -> Response:
-        """Answers when everything acknowledged, and everything sources hold now, is visible."""
+        """Waits until all acknowledged rows, and all rows sources have now, are visible."""
         pond.catch_up(timeout)
         return Response(encode.dumps({"epoch": pond.status()["epoch"]}), media_type=encode.JSON)
 
@@ -84,10 +86,10 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
         responses=describe_answer(shapes.Receipt) | describe_errors(404, *BODY, *WRITES),
     )
     async def ingest(stream: str, request: Request) -> Response:
-        """Pushes rows: NDJSON, CSV with a header line, or an Arrow IPC stream.
+        """Pushes rows into a stream: NDJSON, CSV with a header line, or an Arrow IPC stream.
 
-        Answered only once the rows are durable. The same `Idempotency-Key` with the same rows
-        does nothing again; with other rows it is refused.
+        The response comes when the rows are durable. If the same rows are sent again with the same
+        `Idempotency-Key`, they are not added again; other rows with that key are refused.
         """
         format = FORMATS[media_type(request)]
         data = await request.body()
@@ -107,7 +109,7 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
         responses=describe_answer(shapes.Named) | describe_errors(404, *BODY, *WRITES),
     )
     def alter(stream: str, options: StreamOptions) -> Response:
-        """`{"active": true}`: a derived stream that has stopped is tried again, and goes on."""
+        """Starts a derived stream again that has stopped: `{"active": true}`."""
         handle = pond.derived(stream)
         handle.alter(**check_stream_options(options))
         return Response(encode.dumps({"name": handle.name}), media_type=encode.JSON)
@@ -116,5 +118,5 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
 
 
 def stream_figures(entry: dict[str, Any]) -> dict[str, Any]:
-    """One stream's entry of `pond.status()` as JSON values."""
+    """Turn one stream's entry of `pond.status()` into JSON values."""
     return encode.with_instant(encode.to_json_value(entry), "heartbeat")

@@ -57,9 +57,9 @@ export function footer(result) {
     parts.push(`as of ${moment(result.as_of)}`, result.final ? "final" : "not final yet");
   }
   const line = element("p", { class: "foot" }, parts.join(" · "));
-  if (result.complete === false) {
-    const since = result.complete_since ? ` since ${moment(result.complete_since)}` : " in part";
-    line.append(element("span", { class: "note" }, ` · kept only${since}`));
+  if (result.exact === false) {
+    const lost = result.loss.map((loss) => loss.text).join("; ");
+    line.append(element("span", { class: "note" }, ` · not exact: ${lost}`));
   }
   if (result.exact === false) {
     const share = result.part ? `about ${(100 * result.part.share).toPrecision(3)} % of it` : "";

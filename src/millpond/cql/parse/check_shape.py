@@ -19,6 +19,7 @@ from millpond.cql.tree.allowed_parts import (
     CHAINS,
     COMPARISONS,
     JOINS,
+    NESTED_TYPES,
     ORDERED,
     PARTS,
     TYPES,
@@ -182,9 +183,11 @@ class _Check:
                 )
 
     def subquery(self, node: exp.Expr) -> None:
-        if not isinstance(node.this, exp.Query):
-            raise self.fault(node, "expected a query in the brackets")
         parent = node.parent
+        stands_in_from = isinstance(parent, exp.From | exp.Join) and node.arg_key == "this"
+        is_stream = isinstance(node.this, RelationToStream) and stands_in_from
+        if not isinstance(node.this, exp.Query) and not is_stream:
+            raise self.fault(node, "expected a query in the brackets")
         if node.args.get("alias") and not isinstance(parent, exp.From | exp.Join):
             raise self.fault(node.args["alias"], "an alias stands where none is allowed")
         if isinstance(parent, exp.From | exp.Join) and any(map(node.args.get, ORDERED)):
@@ -304,9 +307,19 @@ class _Check:
             raise self.fault(node, "IF stands outside CASE")
 
     def data_type(self, node: exp.Expr) -> None:
+        if node.args.get("nested") and node.this in NESTED_TYPES and node.expressions:
+            return
         if node.this not in TYPES:
             name = node.sql("duckdb")
             raise self.fault(node, f'the type "{name}" is unknown', code="CQL-210")
+
+    def field_of_type(self, node: exp.Expr) -> None:
+        if not isinstance(node.parent, exp.DataType) or not node.args.get("kind"):
+            raise self.fault(node, "the name of a field stands where none is allowed")
+
+    def member(self, node: exp.Expr) -> None:
+        if not isinstance(node.expression, exp.Identifier):
+            raise self.fault(node, "behind a dot stands the name of a field")
 
     def interval(self, node: exp.Expr) -> None:
         unit = node.args.get("unit")
@@ -358,6 +371,8 @@ _RULES: dict[type[exp.Expr], Callable[[_Check, exp.Expr], None]] = {
     exp.Case: _Check.case,
     exp.If: _Check.branch,
     exp.DataType: _Check.data_type,
+    exp.ColumnDef: _Check.field_of_type,
+    exp.Dot: _Check.member,
     exp.Interval: _Check.interval,
     exp.Var: _Check.variable,
 }

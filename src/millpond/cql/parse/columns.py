@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
+from millpond.cql.parse.check_shape import check_scalar
 from millpond.cql.parse.option_lists import OptionParser
 from millpond.cql.tree.statements import ColumnDef
 from millpond.errors import Span
@@ -87,11 +89,36 @@ class ColumnParser(OptionParser):
             if self.accept(*more):
                 words += more
         type_text = " ".join(words)
-        if self.accept_symbol(TokenType.L_PAREN):
-            numbers = [self.whole_number("a type's parameter")[0]]
-            while self.accept_symbol(TokenType.COMMA):
-                numbers.append(self.whole_number("a type's parameter")[0])
-            self.expect_symbol(TokenType.R_PAREN, ")")
-            type_text += f"({', '.join(map(str, numbers))})"
+        type_text += self._type_parts()
+        computed = self._expression()
         span = self.since(start)
-        return ColumnDef(name, type_text, span, required=self.accept("NOT", "NULL"))
+        return ColumnDef(name, type_text, span, self.accept("NOT", "NULL"), computed)
+
+    def _expression(self) -> exp.Expression | None:
+        """Read `AS (expression)`, if it stands here: what a column is computed from."""
+        if self.accept("GENERATED"):
+            self.expect("ALWAYS")
+            self.expect("AS")
+        elif not self.accept_symbol(TokenType.ALIAS):
+            return None
+        self.expect_symbol(TokenType.L_PAREN, "(", "Write AS (expression).")
+        value = self.scalar("an expression over the other columns")
+        self.expect_symbol(TokenType.R_PAREN, ")")
+        check_scalar(value, self.sql, subqueries=False)
+        return value
+
+    def _type_parts(self) -> str:
+        """Read what may stand behind a type's name: `(10, 2)`, `(a INTEGER, b DATE[])`, `[]`."""
+        first, place, depth = self.here(), self._index, 0
+        while depth or self._curr.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET):
+            if self.at_end():
+                self.fail_expecting('")" or "]" behind a type')
+            if self._curr.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET):
+                depth += 1
+            elif self._curr.token_type in (TokenType.R_PAREN, TokenType.R_BRACKET):
+                depth -= 1
+            self._advance()
+        if self._index == place:
+            return ""
+        span = self.since(first)
+        return self.sql[span.start : span.end]

@@ -40,6 +40,9 @@ _NEVER_ALIASES = {
     TokenType.OFFSET,
     TokenType.WINDOW,
 }
+#: What a window in brackets begins with, and what stands behind a column of such a name.
+_WINDOW_WORDS = ("RANGE", "ROWS", "NOW", "PARTITION")
+_BEHIND_INDEX = {TokenType.R_BRACKET, TokenType.COLON, TokenType.DOT}
 _CONSTANTS = {TokenType.STRING, TokenType.NUMBER}
 #: A longer list of constants is one value of the tree; its constants cannot be lifted.
 _LONG = 500
@@ -182,14 +185,34 @@ class ExpressionParser(WindowParser):
         return aliased
 
     def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
-        if this is not None and self.sees_symbol(TokenType.L_BRACKET):
+        if this is None or not self.sees_symbol(TokenType.L_BRACKET):
+            return super()._parse_bracket(this)
+        self._advance()
+        if self._curr.text.upper() in _WINDOW_WORDS and self._next.token_type not in _BEHIND_INDEX:
+            self._advance(-1)
             raise self.fault(
-                "a bracket stands behind an expression",
-                detail="Windows stand behind the name of a stream in FROM, and there are no "
-                "subscripts.",
-                hint="Write list_extract(x, 1) for an element of a list.",
+                "a window stands behind an expression",
+                detail="Windows stand behind the name of a stream in FROM.",
+                hint="Write value[1] for an element of an array.",
             )
-        return super()._parse_bracket(this)
+        found = self._part(this)
+        if (span := span_of(this)) is not None:
+            place(found, self.since(span))
+        return self._parse_bracket(found)
+
+    def _part(self, this: exp.Expr) -> exp.Expr:
+        """Read `1]`, `'name']`, `2:3]`, `2:]` or `:3]`: an element, a field or a slice."""
+        first: exp.Expr = exp.Literal.number(1)
+        last: exp.Expr = exp.Neg(this=exp.Literal.number(1))
+        if not self.sees_symbol(TokenType.COLON):
+            first = self.scalar("an index")
+        sliced = self.accept_symbol(TokenType.COLON)
+        if sliced and not self.sees_symbol(TokenType.R_BRACKET):
+            last = self.scalar("the last index of a slice")
+        self.expect_symbol(TokenType.R_BRACKET, "]", "Write value[1], value['name'] or value[2:3].")
+        if sliced:
+            return exp.Anonymous(this="array_slice", expressions=[this, first, last])
+        return exp.Anonymous(this="array_extract", expressions=[this, first])
 
     def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
         window = super()._parse_window(this, alias)

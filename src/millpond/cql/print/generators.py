@@ -16,7 +16,6 @@ from sqlglot.generator import Generator
 from sqlglot.generators.duckdb import DuckDBGenerator
 
 from millpond.cql.parse.durations import duration_text
-from millpond.cql.print.duckdb_words import RESERVED
 from millpond.cql.tree.asof import find_asof_keys
 from millpond.cql.tree.nodes import (
     BY_ATTRIBUTES,
@@ -31,6 +30,7 @@ from millpond.cql.tree.nodes import (
     StreamWindow,
     SummaryEstimate,
 )
+from millpond.model.duckdb_words import RESERVED
 from millpond.model.function_names import restore_names
 from millpond.model.time import format_instant
 
@@ -269,7 +269,9 @@ class CqlGenerator(FaithfulGenerator):
         )
 
     def subquery_sql(self, expression: exp.Subquery, sep: str = " AS ") -> str:
-        return super().subquery_sql(expression, sep) + self._sample(expression)
+        window = self.sql(expression, WINDOW)
+        behind = (f" {window}" if window else "") + self._sample(expression)
+        return super().subquery_sql(expression, sep) + behind
 
     def _sample(self, expression: exp.Expr) -> str:
         percentage = self.sql(expression, STREAM_SAMPLE)

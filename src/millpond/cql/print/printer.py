@@ -17,7 +17,6 @@ from millpond.cql.parse.durations import duration_text
 from millpond.cql.parse.queries import QueryParser
 from millpond.cql.parse.tokens import CqlTokenizer
 from millpond.cql.print.dialect import print_query
-from millpond.cql.print.duckdb_words import quote_name
 from millpond.cql.tree.statements import (
     Alter,
     Ask,
@@ -40,6 +39,7 @@ from millpond.cql.tree.statements import (
     Update,
 )
 from millpond.errors import Span
+from millpond.model.duckdb_words import quote_name
 from millpond.model.time import END, format_instant
 
 __all__ = ["meaning", "print_name", "print_query", "print_statement"]
@@ -79,7 +79,7 @@ def _without_places(value: Any) -> Any:
     if isinstance(value, SourceClause):
         return (value.format, value.options)
     if hasattr(value, "span") and isinstance(value.span, Span):
-        return (value.name, value.type, value.required)
+        return (value.name, value.type, value.required, value.computed)
     return value
 
 
@@ -222,7 +222,9 @@ def _(statement: Describe) -> str:
 
 def _columns(columns: tuple[Any, ...]) -> str:
     return ", ".join(
-        f"{print_name(column.name)} {column.type}{' NOT NULL' * column.required}"
+        f"{print_name(column.name)} {column.type}"
+        f"{f' AS ({print_query(column.computed)})' if column.computed is not None else ''}"
+        f"{' NOT NULL' * column.required}"
         for column in columns
     )
 

@@ -38,7 +38,7 @@ PARTS: dict[type[exp.Expr], frozenset[str]] = {
         "with_", "distinct", "expressions", "from_", "joins", "where", "group", "having",
         "qualify", "windows", PERIOD, PREFERENCE, *ORDERED,
     ),
-    exp.Subquery: _args("this", "alias", STREAM_SAMPLE, *ORDERED),
+    exp.Subquery: _args("this", "alias", WINDOW, STREAM_SAMPLE, *ORDERED),
     **dict.fromkeys(
         (exp.Union, exp.Intersect, exp.Except),
         _args("with_", "this", "expression", "distinct", BY_ATTRIBUTES, *ORDERED),
@@ -69,7 +69,8 @@ PARTS: dict[type[exp.Expr], frozenset[str]] = {
     Preference: _args("order", "this", "fade", "budget"),
     SummaryEstimate: _args("this", "kind", "expressions"),
     # names and constants
-    exp.Column: _args("this", "table"),
+    exp.Column: _args("this", "table", "db", "catalog"),
+    exp.Dot: _args("this", "expression"),
     exp.Identifier: _args("this", "quoted"),
     exp.Star: _args(),
     exp.Literal: _args("this", "is_string"),
@@ -80,6 +81,7 @@ PARTS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Array: _args("expressions", "bracket_notation"),
     exp.DataType: _args("this", "expressions", "nested"),
     exp.DataTypeParam: _args("this"),
+    exp.ColumnDef: _args("this", "kind"),
     # operators
     exp.Paren: _args("this"),
     exp.Tuple: _args("expressions"),
@@ -140,9 +142,12 @@ TYPES = {
         "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "INT128", "UTINYINT", "USMALLINT",
         "UINT", "UBIGINT", "UINT128", "FLOAT", "DOUBLE", "DECIMAL", "TEXT", "DATE", "TIME",
         "TIMESTAMP", "TIMESTAMPNTZ", "TIMESTAMPTZ", "TIMESTAMP_S", "TIMESTAMP_MS",
-        "TIMESTAMP_NS", "INTERVAL", "UUID", "VARBINARY",
+        "TIMESTAMP_NS", "INTERVAL", "UUID", "VARBINARY", "JSON",
     )
 }  # fmt: skip
+
+#: Types of values with parts, which are types themselves.
+NESTED_TYPES = {exp.DType.ARRAY, exp.DType.STRUCT}
 
 #: Kinds that form long chains through their left operands: a loop prints them, not recursion.
 CHAINS = (exp.Binary, exp.SetOperation)

@@ -23,11 +23,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.cql.print.duckdb_words import quote_name
+from millpond.engine.admission.computed import compute
+from millpond.engine.admission.nested import Reasons, cast_nested
 from millpond.errors import MillpondError
 from millpond.model import time
 from millpond.model.casts import try_cast_text
-from millpond.model.schema import Field, Schema
+from millpond.model.duckdb_words import quote_name
+from millpond.model.schema import Field, Schema, parts_of
 
 #: A column a reader may add: the text of a row it could not split into columns.
 CORRUPT = "__corrupt"
@@ -78,6 +80,7 @@ def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:
     reasons = _Reasons(count)
     rows = _conform(rows, judge.schema, reasons)
     cast = _cast(rows, judge.schema, reasons)
+    _compute(cast, judge.schema, reasons)
     for field in judge.schema.fields:
         if field.required:
             absent = _mask(pc.is_null(cast[field.name]))
@@ -108,6 +111,27 @@ def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:
         }
     )
     return AdmittedRows(elements.filter(pa.array(~reasons.bad)), rejects, positions)
+
+
+def _compute(cast: dict[str, pa.ChunkedArray], schema: Schema, reasons: _Reasons) -> None:
+    """Compute the computed columns, in the order they are declared, of rows without a reason."""
+    for place, field in enumerate(schema.fields):
+        if field.computed is None:
+            continue
+        known = [f for n, f in enumerate(schema.fields) if f.computed is None or n < place]
+        good = np.flatnonzero(~reasons.bad)
+        rows = pa.table({f.name: cast[f.name] for f in known})
+        given = rows if len(good) == rows.num_rows else rows.take(pa.array(good))
+        values, found = compute(given, field)
+        if given is not rows:
+            places = np.full(rows.num_rows, -1, np.int64)
+            places[good] = np.arange(len(good))
+            values = values.take(pa.array(places, mask=places < 0))
+        cast[field.name] = values
+        failed = np.zeros(rows.num_rows, np.bool_)
+        failed[good[list(found)]] = True
+        texts = {int(good[row]): reason for row, reason in found.items()}
+        reasons.mark(failed, lambda row, texts=texts: texts[row])
 
 
 class _Reasons:
@@ -238,13 +262,26 @@ def _cast(rows: pa.Table, schema: Schema, reasons: _Reasons) -> dict[str, pa.Chu
         reasons.mark(corrupt, lambda _: "malformed row: it does not fit the declared columns")
     for field in schema.fields:
         column, want = rows[field.name], target.field(field.name).type
+        if field.computed is not None:
+            reasons.mark(
+                _mask(pc.is_valid(column)),
+                lambda _, name=field.name: f'column "{name}" is computed: no value can be given',
+            )
+            continue
+        if parts_of(field.type) is not None:
+            cast[field.name], found = cast_nested(column, field, _cast_leaf)
+            if found:
+                bad = np.zeros(rows.num_rows, np.bool_)
+                bad[list(found)] = True
+                reasons.mark(bad, lambda row, found=found: found[row])
+            continue
         if pa.types.is_timestamp(column.type):
             # A zoned timestamp is an instant already; dropping the zone keeps the instant, in UTC.
             zone = column.type.tz
             column = _in_range(column)
             if want != column.type and zone is not None:
                 column = column.cast(pa.timestamp("us", tz="UTC"))
-        if column.type == want:
+        if column.type == want and field.type != "JSON":
             cast[field.name] = column
         elif pa.types.is_null(column.type):
             cast[field.name] = pa.chunked_array([pa.nulls(rows.num_rows, want)])
@@ -257,7 +294,7 @@ def _cast(rows: pa.Table, schema: Schema, reasons: _Reasons) -> dict[str, pa.Chu
         cast[name] = column.cast(target.field(name).type)
     for name, column in cast.items():
         given = rows[name]
-        if column is not given:
+        if column is not given and parts_of(types[name]) is None:
             failed = _mask(pc.and_(pc.is_valid(given), pc.is_null(column)))
             reasons.mark(
                 failed,
@@ -268,7 +305,22 @@ def _cast(rows: pa.Table, schema: Schema, reasons: _Reasons) -> dict[str, pa.Chu
     return cast
 
 
+def _cast_leaf(column: pa.ChunkedArray, field: Field) -> tuple[pa.ChunkedArray, Reasons]:
+    """Cast the parts of values, all of one type, as a column of their own."""
+    reasons = _Reasons(len(column))
+    schema = Schema((field,))
+    try:
+        read = _text(_decode(column), field, reasons)
+    except (pa.ArrowException, NotImplementedError) as error:
+        raise _unreadable_column_error(field.name, column.type, error) from error
+    cast = _cast(pa.table({field.name: read}), schema, reasons)
+    return cast[field.name], reasons.texts
+
+
 def _attempt(column: str, given: pa.DataType, type_: str) -> str:
+    if type_ == "JSON":  # a text is JSON already; any other value is written as JSON
+        read = f"TRY_CAST({column} AS JSON)" if _is_text(given) else f"to_json({column})"
+        return f"CAST({read} AS VARCHAR)"
     if _is_text(given):
         return try_cast_text(column, type_)
     return f"TRY_CAST({column} AS {type_})"

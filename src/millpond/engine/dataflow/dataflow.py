@@ -108,7 +108,7 @@ class Dataflow:
                 raise
             except BaseException as error:
                 broken[node.key] = to_millpond_error(error)
-        given = {}
+        changes = {}
         for key, plan in list(self._plans.items()):
             if plan.root.key in broken:
                 self.failed[key] = broken[plan.root.key]
@@ -117,7 +117,7 @@ class Dataflow:
             if self.position < self._since[key]:
                 delta = delta.where(delta.at > self._since[key])
             try:
-                given[key] = net_changes(delta, plan.schema, plan.to_stream)
+                changes[key] = net_changes(delta, plan.schema, plan.to_stream)
             except Exception as error:
                 self.failed[key] = to_millpond_error(error)
         self.position = upto
@@ -126,7 +126,7 @@ class Dataflow:
                 self._forget(key)
         if self.failed:
             self._arrange()
-        return given
+        return changes
 
     def _step(
         self,
@@ -154,23 +154,25 @@ class Dataflow:
             intervals: By plan key, the lazy expiration intervals of the queries that have the
                 plan. A plan that is left out uses its own interval.
         """
-        told = {key: frozenset(some) for key, some in intervals.items()}
-        if told != self._intervals:
-            self._intervals = told
+        by_plan = {key: frozenset(some) for key, some in intervals.items()}
+        if by_plan != self._intervals:
+            self._intervals = by_plan
             self._tell_purging()
 
     def _tell_purging(self) -> None:
-        said = {
+        by_plan = {
             key: self._intervals.get(key, frozenset((plan.lazy_expiration,)))
             for key, plan in self._plans.items()
         }
-        if len(agreed := set(said.values())) == 1:
+        if len(agreed := set(by_plan.values())) == 1:
             (intervals,) = agreed
-            told: Mapping[str, Collection[int | None]]
-            told = {node.key: intervals for node in self._nodes if node.purges}
+            by_node: Mapping[str, Collection[int | None]]
+            by_node = {node.key: intervals for node in self._nodes if node.purges}
         else:
-            told = find_purge_intervals((self._plans[key], some) for key, some in said.items())
-        for node_key, some in told.items():
+            by_node = find_purge_intervals(
+                (self._plans[key], some) for key, some in by_plan.items()
+            )
+        for node_key, some in by_node.items():
             operator = self._operators[node_key]
             if not isinstance(operator, _Unstartable):
                 cast(Purger, operator).purging.set_intervals(some)
@@ -233,10 +235,10 @@ def to_millpond_error(error: BaseException) -> MillpondError:
     """Turn any exception into an error that can be shown to the owner of a query."""
     if isinstance(error, MillpondError):
         return error
-    said = str(error).split("\n", 1)[0][:300]
+    message = str(error).split("\n", 1)[0][:300]
     if isinstance(error, pa.ArrowException):
-        return MillpondError("POND-404", "the query could not be evaluated", detail=said)
-    what = f"{type(error).__name__}: {said}" if said else type(error).__name__
+        return MillpondError("POND-404", "the query could not be evaluated", detail=message)
+    what = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return MillpondError("INTERNAL-901", "the changes could not be computed", detail=what)
 
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numba import njit, types
 
 from millpond.model.compiled import I64, READ_I64, compiled
-from millpond.model.schema import goes_by_text
+from millpond.model.nested_values import needs_keys, rank
 from millpond.operators.protocol.delta import Delta, Ints
 from millpond.synopses.order_keys import is_whole, to_two_words, to_whole_numbers
 
@@ -104,8 +104,8 @@ def _to_integers(column: pa.Array) -> Ints:
 
 def _ranks(column: pa.Array) -> Ints:
     """Rank each value among the column's distinct values in order."""
-    if goes_by_text(column.type):
-        column = pa.array([None if v is None else repr(v) for v in column.to_pylist()], pa.string())
+    if needs_keys(column.type):
+        column = rank(column)
     encoded = column.dictionary_encode()
     order = pc.sort_indices(encoded.dictionary).to_numpy()
     ranks = np.empty(len(order) + 1, np.int64)

@@ -17,8 +17,8 @@ from itertools import combinations
 from sqlglot import exp
 
 from millpond.cql.print.dialect import to_duckdb
-from millpond.cql.print.duckdb_words import quote_name
 from millpond.engine.joins.keys import Axis, axis_of
+from millpond.model.duckdb_words import quote_name
 from millpond.planner.joins import JoinShape, JoinSide
 
 #: The name under which a stream's timestamp is one of its values.

@@ -34,12 +34,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.cql.print.duckdb_words import quote_name
 from millpond.engine.eddy.eddy import Router
 from millpond.engine.predicates.safe_expressions import cannot_fail
 from millpond.engine.scalars.evaluator import ScalarEvaluator, truth
 from millpond.engine.scalars.residual_query import is_final
 from millpond.engine.scalars.user_functions import fault_of, functions
+from millpond.model.duckdb_words import quote_name
 from millpond.model.function_names import calls_inside, names_inside
 
 Rows = npt.NDArray[Any]
@@ -285,7 +285,7 @@ def find_satisfying(
 def _find_one_by_one(
     scalar: ScalarEvaluator, table: pa.Table, rows: Rows, failing: Mapping[str, duckdb.Error]
 ) -> Rows | duckdb.Error:
-    kept: list[Rows] = []
+    chosen: list[Rows] = []
     for start in range(0, len(rows), _ONE_BY_ONE):
         some = rows[start : start + _ONE_BY_ONE]
         part = table.take(pa.array(some))
@@ -301,8 +301,8 @@ def _find_one_by_one(
                 if verdict[row] < 0:
                     alone = scalar.select(part.slice(row, 1), predicate)
                     return alone if isinstance(alone, duckdb.Error) else error
-        kept.append(some[left])
-    return np.concatenate(kept)
+        chosen.append(some[left])
+    return np.concatenate(chosen)
 
 
 def _rank(expression: str) -> int:

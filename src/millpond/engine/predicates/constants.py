@@ -165,6 +165,7 @@ def _compute(sql: str) -> tuple[str, Any]:
         con = _connections.con = duckdb.connect(
             config={"enable_external_access": "false", "threads": "1"}
         )
+        con.execute("SET TimeZone = 'UTC'")
         con.execute("SET lock_configuration = true")
     try:
         kind = con.execute(f"SELECT typeof({sql})").fetchall()[0][0]
@@ -194,11 +195,15 @@ def keys_on(type_name: str, constants: Sequence[Constant]) -> list[Cut | tuple[C
         place = _on_doubles(kinds)
     elif type_name == "FLOAT":
         place = _on_floats(kinds)
-    elif type_name == "VARCHAR" and kinds <= {"string"}:
+    elif type_name in ("VARCHAR", "JSON") and kinds <= {"string"}:
         place = _text
     elif type_name == "BOOLEAN" and kinds <= {"boolean"}:
         place = _as_is
     elif type_name == "TIMESTAMP" and kinds <= {"string", "timestamp", "date"}:
+        place = _timestamp
+    elif type_name == "TIMESTAMPTZ" and kinds <= {"string"}:
+        place = _zoned_timestamp
+    elif type_name == "TIMESTAMPTZ" and kinds <= {"timestamp", "date"}:
         place = _timestamp
     elif type_name == "DATE" and kinds <= {"string", "date"}:
         place = _date
@@ -344,6 +349,18 @@ def _timestamp(constant: Constant) -> Cut:
             raise NotFoldable
         return int(micros)
     return int(constant.value)
+
+
+def _zoned_timestamp(constant: Constant) -> Cut:
+    """The instant a text names; UTC if it names no zone."""
+    return _zoned_timestamp_of_text(constant.value)
+
+
+@lru_cache(maxsize=65536)
+def _zoned_timestamp_of_text(text: str) -> int:
+    if _ISO_TIMESTAMP.fullmatch(text):
+        return _timestamp_of_text(text)
+    return int(_compute(f"CAST(CAST({_quote(text)} AS TIMESTAMPTZ) AS TIMESTAMP)")[1])
 
 
 @lru_cache(maxsize=65536)

@@ -17,7 +17,7 @@ of these becomes a `FunctionFault`, which DuckDB reports as the failure of that 
 from __future__ import annotations
 
 import ctypes
-import pickle
+import json
 import queue
 import re
 import threading
@@ -34,7 +34,8 @@ import pyarrow.compute as pc
 
 from millpond.catalog.objects import FunctionDef
 from millpond.errors import MillpondError
-from millpond.model.function_names import names_inside
+from millpond.model.function_names import name_inside, names_inside
+from millpond.model.owner_only import make_directory, write_owner_only
 from millpond.model.schema import arrow_type
 from millpond.planner.resolve.user_functions import create_in
 
@@ -46,6 +47,10 @@ _REST_SECONDS = 5.0
 _UNKNOWN_PRICE = 10e-6
 _TOO_LONG = "took longer than"
 _FAULT = re.compile(r"FunctionFault: (.*)", re.DOTALL)
+#: What is wrong with a function whose code is withheld.
+UNTRUSTED = (
+    "is not trusted: no key of yours has sealed its code, which `millpond trust` lists and seals"
+)
 #: The beginning of every fault's text.
 _SUBJECT = 'function "'
 
@@ -83,10 +88,13 @@ class Functions:
         self._lock = threading.Lock()
 
     def add(self, definition: FunctionDef) -> None:
-        """Make a function known."""
+        """Make a function known; one whose code is withheld fails when it is called."""
         with self._lock:
-            if definition.inside not in self._known:
+            known = self._known.get(definition.inside)
+            if known is None:
                 self._known[definition.inside] = _GuardedFunction(definition, self._add_usage)
+            elif definition.code and not known.definition.code:
+                known.definition = definition
 
     def look_in(self, folder: Path) -> None:
         """Set the folder from which unknown functions are loaded."""
@@ -101,7 +109,7 @@ class Functions:
             for folder in list(self._folders):
                 try:
                     self.add(load(folder / inside))
-                except OSError:
+                except (OSError, ValueError, KeyError, TypeError):
                     continue
                 found = self._known.get(inside)
         return found
@@ -117,8 +125,8 @@ class Functions:
             spent = self._usage.get(inside)
         if spent is not None and spent.rows:
             return spent.seconds / spent.rows
-        said = self.cost(inside)
-        return _UNKNOWN_PRICE if said is None else said * 1e-6
+        stated = self.cost(inside)
+        return _UNKNOWN_PRICE if stated is None else stated * 1e-6
 
     def teach(
         self, connection: duckdb.DuckDBPyConnection, taught: set[str], sqls: Iterable[str]
@@ -160,18 +168,35 @@ functions = Functions()
 def save(definition: FunctionDef, folder: Path) -> None:
     """Write a function where workers look for it; a reader sees all of the file or none."""
     path = folder / definition.inside
-    if not path.exists():
-        folder.mkdir(exist_ok=True)
-        part = path.with_suffix(f".{threading.get_ident()}")
-        part.write_bytes(pickle.dumps(definition, protocol=5))
-        part.replace(path)
+    make_directory(folder)
+    part = path.with_suffix(f".{threading.get_ident()}")
+    write_owner_only(part, json.dumps({"id": definition.id, **definition.to_json()}).encode())
+    part.replace(path)
 
 
 def load(path: Path) -> FunctionDef:
-    """Load a function that `save` wrote; the store is trusted like the code."""
-    definition = pickle.loads(path.read_bytes())
-    assert isinstance(definition, FunctionDef)
+    """Read a function that `save` wrote; nothing of its code is unpickled.
+
+    Who asks for a function has its name inside from the pond, which verified the function, and the
+    name is made of the function's content. So a file with other code is not what was asked for.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError: there is no such function.
+    """
+    body = json.loads(path.read_text())
+    definition = FunctionDef.from_json(body.pop("id"), body)
+    if definition.inside != path.name or (
+        definition.code and name_content(definition) != definition.inside
+    ):
+        raise ValueError(f"{path.name} is not what its name says")
     return definition
+
+
+def name_content(definition: FunctionDef) -> str:
+    """Make the name inside that belongs to a function's code and signature."""
+    d = definition
+    signature = repr((d.arguments, d.returns, d.cost, d.max_seconds)).encode()
+    return name_inside(d.name, [d.code, signature])
 
 
 def fault_of(error: BaseException) -> str | None:
@@ -220,11 +245,11 @@ class _GuardedFunction:
             raise self._fault(self._describe_timeout())
         started = time.perf_counter()
         try:
-            given = self._call(arrays)
+            result = self._call(arrays)
         finally:
             spent = Usage(1, rows, time.perf_counter() - started)
             self._add_usage(self.definition.inside, spent)
-        return self._check(given, rows)
+        return self._check(result, rows)
 
     def _call(self, arrays: list[pa.Array]) -> Any:
         function = self._load()
@@ -236,40 +261,44 @@ class _GuardedFunction:
         value, error = outcome
         if error is not None:
             text = str(error).split("\n", 1)[0].strip()
-            said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-            raise self._fault(f"raised {said[:300]}")
+            reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
+            raise self._fault(f"raised {reason[:300]}")
         return value
 
     def _load(self) -> Callable[..., Any]:
+        if not self.definition.code:
+            raise self._fault(UNTRUSTED)
         if self._function is None:
             try:
                 self._function = cloudpickle.loads(self.definition.code)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                said = f"{type(error).__name__}: {error}".split("\n", 1)[0]
-                raise self._fault(f"cannot be loaded here: {said[:300]}") from None
+                reason = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+                raise self._fault(f"cannot be loaded here: {reason[:300]}") from None
         assert self._function is not None
         return self._function
 
-    def _check(self, given: Any, rows: int) -> pa.Array:
-        if isinstance(given, pa.ChunkedArray):
-            given = given.combine_chunks()
-        if not isinstance(given, pa.Array):
-            raise self._fault(f"gave {_a(type(given).__name__)} instead of an Arrow array")
-        if len(given) != rows:
-            raise self._fault(f"gave {_count(len(given), 'value')} for {_count(rows, 'row')}")
-        if given.type == self._type:
-            return given
-        alike = pa.types.is_null(given.type) or (_is_number(given.type) and _is_number(self._type))
-        alike |= pa.types.is_large_string(given.type) and pa.types.is_string(self._type)
+    def _check(self, result: Any, rows: int) -> pa.Array:
+        if isinstance(result, pa.ChunkedArray):
+            result = result.combine_chunks()
+        if not isinstance(result, pa.Array):
+            raise self._fault(f"gave {_a(type(result).__name__)} instead of an Arrow array")
+        if len(result) != rows:
+            raise self._fault(f"gave {_count(len(result), 'value')} for {_count(rows, 'row')}")
+        if result.type == self._type:
+            return result
+        alike = pa.types.is_null(result.type) or (
+            _is_number(result.type) and _is_number(self._type)
+        )
+        alike |= pa.types.is_large_string(result.type) and pa.types.is_string(self._type)
         try:
             if alike:
-                return pc.cast(given, self._type)
+                return pc.cast(result, self._type)
         except pa.ArrowException:
             pass
         raise self._fault(
-            f"gave values of type {given.type} where {self.definition.returns} was promised"
+            f"gave values of type {result.type} where {self.definition.returns} was promised"
         )
 
     def _describe_timeout(self) -> str:

@@ -109,7 +109,9 @@ _DOMAINS = {
     "FLOAT": Domain.FLOAT,
     "DOUBLE": Domain.FLOAT,
     "VARCHAR": Domain.TEXT,
+    "JSON": Domain.TEXT,
     "TIMESTAMP": Domain.INT64,
+    "TIMESTAMPTZ": Domain.INT64,
     "DATE": Domain.INT32,
 }
 

@@ -34,9 +34,9 @@ class Purging:
             intervals: One for each reader, at least one: microseconds, 0 for every step, or None
                 for by share.
         """
-        said = set(intervals)
-        every = min((i for i in said if i is not None), default=None)
-        self.by_share = None in said
+        distinct = set(intervals)
+        every = min((i for i in distinct if i is not None), default=None)
+        self.by_share = None in distinct
         if every != self._every:
             self._every, self._passed = every, None
 

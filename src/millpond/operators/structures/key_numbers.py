@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numba import types
 
 from millpond.model.compiled import I64, compiled
-from millpond.model.schema import goes_by_text
+from millpond.model.nested_values import needs_keys, value_keys
 from millpond.operators.protocol.delta import Bools, Ints
 
 _WORDS = types.Array(types.int64, 2, "C", readonly=True)
@@ -167,15 +167,18 @@ class KeyNumbers:
 
     def _number_objects(self, place: int, column: pa.Array, insert: bool) -> Ints:
         """Number values that are no numbers; each distinct value is looked up once."""
-        if pa.types.is_dictionary(column.type):
-            encoded = column
-        elif goes_by_text(column.type):
-            texts = pa.array([None if v is None else _text(v) for v in column.to_pylist()])
-            encoded = texts.cast(pa.string()).dictionary_encode()
+        if needs_keys(column.type):
+            keys = value_keys(column)
+            places_of = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+            distinct = list(places_of)
+            indices = np.array([places_of[key] for key in keys], np.int64)
         else:
-            encoded = column.dictionary_encode()
+            is_encoded = pa.types.is_dictionary(column.type)
+            encoded = column if is_encoded else column.dictionary_encode()
+            distinct = encoded.dictionary.to_pylist()
+            filled = pc.fill_null(encoded.indices, len(distinct))
+            indices = filled.to_numpy(zero_copy_only=False)
         known = self._values[place]
-        distinct = encoded.dictionary.to_pylist()
         if insert:
             # A number is never used twice, even after values were forgotten.
             following = self._following[place]
@@ -190,8 +193,7 @@ class KeyNumbers:
         else:
             numbers = np.array([*(known.get(v, -1) for v in distinct), 0], np.int64)
         numbers[-1] = 0
-        places = pc.fill_null(encoded.indices, len(distinct)).to_numpy(zero_copy_only=False)
-        return numbers[places]
+        return numbers[indices]
 
 
 def _fill_nulls(column: pa.Array, type_: pa.DataType) -> npt.NDArray[Any]:
@@ -202,11 +204,3 @@ def _fill_nulls(column: pa.Array, type_: pa.DataType) -> npt.NDArray[Any]:
         column = column.fill_null(0)
     values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return values
-
-
-def _text(value: Any) -> str:
-    """Make a text that equal values share: in SQL a day is 24 hours and a month is 30 days."""
-    if isinstance(value, pa.MonthDayNano):
-        days = value.months * 30 + value.days
-        return str(days * 86_400_000_000_000 + value.nanoseconds)
-    return repr(value)

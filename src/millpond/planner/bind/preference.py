@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import duckdb
 from sqlglot import exp
 
+from millpond.catalog.objects import StreamDef
 from millpond.cql.print.dialect import to_duckdb
 from millpond.cql.tree.nodes import PREFERENCE, Preference, SummaryEstimate
 from millpond.cql.tree.places import span_of
@@ -91,8 +92,8 @@ def find_partial_shape(
         return "its FROM clause is not one stream or two"
     if any(isinstance(s.window, Rows) or s.sample is not None for s in streams):
         return "it has a ROWS window or a SAMPLE"
-    if any(getattr(s.definition, "rejects_of", None) is not None for s in streams):
-        return "it reads rejects"
+    if any(isinstance(s.definition, StreamDef) and s.definition.is_pseudo for s in streams):
+        return "it reads what a stream rejected or shed"
     if any(body.args.get(k) for k in ("order", "limit", "offset", "distinct", "group", "qualify")):
         return "it has ORDER BY, LIMIT, DISTINCT, GROUP BY or QUALIFY"
     if any(node is not body for node in body.find_all(exp.Query)):

@@ -53,8 +53,8 @@ def check_constants(scopes: list[Scope], check: TypeCheck, prober: Prober, text:
             )
     _refuse_numbers_as_texts(scopes, prober, text)
     instants = [literal for literal, type_ in found if type_ == "TIMESTAMP"]
-    meant = check.test_zones([to_duckdb(literal) for literal in instants])
-    for literal, is_meant in zip(instants, meant, strict=True):
+    are_instants = check.test_zones([to_duckdb(literal) for literal in instants])
+    for literal, is_meant in zip(instants, are_instants, strict=True):
         if not is_meant:
             raise MillpondError(
                 "CQL-205",

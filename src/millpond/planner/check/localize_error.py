@@ -115,9 +115,9 @@ class Prober:
                 continue
             if resolution.source is None:
                 alias = original.name.lower()
-                meant = scope.aliases.get(alias)
-                if meant is not None and alias not in seen:
-                    column.replace(exp.Paren(this=self._isolate(meant, scope, seen | {alias})))
+                definition = scope.aliases.get(alias)
+                if definition is not None and alias not in seen:
+                    column.replace(exp.Paren(this=self._isolate(definition, scope, seen | {alias})))
             elif resolution.outer and resolution.source not in scope.sources:
                 null: exp.Expr = exp.null()
                 if (type_ := resolution.source.type_of(resolution.column)) is not None:

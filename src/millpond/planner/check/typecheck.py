@@ -17,9 +17,9 @@ import duckdb
 from millpond.catalog.objects import FunctionDef
 from millpond.confined.growth import can_expand
 from millpond.confined.processes import bind_confined
-from millpond.cql.print.duckdb_words import quote_name
 from millpond.errors import MillpondError
 from millpond.model.casts import try_cast_text
+from millpond.model.duckdb_words import quote_name
 from millpond.model.function_names import names_inside
 from millpond.model.schema import Field
 from millpond.planner.resolve.duckdb_tree import syntax_tree
@@ -54,7 +54,7 @@ class TypeCheck:
                 self._create(f"{leaf.table}_stream", [(f.name, f) for f in schema.fields])
 
     def _create(self, table: str, fields: Iterable[tuple[str, object]]) -> None:
-        columns = ", ".join(f"{quote_name(n)} {getattr(f, 'type', '')}" for n, f in fields)
+        columns = ", ".join(f"{quote_name(n)} {getattr(f, 'query_type', '')}" for n, f in fields)
         self._schema.append(f"CREATE TEMP TABLE {table} ({columns})")
         self._session.execute(self._schema[-1])
 

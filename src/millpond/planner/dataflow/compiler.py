@@ -43,7 +43,7 @@ from millpond.planner.dataflow.recompute_groups import recompute_grouped, recomp
 from millpond.planner.dataflow.subquery_conditions import Subqueries
 from millpond.planner.dataflow.top_k import Cut
 from millpond.planner.residual import LEAF, replace_literals, to_slices
-from millpond.planner.resolve.negation import STAMPS
+from millpond.planner.resolve.negation import write_age
 from millpond.planner.resolve.placement import find_set_call, has_aggregate
 from millpond.planner.resolve.pushdown import split_where
 from millpond.planner.resolve.with_entries import find_own_entries
@@ -132,12 +132,10 @@ class Compiler:
         return Relation(SetOperation(tuple(map(announce_expirations, both)), rule), left.names)
 
     def _negation(self, node: exp.SetOperation) -> Relation:
-        """Compile EXCEPT ALL … BY: a left row's age is the greatest timestamp of its elements."""
+        """Compile EXCEPT ALL … BY: a left row is as old as the youngest element it is made of."""
         aged = node.left.unnest().copy()
         assert isinstance(aged, exp.Select)
-        stamps = [exp.column(name) for name in node.meta[STAMPS]]
-        age: exp.Expr = exp.Greatest(this=stamps[0], expressions=stamps[1:])
-        aged.append("expressions", exp.alias_(age if stamps[1:] else stamps[0], "__age"))
+        aged.append("expressions", exp.alias_(write_age(node, aged), "__age"))
         left, right = self._query(aged), self.compile_relation(node.right)
         places = []
         for side in (left, right):

@@ -257,13 +257,13 @@ class _Grouping:
 
     def _grouping_bits(self, node: exp.Anonymous) -> int:
         """Compute GROUPING: a bit for each argument, set if it is no key of this grouping set."""
-        told = 0
+        bits = 0
         for argument in node.expressions:
             sql = self._sql(self._with_aliases(argument))
             if sql not in self._places and sql not in self._absent:
                 raise Unsupported("GROUPING of what is not grouped by")
-            told = 2 * told + (sql in self._absent)
-        return told
+            bits = 2 * bits + (sql in self._absent)
+        return bits
 
     def _call(self, node: exp.Expr) -> int:
         """Return the number of an aggregate in the group-by; equal aggregates have one number."""

@@ -240,10 +240,14 @@ def _explain(
 
 def _describe_purging(intervals: Collection[int | None]) -> str:
     """Describe how often state is purged; nothing if no query says."""
-    said = [i for i in intervals if i is not None]
-    if not said:
+    lengths = [i for i in intervals if i is not None]
+    if not lengths:
         return ""
-    every = f", purged every {duration_text(min(said))}" if min(said) else ", purged at every step"
+    every = (
+        f", purged every {duration_text(min(lengths))}"
+        if min(lengths)
+        else ", purged at every step"
+    )
     return every + " or when half has expired" * (None in intervals)
 
 

@@ -112,7 +112,7 @@ def _with_aliases(expression: exp.Expr, frame: Frame, items: Sequence[ListedItem
     named = {name.lower(): e for name, e in items if isinstance(e, exp.Expr)}
     holder = exp.Paren(this=expression.copy())
     for column in list(find_columns(holder)):
-        meant = None if column.table else named.get(column.name.lower())
-        if meant is not None and frame.find(column) is None:
-            column.replace(exp.Paren(this=meant.copy()))
+        definition = None if column.table else named.get(column.name.lower())
+        if definition is not None and frame.find(column) is None:
+            column.replace(exp.Paren(this=definition.copy()))
     return holder.this

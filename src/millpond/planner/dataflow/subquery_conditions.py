@@ -88,14 +88,14 @@ class Subqueries:
     def _member_cases(self, node: exp.Expr, frame: Frame) -> tuple[Case, ...]:
         """List the cases of IN: NULL if no value is equal, but the value or a member is NULL."""
         right, outside = self._plan_inside(node.args["query"], frame)
-        given = _with_member(right, _value(node.args["query"], right))
-        nulls = given.select([exp.Is(this=_member(), expression=exp.Null())])
+        members = _with_member(right, _value(node.args["query"], right))
+        nulls = members.select([exp.Is(this=_member(), expression=exp.Null())])
         every = _with_member(right, "true")
 
         def equal(f: Frame) -> Condition:
             wanted, known_as = _rename_columns(node.this, f)
             same = exp.EQ(this=wanted, expression=_member())
-            return split_condition(known_as, given, [*outside, same])
+            return split_condition(known_as, members, [*outside, same])
 
         def missing(f: Frame) -> Condition:
             wanted, known_as = _rename_columns(
@@ -112,13 +112,15 @@ class Subqueries:
 
     def _quantified_cases(self, node: exp.Expr, word: exp.Any | exp.All, frame: Frame) -> Cases:
         """List the cases of ANY or ALL: a value decides it, a value makes it NULL, or neither."""
-        given, outside = self._members(word.this, frame)
+        members, outside = self._members(word.this, frame)
         decides = isinstance(word, exp.Any)
 
         def compare(f: Frame, truth: exp.Expr) -> Condition:
             wanted, known_as = _rename_columns(node.this, f)
-            told = exp.Paren(this=type(node)(this=wanted, expression=_member()))
-            return split_condition(known_as, given, [*outside, exp.Is(this=told, expression=truth)])
+            comparison = exp.Paren(this=type(node)(this=wanted, expression=_member()))
+            return split_condition(
+                known_as, members, [*outside, exp.Is(this=comparison, expression=truth)]
+            )
 
         return (
             Case(decides, lambda f: compare(f, exp.Boolean(this=decides))),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from millpond.cql.print.dialect import to_duckdb
 from millpond.cql.tree.places import span_of
 from millpond.errors import MillpondError
+from millpond.model.schema import StructOf, parts_of
 from millpond.planner.resolve.duckdb_tree import FunctionCall, is_word_called
 from millpond.planner.resolve.leaves import no_such_column_error
 from millpond.planner.resolve.names import did_you_mean, join_names, spell
@@ -21,10 +23,13 @@ def resolve_column(column: exp.Column, scope: Scope, text: str, *, aliases_first
     Raises:
         MillpondError: CQL-202 or CQL-203, at the reference.
     """
+    fields: list[exp.Identifier] = []
     if column.args.get("table") is not None:
-        resolution = _resolve_qualified(column, scope, text)
+        resolution, fields = _resolve_qualified(column, scope, text)
     else:
         resolution = _resolve_bare(column, scope, text, aliases_first)
+    if fields:
+        column = _take_fields(column, resolution, fields, text)
     scope.resolved[id(column)] = resolution
     source = resolution.source
     if source is None or not resolution.column:
@@ -51,7 +56,50 @@ def _need_wherever(name: str, scope: Scope) -> None:
         at = at.parent
 
 
-def _resolve_qualified(column: exp.Column, scope: Scope, text: str) -> Resolution:
+def _take_fields(
+    column: exp.Column, resolution: Resolution, fields: list[exp.Identifier], text: str
+) -> exp.Column:
+    """Write `c.f` as `struct_extract(c, 'f')` in the tree; return the column in it.
+
+    In a SELECT list it keeps its name, which is the last field's.
+
+    Raises:
+        MillpondError: CQL-202, a stream's or relation's column has no such field.
+    """
+    source = resolution.source
+    assert source is not None
+    type_ = source.type_of(resolution.column)
+    parts = [p for p in column.parts if isinstance(p, exp.Identifier)]
+    bare = exp.Column(**dict(zip(("this", "table"), parts[: -len(fields)][::-1], strict=False)))
+    value: exp.Expr = bare
+    for field in fields:
+        name = field.name
+        if type_ is not None:
+            struct = parts_of(type_)
+            known = dict(struct.fields) if isinstance(struct, StructOf) else {}
+            spelled = next((n for n in known if n.lower() == name.lower()), None)
+            if spelled is None:
+                raise MillpondError(
+                    "CQL-202",
+                    f'no field "{name}" in "{to_duckdb(value)}", which is {type_}',
+                    hint=did_you_mean(name, list(known)),
+                    text=text,
+                    span=span_of(column),
+                )
+            name, type_ = spelled, known[spelled]
+        value = exp.Anonymous(this="struct_extract", expressions=[value, exp.Literal.string(name)])
+    for made in value.walk():
+        made.meta.update({k: v for k, v in column.meta.items() if k not in made.meta})
+    if isinstance(column.parent, exp.Select) and column.arg_key == "expressions":
+        value = exp.Alias(this=value, alias=exp.to_identifier(fields[-1].name, quoted=True))
+    column.replace(value)
+    return bare
+
+
+def _resolve_qualified(
+    column: exp.Column, scope: Scope, text: str
+) -> tuple[Resolution, list[exp.Identifier]]:
+    """Find what `a.b…` means: a column, and the fields taken of it."""
     parts = [p for p in column.parts if isinstance(p, exp.Identifier)]
     qualifier = parts[0].name
     at: Scope | None = scope
@@ -63,25 +111,30 @@ def _resolve_qualified(column: exp.Column, scope: Scope, text: str) -> Resolutio
             place = source.place(wanted.name)
             if place is None:
                 if structured is not None:
-                    return structured
+                    return structured, parts[1:]
                 if source.is_open:
-                    return Resolution(source, "", outer=at is not scope)
+                    return Resolution(source, "", outer=at is not scope), []
                 raise no_such_column_error(column, wanted.name, source.columns, source.name, text)
             spell(parts[0], source.name)
             spell(wanted, source.columns[place])
-            return Resolution(source, source.columns[place], outer=at is not scope)
-        for holder in at.find_sources_of(qualifier):
-            # A struct's field, `c.f`. Columns of streams are never structs. A column of
-            # another source may be no struct either; then `c` is a table further out.
-            if holder.leaf is None and structured is None:
-                place = holder.place(qualifier)
-                assert place is not None
-                structured = Resolution(holder, holder.columns[place], outer=at is not scope)
+            return Resolution(source, source.columns[place], outer=at is not scope), parts[2:]
+        holders = [h for h in at.find_sources_of(qualifier) if _may_be_struct(h, qualifier)]
+        if holders and structured is None:
+            # A struct's field, `c.f`. A column of a subquery may be no struct; then `c` is a table
+            # further out.
+            if len(holders) > 1 and qualifier.lower() not in at.merged:
+                raise _ambiguity_error(column, holders, text)
+            place = holders[0].place(qualifier)
+            assert place is not None
+            spelled = holders[0].columns[place]
+            spell(parts[0], spelled)
+            merged = len(holders) > 1
+            structured = Resolution(holders[0], spelled, outer=at is not scope, merged=merged)
         at = at.parent
     if structured is not None:
-        return structured
+        return structured, parts[1:]
     if any(s.is_open for s in scope.sources):
-        return Resolution(None, "")
+        return Resolution(None, ""), []
     names = _qualifiers(scope)
     raise MillpondError(
         "CQL-202",
@@ -93,6 +146,11 @@ def _resolve_qualified(column: exp.Column, scope: Scope, text: str) -> Resolutio
         text=text,
         span=span_of(column),
     )
+
+
+def _may_be_struct(source: Source, column: str) -> bool:
+    type_ = source.type_of(column)
+    return type_ is None or isinstance(parts_of(type_), StructOf)
 
 
 def _resolve_bare(column: exp.Column, scope: Scope, text: str, aliases_first: bool) -> Resolution:

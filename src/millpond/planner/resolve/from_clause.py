@@ -147,10 +147,10 @@ class FromClause:
         if (on := join.args.get("on")) is not None:
             self.scope.sources = [*left, *right]
             self.resolver.expression(on, self.scope, self.known, Placement("ON", aggregates=False))
-        kept = left if join.kind in ("SEMI", "ANTI") else [*left, *right]
-        self.scope.sources = [*before, *kept]
-        self._refuse_twice(kept)
-        return kept
+        visible = left if join.kind in ("SEMI", "ANTI") else [*left, *right]
+        self.scope.sources = [*before, *visible]
+        self._refuse_twice(visible)
+        return visible
 
     def _refuse_twice(self, sources: list[Source]) -> None:
         seen: set[str] = set()
@@ -211,13 +211,6 @@ class FromClause:
         predicate = window.args.get("where") if window is not None else None
         if predicate is None:
             return
-        if subquery := predicate.find(exp.Query):
-            raise self.resolver.error(
-                "CQL-301",
-                "a subquery inside a window's WHERE is not available yet",
-                subquery,
-                hint="Move the condition to the query's WHERE.",
-            )
         inner = Scope(self.scope.select, None, self.resolver.resolved)
         inner.sources.append(
             Source(name, leaf.definition.schema.names, leaf=Leaf(leaf.node, leaf.definition))

@@ -3,8 +3,9 @@
 For each value of the attributes with v1 rows in R1 and v2 rows in R2, the answer has the youngest
 max(v1 − v2, 0) of R1's rows (SEMANTICS, section 3; Update patterns, 2.1). A row's age is that of
 the youngest element it is made of; of rows with equal ages, the row whose values sort later counts
-as younger. So R1 must select from streams (and relations) row by row, and its streams' slices have
-their elements' timestamps as one more column that no text can name, as in `nrr_join.py`.
+as younger. So R1 must select from streams (and relations), row by row or in groups, and its
+streams' slices have their elements' timestamps as one more column that no text can name, as in
+`nrr_join.py`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,18 @@ from collections.abc import Callable, Iterator, Sequence
 
 from sqlglot import exp
 
-from millpond.cql.print.duckdb_words import quote_name
 from millpond.cql.tree.nodes import BY_ATTRIBUTES
 from millpond.errors import MillpondError
+from millpond.model.duckdb_words import quote_name
+from millpond.model.time import BEGINNING
 from millpond.planner.resolve.error_places import mark
 from millpond.planner.resolve.names import did_you_mean, join_names, spell
 from millpond.planner.resolve.nrr_join import HIDDEN, timestamp_column
-from millpond.planner.resolve.row_by_row import is_row_by_row
+from millpond.planner.resolve.row_by_row import (
+    is_group_by_group,
+    is_row_by_group,
+    is_row_by_row,
+)
 from millpond.planner.resolve.scope import Body, Scope
 
 #: Keys of a set operation's `meta`: the timestamp columns of which the greatest is a left row's
@@ -61,7 +67,7 @@ def prepare_negations(tree: exp.Expr, scopes: Sequence[Scope], text: str) -> Non
     """Add the timestamp column to the streams of every negation's left side.
 
     Raises:
-        MillpondError: CQL-301, where the left side does not select row by row.
+        MillpondError: CQL-301, where the left side selects neither row by row nor in groups.
     """
     by_select = {id(scope.select): scope for scope in scopes}
     for node in find_negations(tree):
@@ -70,13 +76,15 @@ def prepare_negations(tree: exp.Expr, scopes: Sequence[Scope], text: str) -> Non
         leaves = [s.leaf for s in scope.sources] if scope is not None else []
         streams = [f for f in leaves if f is not None and f.is_stream]
         is_made_of_elements = streams and None not in leaves
-        if scope is None or not is_made_of_elements or not is_row_by_row(scope):
+        is_made_of_them = scope is not None and (is_row_by_row(scope) or is_row_by_group(scope))
+        if scope is None or not is_made_of_elements or not is_made_of_them:
             raise MillpondError(
                 "CQL-301",
                 "EXCEPT ALL … BY of such a query is not available yet",
-                detail="Its left side selects from streams row by row, for a row is as old as the "
-                "elements it is made of.",
-                hint="EXCEPT ALL without BY takes any query.",
+                detail="Its left side selects from streams, row by row or with GROUP BY, for a "
+                "row is as old as the youngest element it is made of.",
+                hint="Write GROUP BY instead of DISTINCT, or EXCEPT ALL without BY, which takes "
+                "any query.",
                 text=text,
                 span=mark(node.left, text),
             )
@@ -93,6 +101,21 @@ def name_columns(tree: exp.Expr, columns: Callable[[exp.Expr], list[str]]) -> No
     """Note the names of the left sides' columns, which only DuckDB knows for certain."""
     for node in find_negations(tree):
         node.meta[COLUMNS] = columns(node.left)
+
+
+def write_age(node: exp.SetOperation, left: exp.Select) -> exp.Expr:
+    """Write the age of a negation's left row: the timestamp of the youngest element it is made of.
+
+    A row that is made of no element, as an aggregate of nothing is, is older than all others.
+    """
+    stamps = [exp.column(name) for name in node.meta[STAMPS]]
+    age: exp.Expr = stamps[0]
+    if len(stamps) > 1:
+        age = exp.Greatest(this=stamps[0], expressions=stamps[1:])
+    if not is_group_by_group(left):
+        return age
+    oldest = exp.cast(exp.Literal.number(BEGINNING), "BIGINT")
+    return exp.Coalesce(this=exp.Max(this=age), expressions=[oldest])
 
 
 def spell_out_negations(tree: exp.Expr) -> exp.Expr:
@@ -130,8 +153,7 @@ def _as_sql(node: exp.SetOperation) -> exp.Expr:
     )
     left = node.left.unnest().copy()
     assert isinstance(left, exp.Select)
-    moment = f"greatest({', '.join(node.meta[STAMPS])}) AS __age"
-    left.select(moment, append=True, copy=False, dialect="duckdb")
+    left.append("expressions", exp.alias_(write_age(node, left), "__age"))
     for name, query in (("__left", left), ("__right", node.right.unnest().copy())):
         table = next(t for t in plain.find_all(exp.Table) if t.name == name)
         table.replace(exp.Subquery(this=query, alias=table.args["alias"].copy()))

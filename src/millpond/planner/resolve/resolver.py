@@ -153,8 +153,11 @@ class Resolver:
         for item in node.expressions:
             if isinstance(item, exp.Alias):
                 scope.aliases[item.alias.lower()] = item.this
-        for item in node.expressions:
+        for item in list(node.expressions):
             self.expression(item, scope, known, Placement("SELECT"))
+        for item in node.expressions:  # a struct's field was written anew
+            if isinstance(item, exp.Alias):
+                scope.aliases[item.alias.lower()] = item.this
         self._clauses(node, scope, known)
         self.scopes.append(scope)
         return self._outputs(scope)

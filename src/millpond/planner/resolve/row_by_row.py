@@ -1,6 +1,8 @@
-"""Whether a SELECT gives one row for each combination of its sources' rows."""
+"""How a SELECT makes its rows: one of each combination of its sources' rows, or one of a group."""
 
 from __future__ import annotations
+
+from sqlglot import exp
 
 from millpond.planner.resolve.placement import find_set_call, has_aggregate
 from millpond.planner.resolve.scope import Scope
@@ -16,4 +18,22 @@ def is_row_by_row(scope: Scope) -> bool:
         return False
     return not any(
         has_aggregate(item) or find_set_call(item) is not None for item in select.expressions
+    )
+
+
+def is_group_by_group(select: exp.Select) -> bool:
+    """Whether a SELECT makes each row of a group of its sources' rows."""
+    if select.args.get("group") or select.args.get("having"):
+        return True
+    return any(map(has_aggregate, select.expressions))
+
+
+def is_row_by_group(scope: Scope) -> bool:
+    """Whether each row of a SELECT is made of the rows of one group, and of nothing else."""
+    select = scope.select
+    if any(select.args.get(k) for k in ("qualify", "distinct", "limit", "offset", "windows")):
+        return False
+    return is_group_by_group(select) and not any(
+        item.find(exp.Window) is not None or find_set_call(item) is not None
+        for item in select.expressions
     )

@@ -95,11 +95,11 @@ class Source:
         return self._place.get(column.lower())
 
     def type_of(self, column: str) -> str | None:
-        """Return the declared type of a stream's or relation's column; None for other sources."""
+        """Return a stream's or relation's column's type in queries; None for other sources."""
         place = self.place(column)
         if self.leaf is None or place is None:
             return None
-        return self.leaf.definition.schema.fields[place].type
+        return self.leaf.definition.schema.fields[place].query_type
 
     def need(self, column: str) -> None:
         """Record that the residual uses a column."""

@@ -18,7 +18,7 @@ from millpond.engine.scalars.user_functions import Usage, functions
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, Chunk, build
 from millpond.runtime.spark.parquet import row_groups, sizes
 from millpond.runtime.spark.sources import BLOCK, FILE
-from millpond.state.push_file import number_of, read_push, visible_path
+from millpond.state.inbox.push_file import number_of, read_push, visible_path
 
 _RESULT = "built binary"
 #: A file with at least this many rows is read by several tasks.
@@ -148,7 +148,7 @@ def _from_rows(
 def _from_files(
     plan: BatchPlan, stream_id: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    wanted = {f.name.lower() for f in plan.streams[stream_id].schema.fields}
+    wanted = {f.name.lower() for f in plan.streams[stream_id].schema.given}
     limit = LARGE_ROWS
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -177,7 +177,7 @@ def _from_files(
 def _from_shares(
     plan: BatchPlan, stream_id: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    wanted = {f.name.lower() for f in plan.streams[stream_id].schema.fields}
+    wanted = {f.name.lower() for f in plan.streams[stream_id].schema.given}
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         def chunks() -> Iterator[Chunk]:

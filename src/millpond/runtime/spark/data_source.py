@@ -27,7 +27,7 @@ import millpond
 from millpond.errors import MillpondError
 
 if TYPE_CHECKING:
-    from millpond.service.results import Changes
+    from millpond.service.results import Answer, Changes
 
 #: The address `millpond serve` uses by default.
 _URL = "http://127.0.0.1:6455"
@@ -46,6 +46,8 @@ class _ReadRequest:
         changes: A standing query or derived stream whose changes are read.
         after: The cursor after which changes begin; None for the first change, 'oldest' for the
             oldest kept.
+        inexact: What is done with rows that are not exact: 'refuse', or 'say' it in two more
+            columns of every row, `__exact` and `__loss` (a text, or NULL).
     """
 
     url: str
@@ -55,6 +57,7 @@ class _ReadRequest:
     at: str | None
     changes: str | None
     after: str | None
+    inexact: str = "refuse"
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> _ReadRequest:
@@ -66,7 +69,14 @@ class _ReadRequest:
             options.get("at"),
             options.get("changes"),
             options.get("after"),
+            options.get("inexact", "refuse").lower(),
         )
+        if asked.inexact not in ("refuse", "say"):
+            raise MillpondError(
+                "SERVE-703",
+                f'the option "inexact" cannot be "{asked.inexact}"',
+                hint="It is 'refuse', or 'say', which adds the columns __exact and __loss.",
+            )
         if sum(x is not None for x in (asked.query, asked.cql, asked.changes)) != 1:
             raise MillpondError(
                 "SERVE-703",
@@ -79,9 +89,11 @@ class _ReadRequest:
     def answer(self) -> pa.Table:
         with millpond.connect(self.url, self.token) as pond:
             if self.query is not None:
-                return pond.query(self.query).invoke(self.at).table
-            assert self.cql is not None
-            return pond.ask(self.cql).table
+                answer = pond.query(self.query).invoke(self.at)
+            else:
+                assert self.cql is not None
+                answer = pond.ask(self.cql)
+        return self._promise(answer, answer.table)
 
     def page(self, after: str | int | None, limit: int) -> Changes:
         with millpond.connect(self.url, self.token) as pond:
@@ -96,7 +108,31 @@ class _ReadRequest:
         table = changes.table
         place = table.schema.get_field_index("timestamp")
         stamps = table["timestamp"].cast(pa.timestamp("us"))
-        return replace(changes, table=table.set_column(place, "timestamp", stamps))
+        table = table.set_column(place, "timestamp", stamps)
+        return replace(changes, table=self._promise(changes, table))
+
+    def _promise(self, given: Answer | Changes, table: pa.Table) -> pa.Table:
+        """Refuse rows that are not exact, or say of every row whether it is.
+
+        A DataFrame has no place for what is true of all its rows, and nobody is to take an
+        approximation for an exact answer.
+
+        Raises:
+            MillpondError: POND-416, the rows are not exact and the option `inexact` was not given.
+        """
+        if self.inexact == "refuse":
+            if not given.exact:
+                raise MillpondError(
+                    "POND-416",
+                    "the rows are not exact",
+                    detail="; ".join(map(str, given.loss)),
+                    hint='With option("inexact", "say") every row says it, in __exact and __loss.',
+                )
+            return table
+        loss = None if given.exact else "; ".join(map(str, given.loss))
+        count = table.num_rows
+        table = table.append_column("__exact", pa.array([given.exact] * count, pa.bool_()))
+        return table.append_column("__loss", pa.array([loss] * count, pa.string()))
 
 
 class MillpondSource(DataSource):

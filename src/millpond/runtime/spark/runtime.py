@@ -25,12 +25,15 @@ from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.admission.admit import Admission, admit
 from millpond.engine.scalars.user_functions import functions
 from millpond.errors import MillpondError
+from millpond.model.owner_only import make_directory
 from millpond.model.time import BEGINNING
 from millpond.runtime import batch_tasks
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment
 from millpond.runtime.protocol import INBOX, Done, Job, Pipeline
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import InWorker, build_files, build_frame, build_inbox
+from millpond.runtime.spark.checkpoint import Checkpoint
+from millpond.runtime.spark.machine import Machine
 from millpond.runtime.spark.parquet import parquet_tables
 from millpond.runtime.spark.session import (
     await_end_of_last,
@@ -62,10 +65,29 @@ _LOGS_BEHIND = {
 class SparkRuntime:
     """Implements `runtime.protocol.Runtime` on a Spark session."""
 
-    def __init__(self, master: str | None = None, spark: SparkSession | None = None) -> None:
+    def __init__(
+        self,
+        master: str | None = None,
+        spark: SparkSession | None = None,
+        *,
+        revives: bool = False,
+    ) -> None:
+        """Describe a runtime; `start` starts it.
+
+        Args:
+            master: The URL of a Spark master; None for this machine.
+            spark: A session to use instead of one of the runtime's own.
+            revives: Whether to start Spark again when its JVM has ended.
+        """
         self._master = master
         self._given = spark
-        self._spark: SparkSession | None = spark
+        self._machine = Machine(
+            None if spark is not None else self._start_spark,
+            spark,
+            revives=revives and spark is None,
+            on_end=self._handle_end,
+            on_start=self._resume,
+        )
         self._inbox_batches = 0
         self._listed_often = False
         self._given_before: Counter[str] = Counter()
@@ -76,30 +98,58 @@ class SparkRuntime:
     def start(self, pipeline: Pipeline, store: Path) -> None:
         self._pipeline = pipeline
         self._store = store
-        self._scratch = store / "checkpoints" / f".scratch-{uuid.uuid4().hex[:8]}"
-        for left in (store / "checkpoints").glob(".scratch-*"):
-            shutil.rmtree(left, ignore_errors=True)
-        self._scratch.mkdir(parents=True, exist_ok=True)
-        if self._spark is None:
-            quiet_teardown()
-            await_end_of_last(store)
-            self._spark = start_session(self._scratch, self._master, store / "spark.log")
-            note_process(store, self._spark)
-        elif self._spark.sparkContext.master.startswith("local"):
-            # Workers must find Millpond where this process found it.
-            self._spark.sparkContext.pythonExec = sys.executable
+        if self._given is not None:
+            self._make_scratch()
+            if self._given.sparkContext.master.startswith("local"):
+                # Workers must find Millpond where this process found it.
+                self._given.sparkContext.pythonExec = sys.executable
         self._supervisor = Supervisor(pipeline)
+        self._machine.start()
+        threading.Thread(target=self._warm_up, name="spark-warm-up", daemon=True).start()
+
+    def _make_scratch(self) -> None:
+        """Make a new directory for Spark's scratch files, and remove those that were left."""
+        checkpoints = self._store / "checkpoints"
+        self._scratch = checkpoints / f".scratch-{uuid.uuid4().hex[:8]}"
+        for left in checkpoints.glob(".scratch-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        make_directory(self._scratch)
+
+    def _start_spark(self) -> SparkSession:
+        quiet_teardown()
+        await_end_of_last(self._store)
+        self._make_scratch()
+        session = start_session(self._scratch, self._master, self._store / "spark.log")
+        note_process(self._store, session)
+        return session
+
+    def _handle_end(self, reason: MillpondError) -> None:
+        self._supervisor.pause(reason)
+        self._pipeline.report_runtime(reason)
+
+    def _resume(self) -> None:
+        """Go on after another JVM was started: every streaming query, and what waits for tasks."""
+        self._supervisor.resume()
+        self._pipeline.report_runtime(None)
         threading.Thread(target=self._warm_up, name="spark-warm-up", daemon=True).start()
 
     @property
+    def trouble(self) -> MillpondError | None:
+        return self._machine.trouble or self._supervisor.inbox_trouble()
+
+    @property
+    def failure(self) -> MillpondError | None:
+        return self._machine.failure
+
+    @property
     def spark(self) -> SparkSession:
-        assert self._spark is not None, "not started"
-        return self._spark
+        return self._machine.session
 
     def check_source(self, definition: StreamDef | RelationDef) -> None:
         sources.check_source(definition)
         try:
-            sources.probe(self.spark, definition)
+            with self._machine.using():
+                sources.probe(self.spark, definition)
         except Exception as error:
             hint = "Check the path and the options. Nothing was created."
             raise sources.unreadable_error(definition, error, hint) from error
@@ -116,28 +166,27 @@ class SparkRuntime:
         if frame.isStreaming:
             self._keep(stream, lambda: frame, patient=False)
         else:
-            source = f"stream:{stream.id}:{sources.fingerprint(frame)}"
-            time = self._given_before[source]
-            self._batch(stream, source)(frame, time)
-            self._given_before[source] += 1
+            with self._machine.using():
+                source = f"stream:{stream.id}:{sources.fingerprint(frame)}"
+                time = self._given_before[source]
+                self._batch(stream, source)(frame, time)
+                self._given_before[source] += 1
 
     def columns(self, frame: DataFrame) -> list[tuple[str, str]]:
         """Return a frame's columns and the SQL names of their types."""
-        names = {"timestamp_ntz": "timestamp"}
-        return [
-            (f.name, names.get(f.dataType.simpleString(), f.dataType.simpleString()))
-            for f in frame.schema.fields
-        ]
+        with self._machine.using():
+            return [(f.name, sources.sql_type(f.dataType)) for f in frame.schema.fields]
 
     def close_source(self, stream_id: int) -> None:
         self._supervisor.drop(stream_id)
 
     def read_to_end(self, stream: StreamDef) -> None:
-        try:
-            query = self._write(stream, self._frame(stream), {"availableNow": True})
-            query.awaitTermination()
-        except Exception as error:
-            raise self._cause(stream, error) from error
+        with self._machine.using():
+            try:
+                query = self._write(stream, self._frame(stream), {"availableNow": True})
+                query.awaitTermination()
+            except Exception as error:
+                raise self._cause(stream, error) from error
 
     def wake_inbox(self) -> None:
         if self._supervisor.get(None) is None:
@@ -151,28 +200,36 @@ class SparkRuntime:
             kept = self._supervisor.get(stream.id)
             if kept is None or (stream.source and stream.source.format == "rate"):
                 continue
-            if kept.query is None:
-                raise kept.absent() or sources.unreadable_error(
-                    stream, RuntimeError("it never was")
-                )
-            try:
-                kept.query.processAllAvailable()
-            except Exception as error:
-                raise self._cause(stream, error) from error
+            with self._machine.using():
+                self._catch_up(stream, kept)
+
+    def _catch_up(self, stream: StreamDef, kept: SupervisedQuery) -> None:
+        if kept.query is None:
+            raise kept.absent() or sources.unreadable_error(stream, RuntimeError("it never was"))
+        try:
+            kept.query.processAllAvailable()
+        except Exception as error:
+            raise self._cause(stream, error) from error
 
     def run(self, task: Callable[[Job], Done], jobs: Sequence[Job]) -> list[Done]:
         if not jobs:
             return []
-        context = self.spark.sparkContext
-        context.setLocalProperty("spark.scheduler.pool", "maintenance")
         in_worker = InWorker(task, self._store)
         done = []
-        for result, usage in context.parallelize(list(jobs), len(jobs)).map(in_worker).collect():
-            functions.report(usage)
-            done.append(result)
+        with self._machine.using():
+            context = self.spark.sparkContext
+            context.setLocalProperty("spark.scheduler.pool", "maintenance")
+            tasks = context.parallelize(list(jobs), len(jobs)).map(in_worker)
+            for result, usage in tasks.collect():
+                functions.report(usage)
+                done.append(result)
         return done
 
     def read_relation(self, relation: RelationDef, path: Path) -> FileMeta:
+        with self._machine.using():
+            return self._read_relation(relation, path)
+
+    def _read_relation(self, relation: RelationDef, path: Path) -> FileMeta:
         try:
             frame = sources.relation_frame(self.spark, relation)
         except Exception as error:
@@ -216,21 +273,16 @@ class SparkRuntime:
         return FileMeta(path, row.rows, row.bytes, row.checksum)
 
     def describe(self) -> dict[str, Any]:
-        spark = self._spark
         return {
-            "spark": spark.version if spark else None,
-            "master": spark.sparkContext.master if spark else None,
+            "spark": self._machine.version,
+            "master": self._machine.master,
             "streaming_queries": len(self._supervisor),
         }
 
     def stop(self) -> None:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         self._supervisor.stop()
-        if self._given is None and self._spark is not None:
-            try:
-                self._spark.stop()
-            except Exception as error:  # a signal to the whole group ends the JVM first
-                log.debug("stopping Spark: %s", error)
+        self._machine.stop()
         shutil.rmtree(self._scratch, ignore_errors=True)
         # Py4J keeps what was passed to `foreachBatch` for ever, and with it all that it refers to.
         del self._pipeline
@@ -259,17 +311,22 @@ class SparkRuntime:
     def _write(
         self, stream: StreamDef, frame: DataFrame, trigger: dict[str, Any]
     ) -> StreamingQuery:
-        checkpoint = self._store / "checkpoints" / f"stream-{stream.id}"
+        source = f"stream:{stream.id}"
+        folder = self._store / "checkpoints" / f"stream-{stream.id}"
+        checkpoint = Checkpoint(folder, stream.name)
+        checkpoint.check(self._pipeline.last_batch(source))
         self._causes.pop(stream.id, None)
         return (
-            frame.writeStream.foreachBatch(self._batch(stream, f"stream:{stream.id}"))
+            frame.writeStream.foreachBatch(self._batch(stream, source, checkpoint))
             .queryName(f"millpond {stream.name} {uuid.uuid4().hex[:6]}")
-            .option("checkpointLocation", str(checkpoint))
+            .option("checkpointLocation", str(folder))
             .trigger(**trigger)
             .start()
         )
 
-    def _batch(self, stream: StreamDef, source: str) -> Callable[[DataFrame, int], None]:
+    def _batch(
+        self, stream: StreamDef, source: str, checkpoint: Checkpoint | None = None
+    ) -> Callable[[DataFrame, int], None]:
         build_batch = _builder(stream)
 
         def on_batch(frame: DataFrame, batch_id: int) -> None:
@@ -278,6 +335,8 @@ class SparkRuntime:
                 return
             plan = pipeline.plan(source, [stream.id])
             try:
+                if checkpoint is not None:
+                    checkpoint.note_batch(batch_id)
                 built = build_batch(frame, plan, stream.id)
                 pipeline.commit(source, batch_id, plan, built)
             except Exception as error:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
-from pyspark import SparkContext
+from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
+from millpond.model.owner_only import open_owner_only, write_owner_only
 from millpond.runtime.spark.java import check_java
 
 #: The longest path of a directory, in bytes, so that a socket in it has a path Unix accepts; with a
@@ -50,6 +53,8 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
     builder = SparkSession.builder.appName("millpond").master(master or "local[*]")
     local = master is None or master.startswith("local")
     options = [f"-Dlog4j2.configurationFile=file:{log4j}", f"-Xss{_STACK}"]
+    # A JVM without memory would go on with some of its threads dead; another one is started.
+    options.append("-XX:+ExitOnOutOfMemoryError")
     if java is not None and java <= _FORKS_QUICKLY:
         options.append("-Djdk.lang.Process.launchMechanism=VFORK")
     settings = {
@@ -58,6 +63,7 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
         # one with a checksum. Without those, and with quick forks, a batch takes 150 ms less.
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+        "spark.hadoop.fs.permissions.umask-mode": "077",  # checkpoints are their owner's
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": os.environ.get("MILLPOND_DRIVER_MEMORY", "2g"),
@@ -71,6 +77,8 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
         # Polling for pushes: often enough to be fresh, seldom enough to cost nothing.
         "spark.sql.streaming.pollingDelay": "25ms",
         "spark.sql.streaming.numRecentProgressUpdates": "4",
+        # A source that lists a whole file system cannot be interrupted; it is left to end alone.
+        "spark.sql.streaming.stopTimeout": "10s",
         "spark.sql.streaming.minBatchesToRetain": "4",
         # Looking at a few dozen new files is quicker than a job that looks at them.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
@@ -91,7 +99,7 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
             settings["spark.python.unix.domain.socket.dir"] = sockets
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _standard_error(log):
+    with _standard_error(log), _plain_forks():
         session = builder.getOrCreate()
     _quiet_accumulators(session)
     return session
@@ -106,11 +114,11 @@ def _quiet_accumulators(session: SparkSession) -> None:
     server = getattr(session.sparkContext, "_accumulatorServer", None)
     if server is None:
         return
-    said = server.handle_error
+    default_handler = server.handle_error
 
     def handle_error(request: object, client_address: object) -> None:
         if not isinstance(sys.exception(), EOFError | ConnectionError):
-            said(request, client_address)
+            default_handler(request, client_address)
 
     server.handle_error = handle_error
 
@@ -156,7 +164,7 @@ def note_process(store: Path, spark: SparkSession) -> None:
     """Record the JVM's process id in the store, for the process that opens the store next."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
     if process is not None:
-        (store / "spark.pid").write_text(str(process.pid))
+        write_owner_only(store / "spark.pid", str(process.pid).encode())
 
 
 def _find_alive(file: Path, store: Path) -> int | None:
@@ -172,15 +180,42 @@ def _find_alive(file: Path, store: Path) -> int | None:
 
 
 @contextmanager
+def _plain_forks() -> Iterator[None]:
+    """Let PySpark start the JVM without running Python between fork and exec.
+
+    PySpark has the child ignore Ctrl-C by a function of Python. In a process that has worked for a
+    while, with threads of many libraries, such a child crashes before it becomes the JVM. A process
+    group of its own keeps Ctrl-C from the JVM too.
+    """
+    kept = java_gateway.Popen
+
+    def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        options.pop("preexec_fn", None)
+        return subprocess.Popen(command, process_group=0, **options)
+
+    java_gateway.Popen = start
+    try:
+        yield
+    finally:
+        java_gateway.Popen = kept
+
+
+@contextmanager
 def _standard_error(log: Path) -> Iterator[None]:
-    """Let processes started within the block inherit a file as their standard error."""
+    """Let processes started within the block inherit a file as their standard error.
+
+    They also inherit a umask with which everything they make is for its owner only: checkpoints,
+    scratch files, sockets.
+    """
     sys.stderr.flush()
     kept = os.dup(2)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    file = open_owner_only(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    umask = os.umask(0o077)
     try:
         os.dup2(file, 2)
         yield
     finally:
+        os.umask(umask)
         os.dup2(kept, 2)
         os.close(kept)
         os.close(file)

@@ -16,11 +16,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.admission.admit import CORRUPT
 from millpond.errors import MillpondError
+from millpond.model.schema import struct_type
 from millpond.planner.resolve.names import did_you_mean
 from millpond.runtime.spark.headers import columns_by_place, has_headers, local_path, read_by_header
 from millpond.runtime.spark.json_keys import keys_of
@@ -152,7 +153,7 @@ def files_frame(
     if not paths:
         return None
     check_within(definition, paths)
-    declared = [f.name for f in definition.schema.fields]
+    declared = [f.name for f in definition.schema.given]
     options = {k: v for k, v in source.options.items() if k not in ("path", "pathglobfilter")}
     if source.format not in _TEXT_FORMATS:
         reader = spark.read.format(source.format).options(**options)
@@ -181,7 +182,7 @@ def relation_frame(spark: SparkSession, relation: RelationDef) -> DataFrame:
     paths = listed.collect()
     frame = files_frame(spark, relation, [row.path for row in paths])
     if frame is None:
-        schema, _ = _as_text([f.name for f in relation.schema.fields], {})
+        schema, _ = _as_text([f.name for f in relation.schema.given], {})
         return spark.createDataFrame([], schema).coalesce(1)
     return frame.drop(FILE, BLOCK).coalesce(1)
 
@@ -232,17 +233,27 @@ def other_frame(spark: SparkSession, stream: StreamDef) -> DataFrame:
     source = stream.source
     assert source is not None
     frame = spark.readStream.format(source.format).options(**source.options).load()
-    names = [f.name.lower() for f in stream.schema.fields]
+    names = [f.name.lower() for f in stream.schema.given]
     known = [c.lower() for c in frame.columns]
     if not set(names) & set(known) and len(names) <= len(known):
         # No declared name is a name of the source's: the declaration means the columns in order.
         frame = frame.select(
             *[
                 F.col(c).alias(f.name)
-                for c, f in zip(frame.columns, stream.schema.fields, strict=False)
+                for c, f in zip(frame.columns, stream.schema.given, strict=False)
             ]
         )
     return frame
+
+
+def sql_type(type_: DataType) -> str:
+    """Return the SQL name of a Spark type, which may be none that a column can have."""
+    if isinstance(type_, ArrayType):
+        return f"{sql_type(type_.elementType)}[]"
+    if isinstance(type_, StructType) and type_.fields:
+        return struct_type((f.name, sql_type(f.dataType)) for f in type_.fields)
+    name = type_.simpleString()
+    return "timestamp" if name == "timestamp_ntz" else name
 
 
 def fingerprint(frame: DataFrame) -> str:
@@ -287,11 +298,11 @@ def _reason(error: Exception) -> str:
     first = root = error.java_exception
     while root.getCause() is not None:
         root = root.getCause()
-    said = [_find_reason_line(str(e.getMessage())) for e in (first, root)]
+    reasons = [_find_reason_line(str(e.getMessage())) for e in (first, root)]
     # The cause says in full why a task failed; "job aborted …" only adds numbers.
-    if said[0].startswith(("Job aborted", "[TASK_")) or said[1] in said[0]:
-        said = said[1:] if said[1] not in said[0] else said[:1]
-    return " ".join(said)
+    if reasons[0].startswith(("Job aborted", "[TASK_")) or reasons[1] in reasons[0]:
+        reasons = reasons[1:] if reasons[1] not in reasons[0] else reasons[:1]
+    return " ".join(reasons)
 
 
 def _find_reason_line(message: str) -> str:
@@ -309,7 +320,7 @@ def literal_glob(name: str) -> str:
 
 def _own_schema(found: DataFrame, definition: StreamDef | RelationDef) -> StructType:
     """Select the declared columns with the files' own types; admission casts them."""
-    declared = {f.name.lower() for f in definition.schema.fields}
+    declared = {f.name.lower() for f in definition.schema.given}
     kept = [f for f in found.schema.fields if f.name.lower() in declared]
     if not kept:
         raise no_columns_error(definition, found.columns)

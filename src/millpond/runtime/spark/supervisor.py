@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millpond.catalog.objects import StreamDef
+from millpond.errors import MillpondError
 from millpond.runtime.protocol import Pipeline
 
 log = logging.getLogger("millpond.spark")
@@ -33,6 +34,7 @@ class SupervisedQuery:
         absent: Says why the source is not there; None if it is there. Spark itself does not notice
             that a directory has gone.
         worn: Whether to replace a running query by a new one.
+        error: Why the query is stopped; None while it runs.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class SupervisedQuery:
         self.failures = 0
         self.retry_at: float | None = None
         self.away = False
+        self.error: Exception | None = None
 
     def stop(self) -> None:
         """End the query; a batch on its way is finished or fails."""
@@ -59,7 +62,7 @@ class SupervisedQuery:
             return
         try:
             self.query.stop()
-        except Exception as error:  # the JVM may be gone already
+        except Exception as error:  # the JVM is gone, or a batch does not end (`stopTimeout`)
             log.debug("stopping a streaming query: %s", error)
 
 
@@ -79,6 +82,7 @@ class Supervisor:
         self._queries: dict[int | None, SupervisedQuery] = {}
         self._lock = threading.RLock()
         self._stopping = threading.Event()
+        self._paused = False
         self._thread = threading.Thread(target=self._watch, name="spark-keeper", daemon=True)
         self._thread.start()
 
@@ -122,6 +126,39 @@ class Supervisor:
                 kept.stop()
         self._pipeline.report_resumed(stream_id)
 
+    def pause(self, reason: MillpondError) -> None:
+        """Spark has ended, and all its queries with it; `resume` starts them again."""
+        self._paused = True
+        with self._lock:
+            for kept in self._queries.values():
+                kept.query, kept.retry_at = None, None
+                self._report_stopped(kept, reason)
+
+    def resume(self) -> None:
+        """Start all queries again, on the Spark that runs now."""
+        with self._lock:
+            self._paused = False
+            for kept in self._queries.values():
+                kept.failures = 0
+                try:
+                    kept.query = kept.start()
+                except Exception as error:
+                    self._handle_failure(kept, error)
+                else:
+                    self._report_resumed(kept)
+
+    def inbox_trouble(self) -> MillpondError | None:
+        """Why pushed rows do not become visible; None while they do."""
+        kept = self._queries.get(None)
+        if kept is None or kept.error is None:
+            return None
+        return MillpondError(
+            "POND-406",
+            "pushed rows do not become visible",
+            detail=str(kept.error).split("\n", 1)[0][:400],
+            hint="What was acknowledged is kept and comes once the cause is gone.",
+        )
+
     def stop(self) -> None:
         """Stop all queries."""
         self._stopping.set()
@@ -138,7 +175,7 @@ class Supervisor:
             for key in keys:
                 with self._lock:
                     kept = self._queries.get(key)
-                    if kept is None or self._stopping.is_set():
+                    if kept is None or self._paused or self._stopping.is_set():
                         continue
                     try:
                         self._check(kept)
@@ -190,9 +227,11 @@ class Supervisor:
         log.warning("%s stopped and is started again in %s s: %s", name, wait, reason)
 
     def _report_stopped(self, kept: SupervisedQuery, reason: Exception) -> None:
+        kept.error = reason
         if kept.stream is not None:
             self._pipeline.report_stopped(kept.stream.id, reason)
 
     def _report_resumed(self, kept: SupervisedQuery) -> None:
+        kept.error = None
         if kept.stream is not None:
             self._pipeline.report_resumed(kept.stream.id)

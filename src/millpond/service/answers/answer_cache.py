@@ -24,11 +24,12 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
+from millpond.model.loss import Loss
 from millpond.model.time import format_instant
 from millpond.model.windows import Rows, Unbounded
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.service.queries.prepared import PreparedQuery
-from millpond.state.version import DATA, REJECTS, Version
+from millpond.state.version import SHED, Version
 
 #: A larger answer is not kept.
 _MOST_BYTES = 64 << 20
@@ -54,7 +55,7 @@ def inputs_of(version: Version, bound: BoundQuery, streams: Sequence[StreamDef])
     parts: list[object] = []
     clocks = []
     for stream in streams:
-        parts.append(version.segments(stream.id, REJECTS if stream.rejects_of else DATA))
+        parts += (version.segments(stream.id, stream.kind), version.segments(stream.id, SHED))
         clock = version.clock(stream.id)
         clocks.append((clock.high, clock.kept_from))
     for leaf in bound.relations:
@@ -73,7 +74,7 @@ class CachedAnswer:
     inputs: AnswerInputs | None = None
     instant: int = 0
     table: pa.Table | None = None
-    since: int = 0
+    loss: tuple[Loss, ...] = ()
     seconds: float = 0.0
     credit: float = 0.0
     served: int = 0
@@ -107,8 +108,8 @@ class AnswerCache:
 
     def find(
         self, kept: CachedAnswer, query: PreparedQuery, inputs: AnswerInputs, instant: int
-    ) -> tuple[pa.Table, int] | None:
-        """The rows, and the instant since which all is kept, if they are those of `inputs`."""
+    ) -> tuple[pa.Table, tuple[Loss, ...]] | None:
+        """The rows, and what they lack, if they are those of `inputs`."""
         bound = query.bound
         with kept.lock:
             if kept.table is None or kept.inputs is None or not kept.inputs.is_same_as(inputs):
@@ -122,7 +123,7 @@ class AnswerCache:
             ):
                 return None
             kept.served += 1
-            return kept.table, kept.since
+            return kept.table, kept.loss
 
     def keep(
         self,
@@ -130,14 +131,14 @@ class AnswerCache:
         query: PreparedQuery,
         inputs: AnswerInputs,
         instant: int,
-        found: tuple[pa.Table, int],
+        found: tuple[pa.Table, tuple[Loss, ...]],
         seconds: float,
     ) -> None:
         """Keep an answer, which took so many seconds to compute."""
         with kept.lock:
             kept.seconds, kept.computed = seconds, kept.computed + 1
             kept.query, kept.inputs, kept.instant = query, inputs, instant
-            table, kept.since = found
+            table, kept.loss = found
             kept.table = table if table.nbytes <= _MOST_BYTES else None
 
     def forget(self, query_ids: set[int]) -> None:

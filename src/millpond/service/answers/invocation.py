@@ -27,12 +27,14 @@ from millpond.engine.scalars.residual_query import (
 from millpond.engine.scalars.work import check_work
 from millpond.errors import MillpondError
 from millpond.model.budget import Budget
-from millpond.model.time import BEGINNING, END, format_instant
-from millpond.model.windows import Rows, Unbounded, interval
+from millpond.model.loss import Cause, Loss, merge_losses
+from millpond.model.time import BEGINNING, format_instant
+from millpond.model.windows import Rows, interval
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.service.answers.answer_cache import AnswerCache, inputs_of
 from millpond.service.answers.estimate_functions import estimate_functions
 from millpond.service.answers.leaf_scan import Files, LeafView
+from millpond.service.answers.losses import Losses
 from millpond.service.answers.partial.partial_answers import PartialAnswers
 from millpond.service.answers.stored_join import StoredJoin
 from millpond.service.answers.summary_states import SummaryStates
@@ -45,7 +47,7 @@ from millpond.service.queries.join_use import join_window_slices
 from millpond.service.queries.prepared import PreparedQuery, stream_of
 from millpond.service.results import Answer
 from millpond.state.epoch_log import EpochLog
-from millpond.state.version import DATA, REJECTS, Version
+from millpond.state.version import Version
 
 
 class Invoker:
@@ -74,6 +76,7 @@ class Invoker:
         self._followers = followers
         self._events = events
         self.files = Files(store, events)
+        self.losses = Losses(self.files, intake, followers)
         self.answer_cache = AnswerCache()
         self.summaries = SummaryStates(store, self.files)
         self.partial = PartialAnswers(log.incarnation, self.summaries, residual, self._finish_part)
@@ -110,24 +113,24 @@ class Invoker:
             if place is not None:
                 instant = place.at
             if budget is not None:
-                since, views = self._view_leaves(version, query, streams, instant)
+                losses, views = self._view_leaves(version, query, streams, instant)
                 table, part = self.partial.answer(
                     version, query, streams, views, instant, budget, place
                 )
+                loss = _bound_rows(query.bound, losses)
             elif query.kept and query.id is not None:
-                table, since = self._answer_from_cache(
+                table, loss = self._answer_from_cache(
                     query.id, version, query, streams, instant, at is None
                 )
             else:
-                table, since = self._compute(version, query, streams, instant)
+                table, loss = self._compute(version, query, streams, instant)
             heartbeats = [self._sequencer.heartbeat(version, s, reading) for s in streams]
             epoch = version.epoch
         return Answer(
             table,
             instant,
             final=all(instant < h for h in heartbeats) if heartbeats else instant <= now,
-            complete=since == BEGINNING,
-            complete_since=None if since == BEGINNING else since,
+            loss=loss,
             query=query.name,
             epoch=epoch,
             part=part,
@@ -136,11 +139,11 @@ class Invoker:
 
     def _compute(
         self, version: Version, query: PreparedQuery, streams: Sequence[StreamDef], instant: int
-    ) -> tuple[pa.Table, int]:
-        """Compute the rows, and the instant from which on everything the query reads is kept."""
+    ) -> tuple[pa.Table, tuple[Loss, ...]]:
+        """Compute the rows, and what is missing of that which the query reads."""
         check_work()
         slices: dict[str, pa.Table] = {}
-        since, views_of = self._view_leaves(version, query, streams, instant)
+        losses, views_of = self._view_leaves(version, query, streams, instant)
         joined = self._read_stored_join(version, query, streams, views_of, instant)
         found = query.bound.join.leaves if joined is not None and query.bound.join else ()
         for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
@@ -160,21 +163,19 @@ class Invoker:
                 version, relation, instant, occurrence.columns
             )
         own = estimate_functions(version, self.summaries, query.bound.estimates)
-        return self._finish(query, slices, joined, own), since
+        return self._finish(query, slices, joined, own), _bound_rows(query.bound, losses)
 
     def _view_leaves(
         self, version: Version, query: PreparedQuery, streams: Sequence[StreamDef], instant: int
-    ) -> tuple[int, list[list[LeafView]]]:
-        """The instant from which on all that the query reads is kept, and its leaves' segments."""
-        since: int = BEGINNING
+    ) -> tuple[list[Loss], list[list[LeafView]]]:
+        """What is missing of what the query reads, and the kept segments of its leaves."""
+        losses: list[Loss] = []
         views_of: list[list[LeafView]] = []
-        for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
-            missing = self._find_gap_end(version, leaf, stream, instant)
+        for number, stream in enumerate(streams):
             views = self._views(version, query, number, stream, instant)
-            if missing != BEGINNING and not _is_full(views, leaf, instant, missing):
-                since = max(since, missing)
+            losses += self._find_loss(version, query, number, stream, views, instant)
             views_of.append(views)
-        return since, views_of
+        return losses, views_of
 
     def _answer_from_cache(
         self,
@@ -184,7 +185,7 @@ class Invoker:
         streams: Sequence[StreamDef],
         instant: int,
         current: bool,
-    ) -> tuple[pa.Table, int]:
+    ) -> tuple[pa.Table, tuple[Loss, ...]]:
         """Like `_compute`, but from the cache if it has this answer; a current answer is cached."""
         kept, inputs = self.answer_cache.of(id), inputs_of(version, query.bound, streams)
         found = self.answer_cache.find(kept, query, inputs, instant)
@@ -286,7 +287,7 @@ class Invoker:
                 slot,
                 sample,
             )
-            for ref in version.segments(stream.id, REJECTS if stream.rejects_of else DATA)
+            for ref in version.segments(stream.id, stream.kind)
             if ref.min_ts <= at
         ]
 
@@ -323,24 +324,26 @@ class Invoker:
         if present > BEGINNING:
             return present
         relations = [version.find(leaf.relation) for leaf in bound.relations]
-        told = [
+        change_instants = [
             self._relations.read_rows(version, relation).latest
             for relation in relations
             if isinstance(relation, RelationDef)
         ]
-        return max([BEGINNING, *told])
+        return max([BEGINNING, *change_instants])
 
-    def _find_gap_end(self, version: Version, leaf: StreamLeaf, stream: StreamDef, at: int) -> int:
-        """The instant from which everything is kept, if the window reaches further back.
-
-        Elements are missing that retention dropped, and those of pushes whose files were lost.
-        """
-        if stream.rejects_of is not None:
-            return BEGINNING
+    def _find_loss(
+        self,
+        version: Version,
+        query: PreparedQuery,
+        number: int,
+        stream: StreamDef,
+        views: Sequence[LeafView],
+        at: int,
+    ) -> tuple[Loss, ...]:
+        """What is missing of the elements that could be in a leaf's window at an instant."""
+        if stream.is_pseudo or self.losses.is_whole(version, stream):
+            return ()
         kept_from = version.clock(stream.id).kept_from
-        lost = self._intake.lost_upto.get(stream.id)
-        if lost is None and kept_from == BEGINNING:
-            return BEGINNING
         if at < kept_from:
             raise MillpondError(
                 "POND-403",
@@ -348,12 +351,14 @@ class Invoker:
                 detail=f"Everything is kept from {format_instant(kept_from)} on.",
                 hint="Ask for a later instant, or give the stream a longer RETAIN.",
             )
-        if lost is not None:
-            kept_from = max(kept_from, min(lost + 1, END))
-        if isinstance(leaf.window, Unbounded | Rows):
-            return kept_from
-        low, _ = interval(leaf.window, at)
-        return kept_from if low is not None and low < kept_from else BEGINNING
+        leaf, slot = query.bound.streams[number], query.slots[number]
+        low, high = interval(leaf.window, at)
+        if isinstance(leaf.window, Rows):
+            # If the window is full, no missing element from before its first row could be in it.
+            low = full_since(views, leaf.window, at, leaf.after_shape is not None)
+            if leaf.after_shape is not None:
+                slot = None  # the window counts elements that do not match, too
+        return self.losses.find(version, stream, low, high, slot)
 
 
 def _find_present(version: Version, reading: ClockReading) -> int:
@@ -384,15 +389,22 @@ def _slice(views: Sequence[LeafView], leaf: StreamLeaf, stream: StreamDef, at: i
     return empty
 
 
-def _is_full(views: Sequence[LeafView], leaf: StreamLeaf, at: int, kept_from: int) -> bool:
-    """Whether a `[ROWS n]` window has its n rows among what is kept without gaps.
+def _bound_rows(bound: BoundQuery, losses: Sequence[Loss]) -> tuple[Loss, ...]:
+    """The losses of a query's leaves, with a bound on missing rows where the query is a selection.
 
-    If so, no evicted row could be in the window. Older rows may be kept too, but with gaps.
+    A row of a selection from a window of time is there because of one element. So at most as many
+    rows are missing as elements were shed, and no row is wrong.
     """
-    if not isinstance(leaf.window, Rows):
-        return False
-    since = full_since(views, leaf.window, at, leaf.after_shape is not None)
-    return since is not None and since >= kept_from
+    found = merge_losses(losses)
+    is_selection = bound.projection is not None and not isinstance(bound.streams[0].window, Rows)
+    if not is_selection or bound.streams[0].sample is not None:
+        return found
+    return tuple(
+        replace(loss, missing=loss.elements)
+        if loss.cause is Cause.SHED and loss.stream.lower() == bound.streams[0].stream.lower()
+        else loss
+        for loss in found
+    )
 
 
 def narrow_integers(table: pa.Table) -> pa.Table:

@@ -20,7 +20,7 @@ from millpond.runtime.advance_job import (
 )
 from millpond.service.changes.derivations import Derivation
 from millpond.service.queries.query_stems import QueryStems
-from millpond.state.version import DATA, REJECTS, SegmentRef, StreamClock, Version
+from millpond.state.version import SegmentRef, StreamClock, Version
 
 #: Elements a round feeds a group at most, about: it bounds the memory of a task.
 STEP_ROWS = 500_000
@@ -52,8 +52,7 @@ def sources(
     for name in derivation.plan.needs:
         found = version.find(name)
         if isinstance(found, StreamDef):
-            kind = REJECTS if found.rejects_of else DATA
-            yield name, version.segments(found.id, kind)
+            yield name, version.segments(found.id, found.kind)
 
 
 def step_end(version: Version, derivation: Derivation, clock: StreamClock, upto: int) -> int:

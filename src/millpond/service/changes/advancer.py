@@ -42,7 +42,7 @@ from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import match_ref, segment_ref
 from millpond.service.queries.query_stems import QueryStems
-from millpond.state.epoch_change import EpochChange, StaleChange, new_segment_id
+from millpond.state.commit.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import SegmentRef, StreamClock, Version
 
@@ -114,9 +114,18 @@ class Advancer:
             self._progress.notify_all()
         self._events.advancer_progressed()
 
+    @property
+    def has_died(self) -> bool:
+        """Whether the thread ended though nobody stopped it."""
+        return self._thread is not None and not self._thread.is_alive() and not self.stopping
+
     def _loop(self) -> None:
         while not self.stopping:
-            called = self._wake.wait(self._wait_seconds())
+            try:
+                seconds = self._wait_seconds()
+            except Exception as error:  # nobody would start the thread again
+                self._failure, seconds = error, _RETRY_SECONDS
+            called = self._wake.wait(seconds)
             self._wake.clear()
             with self._progress:
                 asked, wanted = self._asked, frozenset(self._wanted)

@@ -14,7 +14,9 @@ import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
+from millpond.model.loss import Loss
 from millpond.service.answers.invocation import narrow_integers
+from millpond.service.answers.losses import Losses
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.cursor import (
     OLDEST,
@@ -47,7 +49,9 @@ class ChangeReader:
         derivations: Derivations,
         advancer: Advancer,
         events: Events,
+        losses: Losses,
     ) -> None:
+        self._losses = losses
         self._store = store
         self._log = log
         self._derivations = derivations
@@ -116,7 +120,20 @@ class ChangeReader:
             # There is more, perhaps of the same instant: complete is what lies before.
             last = found["__ts"][-1] if found.num_rows else self._stamp(segments, upto)
             position = int(last.as_py()) - 1
-        return Changes.of(name, columns, found, prefix, after, upto, newest, position)
+        loss = self._find_loss(version, stream, segments, after, position)
+        return Changes.of(name, columns, found, prefix, after, upto, newest, position, loss)
+
+    def _find_loss(
+        self, version: Version, stream: StreamDef, segments: Segments, after: int, upto: int
+    ) -> tuple[Loss, ...]:
+        """What the changes from the one at the cursor up to an instant lack.
+
+        The change at the cursor may have come in the middle of its instant, so its instant counts.
+        """
+        since = version.clock(stream.id).kept_from
+        if after and segments and segments[0][0] < after:
+            since = int(self._stamp(segments, after - 1).as_py())
+        return self._losses.find(version, stream, since, upto)
 
     def prefix(self, stream: StreamDef) -> str:
         """What the cursors of a stream's changes begin with."""

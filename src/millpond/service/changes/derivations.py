@@ -30,7 +30,7 @@ from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.queries.options import option
 from millpond.service.queries.prepared import default_seed, stream_of
 from millpond.service.queries.registration import Registrar
-from millpond.state.epoch_change import EpochChange
+from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import StreamClock, Version, change_log_name
 
@@ -218,12 +218,12 @@ class Derivations:
 
     def sources_of(self, version: Version, stream: StreamDef) -> list[StreamDef]:
         """The streams a derived stream is derived from, however far below; itself of any other."""
-        found: dict[tuple[int, bool], StreamDef] = {}
+        found: dict[tuple[int, str], StreamDef] = {}
         waiting, seen = [stream], {stream.id}
         while waiting:
             current = waiting.pop()
             if current.derived is None:
-                found[current.id, current.rejects_of is not None] = current
+                found[current.id, current.kind] = current
                 continue
             for leaf in self.of(version, current).bound.streams:
                 below = stream_of(version, leaf)
@@ -231,6 +231,18 @@ class Derivations:
                     waiting.append(below)
                     seen.add(below.id)
         return list(found.values())
+
+    def reach_below(
+        self, version: Version, stream: StreamDef, at: int
+    ) -> list[tuple[StreamDef, int | None]]:
+        """The streams a derivation reads, each with the least timestamp of an element that its
+        changes after `at` depend on (None: every element)."""
+        found = self.of(version, stream).plan.reach(at)
+        return [
+            (below, since)
+            for name, since in found.items()
+            if isinstance(below := version.find(name), StreamDef)
+        ]
 
     def list_streams(self, version: Version) -> list[StreamDef]:
         """The streams that are derived."""
@@ -345,8 +357,17 @@ class Derivations:
             self._commit(log, bound, plan, after, version)
             return log
 
-    def create(self, name: str, bound: BoundQuery, text: str, statement: str) -> StreamDef:
+    def create(
+        self,
+        name: str,
+        bound: BoundQuery,
+        text: str,
+        statement: str,
+        retain: int | None = None,
+    ) -> StreamDef:
         """Make a derived stream, from everything that is kept on (SEMANTICS, section 4).
+
+        `retain` is how long its elements are kept at least, in microseconds; None is for ever.
 
         Raises:
             MillpondError: CQL-208 for the name; what planning refuses.
@@ -357,6 +378,7 @@ class Derivations:
                 self._log.next_id(),
                 name,
                 derived_stream_schema(bound),
+                retain=retain,
                 text=statement,
                 derived=Derived(text, None, _is_on_system_time(version, bound)),
             )
@@ -389,7 +411,7 @@ class Derivations:
         """The first instant from `after` on at which everything that matters is still kept."""
         for leaf in bound.streams:
             stream = stream_of(version, leaf)
-            kept_from = BEGINNING if stream.rejects_of else version.clock(stream.id).kept_from
+            kept_from = BEGINNING if stream.is_pseudo else version.clock(stream.id).kept_from
             if kept_from == BEGINNING:
                 continue
             after = max(after, kept_from - 1)

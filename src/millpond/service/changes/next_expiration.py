@@ -14,7 +14,7 @@ from millpond.model.time import END
 from millpond.model.windows import Now, Period, Range, Window
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.service.answers.leaf_scan import Files
-from millpond.state.version import DATA, REJECTS, Version
+from millpond.state.version import Version
 
 
 def next_expiration(files: Files, version: Version, bound: BoundQuery, position: int) -> int:
@@ -28,7 +28,7 @@ def next_expiration(files: Files, version: Version, bound: BoundQuery, position:
         stream = version.find(leaf.stream)
         if not isinstance(stream, StreamDef):
             continue
-        segments = version.segments(stream.id, REJECTS if stream.rejects_of else DATA)
+        segments = version.segments(stream.id, stream.kind)
         slide = _slide(leaf.window)
         for delay in _delays(leaf.window):
             # An element is due after the position if its own time is after this.

@@ -46,8 +46,8 @@ class ChangeSettings:
         if "eager_expiration" in found:
             found["eager_expiration"] = parse_duration(found["eager_expiration"])
         if "lazy_expiration" in found:
-            said = found["lazy_expiration"]
-            found["lazy_expiration"] = None if said == "auto" else parse_duration(said)
+            interval = found["lazy_expiration"]
+            found["lazy_expiration"] = None if interval == "auto" else parse_duration(interval)
         return replace(self, **found)
 
     def format(self) -> dict[str, str]:

@@ -73,7 +73,7 @@ class StreamObserver:
         return ObservedStatistics(samples, scalars, steps, running)
 
     def _summarize(self, version: Version, stream: StreamDef) -> _StreamSummary | None:
-        segments = [] if stream.rejects_of else list(version.segments(stream.id))
+        segments = [] if stream.is_pseudo else list(version.segments(stream.id))
         rows = sum(s.rows for s in segments)
         known = self._summaries.get(stream.id)
         if rows < _LEAST or (known is not None and rows < _GROWN * known.sample.total):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from millpond.catalog.objects import REJECTS_SUFFIX, RelationDef, SourceDef, StreamDef
+from millpond.catalog.objects import REJECTS, SUFFIXES, RelationDef, SourceDef, StreamDef
+from millpond.cql.print.dialect import print_query
 from millpond.cql.tree.statements import (
     ColumnDef,
     CreateDerived,
@@ -13,8 +15,16 @@ from millpond.cql.tree.statements import (
     SourceClause,
 )
 from millpond.errors import MillpondError, Span
-from millpond.model.schema import ALIASES, ARROW_TYPES, Field, Schema, canonical_type
+from millpond.model.schema import (
+    ALIASES,
+    ARROW_TYPES,
+    DEEPEST_TYPE,
+    Field,
+    Schema,
+    canonical_type,
+)
 from millpond.planner.resolve.names import did_you_mean
+from millpond.service.definitions.computed_columns import check_computed_columns
 from millpond.state.version import Version
 
 
@@ -22,6 +32,7 @@ def stream_definition(statement: CreateStream, id: int, version: Version) -> Str
     """The stream a statement declares. Raises CQL-208 to CQL-211."""
     refuse_taken(version, statement)
     schema = _schema(statement.columns, statement.text)
+    check_computed_columns(statement, schema)
     timestamp_by = timestamp_column(statement, schema)
     return StreamDef(
         id,
@@ -52,11 +63,11 @@ def timestamp_column(statement: CreateStream | CreateRelation, schema: Schema) -
             text=statement.text,
             span=statement.timestamp_span,
         )
-    if field.type not in ("TIMESTAMP", "DATE"):
+    if field.type not in ("TIMESTAMP", "TIMESTAMPTZ", "DATE"):
         raise MillpondError(
             "CQL-211",
             f'the timestamp column "{field.name}" has the type {field.type}',
-            detail="TIMESTAMP BY needs a column of type TIMESTAMP or DATE.",
+            detail="TIMESTAMP BY needs a column of type TIMESTAMP, TIMESTAMPTZ or DATE.",
             hint=f'Declare "{field.name}" as TIMESTAMP.',
             text=statement.text,
             span=statement.timestamp_span,
@@ -78,6 +89,15 @@ def relation_definition(statement: CreateRelation, id: int, version: Version) ->
             span=Span(start, start + len("NON RETROACTIVE")) if start >= 0 else None,
         )
     schema = _schema(statement.columns, statement.text)
+    for column in statement.columns:
+        if column.computed is not None:
+            raise MillpondError(
+                "CQL-301",
+                "computed columns of relations are not available yet",
+                hint="Compute it in CREATE RELATION name AS SELECT ..., or in a stream.",
+                text=statement.text,
+                span=column.span,
+            )
     key = []
     for name in statement.primary_key:
         field = schema.find(name)
@@ -106,10 +126,14 @@ def refuse_taken(
 ) -> None:
     """Raise CQL-208 when the name a statement creates is taken."""
     detail = "Streams, relations and queries share one set of names."
-    if statement.name.lower().endswith(REJECTS_SUFFIX):
-        detail = f"Names that end in {REJECTS_SUFFIX} are those of streams' rejects."
-    elif version.find(statement.name) is None:
-        return
+    for kind, suffix in SUFFIXES.items():
+        if statement.name.lower().endswith(suffix):
+            what = "rejects" if kind == REJECTS else "shed elements"
+            detail = f"Names that end in {suffix} are those of streams' {what}."
+            break
+    else:
+        if version.find(statement.name) is None:
+            return
     raise statement.error(
         "CQL-208",
         f'the name "{statement.name}" is taken',
@@ -131,16 +155,14 @@ def check_columns(statement: CreateDerived, found: Schema) -> None:
 
 #: What to declare instead of types of other systems.
 _INSTEAD_OF_TYPES = {
-    **dict.fromkeys(
-        ("JSON", "JSONB", "STRUCT", "MAP", "LIST", "ARRAY", "ROW", "VARIANT"),
-        "Declare it STRING, which takes JSON as its text, and read members with -> and ->>.",
-    ),
-    **dict.fromkeys(
-        ("TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP_LTZ"),
-        "Declare it TIMESTAMP: what names a zone is kept as the instant it names, in UTC.",
-    ),
+    "JSONB": "Declare it JSON.",
+    "VARIANT": "Declare it JSON.",
+    "MAP": "Declare it JSON, or an array of structs: STRUCT(key VARCHAR, value INTEGER)[].",
+    "STRUCT": "Write STRUCT(name TYPE, ...), of types that columns have.",
+    **dict.fromkeys(("LIST", "ARRAY", "ROW"), "Write TYPE[], or STRUCT(name TYPE, ...)."),
     **dict.fromkeys(("UUID", "TIME", "INTERVAL", "ENUM"), "Declare it STRING."),
 }
+_LIST_OF_TYPES = ", ".join([*ARROW_TYPES, "DECIMAL(p, s)", "STRING", "TYPE[]", "STRUCT(name TYPE)"])
 
 
 def _schema(columns: Sequence[ColumnDef], text: str) -> Schema:
@@ -172,15 +194,26 @@ def _schema(columns: Sequence[ColumnDef], text: str) -> Schema:
             raise MillpondError(
                 "CQL-210",
                 f'no column type "{column.type}"',
-                detail=f"The types are {', '.join([*ARROW_TYPES, 'DECIMAL(p, s)', 'STRING'])}.",
-                hint=_INSTEAD_OF_TYPES.get(column.type.upper().split("(")[0])
+                detail=f"The types are {_LIST_OF_TYPES}.",
+                hint=_hint_at_type(column.type)
                 or did_you_mean(column.type.upper(), known)
                 or "Use one of these.",
                 text=text,
                 span=column.span,
             )
-        fields.append(Field(column.name, kind, column.required))
+        computed = None if column.computed is None else print_query(column.computed)
+        fields.append(Field(column.name, kind, column.required, computed))
     return Schema(tuple(fields))
+
+
+def _hint_at_type(type_: str) -> str | None:
+    """Say how to declare a type of another system, or one that is written in another way."""
+    shape = re.sub(r'"(?:[^"]|"")*"', "", type_).upper()
+    if re.search(r"\[\s*\d+\s*\]", shape):
+        return "Arrays have no fixed size: write TYPE[]."
+    if max(shape.count("["), shape.count("(")) > DEEPEST_TYPE:
+        return f"Arrays and structs go {DEEPEST_TYPE} levels deep; what is deeper is JSON."
+    return _INSTEAD_OF_TYPES.get(re.split(r"[^A-Z]", shape)[0])
 
 
 def _source(clause: SourceClause | None) -> SourceDef | None:

@@ -12,10 +12,10 @@ from typing import Any
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql import parse_statement
-from millpond.cql.print.duckdb_words import quote_name
 from millpond.cql.tree import statements
 from millpond.errors import MillpondError
 from millpond.model import time
+from millpond.model.duckdb_words import quote_name
 from millpond.model.schema import Field, Schema, canonical_type
 from millpond.model.unicode_text import check_unicode
 from millpond.planner.bind.bound_query import BoundQuery
@@ -29,7 +29,7 @@ from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.queries.registration import Registrar
 from millpond.state.arrow_file import FileMeta
-from millpond.state.epoch_change import EpochChange
+from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.store import new_path
 from millpond.state.version import Version
@@ -189,7 +189,7 @@ class Sources:
             MillpondError: CQL-201, there is none.
         """
         found = self._log.version.find(name)
-        if isinstance(found, StreamDef) and found.rejects_of is None:
+        if isinstance(found, StreamDef) and not found.is_pseudo:
             return found
         raise MillpondError(
             "CQL-201",

@@ -13,7 +13,7 @@ from millpond.model.time import END, format_instant
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.answers.summary_states import SummaryStates, plan_of, position_of
 from millpond.service.queries.registration import Registrar
-from millpond.state.epoch_change import EpochChange, StaleChange
+from millpond.state.commit.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import Version
 from millpond.synopses.summaries.zones import Grid
@@ -98,7 +98,7 @@ class SummaryDefinitions:
 def _define(statement: CreateSummary, id: int, version: Version) -> SummaryDef:
     text = statement.text
     stream = version.find(statement.stream)
-    if not isinstance(stream, StreamDef) or stream.rejects_of is not None:
+    if not isinstance(stream, StreamDef) or stream.is_pseudo:
         streams = [s.name for s in version.named_streams()]
         raise MillpondError(
             "CQL-201" if stream is None else "CQL-216",

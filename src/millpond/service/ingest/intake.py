@@ -28,7 +28,7 @@ from millpond.runtime.batch_tasks import pack
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.results import IngestReceipt
 from millpond.state.epoch_log import EpochLog
-from millpond.state.inbox import Inbox, InboxRow
+from millpond.state.inbox.inbox import Inbox, InboxRow
 
 _SHOWN_REJECTS = 100
 
@@ -69,7 +69,7 @@ class Intake:
         own = StreamProgress(row.high, row.heartbeat, row.arrived_at)
         before = self._progress.get(row.stream_id, committed)
         self._progress[row.stream_id] = heartbeat.merge_progress(before, own)
-        if row.number in self._inbox.lost:
+        if row.number in self._inbox.recovered.lost:
             lost = self.lost_upto.get(row.stream_id, BEGINNING)
             self.lost_upto[row.stream_id] = max(lost, END if row.high is None else row.high)
         else:
@@ -195,7 +195,11 @@ class Intake:
         Spark may list a push's file a moment before `push` has noted it here. Such a push is waited
         for, never skipped. If its thread was interrupted in that moment, the push is taken over.
         """
-        rows = [row for row in self._inbox.list_pending() if row.number not in self._inbox.lost]
+        rows = [
+            row
+            for row in self._inbox.list_pending()
+            if row.number not in self._inbox.recovered.lost
+        ]
         for row in rows:
             if not self._is_known(row.number):
                 with self._stream_lock(row.stream_id):  # held until a push has returned

@@ -11,26 +11,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.catalog.objects import RelationDef
-from millpond.cql.print.duckdb_words import quote_name
 from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
 from millpond.model.casts import cast_value
+from millpond.model.duckdb_words import quote_name
 from millpond.model.time import BEGINNING, END, format_instant
 from millpond.service.events import FollowerNeeds
 from millpond.service.ingest.sequencer import relative_path
 from millpond.state.arrow_file import FileMeta, open_arrow
-from millpond.state.epoch_change import EpochChange, StaleChange
+from millpond.state.commit.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.relation_log import ends, fold, number_added, select_at, write_delta
 from millpond.state.version import RelationDelta, Version
 
 _DELTAS = 64
+#: The tables a predicate reads besides the relation it is about: none.
+NOTHING: Mapping[str, pa.Table] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,8 @@ class VersionedRows:
     @cached_property
     def latest(self) -> int:
         """The last known instant at which it changes; before all instants if it never does."""
-        told = [self.starts, self.ends[self.ends < END]]
-        return max((int(at.max()) for at in told if len(at)), default=BEGINNING - 1)
+        change_instants = [self.starts, self.ends[self.ends < END]]
+        return max((int(at.max()) for at in change_instants if len(at)), default=BEGINNING - 1)
 
     def changes_within(self, after: int, upto: int) -> bool:
         """Whether a row comes or goes at an instant of (after, upto]."""
@@ -153,8 +156,16 @@ class Relations:
 
         return self._change("insert", relation, at, change)
 
-    def delete(self, relation: RelationDef, where: str | None, at: int) -> int:
+    def delete(
+        self,
+        relation: RelationDef,
+        where: str | None,
+        at: int,
+        given: Mapping[str, pa.Table] = NOTHING,
+    ) -> int:
         """End the rows that hold at `at` and satisfy the DuckDB predicate; their number.
+
+        `given` are other tables that the predicate reads, by their names.
 
         Raises:
             Uncomputable: the predicate failed on a row.
@@ -163,17 +174,23 @@ class Relations:
         """
 
         def change(held: VersionedRows) -> tuple[pa.Table, pa.Table]:
-            chosen = self._select(relation, held, where, at)
+            chosen = self._select(relation, held, where, at, given)
             return held.table.slice(0, 0), ends(chosen["__rid"].to_pylist(), at)
 
         return self._change("delete", relation, at, change)
 
     def update(
-        self, relation: RelationDef, assignments: Mapping[str, str], where: str | None, at: int
+        self,
+        relation: RelationDef,
+        assignments: Mapping[str, str],
+        where: str | None,
+        at: int,
+        given: Mapping[str, pa.Table] = NOTHING,
     ) -> int:
         """Replace the rows that hold at `at` and satisfy the predicate; their number.
 
-        `assignments` maps columns to DuckDB expressions over the old row.
+        `assignments` maps columns to DuckDB expressions over the old row. `given` are other tables
+        that the predicate and the expressions read, by their names.
 
         Raises:
             Uncomputable: an expression failed on a row.
@@ -181,7 +198,7 @@ class Relations:
         """
 
         def change(held: VersionedRows) -> tuple[pa.Table, pa.Table]:
-            chosen = self._select(relation, held, where, at)
+            chosen = self._select(relation, held, where, at, given)
             lower = {name.lower(): sql for name, sql in assignments.items()}
             items = [
                 f"{cast_value(lower[f.name.lower()], f.type)} AS {quote_name(f.name)}"
@@ -189,7 +206,7 @@ class Relations:
                 else quote_name(f.name)
                 for f in relation.schema.fields
             ]
-            fresh = self._compute(relation, items, chosen)
+            fresh = self._compute(relation, items, {**given, relation.name: chosen})
             added = _rows(relation, fresh, held.next_rid, at)
             # A row that was going to end later still does, under its new values.
             column = added.schema.get_field_index("__to")
@@ -215,9 +232,11 @@ class Relations:
         self._log.commit(EpochChange(kind="create", add=[relation], add_deltas=[delta]))
         return added.num_rows
 
-    def _compute(self, relation: RelationDef, items: list[str], rows: pa.Table) -> pa.Table:
+    def _compute(
+        self, relation: RelationDef, items: list[str], slices: Mapping[str, pa.Table]
+    ) -> pa.Table:
         """Compute one expression for each column; if any fails, find out which, one by one."""
-        slices, behind = {relation.name: rows}, f" FROM {quote_name(relation.name)}"
+        behind = f" FROM {quote_name(relation.name)}"
         try:
             return self._residual.evaluate(f"SELECT {', '.join(items)}{behind}", slices)
         except MillpondError:
@@ -229,14 +248,19 @@ class Relations:
             raise
 
     def _select(
-        self, relation: RelationDef, held: VersionedRows, where: str | None, at: int
+        self,
+        relation: RelationDef,
+        held: VersionedRows,
+        where: str | None,
+        at: int,
+        given: Mapping[str, pa.Table],
     ) -> pa.Table:
         alive = select_at(held.table, at)
         if where is None:
             return alive
         sql = f"SELECT * FROM {quote_name(relation.name)} WHERE {where}"
         try:
-            return self._residual.evaluate(sql, {relation.name: alive})
+            return self._residual.evaluate(sql, {**given, relation.name: alive})
         except MillpondError as error:
             raise Uncomputable(None, error) from error
 

@@ -30,7 +30,7 @@ from millpond.service.ingest.floors import ClockReading, FloorsInFlight
 from millpond.service.ingest.intake import Intake
 from millpond.service.queries.query_stems import QueryStems
 from millpond.state.arrow_file import FileMeta
-from millpond.state.epoch_change import EpochChange, StaleChange, new_segment_id
+from millpond.state.commit.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import DATA, MatchRef, SegmentRef, StreamClock, Version
 
@@ -79,6 +79,9 @@ class Sequencer:
 
     def is_committed(self, source: str, batch_id: int) -> bool:
         return self._log.is_committed(source, batch_id)
+
+    def last_batch(self, source: str) -> int:
+        return self._log.last_batch(source)
 
     def plan(self, source: str, stream_ids: Sequence[int] | None) -> BatchPlan:
         with self.stream_lock(source):
@@ -159,6 +162,9 @@ class Sequencer:
     def report_resumed(self, stream_id: int) -> None:
         self.troubles.pop(stream_id, None)
 
+    def report_runtime(self, reason: MillpondError | None) -> None:
+        self._events.runtime_changed(reason)
+
     # -- for the rest of the service -----------------------------------------------------------
 
     def stream_lock(self, source: str) -> threading.RLock:
@@ -168,8 +174,8 @@ class Sequencer:
 
     def heartbeat(self, version: Version, stream: StreamDef, reading: ClockReading) -> int:
         """The heartbeat readers of `version` may rely on; `reading` was captured before that."""
-        if stream.rejects_of is not None:
-            # Rejects are on system time; what is in flight for the stream may bring more.
+        if stream.is_pseudo:
+            # On system time; what is in flight for the stream may bring more.
             return BEGINNING if stream.id in reading.floors else reading.now
         reached = heartbeat.current_heartbeat(
             progress_of(version.clock(stream.id)), stream, reading.now

@@ -18,7 +18,7 @@ from millpond.runtime.maintenance_tasks import BackfillJob, FoldJob, backfill, f
 from millpond.runtime.protocol import Runtime
 from millpond.service.ingest.sequencer import match_ref
 from millpond.service.queries.query_stems import QueryStems
-from millpond.state.epoch_change import EpochChange
+from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import MatchRef, SegmentRef, Version
 

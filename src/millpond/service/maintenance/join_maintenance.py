@@ -31,7 +31,7 @@ from millpond.service.maintenance.join_rounds import (
     round_of,
 )
 from millpond.state.arrow_file import FileMeta
-from millpond.state.epoch_change import EpochChange, StaleChange
+from millpond.state.commit.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.join_state import ArrangementRef, JoinChange, JoinCore, PairsRef
 from millpond.state.version import Version

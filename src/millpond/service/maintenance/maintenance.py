@@ -33,12 +33,12 @@ from millpond.service.queries.registration import Registrar
 from millpond.service.queries.weights import StreamWeights
 from millpond.service.queries.window_needs import WindowNeeds
 from millpond.state.arrow_file import forget, open_arrow
-from millpond.state.epoch_change import EpochChange, StaleChange, new_segment_id
+from millpond.state.commit.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
-from millpond.state.inbox import Inbox
+from millpond.state.inbox.inbox import Inbox
 from millpond.state.retention import plan_eviction
 from millpond.state.segment_tree import plan_merges
-from millpond.state.version import DATA, REJECTS, MatchRef, SegmentRef, StreamState, Version
+from millpond.state.version import DATA, REJECTS, SHED, MatchRef, SegmentRef, StreamState, Version
 
 log = logging.getLogger("millpond.maintenance")
 
@@ -123,7 +123,7 @@ class Maintenance(Background):
                 busy |= self._run_guarded(work, stream_id)
         self._events.files_collected(self._log.collect())
         self._run_guarded(lambda _: self._log.snapshot_if_due(), 0)
-        lost = self._inbox.lost
+        lost = self._inbox.recovered.lost
         waiting = [row.number for row in self._inbox.list_pending() if row.number not in lost]
         self._inbox.collect((waiting[0] if waiting else self._inbox.last_number() + 1) - 1)
         for gone in self._up_to_date.keys() - version.streams.keys():
@@ -246,7 +246,7 @@ class Maintenance(Background):
         with self._log.pin() as version:
             if self._is_up_to_date("merge", stream_id, version):
                 return False
-            busy = [self._merge_kind(version, stream_id, kind) for kind in (DATA, REJECTS)]
+            busy = [self._merge_kind(version, stream_id, kind) for kind in (DATA, REJECTS, SHED)]
             if not any(busy):
                 self._mark_up_to_date("merge", stream_id, version)
             return any(busy)

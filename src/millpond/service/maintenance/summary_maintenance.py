@@ -20,7 +20,7 @@ from millpond.runtime.summary_tasks import SummaryJob, SummaryPlan, summarize
 from millpond.service.answers.summary_states import SummaryStates, plan_of, position_of
 from millpond.service.maintenance.backfill import shares
 from millpond.state.arrow_file import write_arrow
-from millpond.state.epoch_change import EpochChange, StaleChange
+from millpond.state.commit.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.store import new_path
 from millpond.state.version import SegmentRef, Version

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from millpond.catalog.objects import SUFFIXES, StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.planner.resolve.names import did_you_mean
@@ -17,7 +18,7 @@ from millpond.service.components import Components
 from millpond.service.definitions.summaries import describe_summary
 from millpond.service.observe.control_settings import check_setting_names, of_engine, of_query
 from millpond.service.queries.options import check_settings
-from millpond.state.version import DATA, REJECTS, Version
+from millpond.state.version import DATA, Version
 
 #: What an entity works for that works for all.
 _ALL = "streams and queries"
@@ -159,9 +160,9 @@ class Entities:
     def _segments(self, version: Version) -> Iterator[Entity]:
         """Data SteMs: a stream's kept elements."""
         for stream in version.named_streams():
-            for kind, name in ((DATA, stream.name), (REJECTS, f"{stream.name}$rejects")):
+            for kind, name in _named_kinds(stream):
                 held = version.segments(stream.id, kind)
-                if kind == REJECTS and not held:
+                if kind != DATA and not held:
                     continue
                 figures = {
                     "segments": len(held),
@@ -210,3 +211,8 @@ class Entities:
                 changes = self._components.derivations.settings_of(query)
                 settings = of_query("answer", query, changes)
                 yield Entity(f"answer:{query.name}", "synopsis", query.name, figures, settings)
+
+
+def _named_kinds(stream: StreamDef) -> list[tuple[str, str]]:
+    """A stream's kinds of segments, each with the name it has as a stream."""
+    return [(DATA, stream.name), *((k, f"{stream.name}{end}") for k, end in SUFFIXES.items())]

@@ -17,6 +17,7 @@ def describe_status(components: Components) -> dict[str, Any]:
     """Give what `/v1/status` shows: the epoch, counts, streams, problems, the runtime."""
     reading = components.floors.capture()
     version = components.log.version
+    trouble = [t.to_json()["error"] for t in (components.trouble,) if t is not None]
     damage = [problem.to_json()["error"] for problem in components.problems()]
     return {
         "epoch": version.epoch,
@@ -28,7 +29,12 @@ def describe_status(components: Components) -> dict[str, Any]:
             for stream in version.named_streams()
         ],
         "uptime_s": (reading.now - components.started_at) / 1e6,
-        "problems": [*damage, *_list_stopped(components), *_check_clock(version, reading.now)],
+        "problems": [
+            *trouble,
+            *damage,
+            *_list_stopped(components),
+            *_check_clock(version, reading.now),
+        ],
         "set_aside": components.describe_set_aside(),
         "runtime": components.runtime.describe(),
     }

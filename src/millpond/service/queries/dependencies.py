@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import QueryDef, RelationDef, StreamDef, base_name
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.state.version import Version
 
@@ -57,6 +57,6 @@ def _find_derived_from(
     for user, text in texts:
         bound = bind(text)
         read = [x.stream for x in bound.streams] + [x.relation for x in bound.relations]
-        if any(n.lower().removesuffix("$rejects") == name for n in [*read, *bound.views]):
+        if any(base_name(n) == name for n in [*read, *bound.views]):
             users.append(user)
     return users

@@ -61,7 +61,7 @@ def use_of(
     windows = [bound.streams[leaf].window for leaf in leaves]
     if any(isinstance(window, Rows) for window in windows):
         return None
-    if any(streams[leaf].rejects_of is not None for leaf in leaves):
+    if any(streams[leaf].is_pseudo for leaf in leaves):
         return None
     return JoinUse(query_id, core_id, leaves, tuple(span_of(window) for window in windows))
 

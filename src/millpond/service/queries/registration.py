@@ -12,88 +12,34 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from millpond.catalog.objects import (
-    Definition,
-    FunctionDef,
     QueryDef,
     RelationDef,
     StreamDef,
-    SummaryDef,
-    fold_name,
 )
-from millpond.cql import parse_statement
-from millpond.cql.tree import statements
 from millpond.errors import MillpondError, Span
-from millpond.model.unicode_text import check_unicode
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.bind.templates import Binder
 from millpond.planner.dataflow.plan import plan_changes
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.events import Events, FollowerNeeds
+from millpond.service.queries.current_names import CurrentNames
 from millpond.service.queries.dependencies import users_of
 from millpond.service.queries.options import check_options, option, refuse_unchangeable
 from millpond.service.queries.prepared import PreparedQuery, prepare_again, prepare_once
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration_batch import RegistrationBatch
-from millpond.state.epoch_change import EpochChange
+from millpond.service.queries.registration_request import RegistrationRequest
+from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 
 #: Queries kept ready to be invoked; another is bound again first, in about 0.2 ms.
 _MOST_PREPARED = 4_096
 #: Registered together, so few are probably about to be invoked.
 _FEW = 100
-
-
-#: A query to register: its text, its name (given one when None), its options; or its text alone.
-Registration = str | tuple[str, str | None, dict[str, Any]]
-
-
-def parts(registration: Registration) -> tuple[str, str | None, dict[str, Any]]:
-    """Text, name and options of a registration.
-
-    >>> parts("SELECT * FROM s")
-    ('SELECT * FROM s', None, {})
-    """
-    return (registration, None, {}) if isinstance(registration, str) else registration
-
-
-@dataclass(frozen=True)
-class Request:
-    """One query to register: its text, its name (given one when None), its options."""
-
-    text: str
-    name: str | None = None
-    options: Mapping[str, Any] | None = None
-    #: Where the name stands, for errors.
-    statement: str | None = None
-    name_span: Span | None = None
-
-    @classmethod
-    def of(cls, cql: str, name: str | None, options: Mapping[str, Any]) -> Request:
-        """A registration by text: a bare query, or CREATE QUERY with its own name and options."""
-        if not isinstance(cql, str) or not isinstance(name, str | None):
-            raise MillpondError(
-                "CQL-103",
-                "a query and its name are given as text",
-                hint="register('SELECT …', 'name', option=value)",
-            )
-        if name is not None:
-            check_unicode(name, "the name", "CQL-102")
-        if cql.lstrip()[:6].upper() == "CREATE":
-            parsed = parse_statement(cql)
-            if not isinstance(parsed, statements.CreateQuery):
-                raise MillpondError(
-                    "CQL-216",
-                    "only queries are registered",
-                    hint="Use execute() for other statements.",
-                )
-            merged = {**parsed.options, **options}
-            text = parsed.query_text
-            return cls(text, name or parsed.name, merged, cql, parsed.name_span)
-        return cls(cql, name, options)
 
 
 class Registrar:
@@ -122,7 +68,7 @@ class Registrar:
 
     # -- standing queries ----------------------------------------------------------------------
 
-    def register(self, requests: Sequence[Request]) -> list[QueryDef]:
+    def register(self, requests: Sequence[RegistrationRequest]) -> list[QueryDef]:
         """Register all of them in one epoch, or none.
 
         Raises:
@@ -159,7 +105,10 @@ class Registrar:
         return added.definitions
 
     def _register_one(
-        self, added: RegistrationBatch, request: Request, final: Callable[[BoundQuery], int]
+        self,
+        added: RegistrationBatch,
+        request: RegistrationRequest,
+        final: Callable[[BoundQuery], int],
     ) -> None:
         options = check_options(request.options or {}, request.statement)
         bound = self.bind(request.text)
@@ -377,31 +326,6 @@ def _pause_collector(requests: int) -> Iterator[None]:
     finally:
         if paused:
             gc.enable()
-
-
-class CurrentNames:
-    """The names of whatever version is current."""
-
-    def __init__(self, log: EpochLog) -> None:
-        self._log = log
-
-    def find(self, name: str) -> Definition | None:
-        return self._log.version.find(name)
-
-    def names(self) -> list[str]:
-        return self._log.version.names()
-
-    def function(self, name: str) -> FunctionDef | None:
-        return self._log.version.functions.get(name)
-
-    def functions(self) -> list[str]:
-        return sorted(self._log.version.functions)
-
-    def summary(self, name: str) -> SummaryDef | None:
-        return self._log.version.summaries.get(fold_name(name))
-
-    def summaries(self) -> list[str]:
-        return sorted(s.name for s in self._log.version.summaries.values())
 
 
 def _gone_error(definition: QueryDef) -> MillpondError:

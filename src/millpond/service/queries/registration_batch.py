@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millpond.catalog.objects import REJECTS_SUFFIX, QueryDef, StreamDef
+from millpond.catalog.objects import SUFFIXES, QueryDef, StreamDef
 from millpond.engine.joins.plan import JoinPlan
 from millpond.engine.predicates.factors import Factors
 from millpond.planner.bind.bound_query import BoundQuery
@@ -59,7 +59,7 @@ class RegistrationBatch:
         return (
             version.find(name) is not None
             or name.lower() in self._names
-            or name.lower().endswith(REJECTS_SUFFIX)
+            or name.lower().endswith(tuple(SUFFIXES.values()))
         )
 
     def add(self, version: Version, definition: QueryDef, bound: BoundQuery) -> None:
@@ -77,7 +77,7 @@ class RegistrationBatch:
             stream = stream_of(version, leaf)
             found = leaf_factors(leaf, stream)
             slot = None
-            if found is not None and matched and stream.rejects_of is None:
+            if found is not None and matched and not stream.is_pseudo:
                 slot = self._slot(version, stream.id, found)
             factors.append(found)
             slots.append(slot)

@@ -6,6 +6,7 @@ docs/spec/statements.md says what each statement does.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
@@ -29,7 +30,7 @@ from millpond.service.definitions.declarations import (
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
 from millpond.service.queries.options import check_stream_options
-from millpond.service.queries.registration import Request
+from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.service.results import StatementResult, count_text, report
 from millpond.service.statements.insert_and_heartbeat import (
     RowStatements,
@@ -64,7 +65,8 @@ class Executor:
     def execute(self, statement: Statement) -> StatementResult:
         """Execute one statement; errors carry its text, and a place in it."""
         try:
-            return self._dispatch(statement)
+            dispatch = partial(self._dispatch, statement)
+            return self._components.inner_streams.make_for(dispatch)
         except MillpondError as error:
             whereabouts = statement.name_span or Span(0, len(statement.text))
             raise error.at(statement.text, whereabouts) from error
@@ -90,9 +92,8 @@ class Executor:
                 )
                 return StatementResult("invoke", definition.name, answer=answer)
             case statements.Ask():
-                text = statement.query_text
-                self._components.await_inputs(text)
-                return StatementResult("ask", answer=self._components.ask(text))
+                answer = self._components.ask_once(statement.query_text)
+                return StatementResult("ask", answer=answer)
             case statements.Alter(kind="stream"):
                 stream = self._components.derivations.find(statement.name)
                 check_stream_options(statement.options, statement.text)
@@ -103,7 +104,9 @@ class Executor:
                 self._components.registrar.alter(definition, statement.options, statement.text)
                 return report("alter query", definition.name, "altered")
             case statements.Drop():
-                return self._drop(statement)
+                dropped = self._drop(statement)
+                self._components.inner_streams.drop_unread()
+                return dropped
             case statements.Insert():
                 return self._rows.insert(statement)
             case statements.Update() | statements.Delete():
@@ -187,7 +190,7 @@ class Executor:
 
     def _create_query(self, statement: statements.CreateQuery) -> StatementResult:
         text = statement.query_text
-        request = Request(
+        request = RegistrationRequest(
             text, statement.name, statement.options, statement.text, statement.name_span
         )
         (definition,) = self._components.registrar.register([request])
@@ -214,9 +217,7 @@ class Executor:
             found = components.log.version.find(statement.name)
             if found is None:
                 raise unknown_name_error(components.log.version, statement.name, statement)
-            if not isinstance(found, wanted) or (
-                isinstance(found, StreamDef) and found.rejects_of is not None
-            ):
+            if not isinstance(found, wanted) or (isinstance(found, StreamDef) and found.is_pseudo):
                 raise _other_kind_error(statement)
             self._refuse_in_use(found, statement)
             components.sources.drop(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import SUFFIXES, QueryDef, RelationDef, StreamDef
 from millpond.cql.tree import statements
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError
@@ -27,12 +27,12 @@ class RowStatements:
 
     def insert(self, statement: statements.Insert) -> StatementResult:
         found = find_table(self._components.log.version, statement.name, statement)
-        if isinstance(found, StreamDef) and found.rejects_of is not None:
+        if isinstance(found, StreamDef) and found.is_pseudo:
             raise statement.error(
                 "CQL-216",
                 f'INSERT into "{found.name}"',
-                detail="What is rejected is for the stream to say; its rejects are only read.",
-                hint=f"INSERT INTO {found.name.removesuffix('$rejects')}.",
+                detail="What becomes of rows is for the stream to say; that is only read.",
+                hint=f"INSERT INTO {found.name.removesuffix(SUFFIXES[found.kind])}.",
             )
         if isinstance(found, RelationDef):
             self._refuse_view(found, statement, "INSERT into")
@@ -48,10 +48,17 @@ class RowStatements:
 
     def _values(self, statement: statements.Insert, target: StreamDef | RelationDef) -> pa.Table:
         """Compute the rows in the target's columns; missing columns are NULL."""
-        names = [f.name for f in target.schema.fields]
+        names = [f.name for f in target.schema.given]
         given = statement.columns or tuple(names)
         for name in given:
-            if target.schema.find(name) is None:
+            field = target.schema.find(name)
+            if field is not None and field.computed is not None:
+                raise statement.error(
+                    "CQL-202",
+                    f'column "{name}" of "{target.name}" is computed: no value can be given',
+                    hint=f"Name columns of {', '.join(names)}.",
+                )
+            if field is None:
                 raise statement.error(
                     "CQL-202",
                     f'no column "{name}" in "{target.name}"',
@@ -97,7 +104,7 @@ class RowStatements:
     def heartbeat(self, statement: statements.Heartbeat) -> StatementResult:
         components = self._components
         found = find_table(self._components.log.version, statement.name, statement)
-        if not isinstance(found, StreamDef) or found.rejects_of is not None:
+        if not isinstance(found, StreamDef) or found.is_pseudo:
             raise statement.error(
                 "CQL-216",
                 f'"{statement.name}" has no heartbeat',

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
+from sqlglot import exp
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql import to_duckdb
-from millpond.cql.print.duckdb_words import quote_name
 from millpond.cql.tree import statements
 from millpond.cql.tree.places import span_of
+from millpond.engine.admission.nested import Misfit, read_json
 from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
 from millpond.model.casts import cast_value
+from millpond.model.duckdb_words import quote_name
+from millpond.model.schema import Field, ListOf, StructOf, parts_of
 from millpond.planner.check.constant_calls import check_constants
 
 #: The limits for computing all constants of a statement together.
@@ -38,7 +42,7 @@ def values_of(
     check_constants([value for row in statement.rows for value in row], statement.text)
     fields = [field for name in columns if (field := target.schema.find(name)) is not None]
     rows = [
-        [cast_value(to_duckdb(v), field.type) for v, field in zip(row, fields, strict=True)]
+        [cast_expression(v, field) for v, field in zip(row, fields, strict=True)]
         for row in statement.rows
     ]
     given = {name.lower(): f"v{i}" for i, name in enumerate(columns)}
@@ -59,7 +63,7 @@ def values_of(
             "CQL-205",
             f'a value does not fit column "{fields[column].name}" of "{target.name}"',
             detail=reason.detail,
-            hint=f"The column is {fields[column].type}; a value is a constant expression.",
+            hint=_hint_of(fields[column].type),
             text=statement.text,
             span=span_of(statement.rows[row][column]) or statement.name_span,
         ) from error
@@ -109,6 +113,28 @@ def answer_of(
     return table.cast(target.schema.to_arrow())
 
 
+def cast_expression(value: exp.Expression, field: Field) -> str:
+    """Write SQL that casts an expression to a column's type; a string may be JSON."""
+    if parts_of(field.type) is not None and isinstance(value, exp.Literal) and value.is_string:
+        try:
+            return _write_parts(read_json(value.name, field), field.type)
+        except Misfit:
+            pass  # DuckDB says what is wrong with it, at its place
+    return cast_value(to_duckdb(value), field.type)
+
+
+def _write_parts(value: Any, type_: str) -> str:
+    if value is None:
+        return f"CAST(NULL AS {type_})"
+    match parts_of(type_):
+        case ListOf(element):
+            return f"CAST([{', '.join(_write_parts(v, element) for v in value)}] AS {type_})"
+        case StructOf(fields):
+            members = (f"{quote_name(n)} := {_write_parts(value[n], kind)}" for n, kind in fields)
+            return f"CAST(struct_pack({', '.join(members)}) AS {type_})"
+    return cast_value(to_duckdb(exp.Literal.string(value)), type_)
+
+
 def _list_columns(rows: Sequence[Sequence[str]]) -> str:
     return ", ".join(f"({', '.join(row)})" for row in rows)
 
@@ -136,3 +162,15 @@ def _find_error(sql: str, residual: Residual) -> MillpondError | None:
     except MillpondError as error:
         return error
     return None
+
+
+def _hint_of(column_type: str) -> str:
+    """Say what a value of a column's type looks like."""
+    if column_type.startswith("TIMESTAMP"):
+        return (
+            f"The column is {column_type}: write 'YYYY-MM-DD HH:MM:SS', or another format as"
+            " strptime('31.12.2013', '%d.%m.%Y')."
+        )
+    if column_type == "DATE":
+        return "The column is DATE: write 'YYYY-MM-DD'."
+    return f"The column is {column_type}; a value is a constant expression."

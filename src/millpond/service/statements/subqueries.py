@@ -1,4 +1,4 @@
-"""Queries inside UPDATE and DELETE: answered once, as of the statement's instant."""
+"""Queries inside UPDATE and DELETE that read nothing of the row: answered once."""
 
 from __future__ import annotations
 
@@ -26,14 +26,34 @@ def answer_subqueries(
         text: The statement, for errors.
 
     Raises:
-        MillpondError: CQL-301 for a query that reads columns of the row being changed; POND-404 for
-            a query that cannot be computed, or that gives several rows for one value.
+        MillpondError: POND-404 for a query that cannot be computed, or that gives several rows for
+            one value.
     """
     holder = exp.Paren(this=value.copy())
     while (node := _find_outermost(holder)) is not None:
         node.replace(_answer(node, components, at, text))
     found: exp.Expression = holder.this
     return found
+
+
+def reads_the_row(value: exp.Expression, components: Components) -> bool:
+    """Whether an expression has to be answered row by row (`answers_by_row.py`).
+
+    That is where a query in it reads columns of the row, or stands behind ANY or ALL. The
+    expression has been bound as a whole, so what a query cannot be bound for alone is a column of
+    the row.
+    """
+    holder = exp.Paren(this=value.copy())
+    while (node := _find_outermost(holder)) is not None:
+        if isinstance(node.parent, exp.Any | exp.All):
+            return True
+        query = node.this if isinstance(node, exp.Exists) else node.args.get("query", node)
+        try:
+            components.registrar.bind(_print(query))
+        except MillpondError:
+            return True
+        node.replace(exp.Null())
+    return False
 
 
 def _find_outermost(holder: exp.Expr) -> exp.Expr | None:
@@ -55,22 +75,14 @@ def _find_outermost(holder: exp.Expr) -> exp.Expr | None:
 def _answer(node: exp.Expr, components: Components, at: int, text: str) -> exp.Expr:
     match node:
         case exp.Exists():
-            rows = _ask(node.this, components, at, text).num_rows
+            rows = _ask(node.this, components, at).num_rows
             return exp.Boolean(this=rows > 0)
         case exp.In():
-            values = _constants(_ask(node.args["query"], components, at, text), components)
+            values = _constants(_ask(node.args["query"], components, at), components)
             if not values:
                 return exp.Boolean(this=False)
             return exp.In(this=node.this.copy(), expressions=values)
-    if isinstance(node.parent, exp.Any | exp.All):
-        raise MillpondError(
-            "CQL-301",
-            "ANY and ALL are not available yet in UPDATE and DELETE",
-            hint="Write IN (SELECT ...), or compare with SELECT max(...).",
-            text=text,
-            span=span_of(node),
-        )
-    values = _constants(_ask(node, components, at, text), components)
+    values = _constants(_ask(node, components, at), components)
     if len(values) > 1:
         raise MillpondError(
             "POND-404",
@@ -82,22 +94,14 @@ def _answer(node: exp.Expr, components: Components, at: int, text: str) -> exp.E
     return exp.Paren(this=values[0] if values else exp.Null())
 
 
-def _ask(node: exp.Expr, components: Components, at: int, text: str) -> pa.Table:
-    query = print_query(node.unnest() if isinstance(node, exp.Subquery) else node)
+def _ask(node: exp.Expr, components: Components, at: int) -> pa.Table:
+    query = _print(node)
     components.await_inputs(query)
-    try:
-        prepared = components.registrar.prepare_once(query)
-    except MillpondError as error:
-        # The whole statement was bound before: a column missing here is the changed row's.
-        raise MillpondError(
-            "CQL-301",
-            "a query in UPDATE or DELETE that reads the row's columns is not available yet",
-            detail=error.primary,
-            hint="Write column IN (SELECT ...), or make the change row by row.",
-            text=text,
-            span=span_of(node),
-        ) from error
-    return components.invoker.invoke(prepared, at).table
+    return components.invoker.invoke(components.registrar.prepare_once(query), at).table
+
+
+def _print(node: exp.Expr) -> str:
+    return print_query(node.unnest() if isinstance(node, exp.Subquery) else node)
 
 
 def _constants(answer: pa.Table, components: Components) -> list[exp.Expr]:

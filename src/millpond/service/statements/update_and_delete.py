@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from sqlglot import exp
 
 from millpond.catalog.objects import RelationDef
 from millpond.cql import print_query, span_of, to_duckdb
-from millpond.cql.print.duckdb_words import quote_name
 from millpond.cql.tree import statements
 from millpond.errors import MillpondError, Span
 from millpond.model.casts import cast_value
+from millpond.model.duckdb_words import quote_name
 from millpond.model.schema import Field
 from millpond.planner.resolve.names import did_you_mean
 from millpond.planner.resolve.user_functions import name_functions
 from millpond.service.components import Components
 from millpond.service.ingest.relations import Uncomputable
-from millpond.service.statements.subqueries import answer_subqueries
+from millpond.service.statements.answers_by_row import answer_by_row, look_up_row
+from millpond.service.statements.insert_values import cast_expression
+from millpond.service.statements.subqueries import answer_subqueries, reads_the_row
 
 
 class RowChange:
@@ -30,6 +33,8 @@ class RowChange:
         self._components = components
         self._relation = relation
         self._statement = statement
+        #: What the statement's expressions look up, by the names of the tables.
+        self._answers: dict[str, pa.Table] = {}
 
     def apply_at(self, at: int) -> int:
         """Make the change at an instant; return the number of rows it changes.
@@ -45,16 +50,19 @@ class RowChange:
         values: dict[str, exp.Expression] = {}
         try:
             if isinstance(self._statement, statements.Delete):
-                return relations.delete(self._relation, condition, at)
+                return relations.delete(self._relation, condition, at, self._answers)
             assignments = {}
             for name, value in self._statement.assignments:
                 field = self._field(name)
                 self._check(value, boolean=False)
-                assignments[field.name] = self._sql(value, at)
+                is_text = isinstance(value, exp.Literal)
+                assignments[field.name] = (
+                    cast_expression(value, field) if is_text else self._sql(value, at)
+                )
                 values[field.name] = value
                 if value.find(exp.Column) is None:
                     self._check_constant(field, value, assignments[field.name])
-            return relations.update(self._relation, assignments, condition, at)
+            return relations.update(self._relation, assignments, condition, at, self._answers)
         except Uncomputable as failure:
             failed = where if failure.column is None else values[failure.column]
             assert failed is not None
@@ -75,9 +83,21 @@ class RowChange:
         """Print DuckDB's SQL, with user-defined functions under their names in DuckDB."""
         named = value.copy()
         if named.find(exp.Query) is not None:
+            if reads_the_row(named, self._components):
+                return self._look_up(named, at)
             named = answer_subqueries(named, self._components, at, self._statement.text)
         name_functions(named, self._components.registrar.names)
         return to_duckdb(named)
+
+    def _look_up(self, value: exp.Expression, at: int) -> str:
+        """Answer an expression for every row, and write the SQL that looks its value up."""
+        table = f"__answers_{len(self._answers)}"
+        try:
+            answers = answer_by_row(value, self._relation, self._components, at)
+        except MillpondError as error:
+            raise error.at(self._statement.text, span_of(value)) from error
+        self._answers[table] = answers
+        return look_up_row(table, self._relation)
 
     def _check_constant(self, field: Field, value: exp.Expression, sql: str) -> None:
         """Refuse a constant that does not fit its column, even if the relation has no rows."""

@@ -1,1 +1,1 @@
-"""Checking and repairing a store's directory; setting aside the files that nothing refers to."""
+"""Checks the files of a store that no process has open, and repairs a damaged store."""

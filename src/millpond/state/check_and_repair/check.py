@@ -16,8 +16,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from millpond.state.check_and_repair.set_aside import list_set_aside
-from millpond.state.database import database_number
+from millpond.state.database.database import database_number
+from millpond.state.inbox.push_file import hidden_path, visible_path
 from millpond.state.journal.fold import (
     DIRECTORY,
     JournalState,
@@ -27,7 +27,7 @@ from millpond.state.journal.fold import (
 )
 from millpond.state.journal.journal_file import list_files, read_file
 from millpond.state.journal.snapshot import checksum_of, list_snapshots
-from millpond.state.push_file import hidden_path, visible_path
+from millpond.state.set_aside import list_set_aside
 from millpond.state.store import FORMAT, REFERENCED, lock_store
 
 #: The queries that give the files of each part of a store: (part, SELECT).

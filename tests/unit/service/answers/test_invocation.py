@@ -9,6 +9,7 @@ import pytest
 from tests.unit.service.conftest import SECOND, OpenPond, rows, values
 
 from millpond.errors import MillpondError
+from millpond.model.loss import Cause, Loss
 from millpond.model.time import BEGINNING, END, to_datetime
 from millpond.service.answers import leaf_scan
 from millpond.service.pond import Pond
@@ -138,8 +139,8 @@ def test_an_answer_says_whether_everything_is_kept(
 ) -> None:
     answer = forgotten._components.registrar.prepare_once(f"SELECT v FROM s {window}")
     found = forgotten._components.invoker.invoke(answer, at * SECOND)
-    assert found.complete == complete
-    assert found.complete_since == (None if complete else 39 * SECOND + 1)
+    assert found.exact == complete
+    assert found.loss == (() if complete else (Loss("s", Cause.EXPIRED, None, 39 * SECOND),))
 
 
 def test_a_full_window_may_still_lack_what_was_forgotten(pond: Pond) -> None:
@@ -152,14 +153,14 @@ def test_a_full_window_may_still_lack_what_was_forgotten(pond: Pond) -> None:
     pond.ingest("s", rows(50, 60))
     pond.wait_until_matched()
     assert len(pond.ask("SELECT v FROM s")) == 3
-    assert pond.ask("SELECT v FROM s [ROWS 2]").complete
-    assert not pond.ask("SELECT v FROM s [ROWS 3]").complete
+    assert pond.ask("SELECT v FROM s [ROWS 2]").exact
+    assert not pond.ask("SELECT v FROM s [ROWS 3]").exact
 
 
 def test_periods_say_so_too(forgotten: Pond) -> None:
     for begin, complete in ((40, True), (39, False)):
         period = f"BEGIN TIMESTAMP '1970-01-01 00:00:{begin}' END NOW"
-        assert forgotten.ask(f"SELECT v FROM s {period}").complete == complete
+        assert forgotten.ask(f"SELECT v FROM s {period}").exact == complete
 
 
 def test_an_instant_that_is_not_kept_is_an_error(forgotten: Pond) -> None:

@@ -100,7 +100,8 @@ def test_damage_is_told(pond: Pond, log: StreamDef, read: Read) -> None:
     (segment, *_) = parts.log.version.segments(log.id)
     events: Any = RecordedEvents()
     nowhere = parts.reader._store / "nowhere"
-    reader = ChangeReader(nowhere, parts.log, parts.derivations, parts.advancer, events)
+    losses = parts.invoker.losses
+    reader = ChangeReader(nowhere, parts.log, parts.derivations, parts.advancer, events, losses)
     with pytest.raises(MillpondError, match="STORE-602") as failure:
         reader.read(log, "q")
     assert events.calls == [("file_damaged", failure.value)]

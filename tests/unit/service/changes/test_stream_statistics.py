@@ -33,14 +33,12 @@ class Opened:
         return SimpleNamespace(table=pa.table({"__ts": numbers, "__seq": numbers, "v": numbers}))
 
 
-def version(
-    *rows: int, seconds: int = 100, epoch: int = 50, rejects_of: int | None = None
-) -> Version:
+def version(*rows: int, seconds: int = 100, epoch: int = 50, kind: str = "data") -> Version:
     """A stream with a segment for each number of rows, all over the same time."""
     held = tuple(
         segment(1, 0, seconds * SECOND, id=id, rows=count) for id, count in enumerate(rows, 1)
     )
-    own = stream(1, "s", rejects_of=rejects_of)
+    own = stream(1, "s", kind=kind)
     return version_of(own, epoch=epoch, states={1: StreamState(data=held)})
 
 
@@ -98,8 +96,8 @@ def test_of_some_streams_nothing_is_known(
 ) -> None:
     files.error = MillpondError("STORE-602", "torn") if case == "unreadable" else None
     seconds = 0 if case == "of one instant" else 100
-    rejects_of = 1 if case == "rejects" else None
-    known = look(observer, version(5_000, seconds=seconds, rejects_of=rejects_of))
+    kind = case if case == "rejects" else "data"
+    known = look(observer, version(5_000, seconds=seconds, kind=kind))
     assert known.basis("s") == "guessed"
 
 

@@ -11,11 +11,12 @@ import pytest
 from tests.unit.service.conftest import SECOND, OpenPond, rows, values
 
 from millpond.errors import MillpondError
+from millpond.model.loss import Cause, Loss
 from millpond.model.time import BEGINNING, format_instant, to_datetime
 from millpond.runtime.batch_tasks import Chunk, build
 from millpond.runtime.protocol import INBOX
 from millpond.service.pond import Pond
-from millpond.state.push_file import read_push, visible_path
+from millpond.state.inbox.push_file import read_push, visible_path
 from millpond.testing.manual_clock import ManualClock
 
 
@@ -280,17 +281,17 @@ def test_a_lost_push_holds_up_no_other(s: Pond, open_pond: OpenPond, torn: bool)
     assert len(again.ask("SELECT v FROM s")) == 2
     answer = again.ask("SELECT v FROM s")
     assert not answer.final
-    assert (answer.complete, answer.complete_since) == (False, 10 * SECOND + 1)
-    assert again.ask("SELECT v FROM s [RANGE 5 SECONDS]").complete
+    assert answer.loss == (Loss("s", Cause.DAMAGED, None, 10 * SECOND),)
+    assert again.ask("SELECT v FROM s [RANGE 5 SECONDS]").exact
     assert again.ask("SELECT v FROM t").as_of == 30 * SECOND
-    assert again.ask("SELECT v FROM t").complete
+    assert again.ask("SELECT v FROM t").exact
     again.wait_until_matched()
     again.close()
     file.write_bytes(data)  # restored from a copy
     restored = open_pond()
     assert restored.status()["problems"] == []
     assert len(restored.ask("SELECT v FROM s")) == 3
-    assert restored.ask("SELECT v FROM s").complete
+    assert restored.ask("SELECT v FROM s").exact
     assert heartbeat(restored) == 40
 
 

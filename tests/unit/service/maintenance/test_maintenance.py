@@ -333,12 +333,12 @@ def test_what_retain_or_a_window_needs_is_kept_and_no_whole_segment_more(
     query = forgetful(pond, retain, f"SELECT v FROM r {window}")
     assert sum(segment.rows for segment in segments(pond, name="r")) == kept
     assert files(pond, "segments") == referenced(pond, "segments")
-    assert query.invoke().complete
+    assert query.invoke().exact
     whole = pond.ask("SELECT v FROM r")
     assert values(whole) == list(range(70 - kept, 70))
-    assert whole.complete == (kept == 70)
-    if not whole.complete:
-        assert whole.complete_since == (70 - kept) * SECOND - SECOND + 1
+    assert whole.exact == (kept == 70)
+    if not whole.exact:
+        assert whole.loss[0].upto == (70 - kept) * SECOND - SECOND
         with pytest.raises(MillpondError, match="POND-403"):
             query.invoke(3 * SECOND)
 
@@ -349,7 +349,7 @@ def test_an_inactive_query_keeps_what_it_needs(pond: Pond) -> None:
     feed(pond, 0, 20, "r")
     pond.wait_until_matched()
     query.alter(active=True)
-    assert query.invoke().complete
+    assert query.invoke().exact
     assert len(query.invoke()) == 20
 
 
@@ -371,7 +371,7 @@ def test_a_query_registered_as_its_data_is_dropped_finds_it_kept(
     while pond._components.maintenance.step():
         pass
     answer = pond.query("late").invoke()
-    assert answer.complete
+    assert answer.exact
     assert len(answer) == 6
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from millpond.state.database import Database, Transaction
+from millpond.state.commit.resolve_joins import ResolvedJoins, next_joins
+from millpond.state.database.database import Database, Transaction
 from millpond.state.join_state import ArrangementRef, JoinCore, Joins, JoinUse, PairsRef
-from millpond.state.resolve_joins import ResolvedJoins, next_joins
 
 
 def write_joins(connection: Transaction, change: ResolvedJoins) -> None:

@@ -23,11 +23,10 @@ from millpond.catalog.objects import (
     SummaryDef,
     fold_name,
 )
+from millpond.state.commit.resolve_change import ResolvedChange
+from millpond.state.commit.resolve_joins import next_joins
 from millpond.state.id_map import IdMap
-from millpond.state.resolve_change import ResolvedChange
-from millpond.state.resolve_joins import next_joins
 from millpond.state.version import (
-    DATA,
     MatchRef,
     RelationDelta,
     SegmentRef,
@@ -121,11 +120,9 @@ def _states(version: Version, change: ResolvedChange) -> Mapping[int, StreamStat
         coming[segment.stream_id, segment.kind].append(segment)
     for stream_id, kind in {**leaving, **coming}:
         old = state(stream_id)
-        segments = old.data if kind == DATA else old.rejects
+        segments = old.segments(kind)
         segments = _with_segments(segments, leaving[stream_id, kind], coming[stream_id, kind])
-        touched[stream_id] = (
-            replace(old, data=segments) if kind == DATA else replace(old, rejects=segments)
-        )
+        touched[stream_id] = old.with_segments(kind, segments)
     for stream_id, clock in change.clocks.items():
         touched[stream_id] = replace(state(stream_id), clock=clock)
     by_stream: defaultdict[int, tuple[list[SlotRef], list[SlotRef]]] = defaultdict(lambda: ([], []))

@@ -19,12 +19,14 @@ from millpond.catalog.objects import (
     fold_name,
 )
 from millpond.state.bucket_map import BucketMap
-from millpond.state.database import Database
+from millpond.state.database.database import Database
+from millpond.state.database.join_rows import read_joins
 from millpond.state.database_tables import definition_of
 from millpond.state.id_map import IdMap
-from millpond.state.recorded_joins import read_joins
 from millpond.state.version import (
     DATA,
+    REJECTS,
+    SHED,
     LeafRef,
     MatchRef,
     RelationDelta,
@@ -116,10 +118,11 @@ def _segments(database: Database) -> list[SegmentRef]:
 def _states(
     database: Database, segments: list[SegmentRef], numbers: _Numbers
 ) -> dict[int, StreamState]:
-    data: defaultdict[int, list[SegmentRef]] = defaultdict(list)
-    rejects: defaultdict[int, list[SegmentRef]] = defaultdict(list)
+    kinds: dict[str, defaultdict[int, list[SegmentRef]]] = {
+        kind: defaultdict(list) for kind in (DATA, REJECTS, SHED)
+    }
     for segment in segments:
-        (data if segment.kind == DATA else rejects)[segment.stream_id].append(segment)
+        kinds[segment.kind][segment.stream_id].append(segment)
     clocks = {}
     for id, *values in database.read("SELECT * FROM clock"):
         values[5] = bool(values[5])
@@ -133,8 +136,9 @@ def _states(
     floors = dict(database.read("SELECT stream_id, next_slot FROM slot_floor"))
     return {
         id: StreamState(
-            data=tuple(data.get(id, ())),
-            rejects=tuple(rejects.get(id, ())),
+            data=tuple(kinds[DATA].get(id, ())),
+            rejects=tuple(kinds[REJECTS].get(id, ())),
+            shed=tuple(kinds[SHED].get(id, ())),
             clock=clocks.get(id, StreamClock()),
             slots=IdMap[SlotRef]().with_changes(slots.get(id, {})),
             slot_keys=BucketMap[bytes, int]().with_changes(
@@ -142,5 +146,5 @@ def _states(
             ),
             next_slot=floors.get(id, 0),
         )
-        for id in {*data, *rejects, *clocks, *slots, *floors}
+        for id in {*kinds[DATA], *kinds[REJECTS], *kinds[SHED], *clocks, *slots, *floors}
     }

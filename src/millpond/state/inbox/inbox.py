@@ -29,21 +29,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import xxhash
 
 from millpond.errors import MillpondError
+from millpond.model.owner_only import make_directory
 from millpond.model.time import now
 from millpond.state import arrow_file
-from millpond.state.database import Database
+from millpond.state.database.database import Database
 from millpond.state.fail_points import reach
-from millpond.state.push_file import (
-    PushedRows,
-    hidden_path,
-    numbers_in,
-    torn_path,
-    visible_path,
-    write_hidden,
-)
+from millpond.state.inbox.push_file import PushedRows, hidden_path, visible_path, write_hidden
+from millpond.state.inbox.recover_inbox import recover_inbox
 
 #: How long an idempotency key is remembered, in microseconds.
 KEY_LIFETIME = 24 * 3_600 * 1_000_000
@@ -107,7 +101,7 @@ class Inbox:
         self._database = database
         self._directory = directory
         self._clock = clock or now
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self._directory)
         saved = database.read("SELECT next FROM counter WHERE name = 'inbox'")
         greatest = database.read("SELECT coalesce(max(number), 0) FROM inbox")[0][0]
         self._next = max(saved[0][0] if saved else 1, greatest + 1)
@@ -117,12 +111,8 @@ class Inbox:
         self._keys: set[tuple[int, str]] = set()
         self._committing = False
         self._unnamed: deque[int] = deque()
-        #: The numbers of acknowledged pushes whose file was missing or torn on opening.
-        self.lost: set[int] = set()
-        #: Files to set aside: of pushes never acknowledged, and of pushes long in an epoch.
-        self.orphans: list[str] = []
-        #: STORE-602 for each of `lost`.
-        self.problems = self._recover()
+        #: What was lost, and which files to set aside, when the inbox was opened.
+        self.recovered = recover_inbox(database, self._directory)
 
     def path(self, number: int) -> Path:
         """Return the path at which the streaming query finds a push."""
@@ -351,40 +341,6 @@ class Inbox:
             except OSError:
                 return
             self._unnamed.popleft()
-
-    def _recover(self) -> list[MillpondError]:
-        """Finish acknowledged pushes, list the files of others, return an error per lost push."""
-        known: dict[int, tuple[int, str]] = {
-            number: (done, checksum)
-            for number, done, checksum in self._database.read(
-                "SELECT number, done, checksum FROM inbox WHERE collected = 0 ORDER BY number"
-            )
-        }
-        hidden, visible = numbers_in(self._directory)
-        for number in sorted(hidden):
-            if number in known and number not in visible:
-                hidden_path(self._directory, number).rename(self.path(number))
-                visible.add(number)
-            else:
-                self.orphans.append(f"inbox/{hidden_path(self._directory, number).name}")
-        for number in sorted(visible - known.keys()):
-            self.orphans.append(f"inbox/{self.path(number).name}")
-        problems = []
-        for number, (done, checksum) in known.items():
-            if done:
-                continue
-            file = self.path(number)
-            if number not in visible:
-                self.lost.add(number)
-                problems.append(arrow_file.corrupt_file_error(file, "There is no such file."))
-            elif xxhash.xxh3_64(file.read_bytes()).hexdigest() != checksum:
-                # Renamed, because the streaming query can read neither it nor the files beside it.
-                self.lost.add(number)
-                file.rename(torn_path(self._directory, number))
-                problems.append(
-                    arrow_file.corrupt_file_error(file, "Its bytes are not those written.")
-                )
-        return problems
 
 
 def _inbox_row(push: _Push, accepted_at: int) -> tuple[Any, ...]:

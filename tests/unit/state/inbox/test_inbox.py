@@ -7,10 +7,10 @@ import threading
 import pytest
 
 from millpond.errors import MillpondError
-from millpond.state import inbox as inbox_module
-from millpond.state.epoch_change import EpochChange
-from millpond.state.inbox import KEY_LIFETIME, InboxRow
-from millpond.state.push_file import read_push
+from millpond.state.commit.epoch_change import EpochChange
+from millpond.state.inbox import inbox as inbox_module
+from millpond.state.inbox.inbox import KEY_LIFETIME, InboxRow
+from millpond.state.inbox.push_file import read_push
 from millpond.state.store import Store
 
 

@@ -1,7 +1,7 @@
 """What one epoch changes, as its author states it.
 
 An author (a batch, a registration, a merge, …) describes its effect without knowing which other
-changes are committed first. `state/resolve_change.py` decides what the effect is on the version at
+changes are committed first. `resolve_change.py` decides what the effect is on the version at
 the time of the commit.
 """
 

@@ -21,9 +21,12 @@ from millpond.catalog.objects import (
     fold_name,
 )
 from millpond.errors import MillpondError
-from millpond.state.epoch_change import EpochChange, StaleChange
-from millpond.state.resolve_joins import ResolvedJoins, StaleJoin, resolve_joins
+from millpond.state.commit.epoch_change import EpochChange, StaleChange
+from millpond.state.commit.resolve_joins import ResolvedJoins, StaleJoin, resolve_joins
 from millpond.state.version import (
+    DATA,
+    REJECTS,
+    SHED,
     LeafRef,
     MatchRef,
     RelationDelta,
@@ -270,7 +273,7 @@ def _find_leaving_segments(
             leaving[id] = segment
     for definition in drop:
         if isinstance(definition, StreamDef):
-            for kind in ("data", "rejects"):
+            for kind in (DATA, REJECTS, SHED):
                 leaving.update((s.id, s) for s in version.segments(definition.id, kind))
     return leaving.values()
 

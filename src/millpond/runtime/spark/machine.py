@@ -1,0 +1,309 @@
+"""The JVM of a pond's Spark session: notices that it ended, and starts another one.
+
+When the JVM ends (it ran out of memory, or somebody killed it), Spark's sessions, streaming
+queries, tasks and Python workers end with it. What Millpond has acknowledged is in the store; so a
+new JVM in the same process takes over where the epoch log ends. Requests that need no Spark are
+answered meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from millpond.errors import MillpondError
+
+log = logging.getLogger("millpond.spark")
+
+_LOOK_SECONDS = 0.25
+#: Seconds to wait before each attempt to start a JVM in place of one that ended.
+_WAITS = (0, 1, 2, 5, 10)
+#: Seconds after which an attempt counts as failed for good.
+_START_SECONDS = 180.0
+#: A JVM that ends more often than so many times within so many seconds is not started again.
+_MOST_ENDS, _WITHIN_SECONDS = 5, 600.0
+#: How many looks in a row (a minute) a JVM may leave unanswered before it is ended. Looks are
+#: counted, not seconds, because this process may have been stopped together with the JVM.
+_SILENT_LOOKS = 240
+#: How long a process that has closed its connections may take to be gone.
+_DYING_SECONDS = 1.0
+#: The exit code of a JVM that was told to exit when memory runs out.
+OUT_OF_MEMORY = 3
+
+
+class Machine:
+    """The JVM behind a runtime's Spark session.
+
+    Args:
+        start: Starts a session; None for a session that was given and is not Millpond's to start.
+        given: That session.
+        revives: Whether a JVM that ended is replaced.
+        on_end: Called with the reason when the JVM has ended, from the watching thread.
+        on_start: Called when another JVM runs, from the same thread.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], SparkSession] | None,
+        given: SparkSession | None = None,
+        *,
+        revives: bool = False,
+        on_end: Callable[[MillpondError], None] = lambda error: None,
+        on_start: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._start = start
+        self._given = given
+        self._revives = revives
+        self._on_end = on_end
+        self._on_start = on_start
+        self._ends: deque[float] = deque(maxlen=_MOST_ENDS + 1)
+        self._stopping = threading.Event()
+        self._asks = self._answers = self._silent = 0
+        self._is_silent = False
+        #: Why Spark cannot be used now; None while it can.
+        self.trouble: MillpondError | None = None
+        #: Why Spark will not be there again; None unless it is given up.
+        self.failure: MillpondError | None = None
+
+    def start(self) -> None:
+        """Start the session, or take the given one, and begin to watch its JVM."""
+        self._adopt(self._given if self._start is None else self._start())
+        self._thread = threading.Thread(target=self._watch, name="spark-watch", daemon=True)
+        self._thread.start()
+
+    def _adopt(self, session: SparkSession | None) -> None:
+        assert session is not None
+        self._session = session
+        self._gateway = SparkContext._gateway
+        self._process: Any = getattr(self._gateway, "proc", None)
+        #: For the status page, which asks no JVM.
+        self.version = session.version
+        self.master = session.sparkContext.master
+        quiet_logs(self._process)
+
+    @property
+    def session(self) -> SparkSession:
+        """The session.
+
+        Raises:
+            MillpondError: POND-415, its JVM has ended.
+        """
+        self.check()
+        return self._session
+
+    def check(self) -> None:
+        """Raise POND-415 if the JVM has ended."""
+        if self.trouble is not None:
+            raise self.trouble
+        if self._has_ended():
+            raise self._explain_end(self._process)
+
+    @contextmanager
+    def using(self) -> Iterator[None]:
+        """Let calls of Spark in the block fail with POND-415 if the JVM ended meanwhile."""
+        self.check()
+        process = self._process
+        try:
+            yield
+        except MillpondError:
+            if self._has_ended(process):
+                raise self._explain_end(process) from None
+            raise
+        except (Py4JJavaError, PySparkException):
+            raise  # the JVM answered
+        except Exception:
+            if self._has_ended(process, _DYING_SECONDS):
+                raise self._explain_end(process) from None
+            raise
+
+    def stop(self) -> None:
+        """Stop the session if it is Millpond's own, or what is left of it; and stop watching."""
+        self._stopping.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=10)
+        if self._has_ended():
+            self._forget()
+        elif self._start is not None:
+            try:
+                self._session.stop()
+            except Exception as error:  # a signal to the whole group ends the JVM first
+                log.debug("stopping Spark: %s", error)
+                if self._has_ended(seconds=_DYING_SECONDS):
+                    self._forget()
+
+    # -- watching ------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(_LOOK_SECONDS):
+            if not self._has_ended():
+                self._check_answers()
+                continue
+            self.trouble = self._explain_end(self._process)
+            log.warning("%s", self.trouble.render())
+            self._on_end(self.trouble)
+            if not self._revives:
+                return
+            reason = self._replace()
+            if reason is not None:
+                self._give_up(reason)
+                return
+
+    def _replace(self) -> str | None:
+        """Start another JVM; return why that did not succeed, None if it did."""
+        now = time.monotonic()
+        self._ends.append(now)
+        if len(self._ends) > _MOST_ENDS and now - self._ends[0] < _WITHIN_SECONDS:
+            return f"It ended {len(self._ends)} times within {now - self._ends[0]:.0f} seconds."
+        reason = ""
+        for wait in _WAITS:
+            if self._stopping.wait(wait):
+                return None
+            tried: list[Exception] = []
+            attempt = threading.Thread(
+                target=self._attempt, args=(tried,), name="spark-start", daemon=True
+            )
+            attempt.start()
+            attempt.join(_START_SECONDS)
+            if attempt.is_alive():
+                return f"A new JVM did not start within {_START_SECONDS:.0f} seconds."
+            if not tried:
+                log.warning("Spark runs again")
+                return None
+            reason = str(tried[0]).split("\n", 1)[0]
+            log.warning("Spark could not be started again: %s", reason)
+        return f"{len(_WAITS)} attempts failed, the last with: {reason}"
+
+    def _attempt(self, tried: list[Exception]) -> None:
+        assert self._start is not None
+        try:
+            self._forget()
+            self._adopt(self._start())
+            self._silent, self._is_silent = 0, False
+            self._answers = self._asks
+            self.trouble = None
+            self._on_start()
+        except Exception as error:
+            tried.append(error)
+
+    def _give_up(self, reason: str) -> None:
+        self.failure = self.trouble = MillpondError(
+            "POND-415",
+            "Spark has ended and cannot be started again",
+            detail=reason,
+            hint="spark.log in the store's directory has what the JVM wrote. Open the store again "
+            "once the cause is gone; everything acknowledged is kept.",
+        )
+        log.error("%s", self.failure.render())
+        self._on_end(self.failure)
+
+    def _check_answers(self) -> None:
+        """Ask the JVM something now and then, and end it if it does not answer for long."""
+        if self._start is None:
+            return
+        if self._asks == self._answers:
+            self._silent = 0
+            self._asks += 1
+            threading.Thread(
+                target=self._ask, args=(self._session, self._asks), name="spark-ask", daemon=True
+            ).start()
+        else:
+            self._silent += 1
+            if self._silent > _SILENT_LOOKS and self._process is not None:
+                self._is_silent = True
+                self._process.kill()
+
+    def _ask(self, session: SparkSession, number: int) -> None:
+        with suppress(Exception):
+            session.sparkContext._jvm.java.lang.System.currentTimeMillis()
+            self._stopping.wait(_LOOK_SECONDS * 20)
+            self._answers = number
+
+    # -- the end of a JVM ----------------------------------------------------------------------
+
+    def _has_ended(self, process: Any = None, seconds: float = 0.0) -> bool:
+        process = process or self._process
+        if process is None:
+            return False  # a session whose JVM started this process
+        until = time.monotonic() + seconds
+        while process.poll() is None:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def _explain_end(self, process: Any) -> MillpondError:
+        code = process.poll()
+        if self._is_silent:
+            how = "did not answer for a minute and was ended"
+        elif code == OUT_OF_MEMORY:
+            how = "ran out of memory (MILLPOND_DRIVER_MEMORY gives it more)"
+        else:
+            how = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        if self._revives:
+            hint = "Millpond is starting it again; try again in some seconds."
+        elif self._start is None:
+            hint = "Close the pond, and open the store again with a new Spark session."
+        else:
+            hint = "Close the pond, and open the store again."
+        return MillpondError(
+            "POND-415",
+            "Spark has ended",
+            detail=f"Its JVM, process {process.pid}, {how}. Everything acknowledged is kept.",
+            hint=hint,
+        )
+
+    def _forget(self) -> None:
+        """Have PySpark forget the session of a JVM that ended, so that it can start another."""
+        session, gateway = self._session, self._gateway
+        context = session.sparkContext
+        server = getattr(context, "_accumulatorServer", None)
+        with suppress(Exception):
+            gateway.shutdown()
+        if server is not None:
+            with suppress(Exception):
+                server.shutdown()
+                server.server_close()
+        with SparkContext._lock:
+            if SparkContext._active_spark_context is context:
+                SparkContext._active_spark_context = None
+            if SparkContext._gateway is gateway:
+                SparkContext._gateway = SparkContext._jvm = None
+        if SparkSession._instantiatedSession is session:
+            SparkSession._instantiatedSession = None
+
+
+def quiet_logs(process: Any) -> None:
+    """Leave out what Py4J logs when a JVM has ended: a stack for every call under way."""
+    if process is None:
+        return
+    _latest[:] = [process]
+    for name in (None, "py4j.clientserver", "py4j.java_gateway"):
+        logger = logging.getLogger(name)
+        if _is_news not in logger.filters:
+            logger.addFilter(_is_news)
+
+
+#: The process of the JVM that was started last.
+_latest: list[Any] = []
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a record is not Py4J's about a JVM that has ended."""
+    if "py4j" not in record.pathname:
+        return True
+    deadline = time.monotonic() + _DYING_SECONDS / 4
+    while _latest[0].poll() is None:
+        if record.exc_info is None or time.monotonic() > deadline:
+            return True
+        time.sleep(0.02)
+    return False

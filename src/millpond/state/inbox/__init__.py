@@ -1,0 +1,1 @@
+"""Pushed rows, from their acknowledgement to their epoch: files, the inbox, what a crash left."""

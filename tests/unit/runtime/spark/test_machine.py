@@ -1,0 +1,165 @@
+"""What becomes of a runtime whose JVM ends, with processes and sessions that only seem to be."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+
+from millpond.errors import MillpondError
+from millpond.runtime.spark import machine as machines
+from millpond.runtime.spark.machine import OUT_OF_MEMORY, Machine
+
+
+class Process:
+    """A JVM's process."""
+
+    pid = 4711
+
+    def __init__(self) -> None:
+        self.code: int | None = None
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def kill(self) -> None:
+        self.code = -9
+
+
+class World:
+    """Starts sessions, each with a process of its own, and notes what a machine tells."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.monkeypatch = monkeypatch
+        self.processes: list[Process] = []
+        self.refused = 0
+        self.answers = True
+        self.ends: list[MillpondError] = []
+        self.starts = threading.Semaphore(0)
+
+    def start(self) -> Any:
+        if self.refused:
+            self.refused -= 1
+            raise RuntimeError("there is no memory for it\nand more")
+        process = Process()
+        self.processes.append(process)
+        self.monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
+        context = SimpleNamespace(master="local[*]", _jvm=self if self.answers else None)
+        return SimpleNamespace(version="4", sparkContext=context, stop=lambda: None)
+
+    def machine(self, **options: Any) -> Machine:
+        options = {"revives": True, **options}
+        made = Machine(self.start, on_end=self.ends.append, on_start=self.starts.release, **options)
+        made.start()
+        return made
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(machines, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(machines, "_WAITS", (0, 0, 0))
+    monkeypatch.setattr(machines, "_DYING_SECONDS", 0.2)
+    return World(monkeypatch)
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_a_jvm_that_ends_is_replaced(world: World) -> None:
+    machine = world.machine()
+    world.processes[0].code = -9
+    assert world.starts.acquire(timeout=20)
+    eventually(lambda: machine.trouble is None)
+    assert len(world.processes) == 2
+    assert [error.code for error in world.ends] == ["POND-415"]
+    assert "signal 9" in str(world.ends[0].detail)
+    assert machine.failure is None
+    machine.stop()
+
+
+def test_attempts_are_repeated_and_then_given_up(world: World) -> None:
+    machine = world.machine()
+    world.refused = 2
+    world.processes[0].code = 1
+    assert world.starts.acquire(timeout=20)
+    world.refused = 3
+    world.processes[1].code = 1
+    eventually(lambda: machine.failure)
+    assert machine.failure is machine.trouble is world.ends[-1]
+    assert "3 attempts failed" in str(machine.failure.detail)
+    assert "there is no memory for it" in str(machine.failure.detail)
+    machine.stop()
+
+
+def test_a_jvm_that_ends_again_and_again_is_given_up(world: World) -> None:
+    machine = world.machine()
+    for number in range(5):
+        world.processes[number].code = OUT_OF_MEMORY
+        assert world.starts.acquire(timeout=20)
+    world.processes[5].code = OUT_OF_MEMORY
+    eventually(lambda: machine.failure)
+    assert machine.failure is not None
+    assert "ended 6 times" in str(machine.failure.detail)
+    assert "MILLPOND_DRIVER_MEMORY" in str(world.ends[0].detail)
+    machine.stop()
+
+
+def test_a_jvm_that_does_not_answer_is_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "_SILENT_LOOKS", 20)
+    world.answers = False
+    machine = world.machine()
+    world.answers = True
+    assert world.starts.acquire(timeout=20)
+    assert "did not answer" in str(world.ends[0].detail)
+    machine.stop()
+
+
+def test_without_a_server_every_call_says_what_to_do(world: World) -> None:
+    machine = world.machine(revives=False)
+
+    def call() -> None:
+        with machine.using():
+            world.processes[0].code = -9
+            raise ConnectionRefusedError("111")
+
+    with pytest.raises(MillpondError, match="open the store again") as raised:
+        call()
+    assert raised.value.code == "POND-415"
+    assert raised.value.__suppress_context__
+    with pytest.raises(MillpondError, match="POND-415"):
+        machine.session  # noqa: B018
+    eventually(lambda: world.ends)
+    assert len(world.processes) == 1
+    machine.stop()
+
+
+def test_other_errors_stay_what_they_are(world: World) -> None:
+    machine = world.machine(revives=False)
+    with pytest.raises(KeyError), machine.using():
+        raise KeyError("x")
+    with pytest.raises(MillpondError, match="DATA-502"), machine.using():
+        raise MillpondError("DATA-502", "no such file")
+    machine.stop()
+
+
+def test_py4j_says_nothing_about_a_jvm_that_ended(world: World) -> None:
+    machine = world.machine(revives=False)
+    said = logging.LogRecord("root", 40, "/py4j/java_gateway.py", 1, "while sending", (), None)
+    said.exc_info = (ValueError, ValueError(), None)
+    root = logging.getLogger()
+    assert root.filter(said)
+    world.processes[0].code = -9
+    assert not root.filter(said)
+    other = logging.LogRecord("root", 40, "/a/program.py", 1, "news", (), None)
+    assert root.filter(other)
+    machine.stop()
