@@ -8,7 +8,7 @@ in time. No Spark job is involved, and everything read belongs to one pinned ver
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,9 +33,11 @@ from millpond.model.windows import Rows, interval
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.service.answers.answer_cache import AnswerCache, inputs_of
 from millpond.service.answers.estimate_functions import estimate_functions
+from millpond.service.answers.kept_totals import KeptTotals
 from millpond.service.answers.leaf_scan import Files, LeafView
 from millpond.service.answers.losses import Losses
 from millpond.service.answers.partial.partial_answers import PartialAnswers
+from millpond.service.answers.segment_aggregates import SegmentAggregates
 from millpond.service.answers.stored_join import StoredJoin
 from millpond.service.answers.summary_states import SummaryStates
 from millpond.service.events import Events, FollowerNeeds
@@ -47,7 +49,7 @@ from millpond.service.queries.join_use import join_window_slices
 from millpond.service.queries.prepared import PreparedQuery, stream_of
 from millpond.service.results import Answer
 from millpond.state.epoch_log import EpochLog
-from millpond.state.version import Version
+from millpond.state.version import SegmentRef, Version
 
 
 class Invoker:
@@ -80,6 +82,8 @@ class Invoker:
         self.answer_cache = AnswerCache()
         self.summaries = SummaryStates(store, self.files)
         self.partial = PartialAnswers(log.incarnation, self.summaries, residual, self._finish_part)
+        self.totals = KeptTotals(store)
+        self._aggregates = SegmentAggregates(self.totals)
 
     def invoke(
         self,
@@ -143,6 +147,8 @@ class Invoker:
         """Compute the rows, and what is missing of that which the query reads."""
         check_work()
         slices: dict[str, pa.Table] = {}
+        if query.bound.aggregates is not None:
+            return self._aggregate(version, query, streams[0], instant)
         losses, views_of = self._view_leaves(version, query, streams, instant)
         joined = self._read_stored_join(version, query, streams, views_of, instant)
         found = query.bound.join.leaves if joined is not None and query.bound.join else ()
@@ -176,6 +182,15 @@ class Invoker:
             losses += self._find_loss(version, query, number, stream, views, instant)
             views_of.append(views)
         return losses, views_of
+
+    def _aggregate(
+        self, version: Version, query: PreparedQuery, stream: StreamDef, at: int
+    ) -> tuple[pa.Table, tuple[Loss, ...]]:
+        """Compute the answer of a query that is aggregates of one stream, from its totals."""
+        losses = self._find_loss(version, query, 0, stream, (), at)
+        view_of = self._view_maker(version, query, 0, stream)
+        table = self._aggregates.answer(query, version, stream, at, view_of)
+        return narrow_integers(table), losses
 
     def _answer_from_cache(
         self,
@@ -272,24 +287,21 @@ class Invoker:
         self, version: Version, query: PreparedQuery, number: int, stream: StreamDef, at: int
     ) -> list[LeafView]:
         """The kept segments of a leaf's stream, as the leaf sees them."""
+        view_of = self._view_maker(version, query, number, stream)
+        return [
+            view_of(ref) for ref in version.segments(stream.id, stream.kind) if ref.min_ts <= at
+        ]
+
+    def _view_maker(
+        self, version: Version, query: PreparedQuery, number: int, stream: StreamDef
+    ) -> Callable[[SegmentRef], LeafView]:
+        """Make the function that gives a segment as a leaf sees it."""
         leaf = query.bound.streams[number]
         sample = None if leaf.sample is None else (query.seed + number, leaf.sample)
-        slot = query.slots[number]
+        slot, factors = query.slots[number], query.factors[number]
         if slot is not None and version.slot(stream.id, slot) is None:
             slot = None  # dropped since the query was prepared: newer matches leave it out
-        return [
-            LeafView(
-                self.files,
-                version,
-                ref,
-                stream.schema,
-                query.factors[number],
-                slot,
-                sample,
-            )
-            for ref in version.segments(stream.id, stream.kind)
-            if ref.min_ts <= at
-        ]
+        return lambda ref: LeafView(self.files, version, ref, stream.schema, factors, slot, sample)
 
     def _now(
         self,
