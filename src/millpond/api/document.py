@@ -66,7 +66,7 @@ QueryOptions = Annotated[
     ),
 ]
 
-#: What can be told a derived stream.
+#: What can be told a stream.
 StreamOptions = Annotated[
     dict[str, Any],
     WithJsonSchema(
@@ -74,7 +74,10 @@ StreamOptions = Annotated[
             "type": "object",
             "title": "Options",
             "additionalProperties": False,
-            "properties": {"active": {"const": True}},
+            "properties": {
+                "active": {"const": True},
+                "overload": {"enum": ["block", "shed random", "shed chunks", "shed lightest"]},
+            },
         }
     ),
 ]

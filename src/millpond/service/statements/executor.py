@@ -86,6 +86,12 @@ class Executor:
                 text = statement.query_text
                 self._components.await_inputs(text)
                 return StatementResult("ask", answer=self._components.ask(text))
+            case statements.AlterSystem():
+                self._components.alter_system(statement.options, statement.text)
+                return report("alter system", "system", "altered")
+            case statements.Alter(kind="stream") if declared := self._input(statement.name):
+                self._components.alter_stream(declared, statement.options, statement.text)
+                return report("alter stream", declared.name, "altered")
             case statements.Alter(kind="stream"):
                 stream = self._components.derivations.find(statement.name)
                 check_stream_options(statement.options, statement.text)
@@ -116,6 +122,13 @@ class Executor:
             case statements.CreateDerived():
                 return self._create_derived(statement)
         raise AssertionError(statement)
+
+    def _input(self, name: str) -> StreamDef | None:
+        """The stream of a name that is not derived; None of anything else."""
+        found = self._components.log.version.find(name)
+        if isinstance(found, StreamDef) and found.derived is None and not found.is_pseudo:
+            return found
+        return None
 
     # -- definitions ---------------------------------------------------------------------------
 

@@ -67,6 +67,9 @@ def next_version(version: Version, change: ResolvedChange) -> Version:
         leaves_of=version.leaves_of.with_changes(change.leaves, drop=change.drop_leaves),
         functions=_functions(version, change),
         joins=next_joins(version.joins, change.joins),
+        settings=version.settings
+        if change.settings is None
+        else MappingProxyType(dict(change.settings)),
     )
 
 

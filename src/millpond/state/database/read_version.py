@@ -20,7 +20,7 @@ from millpond.catalog.objects import (
 from millpond.state.bucket_map import BucketMap
 from millpond.state.database.database import Database
 from millpond.state.database.join_rows import read_joins
-from millpond.state.database_tables import definition_of
+from millpond.state.database_tables import SETTINGS, definition_of
 from millpond.state.id_map import IdMap
 from millpond.state.version import (
     DATA,
@@ -43,9 +43,13 @@ def read_version(database: Database) -> Version:
         epoch = database.read("SELECT coalesce(max(epoch), 0) FROM epoch")[0][0]
         definitions: list[Definition] = []
         functions: dict[str, FunctionDef] = {}
+        settings: dict[str, Any] = {}
         numbers = _Numbers()
         decode = json.JSONDecoder(parse_int=numbers.read).decode
         for id, kind, body in database.each("SELECT id, kind, body FROM definition"):
+            if kind == SETTINGS:
+                settings = json.loads(body)
+                continue
             definition = definition_of(numbers.one(id), kind, body, decode)
             if isinstance(definition, FunctionDef):
                 functions[definition.name] = definition
@@ -85,6 +89,7 @@ def read_version(database: Database) -> Version:
             leaves_of=IdMap[tuple[LeafRef, ...]]().with_changes(leaves),
             functions=MappingProxyType(functions),
             joins=read_joins(database),
+            settings=MappingProxyType(settings),
         )
 
 

@@ -67,7 +67,7 @@ def test_functions_and_entities_are_shown(pond: Pond) -> None:
     assert (function["name"], function["arguments"]) == ("f", "DOUBLE, VARCHAR")
     shown = {row["id"]: row for row in show(pond, "ENTITIES")}
     assert shown["joins:all"]["settings"].startswith("shards 2, max_pairs ")
-    assert shown["queue:inbox"]["figures"] == "waiting pushes 0"
+    assert shown["queue:inbox"]["figures"] == "waiting pushes 0, bytes 0"
 
 
 def test_of_summaries_there_are_none_yet(pond: Pond) -> None:
