@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def function_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The key of the tests' functions; the user's own is left alone."""
+    path = tmp_path_factory.mktemp("key") / "function_key"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MILLPOND_FUNCTION_KEY", str(path))
+        yield path
 
 
 @pytest.fixture

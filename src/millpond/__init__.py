@@ -37,6 +37,7 @@ def open(
     bounded: bool = False,
     progress: Callable[[dict[str, Any]], None] | None = None,
     function_seconds: float = 10.0,
+    function_key: str | Path | None = None,
     ahead: str | timedelta = "1 DAY",
     routing: str = "ticket",
     shards: int = 2,
@@ -61,6 +62,8 @@ def open(
         progress: A function called while sources are read, with `{"stream", "rows", "done"}`.
         function_seconds: How long one call of a user-defined function may take that does not say
             so itself.
+        function_key: The file of the key that seals functions; code that it has not sealed is not
+            run. None for MILLPOND_FUNCTION_KEY, or the one in the user's configuration directory.
         ahead: How far ahead of the clock an element may be whose stream has no AHEAD clause, as
             '1 hour', or 'unbounded'; what is further is rejected. Bounded runs have no limit.
         routing: The eddies' routing policy: 'ticket', 'fixed', 'random' or 'worst'; 'ticket'
@@ -90,6 +93,7 @@ def open(
         bounded=bounded,
         progress=progress,
         function_seconds=function_seconds,
+        function_key=function_key,
         ahead=ahead,
         routing=routing,
         shards=shards,

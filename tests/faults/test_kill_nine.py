@@ -64,7 +64,7 @@ class Server:
             options = ["--store", given[0], "--port", given[1]]
             command = [sys.executable, "-m", "millpond.cli.main", "serve", *options]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
-        wait_until(self.is_up, 120, f"the server did not start: see {self.log.name}")
+        wait_until(self.is_up, 300, f"the server did not start: see {self.log.name}")
 
     def is_up(self) -> bool:
         assert self.process is not None
@@ -86,7 +86,7 @@ class Server:
         jvm = int((self.store / "spark.pid").read_text())
         self.machines.add(jvm)
         os.kill(jvm, signal.SIGKILL)
-        wait_until(lambda: self.readiness() != 200, 30, "nobody noticed that Spark has ended")
+        wait_until(lambda: self.readiness() != 200, 60, "nobody noticed that Spark has ended")
         wait_until(lambda: self.readiness() == 200, 240, f"no Spark again: see {self.log.name}")
 
     def kill_worker(self, chance: random.Random) -> None:
@@ -155,7 +155,7 @@ class Client(threading.Thread):
         self.trouble: str | None = None
 
     def run(self) -> None:
-        with httpx.Client(base_url=self.url, timeout=10) as http:
+        with httpx.Client(base_url=self.url, timeout=30) as http:
             while not self.stopping.is_set():
                 try:
                     self.push(http)
@@ -170,7 +170,7 @@ class Client(threading.Thread):
     def get_further(self, pushes: int) -> None:
         """Wait until so many more pushes are acknowledged."""
         goal = self.pushed + pushes
-        wait_until(lambda: self.pushed >= goal or self.trouble is not None, 60, "no push went on")
+        wait_until(lambda: self.pushed >= goal or self.trouble is not None, 180, "no push went on")
 
     def push(self, http: httpx.Client) -> None:
         number = self.pushed
@@ -293,7 +293,7 @@ def check(server: Server, client: Client) -> None:
 
         everything = "SELECT count(*), count(DISTINCT id), min(id), max(id) FROM s"
         whole = [[len(ids), len(ids), 0, len(ids) - 1]]
-        wait_until(lambda: ask(everything) == whole, 60, f"{ask(everything)} is not {whole}")
+        wait_until(lambda: ask(everything) == whole, 180, f"{ask(everything)} is not {whole}")
         names = [row[0] for row in ask("SHOW QUERIES") if row[0] not in FOLLOWERS]
         assert sorted(names) == sorted(query(n)[0] for n in range(client.registered))
         for number in range(client.registered):
@@ -315,7 +315,9 @@ def check_followers(server: Server, client: Client, followers: list[Follower]) -
                 came = [c for c in follower.told if c.sign == "+"]
                 return len(came) >= wanted or follower.trouble is not None
 
-            wait_until(all_told, 60, f"{follower.name}: {len(follower.told)} changes, not {wanted}")
+            wait_until(
+                all_told, 180, f"{follower.name}: {len(follower.told)} changes, not {wanted}"
+            )
             assert follower.trouble is None, follower.trouble
             told = list(follower.told)
             came = sorted(c.row[0] for c in told if c.sign == "+")

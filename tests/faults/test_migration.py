@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
 import stored
 
+from millpond.cli.trust_functions import trust_functions
 from millpond.engine.scalars.user_functions import load
 from millpond.errors import MillpondError
 from millpond.model.time import parse_instant
@@ -47,7 +48,11 @@ def clock(expected: dict[str, Any]) -> ManualClock:
 
 @pytest.fixture
 def pond(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> Iterator[Pond]:
-    """The store, opened and settled; maintenance and the advancer may log no warning."""
+    """The store, opened and settled; maintenance and the advancer may log no warning.
+
+    The one thing its owner has to do is to say that its functions are trusted.
+    """
+    trust_functions(Path("store"), [], True, None)
     with open_local("store", clock=clock) as opened:
         opened.wait_until_matched(stored.PATIENCE)
         yield opened
@@ -135,6 +140,20 @@ def test_it_is_the_same_when_it_is_opened_again(
     with open_local("store", clock=clock) as again:
         again.wait_until_matched(stored.PATIENCE)
         stored.compare(stored.seen(again, expected["instants"]), expected["opened"])
+
+
+def test_its_functions_are_not_run_until_they_are_trusted(clock: ManualClock) -> None:
+    """A store of an earlier commit has no seals: they are not made behind its owner's back."""
+    with open_local("store", clock=clock) as pond:
+        assert not any(f["trusted"] for f in pond.functions())
+        states = {q.name: q.suspended for q in pond.queries()}
+    suspended = {name for name, reason in states.items() if "not trusted" in (reason or "")}
+    assert suspended
+    trust_functions(Path("store"), [], True, None)
+    with open_local("store", clock=clock) as pond:
+        assert all(f["trusted"] for f in pond.functions())
+        for query in pond.queries():
+            assert "not trusted" not in (query.suspended or "")
 
 
 def test_workers_can_read_the_functions(pond: Pond) -> None:

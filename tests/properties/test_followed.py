@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -119,6 +120,37 @@ def meant(scenario: Scenario) -> dict[str, list[tuple[Any, ...]]]:
     ),
 )
 def test_changes_are_what_the_definition_says(
+    scenario: Scenario, reads: dict[int, bool], reopens: frozenset[int], changes: ChangeSettings
+) -> None:
+    check(scenario, reads, reopens, changes)
+
+
+@settings(LAW, max_examples=4)
+@given(
+    scenarios(most_queries=1, nested=True),
+    st.dictionaries(st.integers(0, 12), st.booleans(), max_size=4),
+    st.frozensets(st.integers(0, 12), max_size=2),
+)
+def test_changes_of_queries_over_queries_are_what_the_definition_says(
+    scenario: Scenario, reads: dict[int, bool], reopens: frozenset[int]
+) -> None:
+    check(scenario, reads, reopens, ChangeSettings())
+
+
+@pytest.mark.slow
+@settings(LAW, max_examples=40)
+@given(
+    scenarios(most_queries=2, nested=True),
+    st.dictionaries(st.integers(0, 12), st.booleans(), max_size=4),
+    st.frozensets(st.integers(0, 12), max_size=2),
+)
+def test_changes_of_many_queries_over_queries_are_what_the_definition_says(
+    scenario: Scenario, reads: dict[int, bool], reopens: frozenset[int]
+) -> None:
+    check(scenario, reads, reopens, ChangeSettings())
+
+
+def check(
     scenario: Scenario, reads: dict[int, bool], reopens: frozenset[int], changes: ChangeSettings
 ) -> None:
     with TemporaryDirectory(prefix="millpond-changes-") as directory:

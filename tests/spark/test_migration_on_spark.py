@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from millpond.cli.trust_functions import trust_functions
 from millpond.model.time import parse_instant
 from millpond.service.pond import Pond
 from millpond.testing.manual_clock import ManualClock
@@ -38,6 +39,7 @@ def test_a_store_of_an_earlier_commit_goes_on(
     stored.unpack(NAME, tmp_path)
     expected = stored.read_expected(NAME)
     clock = ManualClock(parse_instant(expected["clock"]))
+    trust_functions(tmp_path / "store", [], True, None)
     pond = open_store("store", clock=clock)
     pond.wait_until_matched(stored.PATIENCE)
     opened = stored.seen(pond, expected["instants"])

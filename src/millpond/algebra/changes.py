@@ -55,7 +55,9 @@ def changes(world: World, query: exp.Expression, after: int, upto: int) -> list[
     found: list[OracleChange] = []
     leaves = list(occurrences(world, query))
     candidates = {BEGINNING} | {i for leaf in leaves for i in _find_change_instants(leaf)}
-    arrivals = {i for leaf in leaves for i in _find_arrivals(leaf)}
+    arrivals: set[int] = set()
+    if operator == "rstream":
+        arrivals = {i for leaf in leaves for i in _find_arrivals(leaf)}
     for at in sorted(i for i in candidates | arrivals if after < i <= upto):
         now = _bag(world, query, at)
         if operator == "rstream":

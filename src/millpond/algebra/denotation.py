@@ -66,7 +66,8 @@ class Occurrence:
         name: Its lower-case name.
         window: None for a relation.
         everything: A stream's elements.
-        elements: The elements that satisfy the predicate in the window's brackets.
+        elements: The elements that satisfy the predicate in the window's brackets; all of them
+            where the predicate has a query, whose answer changes with time.
         versions: A relation's row versions.
     """
 
@@ -107,6 +108,8 @@ def denote(
     """
     tree = query.copy()
     occurrences = list(_occurrences(world, tree))
+    # What a window's WHERE reads has to be there before the window is taken.
+    occurrences.sort(key=lambda found: _windows_around(found[1]), reverse=True)
     attached, aged = join_nrrs(world, tree), ages(world, tree)
     streams = [name for name, _ in occurrences if name not in world.relations]
     now = _now(world, streams) if streams else present_of(world, [n for n, _ in occurrences])
@@ -160,10 +163,18 @@ def occurrences(world: World, query: exp.Expression) -> Iterator[Occurrence]:
         elements, schema = _stream(world, name)
         window, before = _read_window(table, schema)
         satisfying = elements
-        if before is not None:
+        if before is not None and before.find(exp.Query) is None:
             with session() as connection:
                 satisfying = _filter_by_own_where(connection, schema, elements, before, table)
         yield Occurrence(name, window, tuple(elements), tuple(satisfying))
+
+
+def _windows_around(table: exp.Expr) -> int:
+    """Count the windows in whose WHERE an occurrence stands."""
+    around, found = 0, table.parent
+    while found is not None:
+        around, found = around + isinstance(found, StreamWindow), found.parent
+    return around
 
 
 def _widen(reach: dict[str, int | None], name: str, low: int | None) -> None:
@@ -327,7 +338,13 @@ def _filter_by_own_where(
     numbered = [{**e.row, "__place": place} for place, e in enumerate(elements)]
     arrow = schema.to_arrow().append(pa.field("__place", pa.int64()))
     load(connection, "everything", arrow, numbered)
-    everything = exp.select("__place").from_("everything").where(predicate)
+    source = exp.to_table("everything")
+    if predicate.find(exp.Query) is not None:  # queries in it may name the stream's columns
+        predicate = before.copy()
+        source.set(
+            "alias", exp.TableAlias(this=exp.to_identifier(table.alias_or_name, quoted=True))
+        )
+    everything = exp.select("__place").from_(source).where(predicate)
     places = sorted(_answer(connection, everything)["__place"].to_pylist())
     return [elements[place] for place in places]
 

@@ -17,10 +17,12 @@ from typing import Any
 import duckdb
 
 from millpond.algebra.contents import Element
-from millpond.algebra.session import session
+from millpond.algebra.session import load, session
 from millpond.catalog.objects import StreamDef
+from millpond.cql import parse_query, to_duckdb
 from millpond.model import time
-from millpond.model.schema import Field, ListOf, StructOf, parts_of
+from millpond.model.casts import cast_value
+from millpond.model.schema import Field, ListOf, Schema, StructOf, parts_of
 from millpond.model.time import BEGINNING, END, Instant
 
 #: The Python type whose values a column of the type holds unchanged; DuckDB casts other values.
@@ -205,11 +207,33 @@ class StreamHistory:
     def _conform(self, given: dict[str, Any]) -> dict[str, Any]:
         lower = {name.lower(): value for name, value in given.items()}
         fields = self.definition.schema.fields
-        row = {f.name: cast(lower.get(f.name.lower()), f) for f in fields}
+        row = {}
+        for f in self.definition.schema.given:
+            row[f.name] = cast(lower.get(f.name.lower()), f)
+        for f in fields:
+            if f.computed is not None:
+                if lower.get(f.name.lower()) is not None:
+                    raise Unfit(f'column "{f.name}" is computed: no value can be given')
+                row[f.name] = self._compute(f, row)
+        row = {f.name: row[f.name] for f in fields}
         for declared in fields:
             if declared.required and row[declared.name] is None:
                 raise Unfit(f'column "{declared.name}": NULL in NOT NULL')
         return row
+
+    def _compute(self, computed: Field, row: dict[str, Any]) -> Any:
+        """Compute a column from those before it."""
+        known = Schema(tuple(f for f in self.definition.schema.fields if f.name in row))
+        sql = to_duckdb(parse_query(f"SELECT {computed.computed} AS v").expressions[0].this)
+        with session() as connection:
+            load(connection, "one_row", known.to_arrow(), [row])
+            try:
+                found = connection.execute(
+                    f"SELECT {cast_value(sql, computed.type)} FROM one_row"
+                ).fetchall()
+            except duckdb.Error as error:
+                raise Unfit(f'column "{computed.name}": {error}') from error
+        return found[0][0]
 
     def _timestamp(self, row: dict[str, Any], clock: int) -> Instant:
         if self.definition.timestamp_by is None:

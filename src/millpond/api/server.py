@@ -15,6 +15,7 @@ import uvicorn
 
 from millpond.api.access import Access
 from millpond.api.app import MAX_BODY, create_app
+from millpond.api.connections import BoundedConnection
 from millpond.api.surface import ServedPond
 from millpond.errors import MillpondError
 from millpond.service.definitions.access_policy import CLOSED, AccessPolicy
@@ -100,6 +101,7 @@ def serve(
     app = create_app(pond, access=access, max_body=max_body, max_seconds=max_seconds, policy=policy)
     config = uvicorn.Config(
         app,
+        http=BoundedConnection,
         # What fails in a request is logged with the request by `problems`.
         log_level="critical",
         log_config=None,

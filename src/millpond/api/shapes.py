@@ -56,11 +56,13 @@ class Problem(Shape):
 
 
 class Column(Shape):
-    """A column: its name, its SQL type, and whether it is NOT NULL (`required`)."""
+    """A column: its name, its SQL type, whether it is NOT NULL (`required`), and of a computed
+    column its expression."""
 
     name: str
     type: str
     required: bool = False
+    computed: str | None = None
 
 
 class TableRows(Shape):
@@ -396,6 +398,7 @@ class Function(Shape):
     returns: str
     cost: float | None
     max_seconds: float
+    trusted: bool
     calls: int
     rows: int
     seconds: float

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 import secrets
-import stat
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 from millpond.errors import MillpondError
+from millpond.state.private_file import UnusableFileError, make_private_file, read_private_file
 
 #: The word that stands for the kept token.
 AUTO = "auto"
@@ -33,16 +31,7 @@ def make_token() -> str:
     """
     path = token_file()
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # The file is whole before it gets its name, so another process never reads half a token.
-        made, temporary = tempfile.mkstemp(dir=path.parent, prefix="token-")  # for its owner only
-        try:
-            with open(made, "w") as file:
-                file.write(f"{secrets.token_urlsafe(32)}\n")
-            with suppress(FileExistsError):
-                os.link(temporary, path)
-        finally:
-            os.unlink(temporary)
+        make_private_file(path, secrets.token_urlsafe(32))
     except OSError as error:
         raise _unusable_error(path, f"{error.strerror}.") from error
     return read_token()
@@ -56,20 +45,11 @@ def read_token() -> str:
     """
     path = token_file()
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
-            about = os.fstat(file.fileno())
-            token = file.read(4096).strip()
+        return read_private_file(path)
     except FileNotFoundError:
         raise _unusable_error(path, "millpond serve --token auto makes it.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unusable_error(path, f"{error}.") from error
-    if about.st_uid != os.geteuid():
-        raise _unusable_error(path, "It belongs to another user.")
-    if stat.S_IMODE(about.st_mode) & 0o077:
-        raise _unusable_error(path, "Others than its owner can read or write it.")
-    if not token:
-        raise _unusable_error(path, "It is empty.")
-    return token
+    except UnusableFileError as error:
+        raise _unusable_error(path, str(error)) from error
 
 
 def _unusable_error(path: Path, detail: str) -> MillpondError:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import base64
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from millpond.model.schema import Field, Schema
@@ -236,7 +237,10 @@ class FunctionDef:
         returns: The canonical type name of the result.
         cost: The author's estimate of the cost of a row, in microseconds; None if not given.
         max_seconds: How long one call may take.
-        code: The Python function, by cloudpickle.
+        code: The Python function, by cloudpickle; empty where it is withheld, because no key of
+            the user's has sealed it.
+        seal: What the key of who defined it, or trusts it, says of all this
+            (`state/function_key.py`); not a part of what the function is.
     """
 
     id: int
@@ -247,6 +251,19 @@ class FunctionDef:
     cost: float | None
     max_seconds: float
     code: bytes = field(repr=False)
+    seal: str = field(default="", repr=False, compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """The function, but for its id, as JSON has it."""
+        body = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "id"}
+        return {**body, "code": base64.b64encode(self.code).decode()}
+
+    @staticmethod
+    def from_json(id: int, body: dict[str, Any]) -> FunctionDef:
+        """Read what `to_json` wrote."""
+        code = base64.b64decode(body["code"])
+        given = {**body, "arguments": tuple(body["arguments"]), "code": code}
+        return FunctionDef(id=id, **given)
 
     @property
     def signature(self) -> str:

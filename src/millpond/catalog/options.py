@@ -355,6 +355,14 @@ _EVERY = (
         10.0,
     ),
     Option(
+        "function_key",
+        (Scope.OPEN,),
+        "a path",
+        "the file of the key that seals functions; the code of others is not run",
+        _anything,
+        unless_given="`MILLPOND_FUNCTION_KEY`, or `~/.config/millpond/function_key`",
+    ),
+    Option(
         "ahead",
         (Scope.OPEN,),
         "a length of time, or 'unbounded'",

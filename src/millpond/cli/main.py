@@ -1,4 +1,4 @@
-"""`millpond`: run, serve, shell, demo, bench.
+"""`millpond`: run, serve, shell, demo, check, repair, trust, bench.
 
 A command imports slow packages (Spark, above all) only after its arguments, its file and its port
 have been checked.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import resource
 import signal
 import sys
 from contextlib import suppress
@@ -27,6 +28,8 @@ from millpond.errors import MillpondError
 
 #: The port of `millpond serve`, and where `millpond shell` looks for it.
 PORT = 6455
+#: How many open files the commands allow themselves where the system lets them.
+_DESCRIPTORS = 1 << 16
 
 
 class Commands(TyperGroup):
@@ -94,6 +97,7 @@ def options(
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
+    _raise_descriptor_limit()
     # Its logger writes the stack of every error of a batch, which the stream's status reports.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     if version:
@@ -294,6 +298,23 @@ def repair(
     check_and_repair.repair(store, to)
 
 
+@app.command()
+def trust(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's directory.")],
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Functions to seal.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Seal all of them.")] = False,
+    key: Annotated[
+        Path | None, typer.Option("--key", help="The key's file.", envvar="MILLPOND_FUNCTION_KEY")
+    ] = None,
+) -> None:
+    """Lists a store's functions, whose code runs only if your key has sealed it, or seals some."""
+    from millpond.cli.trust_functions import trust_functions
+
+    trust_functions(store, names or [], every, key)
+
+
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def bench(
     context: typer.Context,
@@ -303,6 +324,15 @@ def bench(
     from millpond.cli.benches import run_bench
 
     run_bench(name, context.args)
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow this process, and the JVM it starts, as many open files as it may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _note(text: str) -> None:

@@ -230,11 +230,15 @@ def _replace_leaf(name: str, leaf: str, by: str) -> str:
 
 @dataclass(frozen=True)
 class Field:
-    """A column: its name as declared, its canonical type name, and whether it is NOT NULL."""
+    """A column: its name as declared, its canonical type name, and whether it is NOT NULL.
+
+    `computed` is the CQL of a column that is computed from the others when a row is admitted.
+    """
 
     name: str
     type: str
     required: bool = False
+    computed: str | None = None
 
     @property
     def query_type(self) -> str:
@@ -244,7 +248,8 @@ class Field:
     @property
     def declared(self) -> str:
         """The text of the declaration after the column's name."""
-        return f"{self.type} NOT NULL" if self.required else self.type
+        computed = f" AS ({self.computed})" if self.computed is not None else ""
+        return f"{self.type}{computed}{' NOT NULL' * self.required}"
 
 
 @dataclass(frozen=True)
@@ -257,6 +262,11 @@ class Schema:
     def names(self) -> tuple[str, ...]:
         return tuple(f.name for f in self.fields)
 
+    @property
+    def given(self) -> tuple[Field, ...]:
+        """The columns that rows are given with: those that are not computed."""
+        return tuple(f for f in self.fields if f.computed is None)
+
     def find(self, name: str) -> Field | None:
         """Find the column of that name, in any case."""
         lower = name.lower()
@@ -267,10 +277,20 @@ class Schema:
 
     def to_json(self) -> list[dict[str, Any]]:
         return [
-            {"name": f.name, "type": f.type, **({"required": True} if f.required else {})}
+            {
+                "name": f.name,
+                "type": f.type,
+                **({"required": True} if f.required else {}),
+                **({"computed": f.computed} if f.computed is not None else {}),
+            }
             for f in self.fields
         ]
 
     @staticmethod
     def from_json(fields: list[dict[str, Any]]) -> Schema:
-        return Schema(tuple(Field(f["name"], f["type"], bool(f.get("required"))) for f in fields))
+        return Schema(
+            tuple(
+                Field(f["name"], f["type"], bool(f.get("required")), f.get("computed"))
+                for f in fields
+            )
+        )

@@ -33,6 +33,10 @@ class Pipeline(Protocol):
         """Whether the batch is part of a committed epoch; a replay of it then does nothing."""
         ...
 
+    def last_batch(self, source: str) -> int:
+        """The number of the source's last batch that is part of an epoch; -1 for none."""
+        ...
+
     def plan(self, source: str, stream_ids: Sequence[int] | None) -> BatchPlan:
         """Fix floors, clock and Query SteM for a batch; None stands for all pushed streams."""
         ...

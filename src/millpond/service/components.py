@@ -28,6 +28,7 @@ from millpond.service.answers.refresher import Refresher
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.derivations import Derivations
+from millpond.service.changes.inner_streams import InnerStreams
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
@@ -51,6 +52,7 @@ from millpond.service.queries.registration import Registrar
 from millpond.service.queries.wanted import Wanted
 from millpond.service.results import Answer
 from millpond.state.commit.epoch_change import EpochChange
+from millpond.state.function_key import FunctionKey
 from millpond.state.store import Store
 from millpond.state.version import Version
 
@@ -70,6 +72,7 @@ class PondSettings(TypedDict, total=False):
         progress: Called while sources are read, with {"stream", "rows", "done"}.
         function_seconds: How long one call of a user-defined function may take, unless the
             function has a limit of its own.
+        function_key: The file of the key that seals functions; None for the user's own.
         joins: The routing policy, the shards of SteMs, and the most pairs a join may find.
         changes: How changes are computed, unless a query's options say otherwise.
         ahead: How far ahead of the clock, in microseconds, the timestamp of an element on
@@ -81,6 +84,7 @@ class PondSettings(TypedDict, total=False):
     clock: Callable[[], int] | None
     progress: ProgressListener | None
     function_seconds: float | None
+    function_key: str | Path | None
     joins: JoinSettings | None
     changes: ChangeSettings | None
     ahead: int
@@ -142,7 +146,11 @@ class Components:
         self.residual = Residual()
         self.relations_state = Relations(store, self.log, self.residual, followers)
         self.function_registry = FunctionRegistry(
-            store, self.log, self.registrar, settings.get("function_seconds")
+            store,
+            self.log,
+            self.registrar,
+            settings.get("function_seconds"),
+            FunctionKey(settings.get("function_key")),
         )
         self.invoker = Invoker(
             store,
@@ -189,6 +197,7 @@ class Components:
             runtime,
             self.events,
         )
+        self.inner_streams = InnerStreams(self.log, self.registrar, self.derivations, self.advancer)
         self.sources = Sources(
             store,
             self.log,
@@ -219,6 +228,7 @@ class Components:
             files=self.invoker.files,
         )
         self._note_damage()
+        self.function_registry.hold_untrusted()
 
     def _queue_memory(self) -> int:
         """How many bytes of pushes may wait, as ALTER SYSTEM says."""
@@ -279,6 +289,7 @@ class Components:
         self.maintenance.start()
         self.advancer.start()
         self.refresher.start()
+        self.inner_streams.drop_unread()
         self.events.definitions_changed()
 
     def check_open(self) -> None:
@@ -445,6 +456,15 @@ class Components:
             raise
         self.events.query_invoked(definition, clock_time.perf_counter() - started)
         return answer
+
+    def ask_once(self, text: str) -> Answer:
+        """The answer to a query asked once, when what it reads is as far as it can be."""
+
+        def answer() -> Answer:
+            self.await_inputs(text)
+            return self.ask(text)
+
+        return self.inner_streams.make_for(answer)
 
     def ask(self, text: str) -> Answer:
         """The answer to a query asked once."""

@@ -91,6 +91,7 @@ class Handle(Followable):
     def unregister(self) -> None:
         """Unregister the query."""
         self._components.registrar.unregister(self.definition)
+        self._components.inner_streams.drop_unread()
 
     def alter(self, **options: Any) -> None:
         """Change options, for example `active=False`."""

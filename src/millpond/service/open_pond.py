@@ -30,6 +30,7 @@ def open_pond(
     bounded: bool = False,
     progress: Callable[[dict[str, Any]], None] | None = None,
     function_seconds: float | None = None,
+    function_key: str | Path | None = None,
     ahead: str | timedelta = "1 DAY",
     max_seconds: float | None = None,
     max_rows: int | None = None,
@@ -68,6 +69,7 @@ def open_pond(
         progress=progress,
         on_close=on_close,
         function_seconds=function_seconds,
+        function_key=function_key,
         ceilings=Limits(
             seconds=math.inf if max_seconds is None else max_seconds,
             rows=sys.maxsize if max_rows is None else max_rows,

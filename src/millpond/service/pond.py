@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -102,7 +103,9 @@ class Pond:
         """Register many queries in one epoch: all, or none and an error with the failed query."""
         self._components.check_open()
         requests = [RegistrationRequest.of(*parts(query)) for query in queries]
-        definitions = self._components.registrar.register(requests)
+        components = self._components
+        register = partial(components.registrar.register, requests)
+        definitions = components.inner_streams.make_for(register)
         return [Handle(self._components, self._explainer, d) for d in definitions]
 
     def function(
@@ -196,8 +199,7 @@ class Pond:
     def ask(self, cql: str) -> Answer:
         """Answer a query once over the elements that are kept, without registering it."""
         self._components.check_open()
-        self._components.await_inputs(cql)
-        return self._components.ask(cql)
+        return self._components.ask_once(cql)
 
     def explain(self, query: str, level: str = "logical") -> str:
         """Explain a standing query, given by name, or a query, given as text."""

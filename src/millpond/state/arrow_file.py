@@ -23,6 +23,7 @@ import pyarrow as pa
 import xxhash
 
 from millpond.errors import MillpondError
+from millpond.model.owner_only import open_owner_only
 from millpond.state.fail_points import reach
 
 #: How many tables stay open; each costs address space and a few kilobytes.
@@ -142,7 +143,7 @@ def write_together(files: Sequence[tuple[Path, pa.Table]]) -> list[FileMeta]:
 
 
 def sync_file(path: Path) -> None:
-    """Make the bytes of a file durable."""
+    """Make the bytes of a file durable; of a directory, the names in it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -154,7 +155,7 @@ def write_bytes(path: Path, table: pa.Table, sync: bool, whole: bool = True) -> 
     """Write a table under a name that no reader looks for yet; remove the file on failure."""
     if whole and any(column.num_chunks > 1 for column in table.columns):
         table = table.combine_chunks()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    descriptor = open_owner_only(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         sink = _ChecksummedFile(descriptor)
         with pa.ipc.new_file(pa.PythonFile(sink, "w"), table.schema) as writer:
@@ -172,11 +173,7 @@ def write_bytes(path: Path, table: pa.Table, sync: bool, whole: bool = True) -> 
 
 def sync_directory(directory: Path) -> None:
     """Make the names in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_file(directory)
 
 
 @contextmanager

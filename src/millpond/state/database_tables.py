@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -121,18 +120,9 @@ def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]
     """Write a definition as (id, kind, JSON)."""
     match definition:
         case FunctionDef():
-            body: dict[str, Any] = {
-                "name": definition.name,
-                "inside": definition.inside,
-                "arguments": definition.arguments,
-                "returns": definition.returns,
-                "cost": definition.cost,
-                "max_seconds": definition.max_seconds,
-                "code": base64.b64encode(definition.code).decode(),
-            }
-            return definition.id, "function", _dump(body)
+            return definition.id, "function", _dump(definition.to_json())
         case StreamDef():
-            body = {
+            body: dict[str, Any] = {
                 "name": definition.name,
                 "schema": definition.schema.to_json(),
                 "timestamp_by": definition.timestamp_by,
@@ -186,9 +176,7 @@ def definition_of(
     if kind == "query":
         return QueryDef(id=id, **body)
     if kind == "function":
-        body["arguments"] = tuple(body["arguments"])
-        body["code"] = base64.b64decode(body["code"])
-        return FunctionDef(id=id, **body)
+        return FunctionDef.from_json(id, body)
     body["schema"] = Schema.from_json(body["schema"])
     body["source"] = SourceDef(**body["source"]) if body["source"] else None
     if kind == "stream":

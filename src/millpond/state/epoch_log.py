@@ -26,6 +26,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from millpond.model.owner_only import make_directory
 from millpond.model.time import now
 from millpond.state import arrow_file
 from millpond.state.commit.epoch_change import EpochChange, StaleChange
@@ -71,7 +72,7 @@ class EpochLog:
         This takes no lock on the directory; a process uses `Store.open`, which does.
         """
         directory = Path(store_dir)
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         return EpochLog(Database(directory / "pond.db"), directory, clock)
 
     @property
@@ -97,7 +98,11 @@ class EpochLog:
 
         A source's batch ids rise, so every id up to the source's last committed id is in the log.
         """
-        return batch_id <= self._batches.get(source_key, -1)
+        return batch_id <= self.last_batch(source_key)
+
+    def last_batch(self, source_key: str) -> int:
+        """The number of the source's last batch in the log; -1 for none."""
+        return self._batches.get(source_key, -1)
 
     def commit(self, change: EpochChange | Callable[[Version], EpochChange]) -> Version:
         """Make a change durable and visible; return the version it made.

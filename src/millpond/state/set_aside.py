@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from millpond.model.owner_only import make_directory
+
 DIRECTORY = "set_aside"
 
 #: How long unreferenced files stay, in days, and how many bytes of them.
@@ -56,7 +58,7 @@ def set_aside(store: Path, paths: Iterable[str], at_us: int) -> list[str]:
         known = _OURS.fullmatch(Path(path).name) is not None
         folder = store / DIRECTORY / f"{stamp}-{'unreferenced' if known else 'unknown'}"
         target = _free_path(folder / path)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(target.parent)
         (store / path).rename(target)
         if not known:
             unknown.append(path)

@@ -12,6 +12,8 @@
     checkpoints/  the streaming queries' own; the store does not read them
     set_aside/    files nothing refers to, moved here when the store was opened
 
+Everything is its owner's alone (`model/owner_only.py`); opening tightens what is not.
+
 A file belongs to the store only once a committed epoch refers to it. Opening sets aside the files
 no epoch refers to (a writer died before its commit). Opening also reports, by name, the files that
 are referred to and are missing or torn, and does not fail: queries that do not need these files go
@@ -28,6 +30,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from millpond.errors import MillpondError
+from millpond.model.owner_only import make_directory, open_owner_only, tighten, write_owner_only
 from millpond.model.time import now
 from millpond.state import arrow_file
 from millpond.state.database.database import Database
@@ -97,6 +100,7 @@ class Store:
             _check_directory(directory)
             lock = _take_lock(directory)
             try:
+                tighten(directory)
                 _migrate(directory)
                 _prepare(directory)
                 return Store(directory, lock, clock)
@@ -186,7 +190,7 @@ def _check_directory(directory: Path) -> None:
             f'"{directory}" is not a directory',
             hint="Name a directory; it is created if it is not there.",
         )
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     file = directory / "FORMAT"
     if file.exists():
         found = file.read_text(errors="replace")
@@ -234,7 +238,7 @@ def lock_store(directory: Path) -> Iterator[None]:
 
 def _take_lock(directory: Path) -> int:
     """Lock LOCK and return its descriptor; the kernel unlocks it however the process ends."""
-    lock = os.open(directory / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = open_owner_only(directory / "LOCK", os.O_RDWR | os.O_CREAT)
     try:
         _lock(lock, directory)
     except BaseException:
@@ -277,9 +281,9 @@ def _prepare(directory: Path) -> None:
     """Make missing files and directories; FORMAT first, since it marks the directory as a store."""
     if not (directory / "FORMAT").exists():
         temporary = directory / ".FORMAT.tmp"
-        temporary.write_text(FORMAT)
+        write_owner_only(temporary, FORMAT.encode())
         arrow_file.sync_file(temporary)
         temporary.rename(directory / "FORMAT")
         arrow_file.sync_directory(directory)
     for name in _DIRECTORIES:
-        (directory / name).mkdir(exist_ok=True)
+        make_directory(directory / name)

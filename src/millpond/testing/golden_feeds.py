@@ -39,7 +39,8 @@ class Feeds:
                 f"{key}$changes",
                 [*columns, *([(operation, "VARCHAR")] if operation else [])],
             )
-        self._columns[key] = fed
+        computed = {c.name for c in statement.columns if c.computed is not None}
+        self._columns[key] = [column for column in fed if column[0] not in computed]
         self._delay[key] = statement.delay
         self._stamps[key] = (statement.timestamp_by or "").lower()
         return columns

@@ -188,6 +188,6 @@ def _read(definition: StreamDef | RelationDef, path: Path) -> pa.Table:
     with duckdb.connect() as connection:
         table = connection.sql(f"SELECT * FROM {sql}").to_arrow_table()
     if source.format == "csv" and header != "true":
-        names = [f.name for f in definition.schema.fields]
+        names = [f.name for f in definition.schema.given]
         table = table.rename_columns(names[: table.num_columns])
     return table

@@ -17,6 +17,7 @@ from sqlglot import exp
 from millpond.algebra.changes import OracleChange, changes, final_upto
 from millpond.algebra.contents import Element
 from millpond.algebra.denotation import denote, occurrences, present_of
+from millpond.algebra.history import StreamHistory
 from millpond.algebra.rows import Row, normalize, restore, sort_key
 from millpond.algebra.world import World
 from millpond.catalog.objects import Derived, StreamDef
@@ -36,23 +37,40 @@ class OracleSubscription:
 
     def __post_init__(self) -> None:
         self._known = self._bag(self.position)
+        self._told: list[Any] = []
 
     def advance(self) -> list[OracleChange]:
         """Deliver the changes that are final by now; return all changes delivered so far."""
+        told = self._list_told()
+        if len(told) == len(self._told) and all(map(_is_same, told, self._told)):
+            return self.delivered
+        self._advance()
+        self._told = told
+        return self.delivered
+
+    def _list_told(self) -> list[Any]:
+        """List what changes with everything the world is told: all that changes depend on."""
+        told: list[Any] = [self.world.clock]
+        for history in self.world.streams.values():
+            if isinstance(history, StreamHistory):
+                told += [len(history.elements), len(history.rejects), history.reached]
+                told += [history.arrived_at, history.ended]
+        return told + [relation.versions for relation in self.world.relations.values()]
+
+    def _advance(self) -> None:
         upto = final_instant(self.world, self.query)
         at_rest = upto == LAST or not self._reads_streams
         is_corrected = self._bag(self.position) != self._known
         if at_rest and upto <= self.position and is_corrected:
             upto = self.position + 1
         if upto <= self.position:
-            return self.delivered
+            return
         first = self.position + 1
         found = changes(self.world, self.query, self.position, upto)
         if is_corrected:
             found = [*self._correction(first), *(c for c in found if c.at > first)]
         self.delivered += found
         self.position, self._known = upto, self._bag(upto)
-        return self.delivered
 
     @property
     def _reads_streams(self) -> bool:
@@ -82,6 +100,11 @@ class OracleSubscription:
         table = denote(self.world, self._relation, at).table
         rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
         return Counter(tuple(map(normalize, row)) for row in rows)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether nothing was told between two looks; a relation's list is replaced at every change."""
+    return one is other if isinstance(one, list) else bool(one == other)
 
 
 def _sign(at: int, sign: int, rows: Counter[Row]) -> list[OracleChange]:

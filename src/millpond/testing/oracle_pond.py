@@ -21,8 +21,9 @@ from millpond.algebra.session import session
 from millpond.algebra.world import World
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql import parse_query, parse_script, to_duckdb
+from millpond.cql.print.dialect import print_query
 from millpond.cql.tree import statements
-from millpond.cql.tree.nodes import RelationToStream
+from millpond.cql.tree.nodes import STREAM_SAMPLE, WINDOW, RelationToStream
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema, canonical_type
 from millpond.model.time import BEGINNING, Instant
@@ -250,7 +251,24 @@ class OraclePond:
             subquery = exp.Subquery(this=view.copy(), alias=alias)
             subquery.meta[VIEW] = True
             table.replace(subquery)
+        self._make_inner_streams(tree)
         return tree
+
+    def _make_inner_streams(self, tree: exp.Expression) -> None:
+        """Make a derived stream of each query in FROM that is a stream, and name it there."""
+        for subquery in reversed(list(tree.find_all(exp.Subquery, bfs=True))):  # inner ones first
+            inner = subquery.this
+            if not isinstance(inner, RelationToStream) and not subquery.args.get(WINDOW):
+                continue
+            name = f"inner {print_query(inner)}".lower()
+            if name not in self.world.streams:
+                history = DerivedHistory.of(self.world, name, inner.copy())
+                self.world.streams[name] = history  # type: ignore[assignment]
+            table = exp.Table(this=exp.to_identifier(name, quoted=True))
+            for key in ("alias", WINDOW, STREAM_SAMPLE):
+                if subquery.args.get(key):
+                    table.set(key, subquery.args[key])
+            subquery.replace(table)
 
     def _find_rows(
         self, statement: statements.Update | statements.Delete, at: int
@@ -345,7 +363,7 @@ class OraclePond:
         target = self.world.streams.get(name) or self.world.relations.get(name)
         if target is None:
             raise MillpondError("CQL-201", f'no stream or relation "{statement.name}"')
-        columns = statement.columns or target.definition.schema.names
+        columns = statement.columns or [f.name for f in target.definition.schema.given]
         fields = [target.definition.schema.find(column) for column in columns]
         given = (
             _evaluate(statement.rows)
@@ -386,7 +404,15 @@ class OracleStore:
 
 def _schema(columns: Sequence[statements.ColumnDef]) -> Schema:
     return Schema(
-        tuple(Field(c.name, canonical_type(c.type) or "VARCHAR", c.required) for c in columns)
+        tuple(
+            Field(
+                c.name,
+                canonical_type(c.type) or "VARCHAR",
+                c.required,
+                None if c.computed is None else print_query(c.computed),
+            )
+            for c in columns
+        )
     )
 
 

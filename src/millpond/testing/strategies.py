@@ -192,7 +192,7 @@ def windows(draw: st.DrawFn, kinds: tuple[tuple[str, str], ...]) -> str:
 
 _KINDS = (
     *("select", "select", "star", "group", "scalar", "distinct", "join", "join", "outer"),
-    *("set", "exists", "in", "period", "nested", "negation"),
+    *("set", "exists", "in", "period", "nested", "negation", "filtered"),
 )
 
 
@@ -255,6 +255,11 @@ def queries(draw: st.DrawFn, sources: tuple[Stream, ...]) -> str:
                 f"SELECT {left} FROM {leaf}{where}{grouped}"
                 f" EXCEPT ALL SELECT {right} FROM {second} BY ({by})"
             )
+        case "filtered":
+            size, slide = draw(st.integers(1, 8)), draw(st.sampled_from(("", " SLIDE 3 SECONDS")))
+            no = draw(st.sampled_from(("", "NOT ")))
+            inside = f"RANGE {size} SECONDS{slide} WHERE v {no}IN (SELECT o.v FROM {second} o)"
+            return f"SELECT k, count(*) AS n FROM {one.name} [{inside}]{where} GROUP BY k"
         case "period":
             return f"SELECT k, v FROM {one.name}{where} {draw(st.sampled_from(_PERIODS))}"
         case _:
@@ -262,6 +267,34 @@ def queries(draw: st.DrawFn, sources: tuple[Stream, ...]) -> str:
                 f"SELECT n, count(*) AS groups FROM"
                 f" (SELECT k, count(*) AS n FROM {leaf}{where} GROUP BY k) AS g GROUP BY n"
             )
+
+
+@st.composite
+def queries_over_queries(draw: st.DrawFn, sources: tuple[Stream, ...]) -> str:
+    """Draw a query over a query in FROM that is a stream, with a window behind it."""
+    one, other = draw(st.sampled_from(sources)), draw(st.sampled_from(sources))
+    leaf = one.name + draw(windows(one.columns))
+    second = other.name + draw(windows(other.columns))
+    inner = draw(
+        st.sampled_from(
+            (
+                f"SELECT k, v FROM {leaf}",
+                f"SELECT k, count(*) AS v FROM {leaf} GROUP BY k",
+                f"SELECT p.k, q.v FROM {leaf} p, {second} q WHERE p.k = q.k",
+                f"SELECT DISTINCT k, length(k) AS v FROM {leaf}",
+            )
+        )
+    )
+    stream = f"{draw(st.sampled_from(('ISTREAM', 'ISTREAM', 'DSTREAM')))}({inner})"
+    window = draw(windows((("k", "VARCHAR"), ("v", "INTEGER"))))
+    item = draw(st.sampled_from((f"({stream}){window} AS i", f"{stream} AS i{window}")))
+    match draw(st.sampled_from(("select", "group", "join"))):
+        case "select":
+            return f"SELECT k, v FROM {item} WHERE v >= 0"
+        case "group":
+            return f"SELECT k, count(*) AS n, max(v) AS most FROM {item} GROUP BY k"
+        case _:
+            return f"SELECT i.k, i.v, o.v AS other FROM {item}, {second} AS o WHERE i.k = o.k"
 
 
 _PERIODS = (
@@ -299,11 +332,13 @@ def cuts(draw: st.DrawFn, sources: tuple[Stream, ...]) -> tuple[tuple[str, int],
 
 
 @st.composite
-def scenarios(draw: st.DrawFn, most_queries: int = 4) -> Scenario:
-    """Draw a scenario over one or two streams."""
+def scenarios(draw: st.DrawFn, most_queries: int = 4, *, nested: bool = False) -> Scenario:
+    """Draw a scenario over one or two streams; `nested` with a query over a query in FROM too."""
     names = draw(st.sampled_from((("s",), ("s", "t"))))
     sources = tuple(draw(streams(name)) for name in names)
     asked = tuple(draw(st.lists(queries(sources), min_size=1, max_size=most_queries)))
+    if nested:
+        asked = (*asked[1:], draw(queries_over_queries(sources)))
     epochs = draw(cuts(sources))
     when = st.integers(0, len(epochs))
     registered = tuple(draw(when) for _ in asked)

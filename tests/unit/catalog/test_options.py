@@ -73,26 +73,34 @@ KEPT: dict[str, list[tuple[Any, Any]]] = {
     "max_rows": [(7, 7)],
     "max_seconds": [(0.25, 0.25)],
     "changes": [("From Beginning", "from beginning")],
-    "keep_changes": [(9, 9)],
+    "keep_changes": [(9, 9), (1e6, 1e6)],
     "strategy": [("Direct", "direct")],
     "partitions": [(4, 4)],
-    "eager_expiration": [("60 s", "1 MINUTE"), (timedelta(hours=2), "2 HOURS")],
-    "lazy_expiration": [("AUTO", "auto"), ("300 s", "5 MINUTES")],
+    "eager_expiration": [
+        ("60 s", "1 MINUTE"),
+        ("90 seconds", "90 SECONDS"),
+        (timedelta(hours=2), "2 HOURS"),
+    ],
+    "lazy_expiration": [
+        ("AUTO", "auto"),
+        ("300 s", "5 MINUTES"),
+        (timedelta(minutes=5), "5 MINUTES"),
+    ],
     "seed": [(-3, -3), (0, 0)],
 }
 REFUSED: dict[str, list[Any]] = {
     "materialize": ["sometimes", 1, None],
     "active": ["true", 1],
     "weight": [0, -1, True, "1", float("nan"), float("inf")],
-    "max_rows": [0, 1.5, "7"],
+    "max_rows": [0, 1.5, "7", float("inf")],
     "max_seconds": [0, "1"],
-    "changes": ["from now"],
-    "keep_changes": [0, True],
-    "strategy": ["best"],
+    "changes": ["from now", "yesterday"],
+    "keep_changes": [0, -1, True],
+    "strategy": ["best", "auto"],
     "partitions": [0, 2.5],
     "eager_expiration": ["auto", 7, "7", "-1 s", "2 months", None],
-    "lazy_expiration": [7, "never"],
-    "seed": [1.5, "1", float("inf")],
+    "lazy_expiration": [7, "never", True],
+    "seed": [1.5, "1", float("inf"), None],
 }
 
 
@@ -104,6 +112,7 @@ def test_the_values_of_a_query_option(name: str) -> None:
         with pytest.raises(MillpondError) as caught:
             check_options({name: value})
         assert caught.value.code == "CQL-214"
+        assert caught.value.primary == f'the query option "{name}" cannot be {value!r}'
         assert OPTIONS[name].text in (caught.value.detail or "")
 
 

@@ -183,9 +183,11 @@ class _Check:
                 )
 
     def subquery(self, node: exp.Expr) -> None:
-        if not isinstance(node.this, exp.Query):
-            raise self.fault(node, "expected a query in the brackets")
         parent = node.parent
+        stands_in_from = isinstance(parent, exp.From | exp.Join) and node.arg_key == "this"
+        is_stream = isinstance(node.this, RelationToStream) and stands_in_from
+        if not isinstance(node.this, exp.Query) and not is_stream:
+            raise self.fault(node, "expected a query in the brackets")
         if node.args.get("alias") and not isinstance(parent, exp.From | exp.Join):
             raise self.fault(node.args["alias"], "an alias stands where none is allowed")
         if isinstance(parent, exp.From | exp.Join) and any(map(node.args.get, ORDERED)):

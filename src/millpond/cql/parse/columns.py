@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
+from millpond.cql.parse.check_shape import check_scalar
 from millpond.cql.parse.option_lists import OptionParser
 from millpond.cql.tree.statements import ColumnDef
 from millpond.errors import Span
@@ -88,8 +90,22 @@ class ColumnParser(OptionParser):
                 words += more
         type_text = " ".join(words)
         type_text += self._type_parts()
+        computed = self._expression()
         span = self.since(start)
-        return ColumnDef(name, type_text, span, required=self.accept("NOT", "NULL"))
+        return ColumnDef(name, type_text, span, self.accept("NOT", "NULL"), computed)
+
+    def _expression(self) -> exp.Expression | None:
+        """Read `AS (expression)`, if it stands here: what a column is computed from."""
+        if self.accept("GENERATED"):
+            self.expect("ALWAYS")
+            self.expect("AS")
+        elif not self.accept_symbol(TokenType.ALIAS):
+            return None
+        self.expect_symbol(TokenType.L_PAREN, "(", "Write AS (expression).")
+        value = self.scalar("an expression over the other columns")
+        self.expect_symbol(TokenType.R_PAREN, ")")
+        check_scalar(value, self.sql, subqueries=False)
+        return value
 
     def _type_parts(self) -> str:
         """Read what may stand behind a type's name: `(10, 2)`, `(a INTEGER, b DATE[])`, `[]`."""

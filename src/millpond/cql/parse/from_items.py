@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import TokenType
 from millpond.cql.parse.other_dialects import clause_error, file_error, is_file_reader
 from millpond.cql.parse.selected_streams import move_window
 from millpond.cql.parse.windowing import WindowingParser
-from millpond.cql.tree.nodes import QUALIFIER, STREAM_SAMPLE, WINDOW
+from millpond.cql.tree.nodes import QUALIFIER, STREAM_SAMPLE, WINDOW, RelationToStream
 from millpond.cql.tree.places import place, span_of
 from millpond.errors import MillpondError
 
@@ -52,8 +52,11 @@ class FromParser(WindowingParser):
             self._alias_and_sample(windowed, alias_tokens)
             return self._append_joins(windowed, joins)
         if self._next.token_type is TokenType.L_PAREN and kind is not TokenType.IDENTIFIER:
-            if self._curr.text.upper() in TO_STREAM:
-                raise self.not_outermost()
+            if self._is_to_stream_ahead():
+                start = self.here()
+                subquery = exp.Subquery(this=self.to_stream())
+                place(subquery, self.since(start))
+                return self._behind_query(subquery, joins)
             if is_file_reader(self._curr.text):
                 raise file_error(self, self._curr.text)
             if kind in self.ID_VAR_TOKENS:
@@ -87,7 +90,7 @@ class FromParser(WindowingParser):
         self._check_qualifiers(table)
         return self._append_joins(table, joins)
 
-    def _check_qualifiers(self, table: exp.Table) -> None:
+    def _check_qualifiers(self, table: exp.Table | exp.Subquery) -> None:
         """Check the qualifiers in a window's PARTITION BY: the stream's name or its alias."""
         window = table.args.get(WINDOW)
         names = {table.name.lower(), table.alias_or_name.lower()}
@@ -104,12 +107,12 @@ class FromParser(WindowingParser):
         if not self.sees_symbol(TokenType.L_PAREN):
             return self._parse_select()
         start = self.here()
-        if self._next.text.upper() in TO_STREAM:
-            self._advance()
-            raise self.not_outermost()
         self._advance()
-        is_query = self._is_query_ahead() or self.is_united_ahead()
-        query = self.plain_query() if is_query else None
+        query: exp.Expr | None = None
+        if self._is_to_stream_ahead():
+            query = self.to_stream()
+        elif self._is_query_ahead() or self.is_united_ahead():
+            query = self.plain_query()
         if query is None:
             raise self.fault(
                 "expected a query in the brackets",
@@ -118,11 +121,34 @@ class FromParser(WindowingParser):
         self.expect_symbol(TokenType.R_PAREN, ")")
         subquery = exp.Subquery(this=query)
         place(subquery, self.since(start))
-        self._window_on_query(query)
+        return self._behind_query(subquery, joins)
+
+    def _behind_query(self, subquery: exp.Subquery, joins: bool) -> exp.Expr:
+        """Read what stands behind a query in FROM: a window, an alias, a sample, joins."""
+        is_windowed = self._window_on_query(subquery)
         self._alias_and_sample(subquery, None)
-        self._window_on_query(query)
+        if is_windowed and self.sees_symbol(TokenType.L_BRACKET):
+            raise self.fault(
+                "a second window on one stream", code="CQL-218", hint="Keep one of the two."
+            )
+        self._window_on_query(subquery)
         self._sample(subquery)
+        self._check_qualifiers(subquery)
         return self._append_joins(subquery, joins)
+
+    def to_stream(self) -> RelationToStream:
+        """Read ISTREAM(query), DSTREAM(query) or RSTREAM(query)."""
+        start = self.here()
+        kind = self._curr.text.upper()
+        self._advance(2)
+        this = self.plain_query()
+        self.expect_symbol(TokenType.R_PAREN, ")")
+        node = RelationToStream(this=this, kind=kind)
+        place(node, self.since(start))
+        return node
+
+    def _is_to_stream_ahead(self) -> bool:
+        return self._next.token_type is TokenType.L_PAREN and any(map(self.sees, TO_STREAM))
 
     def _is_query_ahead(self) -> bool:
         index = self._index
@@ -176,27 +202,20 @@ class FromParser(WindowingParser):
                 item.append("joins", join)
         return item
 
-    def _window_on_query(self, query: exp.Expr) -> None:
-        """Read a window behind a query in brackets, which has to be a selection from a stream."""
+    def _window_on_query(self, subquery: exp.Subquery) -> bool:
+        """Read a window behind a query: of the stream it selects from, or of the query itself."""
         if not self.sees_symbol(TokenType.L_BRACKET):
-            return
-        start = self.here()
+            return False
         window = self._parse_stream_window()
-        if not move_window(window, query):
-            raise self.fault(
-                "a window stands behind a query that is no selection from one stream",
-                detail="A window turns a stream into a relation, and what joins, groups, orders or "
-                "has a window gives a relation already.",
-                hint="Put the window on the streams inside the query, or make the query a derived "
-                "stream with CREATE STREAM ... AS and put the window on that.",
-                span=self.since(start),
-            )
+        if not move_window(window, subquery.this):
+            subquery.set(WINDOW, window)
+        return True
 
     def not_outermost(self) -> MillpondError:
         return self.fault(
             f"{self._curr.text.upper()} stands inside a query",
-            detail="Only the outermost part of a query can make a stream of a relation.",
-            hint="Define the inner part with CREATE STREAM ... AS and query that.",
+            detail="It makes a stream of a relation, and streams stand in FROM.",
+            hint="Write it in FROM, or define it with CREATE STREAM ... AS and query that.",
         )
 
     # Queries

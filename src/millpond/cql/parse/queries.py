@@ -20,7 +20,6 @@ from millpond.cql.parse.with_clauses import put_with_before
 from millpond.cql.tree.nodes import (
     BY_ATTRIBUTES,
     PERIOD,
-    RelationToStream,
 )
 from millpond.cql.tree.places import place, span_of
 from millpond.errors import Span
@@ -76,7 +75,7 @@ class QueryParser(FromParser):
             return True
         if self.is_united_ahead():
             return True
-        return self._next.token_type is TokenType.L_PAREN and any(map(self.sees, TO_STREAM))
+        return self._is_to_stream_ahead()
 
     def query(self) -> exp.Expression:
         """Read a query, with ISTREAM(...), DSTREAM(...) or RSTREAM(...) around it if present."""
@@ -85,15 +84,8 @@ class QueryParser(FromParser):
         return cast(exp.Expression, query)
 
     def _outermost_query(self) -> exp.Expr:
-        for kind in TO_STREAM:
-            if self.sees(kind) and self._next.token_type is TokenType.L_PAREN:
-                start = self.here()
-                self._advance(2)
-                this = self.plain_query()
-                self.expect_symbol(TokenType.R_PAREN, ")")
-                node = RelationToStream(this=this, kind=kind)
-                place(node, self.since(start))
-                return node
+        if self._is_to_stream_ahead():
+            return self.to_stream()
         return self.plain_query()
 
     def _parse_statement(self) -> exp.Expr | None:

@@ -241,7 +241,9 @@ class CqlGenerator(FaithfulGenerator):
         )
 
     def subquery_sql(self, expression: exp.Subquery, sep: str = " AS ") -> str:
-        return super().subquery_sql(expression, sep) + self._sample(expression)
+        window = self.sql(expression, WINDOW)
+        behind = (f" {window}" if window else "") + self._sample(expression)
+        return super().subquery_sql(expression, sep) + behind
 
     def _sample(self, expression: exp.Expr) -> str:
         percentage = self.sql(expression, STREAM_SAMPLE)

@@ -79,7 +79,7 @@ def _without_places(value: Any) -> Any:
     if isinstance(value, SourceClause):
         return (value.format, value.options)
     if hasattr(value, "span") and isinstance(value.span, Span):
-        return (value.name, value.type, value.required)
+        return (value.name, value.type, value.required, value.computed)
     return value
 
 
@@ -217,7 +217,9 @@ def _(statement: Describe) -> str:
 
 def _columns(columns: tuple[Any, ...]) -> str:
     return ", ".join(
-        f"{print_name(column.name)} {column.type}{' NOT NULL' * column.required}"
+        f"{print_name(column.name)} {column.type}"
+        f"{f' AS ({print_query(column.computed)})' if column.computed is not None else ''}"
+        f"{' NOT NULL' * column.required}"
         for column in columns
     )
 

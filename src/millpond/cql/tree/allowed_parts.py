@@ -35,7 +35,7 @@ PARTS: dict[type[exp.Expr], frozenset[str]] = {
         "with_", "distinct", "expressions", "from_", "joins", "where", "group", "having",
         "qualify", "windows", PERIOD, *ORDERED,
     ),
-    exp.Subquery: _args("this", "alias", STREAM_SAMPLE, *ORDERED),
+    exp.Subquery: _args("this", "alias", WINDOW, STREAM_SAMPLE, *ORDERED),
     **dict.fromkeys(
         (exp.Union, exp.Intersect, exp.Except),
         _args("with_", "this", "expression", "distinct", BY_ATTRIBUTES, *ORDERED),

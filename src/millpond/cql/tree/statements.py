@@ -16,12 +16,16 @@ from millpond.errors import MillpondError, Span
 
 @dataclass(frozen=True)
 class ColumnDef:
-    """A declared column: its name, its type as written, its place, and whether it is NOT NULL."""
+    """A declared column: its name, its type as written, its place, and whether it is NOT NULL.
+
+    `computed` is the expression of a column that is computed from the others.
+    """
 
     name: str
     type: str
     span: Span
     required: bool = False
+    computed: exp.Expression | None = None
 
 
 @dataclass(frozen=True)

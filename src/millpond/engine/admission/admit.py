@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.engine.admission.computed import compute
 from millpond.engine.admission.nested import Reasons, cast_nested
 from millpond.errors import MillpondError
 from millpond.model import time
@@ -81,6 +82,7 @@ def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:
     reasons = _Reasons(count)
     rows = _conform(rows, judge.schema, reasons)
     cast = _cast(rows, judge.schema, reasons)
+    _compute(cast, judge.schema, reasons)
     for field in judge.schema.fields:
         if field.required:
             absent = _mask(pc.is_null(cast[field.name]))
@@ -111,6 +113,27 @@ def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:
         }
     )
     return AdmittedRows(elements.filter(pa.array(~reasons.bad)), rejects, positions)
+
+
+def _compute(cast: dict[str, pa.ChunkedArray], schema: Schema, reasons: _Reasons) -> None:
+    """Compute the computed columns, in the order they are declared, of rows without a reason."""
+    for place, field in enumerate(schema.fields):
+        if field.computed is None:
+            continue
+        known = [f for n, f in enumerate(schema.fields) if f.computed is None or n < place]
+        good = np.flatnonzero(~reasons.bad)
+        rows = pa.table({f.name: cast[f.name] for f in known})
+        given = rows if len(good) == rows.num_rows else rows.take(pa.array(good))
+        values, found = compute(given, field)
+        if given is not rows:
+            places = np.full(rows.num_rows, -1, np.int64)
+            places[good] = np.arange(len(good))
+            values = values.take(pa.array(places, mask=places < 0))
+        cast[field.name] = values
+        failed = np.zeros(rows.num_rows, np.bool_)
+        failed[good[list(found)]] = True
+        texts = {int(good[row]): reason for row, reason in found.items()}
+        reasons.mark(failed, lambda row, texts=texts: texts[row])
 
 
 class _Reasons:
@@ -241,6 +264,12 @@ def _cast(rows: pa.Table, schema: Schema, reasons: _Reasons) -> dict[str, pa.Chu
         reasons.mark(corrupt, lambda _: "malformed row: it does not fit the declared columns")
     for field in schema.fields:
         column, want = rows[field.name], target.field(field.name).type
+        if field.computed is not None:
+            reasons.mark(
+                _mask(pc.is_valid(column)),
+                lambda _, name=field.name: f'column "{name}" is computed: no value can be given',
+            )
+            continue
         if parts_of(field.type) is not None:
             cast[field.name], found = cast_nested(column, field, _cast_leaf)
             if found:

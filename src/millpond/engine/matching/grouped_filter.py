@@ -33,6 +33,7 @@ import numpy.typing as npt
 import xxhash
 
 from millpond.engine.values.value_sets import Cut, ValueSet
+from millpond.model.owner_only import open_owner_only
 
 #: Queries in a block.
 BLOCK = 512
@@ -143,7 +144,7 @@ class Block:
             offset += -(-array.nbytes // _ALIGN) * _ALIGN
         text = json.dumps(header).encode()
         begin = -(-(len(_MAGIC) + 8 + len(text)) // _ALIGN) * _ALIGN
-        with open(partial, "wb") as file:
+        with open(partial, "wb", opener=open_owner_only) as file:
             file.write(_MAGIC + len(text).to_bytes(8, "little") + text)
             for key, array in self.arrays.items():
                 file.seek(begin + header["arrays"][key][2])

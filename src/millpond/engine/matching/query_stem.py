@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from millpond.engine.matching.grouped_filter import BLOCK, MOST_REGIONS, Block, build_block
 from millpond.engine.predicates.factors import Factors
+from millpond.model.owner_only import write_owner_only
 from millpond.model.schema import Schema
 
 #: A block with fewer queries than this share of its room is merged with others.
@@ -86,7 +87,7 @@ class StemSnapshot:
             "upto": self.upto,
         }
         partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-        partial.write_bytes(pickle.dumps(content, protocol=5))
+        write_owner_only(partial, pickle.dumps(content, protocol=5))
         os.replace(partial, path)
         return [path, *(path.parent / name for name in names)]
 

@@ -158,13 +158,20 @@ class ScalarEvaluator:
             return error
         return np.asarray(tried.fill_null(-1).to_numpy(), np.int8)
 
-    def values(self, table: pa.Table, sql: str) -> pa.ChunkedArray:
+    def values(self, table: pa.Table, sql: str, *, rests: bool = True) -> pa.ChunkedArray:
         """Compute the value of one expression of any type for every row, in row order.
+
+        Args:
+            table: The rows.
+            sql: The expression.
+            rests: Whether one that took too long or too much a moment ago is not tried again.
 
         Raises:
             MillpondError: POND-404 when it cannot be evaluated, POND-411 when a user-defined
                 function is the cause.
         """
+        if not rests:
+            self._given_up.pop(sql, None)
         try:
             return self._ask(table, sql, f"SELECT ({sql}\n) AS v FROM rows_under_test")["v"]
         except duckdb.Error as error:

@@ -17,7 +17,7 @@ of these becomes a `FunctionFault`, which DuckDB reports as the failure of that 
 from __future__ import annotations
 
 import ctypes
-import pickle
+import json
 import queue
 import re
 import threading
@@ -34,7 +34,8 @@ import pyarrow.compute as pc
 
 from millpond.catalog.objects import FunctionDef
 from millpond.errors import MillpondError
-from millpond.model.function_names import names_inside
+from millpond.model.function_names import name_inside, names_inside
+from millpond.model.owner_only import make_directory, write_owner_only
 from millpond.model.schema import arrow_type
 from millpond.planner.resolve.user_functions import create_in
 
@@ -46,6 +47,10 @@ _REST_SECONDS = 5.0
 _UNKNOWN_PRICE = 10e-6
 _TOO_LONG = "took longer than"
 _FAULT = re.compile(r"FunctionFault: (.*)", re.DOTALL)
+#: What is wrong with a function whose code is withheld.
+UNTRUSTED = (
+    "is not trusted: no key of yours has sealed its code, which `millpond trust` lists and seals"
+)
 #: The beginning of every fault's text.
 _SUBJECT = 'function "'
 
@@ -83,10 +88,13 @@ class Functions:
         self._lock = threading.Lock()
 
     def add(self, definition: FunctionDef) -> None:
-        """Make a function known."""
+        """Make a function known; one whose code is withheld fails when it is called."""
         with self._lock:
-            if definition.inside not in self._known:
+            known = self._known.get(definition.inside)
+            if known is None:
                 self._known[definition.inside] = _GuardedFunction(definition, self._add_usage)
+            elif definition.code and not known.definition.code:
+                known.definition = definition
 
     def look_in(self, folder: Path) -> None:
         """Set the folder from which unknown functions are loaded."""
@@ -101,7 +109,7 @@ class Functions:
             for folder in list(self._folders):
                 try:
                     self.add(load(folder / inside))
-                except OSError:
+                except (OSError, ValueError, KeyError, TypeError):
                     continue
                 found = self._known.get(inside)
         return found
@@ -160,18 +168,35 @@ functions = Functions()
 def save(definition: FunctionDef, folder: Path) -> None:
     """Write a function where workers look for it; a reader sees all of the file or none."""
     path = folder / definition.inside
-    if not path.exists():
-        folder.mkdir(exist_ok=True)
-        part = path.with_suffix(f".{threading.get_ident()}")
-        part.write_bytes(pickle.dumps(definition, protocol=5))
-        part.replace(path)
+    make_directory(folder)
+    part = path.with_suffix(f".{threading.get_ident()}")
+    write_owner_only(part, json.dumps({"id": definition.id, **definition.to_json()}).encode())
+    part.replace(path)
 
 
 def load(path: Path) -> FunctionDef:
-    """Load a function that `save` wrote; the store is trusted like the code."""
-    definition = pickle.loads(path.read_bytes())
-    assert isinstance(definition, FunctionDef)
+    """Read a function that `save` wrote; nothing of its code is unpickled.
+
+    Who asks for a function has its name inside from the pond, which verified the function, and the
+    name is made of the function's content. So a file with other code is not what was asked for.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError: there is no such function.
+    """
+    body = json.loads(path.read_text())
+    definition = FunctionDef.from_json(body.pop("id"), body)
+    if definition.inside != path.name or (
+        definition.code and name_content(definition) != definition.inside
+    ):
+        raise ValueError(f"{path.name} is not what its name says")
     return definition
+
+
+def name_content(definition: FunctionDef) -> str:
+    """Make the name inside that belongs to a function's code and signature."""
+    d = definition
+    signature = repr((d.arguments, d.returns, d.cost, d.max_seconds)).encode()
+    return name_inside(d.name, [d.code, signature])
 
 
 def fault_of(error: BaseException) -> str | None:
@@ -241,6 +266,8 @@ class _GuardedFunction:
         return value
 
     def _load(self) -> Callable[..., Any]:
+        if not self.definition.code:
+            raise self._fault(UNTRUSTED)
         if self._function is None:
             try:
                 self._function = cloudpickle.loads(self.definition.code)

@@ -21,7 +21,7 @@ from millpond.cql.tree.places import span_of
 from millpond.cql.tree.recursion import with_room
 from millpond.errors import MillpondError
 from millpond.model.function_names import restore_names
-from millpond.model.schema import Field, Schema
+from millpond.model.schema import Field, Schema, canonical_type
 from millpond.planner.bind.bound_query import BoundQuery, RelationLeaf, StreamLeaf
 from millpond.planner.check.checks import (
     check_functions,
@@ -35,6 +35,7 @@ from millpond.planner.check.typecheck import TypeCheck
 from millpond.planner.joins import JoinShape, find_join
 from millpond.planner.residual import LEAF, write_residual_sql
 from millpond.planner.resolve.from_clause import is_more_than_a_projection
+from millpond.planner.resolve.inner_streams import name_inner_streams
 from millpond.planner.resolve.names import Names
 from millpond.planner.resolve.negation import name_columns, prepare_negations
 from millpond.planner.resolve.nrr_join import mark_nrr_joins
@@ -43,6 +44,7 @@ from millpond.planner.resolve.resolver import Resolver
 from millpond.planner.resolve.scope import Leaf
 from millpond.planner.resolve.user_functions import name_functions
 from millpond.planner.resolve.views import expand_views
+from millpond.planner.resolve.window_queries import move_window_queries
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +84,11 @@ def bind_with_definitions(query: exp.Expr, text: str, catalog: Names) -> Binding
 
 def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
     tree = query.copy()
+    name_inner_streams(tree, text, catalog)
     views = expand_views(tree, text, catalog)
+    if views:
+        name_inner_streams(tree, text, catalog)
+    move_window_queries(tree, text)
     called = name_functions(tree, catalog)
     to_stream = None
     body = tree
@@ -241,7 +247,7 @@ def _make_distinct(columns: list[tuple[str, str]], leaves: list[Leaf]) -> Iterat
             number += 1
             chosen = f"{name}_{number}"
         seen.add(chosen.lower())
-        yield Field(chosen, type_)
+        yield Field(chosen, canonical_type(type_) or type_)
 
 
 def _remove_slice_names(name: str, leaves: list[Leaf]) -> str:

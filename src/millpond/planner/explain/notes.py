@@ -8,6 +8,7 @@ from millpond.catalog.objects import Definition, StreamDef
 from millpond.cql.print.printer import print_name
 from millpond.model.windows import Range
 from millpond.planner.bind.bound_query import BoundQuery
+from millpond.planner.resolve.inner_streams import PREFIX
 
 #: Gives the definition of a name.
 Find = Callable[[str], Definition | None]
@@ -17,7 +18,8 @@ _TIMES = ("TIMESTAMP", "DATE")
 
 def find_notes(bound: BoundQuery, find: Find) -> list[str]:
     """Find the notes about a bound query, for the user who registers or explains it."""
-    return list(dict.fromkeys(_find_arrival_windows(bound, find)))
+    found = [*_find_arrival_windows(bound, find), *_find_inner_streams(bound, find)]
+    return list(dict.fromkeys(found))
 
 
 def _find_arrival_windows(bound: BoundQuery, find: Find) -> Iterator[str]:
@@ -34,3 +36,11 @@ def _find_arrival_windows(bound: BoundQuery, find: Find) -> Iterator[str]:
                 f"RANGE over {name} counts from when elements arrive, because {name} is declared "
                 f"without TIMESTAMP BY; TIMESTAMP BY {column} would take the times in {column}"
             )
+
+
+def _find_inner_streams(bound: BoundQuery, find: Find) -> Iterator[str]:
+    """Say which queries in FROM the streams stand for that have no name in the query's text."""
+    for leaf in bound.streams:
+        stream = find(leaf.stream)
+        if leaf.stream.startswith(PREFIX) and isinstance(stream, StreamDef) and stream.derived:
+            yield f"{stream.name} is {stream.derived.text}"

@@ -211,13 +211,6 @@ class FromClause:
         predicate = window.args.get("where") if window is not None else None
         if predicate is None:
             return
-        if subquery := predicate.find(exp.Query):
-            raise self.resolver.error(
-                "CQL-301",
-                "a subquery inside a window's WHERE is not available yet",
-                subquery,
-                hint="Move the condition to the query's WHERE.",
-            )
         inner = Scope(self.scope.select, None, self.resolver.resolved)
         inner.sources.append(
             Source(name, leaf.definition.schema.names, leaf=Leaf(leaf.node, leaf.definition))

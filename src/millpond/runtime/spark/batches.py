@@ -148,7 +148,7 @@ def _from_rows(
 def _from_files(
     plan: BatchPlan, stream_id: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    wanted = {f.name.lower() for f in plan.streams[stream_id].schema.fields}
+    wanted = {f.name.lower() for f in plan.streams[stream_id].schema.given}
     limit = LARGE_ROWS
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -177,7 +177,7 @@ def _from_files(
 def _from_shares(
     plan: BatchPlan, stream_id: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    wanted = {f.name.lower() for f in plan.streams[stream_id].schema.fields}
+    wanted = {f.name.lower() for f in plan.streams[stream_id].schema.given}
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         def chunks() -> Iterator[Chunk]:

@@ -63,7 +63,7 @@ def columns_of(
     (header,) = first
     columns = [f"_c{i}" for i in range(len(header))]
     found = {name.strip().lower(): i for i, name in reversed(list(enumerate(header)))}
-    for field in definition.schema.fields:
+    for field in definition.schema.given:
         place = found.get(field.name.lower())
         if place is None:
             raise MillpondError(
@@ -88,7 +88,7 @@ def columns_by_place(
     rows = _first_rows(spark, path, definition.source.options, _LINES)
     if not rows:
         return ()
-    declared = definition.schema.names
+    declared = [f.name for f in definition.schema.given]
     return (*declared, *(f"_c{i}" for i in range(len(declared), max(map(len, rows)))))
 
 

@@ -27,7 +27,7 @@ def keys_of(spark: SparkSession, definition: StreamDef | RelationDef, path: str)
     """
     assert definition.source is not None
     options = definition.source.options
-    declared = [field.name for field in definition.schema.fields]
+    declared = [field.name for field in definition.schema.given]
     spelled: dict[str, str] = {}
     for row in _first_rows(_beginning(spark, path, options), _is_whole(options)):
         for key in row:

@@ -36,7 +36,7 @@ def parquet_tables(
     definition: RelationDef,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Table]]:
     """Make the function with which a task reads a relation's rows from the paths of its files."""
-    wanted = {f.name.lower() for f in definition.schema.fields}
+    wanted = {f.name.lower() for f in definition.schema.given}
 
     def tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         for batch in batches:
@@ -48,7 +48,7 @@ def parquet_tables(
 
 def check_columns(definition: StreamDef | RelationDef, uris: Sequence[str]) -> None:
     """Raise DATA-502 for a file that cannot be read, or has none of the declared columns."""
-    wanted = {f.name.lower() for f in definition.schema.fields}
+    wanted = {f.name.lower() for f in definition.schema.given}
     for uri in uris:
         with _open(uri) as file:
             names = file.schema_arrow.names

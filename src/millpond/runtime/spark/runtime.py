@@ -25,12 +25,14 @@ from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.admission.admit import Admission, admit
 from millpond.engine.scalars.user_functions import functions
 from millpond.errors import MillpondError
+from millpond.model.owner_only import make_directory
 from millpond.model.time import BEGINNING
 from millpond.runtime import batch_tasks
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment
 from millpond.runtime.protocol import INBOX, Done, Job, Pipeline
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import InWorker, build_files, build_frame, build_inbox
+from millpond.runtime.spark.checkpoint import Checkpoint
 from millpond.runtime.spark.machine import Machine
 from millpond.runtime.spark.parquet import parquet_tables
 from millpond.runtime.spark.session import (
@@ -111,7 +113,7 @@ class SparkRuntime:
         self._scratch = checkpoints / f".scratch-{uuid.uuid4().hex[:8]}"
         for left in checkpoints.glob(".scratch-*"):
             shutil.rmtree(left, ignore_errors=True)
-        self._scratch.mkdir(parents=True, exist_ok=True)
+        make_directory(self._scratch)
 
     def _start_spark(self) -> SparkSession:
         quiet_teardown()
@@ -309,17 +311,22 @@ class SparkRuntime:
     def _write(
         self, stream: StreamDef, frame: DataFrame, trigger: dict[str, Any]
     ) -> StreamingQuery:
-        checkpoint = self._store / "checkpoints" / f"stream-{stream.id}"
+        source = f"stream:{stream.id}"
+        folder = self._store / "checkpoints" / f"stream-{stream.id}"
+        checkpoint = Checkpoint(folder, stream.name)
+        checkpoint.check(self._pipeline.last_batch(source))
         self._causes.pop(stream.id, None)
         return (
-            frame.writeStream.foreachBatch(self._batch(stream, f"stream:{stream.id}"))
+            frame.writeStream.foreachBatch(self._batch(stream, source, checkpoint))
             .queryName(f"millpond {stream.name} {uuid.uuid4().hex[:6]}")
-            .option("checkpointLocation", str(checkpoint))
+            .option("checkpointLocation", str(folder))
             .trigger(**trigger)
             .start()
         )
 
-    def _batch(self, stream: StreamDef, source: str) -> Callable[[DataFrame, int], None]:
+    def _batch(
+        self, stream: StreamDef, source: str, checkpoint: Checkpoint | None = None
+    ) -> Callable[[DataFrame, int], None]:
         build_batch = _builder(stream)
 
         def on_batch(frame: DataFrame, batch_id: int) -> None:
@@ -328,6 +335,8 @@ class SparkRuntime:
                 return
             plan = pipeline.plan(source, [stream.id])
             try:
+                if checkpoint is not None:
+                    checkpoint.note_batch(batch_id)
                 built = build_batch(frame, plan, stream.id)
                 pipeline.commit(source, batch_id, plan, built)
             except Exception as error:

@@ -17,6 +17,7 @@ from typing import Any
 from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
+from millpond.model.owner_only import open_owner_only, write_owner_only
 from millpond.runtime.spark.java import check_java
 
 #: The longest path of a directory, in bytes, so that a socket in it has a path Unix accepts; with a
@@ -62,6 +63,7 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
         # one with a checksum. Without those, and with quick forks, a batch takes 150 ms less.
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+        "spark.hadoop.fs.permissions.umask-mode": "077",  # checkpoints are their owner's
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": os.environ.get("MILLPOND_DRIVER_MEMORY", "2g"),
@@ -162,7 +164,7 @@ def note_process(store: Path, spark: SparkSession) -> None:
     """Record the JVM's process id in the store, for the process that opens the store next."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
     if process is not None:
-        (store / "spark.pid").write_text(str(process.pid))
+        write_owner_only(store / "spark.pid", str(process.pid).encode())
 
 
 def _find_alive(file: Path, store: Path) -> int | None:
@@ -200,14 +202,20 @@ def _plain_forks() -> Iterator[None]:
 
 @contextmanager
 def _standard_error(log: Path) -> Iterator[None]:
-    """Let processes started within the block inherit a file as their standard error."""
+    """Let processes started within the block inherit a file as their standard error.
+
+    They also inherit a umask with which everything they make is for its owner only: checkpoints,
+    scratch files, sockets.
+    """
     sys.stderr.flush()
     kept = os.dup(2)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    file = open_owner_only(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    umask = os.umask(0o077)
     try:
         os.dup2(file, 2)
         yield
     finally:
+        os.umask(umask)
         os.dup2(kept, 2)
         os.close(kept)
         os.close(file)

@@ -153,7 +153,7 @@ def files_frame(
     if not paths:
         return None
     check_within(definition, paths)
-    declared = [f.name for f in definition.schema.fields]
+    declared = [f.name for f in definition.schema.given]
     options = {k: v for k, v in source.options.items() if k not in ("path", "pathglobfilter")}
     if source.format not in _TEXT_FORMATS:
         reader = spark.read.format(source.format).options(**options)
@@ -182,7 +182,7 @@ def relation_frame(spark: SparkSession, relation: RelationDef) -> DataFrame:
     paths = listed.collect()
     frame = files_frame(spark, relation, [row.path for row in paths])
     if frame is None:
-        schema, _ = _as_text([f.name for f in relation.schema.fields], {})
+        schema, _ = _as_text([f.name for f in relation.schema.given], {})
         return spark.createDataFrame([], schema).coalesce(1)
     return frame.drop(FILE, BLOCK).coalesce(1)
 
@@ -233,14 +233,14 @@ def other_frame(spark: SparkSession, stream: StreamDef) -> DataFrame:
     source = stream.source
     assert source is not None
     frame = spark.readStream.format(source.format).options(**source.options).load()
-    names = [f.name.lower() for f in stream.schema.fields]
+    names = [f.name.lower() for f in stream.schema.given]
     known = [c.lower() for c in frame.columns]
     if not set(names) & set(known) and len(names) <= len(known):
         # No declared name is a name of the source's: the declaration means the columns in order.
         frame = frame.select(
             *[
                 F.col(c).alias(f.name)
-                for c, f in zip(frame.columns, stream.schema.fields, strict=False)
+                for c, f in zip(frame.columns, stream.schema.given, strict=False)
             ]
         )
     return frame
@@ -320,7 +320,7 @@ def literal_glob(name: str) -> str:
 
 def _own_schema(found: DataFrame, definition: StreamDef | RelationDef) -> StructType:
     """Select the declared columns with the files' own types; admission casts them."""
-    declared = {f.name.lower() for f in definition.schema.fields}
+    declared = {f.name.lower() for f in definition.schema.given}
     kept = [f for f in found.schema.fields if f.name.lower() in declared]
     if not kept:
         raise no_columns_error(definition, found.columns)

@@ -357,8 +357,17 @@ class Derivations:
             self._commit(log, bound, plan, after, version)
             return log
 
-    def create(self, name: str, bound: BoundQuery, text: str, statement: str) -> StreamDef:
+    def create(
+        self,
+        name: str,
+        bound: BoundQuery,
+        text: str,
+        statement: str,
+        retain: int | None = None,
+    ) -> StreamDef:
         """Make a derived stream, from everything that is kept on (SEMANTICS, section 4).
+
+        `retain` is how long its elements are kept at least, in microseconds; None is for ever.
 
         Raises:
             MillpondError: CQL-208 for the name; what planning refuses.
@@ -369,6 +378,7 @@ class Derivations:
                 self._log.next_id(),
                 name,
                 derived_stream_schema(bound),
+                retain=retain,
                 text=statement,
                 derived=Derived(text, None, _is_on_system_time(version, bound)),
             )

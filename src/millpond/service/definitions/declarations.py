@@ -15,6 +15,7 @@ from millpond.catalog.objects import (
     is_reserved,
 )
 from millpond.catalog.options import OPTIONS
+from millpond.cql.print.dialect import print_query
 from millpond.cql.tree.statements import (
     ColumnDef,
     CreateDerived,
@@ -32,6 +33,7 @@ from millpond.model.schema import (
     canonical_type,
 )
 from millpond.planner.resolve.names import did_you_mean
+from millpond.service.definitions.computed_columns import check_computed_columns
 from millpond.service.queries.options import check_input_options
 from millpond.state.version import Version
 
@@ -40,6 +42,7 @@ def stream_definition(statement: CreateStream, id: int, version: Version) -> Str
     """The stream a statement declares. Raises CQL-208 to CQL-211."""
     refuse_taken(version, statement)
     schema = _schema(statement.columns, statement.text)
+    check_computed_columns(statement, schema)
     timestamp_by = timestamp_column(statement, schema)
     return StreamDef(
         id,
@@ -116,6 +119,15 @@ def relation_definition(statement: CreateRelation, id: int, version: Version) ->
             span=Span(start, start + len("NON RETROACTIVE")) if start >= 0 else None,
         )
     schema = _schema(statement.columns, statement.text)
+    for column in statement.columns:
+        if column.computed is not None:
+            raise MillpondError(
+                "CQL-301",
+                "computed columns of relations are not available yet",
+                hint="Compute it in CREATE RELATION name AS SELECT ..., or in a stream.",
+                text=statement.text,
+                span=column.span,
+            )
     key = []
     for name in statement.primary_key:
         field = schema.find(name)
@@ -221,7 +233,8 @@ def _schema(columns: Sequence[ColumnDef], text: str) -> Schema:
                 text=text,
                 span=column.span,
             )
-        fields.append(Field(column.name, kind, column.required))
+        computed = None if column.computed is None else print_query(column.computed)
+        fields.append(Field(column.name, kind, column.required, computed))
     return Schema(tuple(fields))
 
 

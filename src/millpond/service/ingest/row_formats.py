@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -16,7 +16,7 @@ import pyarrow.csv
 
 from millpond.engine.admission.admit import CORRUPT
 from millpond.errors import MillpondError
-from millpond.model.schema import Schema
+from millpond.model.schema import Schema, leaf_types
 from millpond.model.unicode_text import check_unicode, find_lone_surrogate
 
 #: Python types whose values of one column keep their type; of all others the text is taken. So a
@@ -120,7 +120,11 @@ def _read_ndjson(data: bytes, schema: Schema) -> pa.Table:
         raise _unreadable_rows_error("UTF-8 text", str(error)) from error
     names = {f.name.lower(): f.name for f in schema.fields}
     # A float has fewer digits than a DECIMAL may have.
-    exact = {f.name.lower() for f in schema.fields if f.type.startswith("DECIMAL")}
+    exact = {
+        f.name.lower()
+        for f in schema.fields
+        if any(t.startswith("DECIMAL") for t in leaf_types(f.type))
+    }
     number = Decimal if exact else None
     columns: dict[str, list[Any]] = {f.name: [] for f in schema.fields}
     corrupt: list[str | None] = []
@@ -141,7 +145,7 @@ def _read_ndjson(data: bytes, schema: Schema) -> pa.Table:
             value = given.get(lower)
             if isinstance(value, Decimal) and lower not in exact:
                 value = float(value)
-            columns[name].append(_to_text(value))
+            columns[name].append(_to_text(value, str if lower in exact else _to_json_value))
         corrupt.append(None if good else line)
     table = pa.table({n: pa.array(v, pa.string()) for n, v in columns.items()})
     if any(line is not None for line in corrupt):
@@ -204,7 +208,7 @@ def _check_header(header: list[str], schema: Schema) -> None:
         "DATA-501",
         "the CSV has no header",
         detail=f"Its first line names no column of the stream: {','.join(header)[:200]}",
-        hint=f"Send the names of its columns first: {','.join(schema.names)}",
+        hint=f"Send the names of its columns first: {','.join(f.name for f in schema.given)}",
     )
 
 
@@ -224,7 +228,7 @@ def _check_quotes(text: str) -> None:
             raise ValueError(f"In line {start} a quote is opened and never closed") from None
 
 
-def _to_text(value: Any) -> str | None:
+def _to_text(value: Any, default: Callable[[Any], Any] | None = None) -> str | None:
     """A value as the text a cast reads; nested values as JSON."""
     match value:
         case None | str():
@@ -237,7 +241,7 @@ def _to_text(value: Any) -> str | None:
             return str(Decimal(value))  # str(int) refuses thousands of digits
         case dict() | list() | tuple():
             try:
-                return json.dumps(value, default=_to_json_value)
+                return json.dumps(value, default=default or _to_json_value)
             except (TypeError, ValueError, RecursionError):
                 return str(value)
     return str(value)

@@ -80,6 +80,9 @@ class Sequencer:
     def is_committed(self, source: str, batch_id: int) -> bool:
         return self._log.is_committed(source, batch_id)
 
+    def last_batch(self, source: str) -> int:
+        return self._log.last_batch(source)
+
     def plan(self, source: str, stream_ids: Sequence[int] | None) -> BatchPlan:
         with self.stream_lock(source):
             version = self._log.version

@@ -15,17 +15,22 @@ import sysconfig
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 
-from millpond.catalog.objects import FunctionDef
+from millpond.catalog.objects import FunctionDef, QueryDef
 from millpond.catalog.options import OPTIONS
-from millpond.engine.scalars.user_functions import Usage, functions, save
+from millpond.engine.scalars.user_functions import (
+    UNTRUSTED,
+    Usage,
+    functions,
+    name_content,
+    save,
+)
 from millpond.errors import MillpondError
-from millpond.model.function_names import name_inside
 from millpond.model.functions import find_function
 from millpond.model.schema import ALIASES, ARROW_TYPES, canonical_type
 from millpond.planner.bind.templates import Binder
@@ -35,6 +40,7 @@ from millpond.service.queries.registration import Registrar
 from millpond.service.results import count_text
 from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
+from millpond.state.function_key import FunctionKey
 from millpond.state.version import Version
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -54,16 +60,42 @@ class FunctionRegistry:
     """Defines and drops functions; safe to use from any thread."""
 
     def __init__(
-        self, store: Path, log: EpochLog, registrar: Registrar, seconds: float | None = None
+        self,
+        store: Path,
+        log: EpochLog,
+        registrar: Registrar,
+        seconds: float | None = None,
+        key: FunctionKey | None = None,
     ) -> None:
         self._folder = store / "functions"
         self._log = log
         self._registrar = registrar
         self._seconds = OPTIONS["function_seconds"].default if seconds is None else seconds
         _check_seconds(self._seconds)
+        self._key = key or FunctionKey()
         self._before = functions.usage()
+        self._trusted: set[str] = set()
+        for file in self._folder.glob("*"):  # copies for workers, made anew
+            file.unlink()
         for definition in log.version.functions.values():
             self._make_known(definition)
+
+    def hold_untrusted(self) -> None:
+        """Suspend the queries that call functions no key of the user's has sealed, and activate
+        those that were suspended for it and call none any more."""
+        version = self._log.version
+        held: dict[int, FunctionDef] = {}
+        for definition in version.functions.values():
+            if definition.name not in self._trusted:
+                for user in self.users(definition):
+                    query = version.find(user.name)
+                    if isinstance(query, QueryDef):
+                        held[query.id] = definition
+        for query in version.queries.values():
+            if query.id in held:
+                self._registrar.suspend(query, f'Its function "{held[query.id].name}" {UNTRUSTED}.')
+            elif query.suspended is not None and UNTRUSTED in query.suspended:
+                self._registrar.alter(query, {"active": True})
 
     def define(
         self,
@@ -77,7 +109,7 @@ class FunctionRegistry:
         """Define a function, or define it anew.
 
         Raises:
-            MillpondError: CQL-221 for what cannot be defined, CQL-208 for a name SQL has,
+            MillpondError: CQL-221 for what cannot be defined or sealed, CQL-208 for a name SQL has,
                 POND-401 when an active query uses the function of that name.
         """
         _check_name(name)
@@ -91,25 +123,24 @@ class FunctionRegistry:
         seconds = self._seconds if max_seconds is None else max_seconds
         _check_seconds(seconds)
         code = _code(name, function)
-        signature = repr((types, result, cost, seconds)).encode()
         definition = FunctionDef(
-            self._log.next_id(),
-            name.lower(),
-            name_inside(name, [code, signature]),
-            types,
-            result,
-            cost,
-            seconds,
-            code,
+            self._log.next_id(), name.lower(), "", types, result, cost, seconds, code
         )
+        definition = replace(definition, inside=name_content(definition))
         with self._registrar.lock:
             found = self._log.version.functions.get(definition.name)
-            if found is not None and found.inside == definition.inside:
-                return found
-            if found is not None:
+            is_same = found is not None and found.inside == definition.inside
+            if found is not None and is_same:
+                if found.name in self._trusted:
+                    return found
+                definition = replace(definition, id=found.id)
+            elif found is not None:
                 self._check_replaceable(found, definition)
+            definition = self._key.seal(definition)
             self._make_known(definition)
             self._log.commit(EpochChange(kind="function", add_functions=[definition]))
+            if is_same:
+                self.hold_untrusted()
         return definition
 
     def drop(self, name: str) -> None:
@@ -172,6 +203,7 @@ class FunctionRegistry:
                 "returns": definition.returns,
                 "cost": definition.cost,
                 "max_seconds": definition.max_seconds,
+                "trusted": definition.name in self._trusted,
                 **vars(self.usage(definition)),
             }
             for definition in sort_by_name(self._log.version)
@@ -183,6 +215,13 @@ class FunctionRegistry:
         return {name: _cost(self.usage(known[name])) for name in names if name in known}
 
     def _make_known(self, definition: FunctionDef) -> None:
+        """Make a function callable, here and in workers; without its code if it is not sealed."""
+        is_whole = name_content(definition) == definition.inside
+        if is_whole and self._key.is_sealed(definition):
+            self._trusted.add(definition.name)
+        else:
+            self._trusted.discard(definition.name)
+            definition = replace(definition, code=b"")
         save(definition, self._folder)
         functions.add(definition)
 

@@ -23,6 +23,7 @@ from millpond.engine.eddy.routing import Account
 from millpond.engine.matching.query_stem import QuerySteM, StemSnapshot
 from millpond.engine.matching.results_structure import OTHERS
 from millpond.engine.predicates.factors import Factors
+from millpond.model.owner_only import make_directory
 from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.state.store import new_path
 from millpond.state.version import SlotRef, Version
@@ -175,7 +176,7 @@ class QueryStems:
         part = StemSnapshot.of([(s.slot, Factors.unpack(s.factors)) for s in slots], schema)
         # A folder of its own: blocks are shared by name, and these go when the backfill is done.
         folder = self._store / "stems" / uuid.uuid4().hex
-        folder.mkdir()
+        make_directory(folder)
         return folder / "part", upto, part.save(folder / "part")
 
     # -- routing -------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ docs/spec/statements.md says what each statement does.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
@@ -64,7 +65,8 @@ class Executor:
     def execute(self, statement: Statement) -> StatementResult:
         """Execute one statement; errors carry its text, and a place in it."""
         try:
-            return self._dispatch(statement)
+            dispatch = partial(self._dispatch, statement)
+            return self._components.inner_streams.make_for(dispatch)
         except MillpondError as error:
             whereabouts = statement.name_span or Span(0, len(statement.text))
             raise error.at(statement.text, whereabouts) from error
@@ -83,9 +85,8 @@ class Executor:
                 answer = self._components.invoke(definition, statement.at)
                 return StatementResult("invoke", definition.name, answer=answer)
             case statements.Ask():
-                text = statement.query_text
-                self._components.await_inputs(text)
-                return StatementResult("ask", answer=self._components.ask(text))
+                answer = self._components.ask_once(statement.query_text)
+                return StatementResult("ask", answer=answer)
             case statements.AlterSystem():
                 self._components.alter_system(statement.options, statement.text)
                 return report("alter system", "system", "altered")
@@ -102,7 +103,9 @@ class Executor:
                 self._components.registrar.alter(definition, statement.options, statement.text)
                 return report("alter query", definition.name, "altered")
             case statements.Drop():
-                return self._drop(statement)
+                dropped = self._drop(statement)
+                self._components.inner_streams.drop_unread()
+                return dropped
             case statements.Insert():
                 return self._rows.insert(statement)
             case statements.Update() | statements.Delete():

@@ -50,10 +50,17 @@ class RowStatements:
 
     def _values(self, statement: statements.Insert, target: StreamDef | RelationDef) -> pa.Table:
         """Compute the rows in the target's columns; missing columns are NULL."""
-        names = [f.name for f in target.schema.fields]
+        names = [f.name for f in target.schema.given]
         given = statement.columns or tuple(names)
         for name in given:
-            if target.schema.find(name) is None:
+            field = target.schema.find(name)
+            if field is not None and field.computed is not None:
+                raise statement.error(
+                    "CQL-202",
+                    f'column "{name}" of "{target.name}" is computed: no value can be given',
+                    hint=f"Name columns of {', '.join(names)}.",
+                )
+            if field is None:
                 raise statement.error(
                     "CQL-202",
                     f'no column "{name}" in "{target.name}"',

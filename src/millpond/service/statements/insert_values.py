@@ -63,7 +63,7 @@ def values_of(
             "CQL-205",
             f'a value does not fit column "{fields[column].name}" of "{target.name}"',
             detail=reason.detail,
-            hint=f"The column is {fields[column].type}; a value is a constant expression.",
+            hint=_hint_of(fields[column].type),
             text=statement.text,
             span=span_of(statement.rows[row][column]) or statement.name_span,
         ) from error
@@ -162,3 +162,15 @@ def _find_error(sql: str, residual: Residual) -> MillpondError | None:
     except MillpondError as error:
         return error
     return None
+
+
+def _hint_of(column_type: str) -> str:
+    """Say what a value of a column's type looks like."""
+    if column_type.startswith("TIMESTAMP"):
+        return (
+            f"The column is {column_type}: write 'YYYY-MM-DD HH:MM:SS', or another format as"
+            " strptime('31.12.2013', '%d.%m.%Y')."
+        )
+    if column_type == "DATE":
+        return "The column is DATE: write 'YYYY-MM-DD'."
+    return f"The column is {column_type}; a value is a constant expression."

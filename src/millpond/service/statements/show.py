@@ -42,10 +42,17 @@ def show(components: Components, entities: Entities, statement: Show) -> pa.Tabl
             return tabulate(["id", "kind", "of", "figures", "settings"], rows)
         case "functions":
             functions = [
-                (f["name"], ", ".join(f["arguments"]), f["returns"], f["calls"], f["rows"])
+                (
+                    f["name"],
+                    ", ".join(f["arguments"]),
+                    f["returns"],
+                    f["trusted"],
+                    f["calls"],
+                    f["rows"],
+                )
                 for f in components.function_registry.describe()
             ]
-            return tabulate(["name", "arguments", "returns", "calls", "rows"], functions)
+            return tabulate(["name", "arguments", "returns", "trusted", "calls", "rows"], functions)
         case "queries":
             queries = [
                 (q.name, _state(q), q.options.get("materialize", "lazy"), q.text)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from millpond.errors import MillpondError
+from millpond.model.owner_only import make_directory, tighten, write_owner_only
 from millpond.state.arrow_file import translate_write_errors
 from millpond.state.check_and_repair.check import FILES, Part, check_files, copy_aside
 from millpond.state.database.database import database_number
@@ -75,8 +76,7 @@ def repair_store(store: Path, to: Path) -> Repair:
         )
     done = Repair(to)
     with lock_store(store), translate_write_errors(to), tempfile.TemporaryDirectory() as scratch:
-        to.mkdir(parents=True, exist_ok=True)
-        (to / DIRECTORY).mkdir()
+        make_directory(to / DIRECTORY)
         database = Path(scratch) / "repaired.db"
         _make_database(store, Path(scratch), database, done)
         _forget_caches(database)
@@ -85,7 +85,8 @@ def repair_store(store: Path, to: Path) -> Repair:
         os.close(descriptor)
         _copy_files(store, database, done)
         shutil.copyfile(database, to / "pond.db")
-        (to / "FORMAT").write_text(FORMAT)
+        write_owner_only(to / "FORMAT", FORMAT.encode())
+        tighten(to)
         os.sync()
     return done
 
@@ -143,11 +144,11 @@ def _forget_caches(path: Path) -> None:
 def _copy_files(store: Path, database: Path, done: Repair) -> None:
     with closing(sqlite3.connect(database)) as known:
         for name, select in FILES:
-            (done.to / name).mkdir(exist_ok=True)
+            make_directory(done.to / name)
             if name not in _CACHES:
                 for path, _ in known.execute(select):
                     _copy(store / path, done.to / path)
-        (done.to / "inbox").mkdir()
+        make_directory(done.to / "inbox")
         for (number,) in known.execute("SELECT number FROM inbox WHERE done = 0"):
             for place in (visible_path, hidden_path):
                 _copy(place(store / "inbox", number), visible_path(done.to / "inbox", number))

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.errors import MillpondError
+from millpond.model.owner_only import create_owner_only, make_directory
 from millpond.state.arrow_file import sync_directory, translate_write_errors
 from millpond.state.database_tables import fold_row
 from millpond.state.fail_points import reach
@@ -86,6 +87,7 @@ class Database:
         try:
             with translate_write_errors(path):
                 state = self._open_journal()
+                create_owner_only(path)  # SQLite's other files take its permissions
                 self._connection = sqlite3.connect(
                     path, isolation_level=None, check_same_thread=False
                 )
@@ -103,7 +105,7 @@ class Database:
 
     def _open_journal(self) -> JournalState:
         store = self.path.parent
-        self._directory.mkdir(exist_ok=True)
+        make_directory(self._directory)
         (self._directory / TEMPORARY).unlink(missing_ok=True)
         if is_new(store):
             for _, file in list_files(self._directory):

@@ -31,6 +31,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.errors import MillpondError
+from millpond.model.owner_only import make_directory
 from millpond.model.time import now
 from millpond.state import arrow_file
 from millpond.state.database.database import Database
@@ -102,7 +103,7 @@ class Inbox:
         self._database = database
         self._directory = directory
         self._clock = clock or now
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self._directory)
         saved = database.read("SELECT next FROM counter WHERE name = 'inbox'")
         greatest = database.read("SELECT coalesce(max(number), 0) FROM inbox")[0][0]
         self._next = max(saved[0][0] if saved else 1, greatest + 1)

@@ -17,6 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from millpond.model.owner_only import create_owner_only
 from millpond.state.database_tables import create_tables, fold_row
 from millpond.state.journal.journal_file import FILE_HEAD_BYTES, JournalFile, list_files, read_file
 from millpond.state.journal.record import decode_body
@@ -142,6 +143,7 @@ def fold_journal(state: JournalState, to: Path) -> None:
         OSError: the file cannot be written.
     """
     to.unlink(missing_ok=True)
+    create_owner_only(to)
     if state.snapshot is not None:
         shutil.copyfile(state.snapshot.path, to)
     with closing(sqlite3.connect(to, isolation_level=None)) as database:

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
+from millpond.model.owner_only import open_owner_only
 from millpond.state.arrow_file import sync_directory, translate_write_errors
 from millpond.state.fail_points import reach
 from millpond.state.journal.journal_file import FILE_HEAD_BYTES, encode_head, file_name, list_files
@@ -113,7 +114,7 @@ def begin_file(directory: Path, incarnation: str, first: int) -> tuple[int, int]
     """
     path = directory / file_name(first)
     with translate_write_errors(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        descriptor = open_owner_only(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
             os.write(descriptor, encode_head(incarnation, first))
             os.fsync(descriptor)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import xxhash
 
+from millpond.model.owner_only import create_owner_only
 from millpond.state.arrow_file import sync_directory, sync_file, translate_write_errors
 
 _NAME = re.compile(r"(\d{12})-([0-9a-f]{16})\.db")
@@ -77,6 +78,7 @@ def take_snapshot(database: Path, directory: Path) -> Snapshot:
 
 def copy_database(database: Path, to: Path) -> int:
     """Copy a database as of the end of some transaction; return the last record it has folded."""
+    create_owner_only(to)
     try:
         with (
             closing(sqlite3.connect(database)) as source,

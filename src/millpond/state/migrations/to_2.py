@@ -20,6 +20,7 @@ from typing import Any
 from millpond.engine.joins.keys import Axis
 from millpond.engine.joins.plan import JoinPlan, Link, Operand, Value
 from millpond.errors import MillpondError
+from millpond.model.owner_only import create_owner_only, make_directory, write_owner_only
 from millpond.state.arrow_file import sync_directory, sync_file
 from millpond.state.database_tables import fold_row
 from millpond.state.fail_points import reach
@@ -64,13 +65,13 @@ def migrate(store: Path) -> None:
             detail=f"Reading it said: {error}.",
             hint="Restore the database from a copy of the store.",
         ) from error
-    (store / DIRECTORY).mkdir()
+    make_directory(store / DIRECTORY)
     take_snapshot(made, store / DIRECTORY)
     descriptor, _ = begin_file(store / DIRECTORY, incarnation, 1)
     os.close(descriptor)
     reach("migration.before_commit")
     temporary = store / ".FORMAT.tmp"
-    temporary.write_text("millpond store 2\n")
+    write_owner_only(temporary, b"millpond store 2\n")
     sync_file(temporary)
     temporary.rename(store / "FORMAT")
     sync_directory(store)
@@ -83,6 +84,7 @@ def migrate(store: Path) -> None:
 def _convert(database: Path, to: Path) -> str:
     """Copy the database and convert the copy; return the new store's incarnation."""
     incarnation = secrets.token_hex(3)
+    create_owner_only(to)
     with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(to)) as target:
         found = source.execute("PRAGMA integrity_check").fetchall()
         if found != [("ok",)]:

@@ -1,9 +1,6 @@
-"""Options of queries: which values each takes, how they are kept, and where an error points."""
+"""Options of queries: their defaults, what is settled, and where an error points."""
 
 from __future__ import annotations
-
-from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -16,67 +13,6 @@ from millpond.service.queries.options import (
     option,
     refuse_unchangeable,
 )
-
-NAN, INFINITE = float("nan"), float("inf")
-
-
-@pytest.mark.parametrize(
-    ("name", "given", "kept"),
-    [
-        ("materialize", "EAGER", "eager"),
-        ("changes", "From Beginning", "from beginning"),
-        ("strategy", "Negative", "negative"),
-        ("active", False, False),
-        ("weight", 0.5, 0.5),
-        ("max_rows", 10, 10),
-        ("max_seconds", 0.25, 0.25),
-        ("keep_changes", 1e6, 1e6),
-        ("partitions", 4, 4),
-        ("seed", -3, -3),
-        ("eager_expiration", "90 seconds", "90 SECONDS"),
-        ("lazy_expiration", "AUTO", "auto"),
-        ("lazy_expiration", timedelta(minutes=5), "5 MINUTES"),
-    ],
-)
-def test_a_value_is_kept_in_one_spelling(name: str, given: Any, kept: Any) -> None:
-    assert check_options({name.upper(): given}) == {name: kept}
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("materialize", "often"),
-        ("materialize", 1),
-        ("changes", "yesterday"),
-        ("strategy", "auto"),
-        ("active", 1),
-        ("active", "true"),
-        ("weight", 0),
-        ("weight", -1),
-        ("weight", NAN),
-        ("weight", INFINITE),
-        ("weight", True),
-        ("max_rows", 0),
-        ("max_rows", 1.5),
-        ("max_rows", INFINITE),
-        ("max_seconds", "1"),
-        ("keep_changes", -1),
-        ("partitions", 2.5),
-        ("seed", 0.5),
-        ("seed", None),
-        ("eager_expiration", "auto"),
-        ("eager_expiration", 10),
-        ("lazy_expiration", "soon"),
-        ("lazy_expiration", True),
-    ],
-)
-def test_no_other_value_is_taken(name: str, value: Any) -> None:
-    with pytest.raises(MillpondError) as failure:
-        check_options({name: value})
-    error = failure.value
-    assert error.code == "CQL-214"
-    assert error.primary == f'the query option "{name}" cannot be {value!r}'
-    assert OPTIONS[name].takes in (error.detail or "")
 
 
 def test_an_option_there_is_not_is_told_which_there_are() -> None:

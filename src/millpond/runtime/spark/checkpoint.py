@@ -1,0 +1,124 @@
+"""The checkpoint of a source's streaming query, held against what the epoch log has.
+
+The checkpoint says which files or offsets each batch stands for; the epoch log says which batches
+are part of epochs. If files of the checkpoint are lost or damaged, Spark numbers batches anew or
+lists files anew. Then new rows would be passed over as batches that are committed already, or rows
+would come twice. So `Checkpoint.note_batch` writes down digests of the files a batch rests on
+before the batch is built, and `Checkpoint.check` compares them before the streaming query is
+started again.
+
+INV-CHECKPOINT-1: when a batch is part of an epoch, its note and the files the note names are on
+    disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from millpond.errors import MillpondError
+from millpond.state.arrow_file import sync_directory, sync_file, translate_write_errors
+
+_NOTE = "millpond.json"
+_COMPACT = ".compact"
+
+
+class Checkpoint:
+    """The folder of one streaming query's checkpoint.
+
+    Args:
+        folder: The folder, `checkpoints/stream-<id>` of the store.
+        stream: The stream's name, for errors.
+    """
+
+    def __init__(self, folder: Path, stream: str) -> None:
+        self.folder = folder
+        self._stream = stream
+        self._digests: dict[str, str] = {}
+
+    def note_batch(self, number: int) -> None:
+        """Write down the digests of the files that a batch rests on.
+
+        Spark writes each of these files once. So a file is read and synced once per query.
+
+        Raises:
+            MillpondError: STORE-603, the note cannot be written.
+        """
+        with translate_write_errors(self.folder):
+            names = self._list_files(number)
+            for name in names:
+                if name not in self._digests:
+                    self._digests[name] = _digest(self.folder / name)
+                    sync_file(self.folder / name)
+                    sync_directory((self.folder / name).parent)
+            self._digests = {name: self._digests[name] for name in names}
+            written = self.folder / f".{_NOTE}.tmp"
+            written.write_text(json.dumps({"batch": number, "files": self._digests}))
+            sync_file(written)
+            os.replace(written, self.folder / _NOTE)
+            sync_directory(self.folder)
+
+    def check(self, last: int) -> None:
+        """Check the checkpoint before a streaming query goes on from it.
+
+        Args:
+            last: The number of the last batch of the source that is part of an epoch; -1 for none.
+
+        Raises:
+            MillpondError: STORE-602, the checkpoint is damaged, or is not the one that the last
+                batch was read with.
+        """
+        self._digests = {}
+        note = self.folder / _NOTE
+        if not note.exists():
+            # Without a batch nothing can be lost; earlier versions of Millpond wrote no notes.
+            if last >= 0 and not (self.folder / "offsets" / str(last)).exists():
+                raise self._damage(f"offsets/{last} is missing")
+            return
+        try:
+            noted = json.loads(note.read_text())
+            batch, files = int(noted["batch"]), dict(noted["files"])
+        except (OSError, ValueError, TypeError, KeyError):
+            if last < 0:
+                return
+            raise self._damage(f"{_NOTE} cannot be read") from None
+        # The process may have been killed between the note and the commit.
+        if batch not in (last, last + 1):
+            raise self._damage(f"it has come to batch {batch}, and the store to batch {last}")
+        for name, digest in files.items():
+            if not (self.folder / name).is_file():
+                raise self._damage(f"{name} is missing")
+            if _digest(self.folder / name) != digest:
+                raise self._damage(f"{name} is not what Spark wrote")
+
+    def _list_files(self, number: int) -> list[str]:
+        """The files a batch rests on: its offsets, and the source's own log as far as it counts."""
+        names = ["metadata", f"offsets/{number}"]
+        for source in sorted((self.folder / "sources").glob("*")):
+            logs = {
+                int(file.name.removesuffix(_COMPACT)): file.name
+                for file in sorted(source.iterdir())
+                if file.name.removesuffix(_COMPACT).isdigit()
+            }
+            # A compacted file replaces all before it.
+            compacted = [n for n, name in logs.items() if name.endswith(_COMPACT)]
+            first = max(compacted, default=0)
+            names += [f"sources/{source.name}/{logs[n]}" for n in sorted(logs) if n >= first]
+        return [name for name in names if (self.folder / name).is_file()]
+
+    def _damage(self, found: str) -> MillpondError:
+        return MillpondError(
+            "STORE-602",
+            f'the checkpoint of stream "{self._stream}" is damaged',
+            detail=f"In checkpoints/{self.folder.name}: {found}. The stream has stopped, because "
+            "rows could be left out or come twice.",
+            hint="Put the folder back as it was. Or DROP the stream and CREATE it again: it then "
+            "reads its source from the beginning.",
+        )
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

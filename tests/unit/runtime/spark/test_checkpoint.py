@@ -1,0 +1,97 @@
+"""Damaged checkpoints are found before Spark goes on from them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from millpond.errors import MillpondError
+from millpond.runtime.spark.checkpoint import Checkpoint
+
+NEEDED = ["metadata", "offsets/11", "sources/0/9.compact", "sources/0/10", "sources/0/11"]
+
+
+def write(folder: Path, batch: int) -> None:
+    """What Spark has written when it gives Millpond a batch of files."""
+    for name in ("offsets", "sources/0", "commits"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    if not (folder / "metadata").exists():
+        (folder / "metadata").write_text('{"id":"one"}')
+    (folder / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"logOffset":{batch}}}')
+    name = f"{batch}.compact" if batch % 10 == 9 else str(batch)
+    (folder / "sources" / "0" / name).write_text(f'v1\n{{"path":"{batch}.csv"}}')
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A checkpoint of twelve batches, the last of which is part of an epoch."""
+    checkpoint = Checkpoint(tmp_path / "stream-3", "s")
+    checkpoint.check(-1)
+    for batch in range(12):
+        write(checkpoint.folder, batch)
+        checkpoint.note_batch(batch)
+        (checkpoint.folder / "commits" / str(batch)).write_text("v1\n{}")
+    return checkpoint.folder
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def cut(file: Path) -> None:
+    data = file.read_bytes()
+    file.write_bytes(data[: len(data) // 2])
+
+
+def check(folder: Path, last: int = 11) -> str:
+    with pytest.raises(MillpondError, match="STORE-602") as raised:
+        Checkpoint(folder, "s").check(last)
+    assert raised.value.primary == 'the checkpoint of stream "s" is damaged'
+    assert "checkpoints/stream-3" in str(raised.value.detail)
+    return str(raised.value.detail)
+
+
+@pytest.mark.parametrize("name", NEEDED)
+@pytest.mark.parametrize("damage", [Path.unlink, empty, cut])
+def test_every_file_a_batch_rests_on(
+    folder: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    damage(folder / name)
+    assert name in check(folder)
+
+
+def test_a_whole_one(folder: Path) -> None:
+    Checkpoint(folder, "s").check(11)
+    # Killed between the note and the epoch; then before the next note.
+    Checkpoint(folder, "s").check(10)
+    write(folder, 12)
+    Checkpoint(folder, "s").check(11)
+
+
+def test_the_whole_folder_is_gone(folder: Path) -> None:
+    shutil.rmtree(folder)
+    assert "offsets/11 is missing" in check(folder)
+    Checkpoint(folder, "s").check(-1)
+
+
+@pytest.mark.parametrize("damage", [empty, cut])
+def test_the_note(folder: Path, damage: Callable[[Path], None]) -> None:
+    damage(folder / "millpond.json")
+    assert "millpond.json" in check(folder)
+    Checkpoint(folder, "s").check(-1)
+
+
+def test_a_folder_and_a_store_of_different_times(folder: Path) -> None:
+    assert "batch 11, and the store to batch 12" in check(folder, 12)
+    assert "batch 11, and the store to batch 9" in check(folder, 9)
+
+
+def test_checkpoints_without_a_note(folder: Path) -> None:
+    """Earlier versions wrote none."""
+    (folder / "millpond.json").unlink()
+    Checkpoint(folder, "s").check(11)
+    (folder / "offsets" / "11").unlink()
+    assert "offsets/11" in check(folder)
