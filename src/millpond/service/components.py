@@ -174,6 +174,7 @@ class Components:
             runtime,
             self.events,
             followers,
+            self.invoker.totals,
             settings=settings.get("joins"),
         )
         self.stems.routing = self.joins.settings.routing

@@ -22,6 +22,7 @@ from millpond.cql.tree.recursion import with_room
 from millpond.errors import MillpondError
 from millpond.model.function_names import restore_names
 from millpond.model.schema import Field, Schema, canonical_type
+from millpond.planner.aggregates import find_aggregates
 from millpond.planner.bind.bound_query import BoundQuery, RelationLeaf, StreamLeaf
 from millpond.planner.check.checks import (
     check_functions,
@@ -119,6 +120,7 @@ def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
         join=join,
         functions=tuple(sorted(f.name for f in called.values())),
         views=tuple(sorted(view.name for view in views.values())),
+        aggregates=find_aggregates(body, resolver.leaves, resolver.scopes),
     )
     return Binding(bound, {**resolver.used, **views}, called)
 

@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from millpond.model.schema import Schema
 from millpond.model.windows import Window
+from millpond.planner.aggregates import AggregateCall
 from millpond.planner.joins import JoinShape, write_joined_sql
 from millpond.planner.residual import with_literals, write_canonical_cql, write_residual_sql
 
@@ -139,6 +140,8 @@ class BoundQuery:
         relations: The relation occurrences.
         projection: For `SELECT columns FROM one stream [window] WHERE pushed`, where the residual
             is only a projection: (column, output name) pairs. None otherwise.
+        aggregates: For a query whose columns are plain aggregates of one stream's elements, the
+            calls in order. None otherwise.
         output: The answer's columns; names are distinct, types are DuckDB's names.
         to_stream: 'istream', 'dstream', 'rstream', or None for a relation-valued query.
         ordered: Whether the outermost query has ORDER BY, so that row order means something.
@@ -163,6 +166,7 @@ class BoundQuery:
     join: JoinShape | None = field(default=None, repr=False)
     functions: tuple[str, ...] = ()
     views: tuple[str, ...] = ()
+    aggregates: tuple[AggregateCall, ...] | None = None
 
     @cached_property
     def canonical(self) -> str:

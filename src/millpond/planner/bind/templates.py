@@ -275,6 +275,7 @@ def _fill(template: _Template, text: str, values: list[str]) -> BoundQuery | Non
         join=bound.join,
         functions=bound.functions,
         views=bound.views,
+        aggregates=bound.aggregates,
     )
 
 

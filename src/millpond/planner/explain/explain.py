@@ -119,6 +119,9 @@ def _show_rewritten(
     if bound.projection is not None:
         chosen = ", ".join(c if c == n else f"{c} AS {n}" for c, n in bound.projection)
         yield f"projection {chosen}"
+    elif bound.aggregates is not None:
+        calls = ", ".join(f"{call.function}({call.column or '*'})" for call in bound.aggregates)
+        yield f"aggregates {calls} (merged from the segments' totals, at invocation)"
     else:
         yield "residual (DuckDB, at invocation)"
         yield f"  {restore_names(bound.residual_sql)}"

@@ -8,7 +8,7 @@ in time. No Spark job is involved, and everything read belongs to one pinned ver
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,8 +26,10 @@ from millpond.model.time import BEGINNING, format_instant
 from millpond.model.windows import Rows, interval
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.service.answers.answer_cache import AnswerCache, inputs_of
+from millpond.service.answers.kept_totals import KeptTotals
 from millpond.service.answers.leaf_scan import Files, LeafView
 from millpond.service.answers.losses import Losses
+from millpond.service.answers.segment_aggregates import SegmentAggregates
 from millpond.service.answers.stored_join import StoredJoin
 from millpond.service.events import Events, FollowerNeeds
 from millpond.service.ingest.floors import ClockReading, FloorsInFlight
@@ -38,7 +40,7 @@ from millpond.service.queries.join_use import join_window_slices
 from millpond.service.queries.prepared import PreparedQuery, stream_of
 from millpond.service.results import Answer
 from millpond.state.epoch_log import EpochLog
-from millpond.state.version import Version
+from millpond.state.version import SegmentRef, Version
 
 
 class Invoker:
@@ -69,6 +71,8 @@ class Invoker:
         self.files = Files(store, events)
         self.losses = Losses(self.files, intake, followers)
         self.answer_cache = AnswerCache()
+        self.totals = KeptTotals(store)
+        self._aggregates = SegmentAggregates(self.totals)
 
     def invoke(self, query: PreparedQuery, at: int | None = None) -> Answer:
         """R(τ) at `at`, or as of now (SEMANTICS, section 5).
@@ -115,6 +119,8 @@ class Invoker:
         slices: dict[str, pa.Table] = {}
         losses: list[Loss] = []
         views_of: list[list[LeafView]] = []
+        if query.bound.aggregates is not None:
+            return self._aggregate(version, query, streams[0], instant)
         for number, stream in enumerate(streams):
             views = self._views(version, query, number, stream, instant)
             losses += self._find_loss(version, query, number, stream, views, instant)
@@ -138,6 +144,15 @@ class Invoker:
                 version, relation, instant, occurrence.columns
             )
         return self._finish(query, slices, joined), _bound_rows(query.bound, losses)
+
+    def _aggregate(
+        self, version: Version, query: PreparedQuery, stream: StreamDef, at: int
+    ) -> tuple[pa.Table, tuple[Loss, ...]]:
+        """Compute the answer of a query that is aggregates of one stream, from its totals."""
+        losses = self._find_loss(version, query, 0, stream, (), at)
+        view_of = self._view_maker(version, query, 0, stream)
+        table = self._aggregates.answer(query, version, stream, at, view_of)
+        return narrow_integers(table), losses
 
     def _answer_from_cache(
         self,
@@ -220,24 +235,21 @@ class Invoker:
         self, version: Version, query: PreparedQuery, number: int, stream: StreamDef, at: int
     ) -> list[LeafView]:
         """The kept segments of a leaf's stream, as the leaf sees them."""
+        view_of = self._view_maker(version, query, number, stream)
+        return [
+            view_of(ref) for ref in version.segments(stream.id, stream.kind) if ref.min_ts <= at
+        ]
+
+    def _view_maker(
+        self, version: Version, query: PreparedQuery, number: int, stream: StreamDef
+    ) -> Callable[[SegmentRef], LeafView]:
+        """Make the function that gives a segment as a leaf sees it."""
         leaf = query.bound.streams[number]
         sample = None if leaf.sample is None else (query.seed + number, leaf.sample)
-        slot = query.slots[number]
+        slot, factors = query.slots[number], query.factors[number]
         if slot is not None and version.slot(stream.id, slot) is None:
             slot = None  # dropped since the query was prepared: newer matches leave it out
-        return [
-            LeafView(
-                self.files,
-                version,
-                ref,
-                stream.schema,
-                query.factors[number],
-                slot,
-                sample,
-            )
-            for ref in version.segments(stream.id, stream.kind)
-            if ref.min_ts <= at
-        ]
+        return lambda ref: LeafView(self.files, version, ref, stream.schema, factors, slot, sample)
 
     def _now(
         self,

@@ -4,6 +4,7 @@
   queries at once.
 - *Merging*: merges the segment tree's levels, so that an invocation opens few segments.
 - *Eviction*: removes segments that neither RETAIN nor a registered window needs.
+- *Totals*: computes the totals of segments' matches that queries' aggregates are merged from.
 - *Collection*: removes files that no pinned version refers to.
 """
 
@@ -21,9 +22,11 @@ from millpond.errors import MillpondError
 from millpond.model.time import END
 from millpond.runtime import batch_tasks, maintenance_tasks
 from millpond.runtime.protocol import Done, Job, Runtime
+from millpond.service.answers.kept_totals import KeptTotals
 from millpond.service.background import Background
 from millpond.service.events import Events, FollowerNeeds
 from millpond.service.ingest.sequencer import match_ref, segment_ref
+from millpond.service.maintenance.aggregate_maintenance import AggregateMaintenance
 from millpond.service.maintenance.backfill import Backfill
 from millpond.service.maintenance.join_maintenance import JoinMaintenance
 from millpond.service.maintenance.join_rounds import JoinSettings
@@ -60,6 +63,7 @@ class Maintenance(Background):
         runtime: Runtime,
         events: Events,
         followers: FollowerNeeds,
+        kept: KeptTotals,
         settings: JoinSettings | None = None,
     ) -> None:
         super().__init__("maintenance")
@@ -81,6 +85,7 @@ class Maintenance(Background):
         self._followers = followers
         self._events = events
         self._backfill = Backfill(store, epochs, stems, runtime, self._run, self.suspend_failed)
+        self._totals = AggregateMaintenance(store, epochs, registrar, kept, self._run)
         #: What is about joins.
         self.joins = JoinMaintenance(
             store, epochs, self._run, self._unreadable, self._suspend, settings
@@ -114,7 +119,8 @@ class Maintenance(Background):
         # Before merging, while what is new lies apart from what is old.
         busy |= self._run_guarded(lambda _: self.joins.run_round(), 0)
         self._run_guarded(lambda _: self.joins.tidy(), 0)
-        for work in (self._drop_unneeded, self._merge):
+        self._run_guarded(lambda _: self._totals.tidy(), 0)
+        for work in (self._drop_unneeded, self._merge, self._totals.run_round):
             for stream_id in (*streams, *SYSTEM_STREAMS):
                 busy |= self._run_guarded(work, stream_id)
         self._events.files_collected(self._log.collect())
