@@ -47,6 +47,7 @@ from millpond.service.maintenance.maintenance import Maintenance
 from millpond.service.queries.function_registry import FunctionRegistry
 from millpond.service.queries.options import check_input_options, check_system_settings
 from millpond.service.queries.prepared import stream_valued_error
+from millpond.service.queries.query_directory import QueryDirectory, QuerySelection
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
 from millpond.service.queries.wanted import Wanted
@@ -101,6 +102,7 @@ class Components:
         intake: Takes pushes.
         sequencer: Plans and commits batches.
         registrar: Registers queries, prepares and binds them.
+        directory: Finds queries by text, owner, tag and state.
         function_registry: Functions in Python.
         relations_state: What relations hold.
         residual: Evaluates what is not of any stream.
@@ -145,6 +147,7 @@ class Components:
         )
         self.residual = Residual()
         self.relations_state = Relations(store, self.log, self.residual, followers)
+        self.directory = QueryDirectory()
         self.function_registry = FunctionRegistry(
             store,
             self.log,
@@ -347,6 +350,22 @@ class Components:
         """Compute changes otherwise from now on where a query does not say; none changes."""
         self.derivations.settings = settings
         self.advancer.wake()
+
+    def alter_queries(
+        self, selection: QuerySelection, options: Mapping[str, Any], statement: str | None = None
+    ) -> int:
+        """Change options of the selected queries in one epoch; return how many there are."""
+        with self.registrar.lock:
+            found = self.directory.find(self.log.version, selection)
+            self.registrar.alter_many(found, options, statement)
+        return len(found)
+
+    def drop_queries(self, selection: QuerySelection) -> int:
+        """Drop the selected queries in one epoch; return how many they were."""
+        with self.definitions, self.registrar.lock:
+            found = self.directory.find(self.log.version, selection)
+            self.registrar.unregister_many(found)
+        return len(found)
 
     def problems(self) -> list[MillpondError]:
         """Files of the store found corrupt or missing."""
