@@ -48,6 +48,9 @@ _OPTION_TYPES: dict[str, dict[str, Any]] = {
     "eager_expiration": TEXT,
     "lazy_expiration": TEXT,
     "seed": {"type": "integer"},
+    "owner": TEXT,
+    "tags": {"anyOf": [TEXT, {"type": "array", "items": TEXT}]},
+    "comment": TEXT,
 }
 
 #: A query's options, which `check_options` checks.

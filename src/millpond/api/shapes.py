@@ -240,11 +240,17 @@ class ListedQuery(QueryDefinition):
 
 
 class QueryPage(Shape):
-    """A page of queries in the order of their ids. Send `next` as `after` for the next page."""
+    """A page of queries in the order asked for. Send `next` as `after` for the next page."""
 
     queries: list[ListedQuery]
     total: int
     next: int | None
+
+
+class QueryCount(Shape):
+    """How many queries a call was about."""
+
+    queries: int
 
 
 class Plan(Shape):

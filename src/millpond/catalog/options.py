@@ -130,6 +130,36 @@ def _anything(value: Any) -> Any:
     return value
 
 
+#: The most characters of an owner or of one tag, and of a comment.
+_NAME_LENGTH, _COMMENT_LENGTH = 200, 10_000
+
+
+def _owner(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > _NAME_LENGTH:
+        raise ValueError
+    return value.strip()
+
+
+def _comment(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > _COMMENT_LENGTH:
+        raise ValueError
+    return value
+
+
+def _tags(value: Any) -> str:
+    """Write tags, given as text or as a list, as one text in lower case and alphabetical order."""
+    if isinstance(value, list | tuple):
+        if not all(isinstance(tag, str) and "," not in tag for tag in value):
+            raise ValueError("A tag is text without a comma")
+        value = ",".join(value)
+    if not isinstance(value, str):
+        raise ValueError
+    tags = sorted({tag.strip().lower() for tag in value.split(",")} - {""})
+    if any(len(tag) > _NAME_LENGTH for tag in tags) or len(tags) > 100:
+        raise ValueError("At most 100 tags of 200 characters each")
+    return ", ".join(tags)
+
+
 _EVERY = (
     Option(
         "materialize",
@@ -251,6 +281,30 @@ _EVERY = (
         unless_given="from the query's text",
         is_settled=True,
         remark="Queries with the same text have the same sample, whenever they are registered.",
+    ),
+    Option(
+        "owner",
+        (Scope.QUERY,),
+        "a text",
+        "whose query it is; lists, feeds and bulk changes choose queries by it",
+        _owner,
+        "",
+    ),
+    Option(
+        "tags",
+        (Scope.QUERY,),
+        "words with commas between them, or a list of words",
+        "what lists, feeds and bulk changes choose queries by; a tag has no upper case",
+        _tags,
+        "",
+    ),
+    Option(
+        "comment",
+        (Scope.QUERY,),
+        "a text",
+        "a remark for people",
+        _comment,
+        "",
     ),
     Option(
         "routing",

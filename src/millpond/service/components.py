@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import threading
 import time as clock_time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.engine.scalars.residual_query import Limits, Residual
@@ -41,6 +41,7 @@ from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.maintenance.maintenance import Maintenance
 from millpond.service.queries.function_registry import FunctionRegistry
 from millpond.service.queries.prepared import stream_valued_error
+from millpond.service.queries.query_directory import QueryDirectory, QuerySelection
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
 from millpond.service.results import Answer
@@ -92,6 +93,7 @@ class Components:
         intake: Takes pushes.
         sequencer: Plans and commits batches.
         registrar: Registers queries, prepares and binds them.
+        directory: Finds queries by text, owner, tag and state.
         function_registry: Functions in Python.
         relations_state: What relations hold.
         residual: Evaluates what is not of any stream.
@@ -132,6 +134,7 @@ class Components:
         )
         self.residual = Residual()
         self.relations_state = Relations(store, self.log, self.residual, followers)
+        self.directory = QueryDirectory()
         self.registrar = Registrar(self.log, self.stems, self.clock, self.events, followers)
         self.function_registry = FunctionRegistry(
             store,
@@ -309,6 +312,22 @@ class Components:
         """Compute changes otherwise from now on where a query does not say; none changes."""
         self.derivations.settings = settings
         self.advancer.wake()
+
+    def alter_queries(
+        self, selection: QuerySelection, options: Mapping[str, Any], statement: str | None = None
+    ) -> int:
+        """Change options of the selected queries in one epoch; return how many there are."""
+        with self.registrar.lock:
+            found = self.directory.find(self.log.version, selection)
+            self.registrar.alter_many(found, options, statement)
+        return len(found)
+
+    def drop_queries(self, selection: QuerySelection) -> int:
+        """Drop the selected queries in one epoch; return how many they were."""
+        with self.definitions, self.registrar.lock:
+            found = self.directory.find(self.log.version, selection)
+            self.registrar.unregister_many(found)
+        return len(found)
 
     def problems(self) -> list[MillpondError]:
         """Files of the store found corrupt or missing."""
