@@ -67,6 +67,7 @@ CODES: dict[str, str] = {
     "POND-414": "the server does not read this for clients",
     "POND-415": "Spark has ended",
     "POND-416": "the rows are not exact, and nobody said that they may be",
+    "POND-417": "there is more to do than can be done",
     "DATA-501": "the rows cannot be read",
     "DATA-502": "the source cannot be read",
     "DATA-503": "an idempotency key was used for other rows",

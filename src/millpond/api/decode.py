@@ -137,7 +137,9 @@ def result(body: dict[str, Any]) -> StatementResult:
 
 def receipt(body: dict[str, Any]) -> IngestReceipt:
     """The receipt of `encode.receipt_json`."""
-    return IngestReceipt(body["accepted"], body["rejected"], body["rejects"], body["duplicate"])
+    return IngestReceipt(
+        body["accepted"], body["rejected"], body["rejects"], body["duplicate"], body["shed"]
+    )
 
 
 def stream(body: dict[str, Any]) -> StreamDef:
@@ -152,6 +154,7 @@ def stream(body: dict[str, Any]) -> StreamDef:
         ahead=body["ahead_us"],
         retain=body["retain_us"],
         retain_rows=body["retain_rows"],
+        overload=body["overload"],
         source=_source(body),
         text=body["cql"],
     )

@@ -304,6 +304,7 @@ def definition_json(definition: Definition) -> dict[str, Any]:
                 "ahead_us": definition.ahead,
                 "retain_us": definition.retain,
                 "retain_rows": definition.retain_rows,
+                "overload": definition.overload,
                 "derived": definition.derived is not None,
                 "source": definition.source.format if definition.source else None,
                 "cql": definition.text,
@@ -334,6 +335,7 @@ def receipt_json(receipt: IngestReceipt) -> dict[str, Any]:
     return {
         "accepted": receipt.accepted,
         "rejected": receipt.rejected,
+        "shed": receipt.shed,
         "rejects": to_json_value(receipt.rejects),
         "duplicate": receipt.duplicate,
     }

@@ -143,13 +143,14 @@ class ChangesPage(TableRows, Promise):
 
 
 class Receipt(Shape):
-    """The receipt of a push: how many rows were accepted, and which were rejected.
+    """The receipt of a push: how many rows were accepted and shed, and which were rejected.
 
     `duplicate`: these rows came before, under the same idempotency key, and were not added again.
     """
 
     accepted: int
     rejected: int
+    shed: int
     rejects: list[RejectedRow]
     duplicate: bool
 
@@ -312,6 +313,7 @@ class Stream(Shape):
     ahead_us: int | None
     retain_us: int | None
     retain_rows: int | None
+    overload: str
     derived: bool
     source: str | None
     cql: str

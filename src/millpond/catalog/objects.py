@@ -83,6 +83,13 @@ class StreamDef:
     kind: str = DATA
     derived: Derived | None = None
     ahead: int | None = None
+    #: What happens when there is more to do than can be done, as the option `overload` says.
+    overload: str = "block"
+
+    @property
+    def sheds(self) -> bool:
+        """Whether the stream may lose elements when there is too much to do."""
+        return self.overload != "block"
 
     @property
     def on_system_time(self) -> bool:
@@ -98,8 +105,9 @@ class StreamDef:
 
     @property
     def is_pseudo(self) -> bool:
-        """Whether this is what became of a stream's rows that are not elements."""
-        return self.kind != DATA
+        """Whether nobody declared the stream: it tells of rows that are not elements, or of the
+        pond. Its elements are read, and neither matched as they come nor pushed."""
+        return self.kind != DATA or self.id < 0
 
     def pseudo(self, kind: str) -> StreamDef:
         """The pseudo-stream of what this stream rejected or shed, on system time."""
@@ -115,6 +123,39 @@ class StreamDef:
             kind=kind,
             derived=None,
         )
+
+
+#: The steps of the ladders: when, what gave way, of which stream, why; how far it gave way before
+#: and after (0 to 1), and what was measured (1: as much as is allowed).
+SYSTEM_ACTIONS = StreamDef(
+    -1,
+    "system$actions",
+    Schema(
+        (
+            Field("at", "TIMESTAMP"),
+            Field("action", "VARCHAR"),
+            Field("name", "VARCHAR"),
+            Field("before", "DOUBLE"),
+            Field("after", "DOUBLE"),
+            Field("measured", "DOUBLE"),
+            Field("why", "VARCHAR"),
+        )
+    ),
+    retain_rows=100_000,
+)
+#: The streams every pond has, by their ids, which no declared stream has.
+SYSTEM_STREAMS = {SYSTEM_ACTIONS.id: SYSTEM_ACTIONS}
+SYSTEM = "system"
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a name is the system's, or that of a pseudo-stream.
+
+    >>> is_reserved("System"), is_reserved("flights$shed"), is_reserved("systems")
+    (True, True, False)
+    """
+    folded = fold_name(name)
+    return folded == SYSTEM or folded.startswith(f"{SYSTEM}$") or base_name(name) != folded
 
 
 #: The columns of every `name$rejects`.

@@ -262,6 +262,8 @@ class IngestReceipt:
     Attributes:
         accepted: Rows that became elements.
         rejected: Rows that went to the stream's rejects.
+        shed: Elements that were lost, because the stream sheds and there was too much to do. What
+            was sent is what was accepted, rejected and shed.
         rejects: The first 100 of them: {"row": position from 0, "reason": …}.
         duplicate: True when the idempotency key was seen before and nothing was done again.
     """
@@ -270,6 +272,7 @@ class IngestReceipt:
     rejected: int
     rejects: list[dict[str, Any]] = field(default_factory=list)
     duplicate: bool = False
+    shed: int = 0
 
     def __str__(self) -> str:
         """Describe the receipt in one line, with the reason of the first reject.
@@ -277,10 +280,11 @@ class IngestReceipt:
         >>> print(IngestReceipt(2, 1, [{"row": 2, "reason": "no timestamp"}]))
         2 accepted, 1 rejected (no timestamp)
         """
-        if not self.rejected:
-            return f"{self.accepted} accepted"
-        reason = self.rejects[0]["reason"] if self.rejects else ""
-        return f"{self.accepted} accepted, {self.rejected} rejected ({reason})"
+        text = f"{self.accepted} accepted"
+        if self.rejected:
+            reason = self.rejects[0]["reason"] if self.rejects else ""
+            text += f", {self.rejected} rejected ({reason})"
+        return f"{text}, {self.shed} shed" if self.shed else text
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from sqlite3 import Connection
 from typing import Any
@@ -23,6 +23,9 @@ from millpond.catalog.objects import (
     SummaryFile,
 )
 from millpond.model.schema import Schema
+
+#: The kind of the row of the table `definition` that has the pond's settings.
+SETTINGS = "settings"
 
 #: Raised when the tables change in a way an older Millpond cannot read.
 SCHEMA_VERSION = 2
@@ -137,6 +140,8 @@ def definition_row(definition: Definition | FunctionDef | SummaryDef) -> tuple[i
                 "source": _source_json(definition.source),
                 "text": definition.text,
             }
+            if definition.sheds:
+                body["overload"] = definition.overload
             if definition.derived is not None:
                 body["derived"] = asdict(definition.derived)
             return definition.id, "stream", _dump(body)
@@ -162,6 +167,11 @@ def definition_row(definition: Definition | FunctionDef | SummaryDef) -> tuple[i
                 "changes_after": definition.changes_after,
             }
             return definition.id, "query", _dump(body)
+
+
+def settings_row(settings: Mapping[str, Any]) -> tuple[int, str, str]:
+    """Write the pond's settings as a row of the definitions; no definition has the id 0."""
+    return 0, SETTINGS, _dump(dict(settings))
 
 
 def definition_of(

@@ -35,7 +35,7 @@ from millpond.state.commit.resolve_change import ResolvedChange, resolve_change
 from millpond.state.database.database import Database, Transaction
 from millpond.state.database.join_rows import write_joins
 from millpond.state.database.read_version import read_version
-from millpond.state.database_tables import definition_row
+from millpond.state.database_tables import definition_row, settings_row
 from millpond.state.fail_points import reach
 from millpond.state.version import MatchRef, SegmentRef, Version
 
@@ -250,6 +250,9 @@ class EpochLog:
                 )
             ],
         )
+        if change.settings is not None:
+            settings = settings_row(change.settings)
+            many("INSERT OR REPLACE INTO definition VALUES (?, ?, ?)", [settings])
         many("INSERT OR REPLACE INTO batch VALUES (?, ?)", sorted(change.batches))
         many(
             "INSERT OR REPLACE INTO clock VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",

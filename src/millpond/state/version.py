@@ -17,12 +17,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from millpond.catalog.objects import (
     DATA,
     REJECTS,
     SHED,
     SUFFIXES,
+    SYSTEM_ACTIONS,
+    SYSTEM_STREAMS,
     Definition,
     FunctionDef,
     QueryDef,
@@ -211,10 +214,13 @@ class Version:
     joins: Joins = field(default_factory=Joins)
     #: Summaries by their names in lower case.
     summaries: Mapping[str, SummaryDef] = field(default_factory=lambda: MappingProxyType({}))
+    #: The pond's settings that ALTER SYSTEM has set.
+    settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     def definition(self, id: int) -> Definition | None:
         """Find the stream, relation or query of that id."""
-        return self.streams.get(id) or self.relations.get(id) or self.queries.get(id)
+        found = self.streams.get(id) or self.relations.get(id) or self.queries.get(id)
+        return found or SYSTEM_STREAMS.get(id)
 
     def find(self, name: str) -> Definition | None:
         """Find a definition by name; `name$rejects` and `name$shed` are pseudo-streams."""
@@ -223,6 +229,8 @@ class Version:
         if id is not None:
             found = self.definition(id)
             return None if isinstance(found, StreamDef) and found.is_change_log else found
+        if folded == SYSTEM_ACTIONS.name:
+            return SYSTEM_ACTIONS
         for kind, suffix in SUFFIXES.items():
             if folded.endswith(suffix):
                 stream = self.streams.get(self.ids.get(folded.removesuffix(suffix), -1))

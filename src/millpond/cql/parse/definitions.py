@@ -10,6 +10,7 @@ from millpond.cql.parse.summaries import SummaryParser
 from millpond.cql.tree.nodes import RelationToStream
 from millpond.cql.tree.statements import (
     Alter,
+    AlterSystem,
     CreateDerived,
     CreateQuery,
     CreateRelation,
@@ -126,9 +127,12 @@ class DefinitionParser(SummaryParser):
             elif self.sees("RETAIN"):
                 self._once(clauses, "retain")
                 self._retain(clauses)
+            elif self.sees("WITH"):
+                self._once(clauses, "options")
+                clauses["options"] = self.options("=")
             elif not self._using(clauses):
                 self.fail_expecting(
-                    "TIMESTAMP BY, DELAY, IDLE AFTER, AHEAD, RETAIN, USING or the end of the"
+                    "TIMESTAMP BY, DELAY, IDLE AFTER, AHEAD, RETAIN, USING, WITH or the end of the"
                     " statement"
                 )
         return CreateStream(columns=columns, **clauses, **named, **self.frame())
@@ -240,18 +244,25 @@ class DefinitionParser(SummaryParser):
 
     # ALTER and DROP
 
-    def alter(self) -> Alter:
+    def alter(self) -> Alter | AlterSystem:
         """Read what follows ALTER."""
+        if self.accept("SYSTEM"):
+            self.expect("SET", hint="Write ALTER SYSTEM SET (queue_memory = '256 MB', ...).")
+            return AlterSystem(options=self._some_options(), **self.frame())
         kind = "stream" if self.accept("STREAM") else "query"
         if kind == "query":
             self.expect("QUERY", hint="Queries are altered: ALTER QUERY name SET (...).")
         name, span = self.name(f"a {kind}")
         self.expect("SET", hint=f"Write ALTER {kind.upper()} name SET (active = true, ...).")
+        options = self._some_options()
+        return Alter(kind=kind, name=name, options=options, name_span=span, **self.frame())
+
+    def _some_options(self) -> dict[str, Any]:
         start = self.here()
         options = self.options("=")
         if not options:
             raise self.fault("no option is set", span=self.since(start))
-        return Alter(kind=kind, name=name, options=options, name_span=span, **self.frame())
+        return options
 
     def drop(self) -> Drop:
         """Read what follows DROP."""

@@ -19,6 +19,7 @@ from millpond.cql.parse.tokens import CqlTokenizer
 from millpond.cql.print.dialect import print_query
 from millpond.cql.tree.statements import (
     Alter,
+    AlterSystem,
     Ask,
     CreateDerived,
     CreateQuery,
@@ -107,7 +108,8 @@ def _(statement: CreateStream) -> str:
         text += f" RETAIN INTERVAL {duration_text(statement.retain)}"
     if statement.retain_rows is not None:
         text += f" RETAIN {statement.retain_rows} ROWS"
-    return text + _source(statement.source)
+    options = f" WITH {_options(statement.options, ' = ')}" if statement.options else ""
+    return text + _source(statement.source) + options
 
 
 @_print.register
@@ -166,6 +168,11 @@ def _(statement: Ask) -> str:
 def _(statement: Alter) -> str:
     kind, name = statement.kind.upper(), print_name(statement.name)
     return f"ALTER {kind} {name} SET {_options(statement.options, ' = ')}"
+
+
+@_print.register
+def _(statement: AlterSystem) -> str:
+    return f"ALTER SYSTEM SET {_options(statement.options, ' = ')}"
 
 
 @_print.register

@@ -81,6 +81,7 @@ class CreateStream(Statement):
     retain: int | None = None
     retain_rows: int | None = None
     source: SourceClause | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +195,13 @@ class Alter(Statement):
 
     kind: str
     name: str
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterSystem(Statement):
+    """`ALTER SYSTEM SET (…)`: settings of the pond."""
+
     options: dict[str, Any]
 
 

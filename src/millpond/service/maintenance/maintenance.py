@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from millpond.catalog.objects import SYSTEM_STREAMS
 from millpond.errors import MillpondError
 from millpond.model.time import END
 from millpond.runtime import batch_tasks, maintenance_tasks
@@ -125,7 +126,7 @@ class Maintenance(Background):
         self._run_guarded(lambda _: self.joins.tidy(), 0)
         self._run_guarded(lambda _: self._totals.tidy(), 0)
         for work in (self._drop_unneeded, self._merge, self._totals.run_round):
-            for stream_id in streams:
+            for stream_id in (*streams, *SYSTEM_STREAMS):
                 busy |= self._run_guarded(work, stream_id)
         self._events.files_collected(self._log.collect())
         self._run_guarded(lambda _: self._log.snapshot_if_due(), 0)
@@ -266,7 +267,7 @@ class Maintenance(Background):
         if not plans:
             return False
         stem, upto = None, 0
-        if kind == DATA:
+        if kind == DATA and stream_id in version.streams:
             stem, upto, _ = self._stems.snapshot(version, stream_id)
         jobs = [
             maintenance_tasks.MergeJob(
@@ -305,7 +306,7 @@ class Maintenance(Background):
 
     def _drop_unneeded(self, stream_id: int) -> bool:
         version = self._log.version
-        stream = version.streams.get(stream_id)
+        stream = version.streams.get(stream_id) or SYSTEM_STREAMS.get(stream_id)
         if stream is None or (stream.retain is None and stream.retain_rows is None):
             return False
         clock = version.clock(stream_id)

@@ -94,6 +94,12 @@ class Executor:
             case statements.Ask():
                 answer = self._components.ask_once(statement.query_text)
                 return StatementResult("ask", answer=answer)
+            case statements.AlterSystem():
+                self._components.alter_system(statement.options, statement.text)
+                return report("alter system", "system", "altered")
+            case statements.Alter(kind="stream") if declared := self._input(statement.name):
+                self._components.alter_stream(declared, statement.options, statement.text)
+                return report("alter stream", declared.name, "altered")
             case statements.Alter(kind="stream"):
                 stream = self._components.derivations.find(statement.name)
                 check_stream_options(statement.options, statement.text)
@@ -126,6 +132,13 @@ class Executor:
             case statements.CreateDerived():
                 return self._create_derived(statement)
         raise AssertionError(statement)
+
+    def _input(self, name: str) -> StreamDef | None:
+        """The stream of a name that is not derived; None of anything else."""
+        found = self._components.log.version.find(name)
+        if isinstance(found, StreamDef) and found.derived is None and not found.is_pseudo:
+            return found
+        return None
 
     # -- definitions ---------------------------------------------------------------------------
 

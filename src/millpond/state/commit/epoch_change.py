@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from millpond.catalog.objects import Definition, FunctionDef, SummaryDef
 from millpond.state.join_state import JoinChange
@@ -69,6 +70,7 @@ class EpochChange:
         replaced: Ids of segments that a new segment replaces; all must still be there.
         expired: Ids of segments to evict; absent ones are ignored.
         joins: The changes of shared joins.
+        settings: All settings of the pond; None if they stay.
         inbox_done: Numbers of the pushes whose rows are in the new segments.
     """
 
@@ -94,4 +96,5 @@ class EpochChange:
     replaced: Sequence[int] = ()
     expired: Sequence[int] = ()
     joins: JoinChange = field(default_factory=JoinChange)
+    settings: Mapping[str, Any] | None = None
     inbox_done: Sequence[int] = ()

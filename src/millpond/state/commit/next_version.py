@@ -69,6 +69,9 @@ def next_version(version: Version, change: ResolvedChange) -> Version:
         functions=_functions(version, change),
         joins=next_joins(version.joins, change.joins),
         summaries=_summaries(version, change),
+        settings=version.settings
+        if change.settings is None
+        else MappingProxyType(dict(change.settings)),
     )
 
 

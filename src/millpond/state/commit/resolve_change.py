@@ -8,8 +8,9 @@ applied to the version with no further decisions, so that the database and the v
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from millpond.catalog.objects import (
     Definition,
@@ -64,6 +65,7 @@ class ResolvedChange:
     drop_deltas: tuple[RelationDelta, ...]
     joins: ResolvedJoins
     inbox_done: tuple[int, ...]
+    settings: Mapping[str, Any] | None
     #: Paths the new version does not refer to: this epoch drops them or leaves them out.
     unreferenced: tuple[str, ...]
 
@@ -142,6 +144,7 @@ def resolve_change(
         drop_deltas=drop_deltas,
         joins=joins,
         inbox_done=tuple(change.inbox_done),
+        settings=change.settings,
         unreferenced=(
             *joins.unreferenced,
             *(s.path for i, s in enumerate(change.segments) if i not in segments),

@@ -21,7 +21,7 @@ from millpond.catalog.objects import (
 from millpond.state.bucket_map import BucketMap
 from millpond.state.database.database import Database
 from millpond.state.database.join_rows import read_joins
-from millpond.state.database_tables import definition_of
+from millpond.state.database_tables import SETTINGS, definition_of
 from millpond.state.id_map import IdMap
 from millpond.state.version import (
     DATA,
@@ -45,9 +45,13 @@ def read_version(database: Database) -> Version:
         definitions: list[Definition] = []
         functions: dict[str, FunctionDef] = {}
         summaries: dict[str, SummaryDef] = {}
+        settings: dict[str, Any] = {}
         numbers = _Numbers()
         decode = json.JSONDecoder(parse_int=numbers.read).decode
         for id, kind, body in database.each("SELECT id, kind, body FROM definition"):
+            if kind == SETTINGS:
+                settings = json.loads(body)
+                continue
             definition = definition_of(numbers.one(id), kind, body, decode)
             if isinstance(definition, FunctionDef):
                 functions[definition.name] = definition
@@ -90,6 +94,7 @@ def read_version(database: Database) -> Version:
             functions=MappingProxyType(functions),
             joins=read_joins(database),
             summaries=MappingProxyType(summaries),
+            settings=MappingProxyType(settings),
         )
 
 

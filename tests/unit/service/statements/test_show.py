@@ -66,7 +66,7 @@ def test_functions_and_entities_are_shown(pond: Pond) -> None:
     assert (function["name"], function["arguments"]) == ("f", "DOUBLE, VARCHAR")
     shown = {row["id"]: row for row in show(pond, "ENTITIES")}
     assert shown["joins:all"]["settings"].startswith("shards 2, max_pairs ")
-    assert shown["queue:inbox"]["figures"] == "waiting pushes 0"
+    assert shown["queue:inbox"]["figures"] == "waiting pushes 0, bytes 0"
 
 
 def test_summaries_are_shown_with_what_is_in_them(pond: Pond) -> None:
