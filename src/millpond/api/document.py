@@ -70,7 +70,7 @@ QueryOptions = Annotated[
     ),
 ]
 
-#: What can be told a derived stream.
+#: What can be told a stream.
 StreamOptions = Annotated[
     dict[str, Any],
     WithJsonSchema(
@@ -78,7 +78,10 @@ StreamOptions = Annotated[
             "type": "object",
             "title": "Options",
             "additionalProperties": False,
-            "properties": {"active": {"const": True}},
+            "properties": {
+                "active": {"const": True},
+                "overload": {"enum": ["block", "shed random", "shed chunks", "shed lightest"]},
+            },
         }
     ),
 ]

@@ -135,6 +135,11 @@ class EventHandlers(Events):
         for query_id, error in self._derivations.follow_many(queries).items():
             log.warning("query %d cannot be followed: %s", query_id, error)
 
+    def action_recorded(self) -> None:
+        """Wake those who follow `system$actions`, and who merges its segments."""
+        self._maintenance.wake()
+        self._advancer.wake()
+
     def query_activated(self, changes: StreamDef) -> None:
         """Try the query's changes again at once, if they had stopped."""
         self._advancer.retries.clear(changes.id)

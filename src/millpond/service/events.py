@@ -47,6 +47,10 @@ class Events(Protocol):
         """Somebody registered or altered queries with `follow`; the registrar's lock is held."""
         ...
 
+    def action_recorded(self) -> None:
+        """A step of a ladder became an element of `system$actions`."""
+        ...
+
     def query_activated(self, changes: StreamDef) -> None:
         """Somebody activated a followed query; `changes` is its change log."""
         ...
