@@ -113,7 +113,7 @@ def test_a_feed_is_followed(pond):
     found = asyncio.run(asyncio.wait_for(follow(), 120))
     assert [e["query"] for e in of_kind(found, "answer")] == ["q"]
     assert [e["query"] for e in of_kind(found, "came")] == ["p"]
-    assert all(c["row"]["delay"] == 7 for c in of_kind(found, "change") if c["change"] == "+")
+    assert {c["row"]["delay"] for c in of_kind(found, "change")} <= {7, 120}
 
 
 def test_server_sent_events_have_the_cursor_as_their_id(http, fed):
