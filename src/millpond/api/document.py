@@ -69,7 +69,7 @@ QueryOptions = Annotated[
     ),
 ]
 
-#: What can be told a derived stream.
+#: What can be told a stream.
 StreamOptions = Annotated[
     dict[str, Any],
     WithJsonSchema(
@@ -77,7 +77,10 @@ StreamOptions = Annotated[
             "type": "object",
             "title": "Options",
             "additionalProperties": False,
-            "properties": {"active": {"const": True}},
+            "properties": {
+                "active": {"const": True},
+                "overload": {"enum": ["block", "shed random", "shed chunks", "shed lightest"]},
+            },
         }
     ),
 ]

@@ -179,6 +179,24 @@ class Pond:
             self._components, self._explainer, self._components.derivations.find(name)
         )
 
+    def alter_stream(self, name: str, **options: Any) -> None:
+        """Set options of a stream: `overload`; of a derived stream, `active=True`.
+
+        Raises:
+            MillpondError: CQL-201, CQL-214, CQL-301; POND-406, a derived stream cannot go on.
+        """
+        self._components.check_open()
+        found = self._components.log.version.find(name)
+        if isinstance(found, StreamDef) and found.derived is None and not found.is_pseudo:
+            self._components.alter_stream(found, options)
+        else:
+            self.derived(name).alter(**options)
+
+    def alter_system(self, **settings: Any) -> None:
+        """Set settings of the pond, durably, as ALTER SYSTEM does. Raises CQL-214."""
+        self._components.check_open()
+        self._components.alter_system(settings)
+
     def ask(self, cql: str) -> Answer:
         """Answer a query once over the elements that are kept, without registering it."""
         self._components.check_open()
@@ -204,7 +222,7 @@ class Pond:
             idempotency_key: What the same rows are known by if they are pushed again.
 
         Raises:
-            MillpondError: CQL-201, POND-407, DATA-501, DATA-503, STORE-603.
+            MillpondError: CQL-201, POND-407, POND-417, DATA-501, DATA-503, STORE-603.
         """
         self._components.check_open()
         definition = self._components.sources.find_pushed_stream(stream)
