@@ -125,6 +125,8 @@ def test_invoke(http, late, pond):
         "exact": True,
         "loss": [],
         "bounds": None,
+        "part": None,
+        "estimated": [],
         "epoch": pond.status()["epoch"],
         "columns": ["carrier", "delay"],
         "types": ["VARCHAR", "DOUBLE"],

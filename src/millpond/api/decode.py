@@ -26,7 +26,7 @@ from millpond.model.schema import (
     parts_of,
 )
 from millpond.model.time import BEGINNING, END, parse_instant
-from millpond.service.results import Answer, Changes, IngestReceipt, StatementResult
+from millpond.service.results import Answer, Changes, IngestReceipt, Part, StatementResult
 
 
 def instant(text: str | None) -> int | None:
@@ -64,7 +64,14 @@ def answer(body: dict[str, Any]) -> Answer:
         bounds=Bounds.from_json(body["bounds"]),
         query=body["query"],
         epoch=body["epoch"],
+        part=part(body["part"]),
+        estimated=tuple(body["estimated"]),
     )
+
+
+def part(body: dict[str, Any] | None) -> Part | None:
+    """The part of an answer that was given."""
+    return None if body is None else Part(**body)
 
 
 def arrow_answer(data: bytes) -> Answer:
@@ -81,6 +88,8 @@ def arrow_answer(data: bytes) -> Answer:
         bounds=Bounds.from_json(facts["bounds"]),
         query=facts["query"],
         epoch=facts["epoch"],
+        part=part(facts["part"]),
+        estimated=tuple(facts["estimated"]),
     )
 
 

@@ -17,6 +17,7 @@ import base64
 import json
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -193,6 +194,8 @@ def answer_facts(answer: Answer) -> dict[str, Any]:
         "final": answer.final,
         **promise_facts(answer),
         "epoch": answer.epoch,
+        "part": None if answer.part is None else asdict(answer.part),
+        "estimated": list(answer.estimated),
     }
 
 
@@ -265,6 +268,10 @@ def answer_headers(answer: Answer) -> dict[str, str]:
         "Millpond-Final": str(answer.final).lower(),
         "Millpond-Epoch": str(answer.epoch),
     }
+    if answer.part is not None:
+        headers["Millpond-Part"] = json.dumps(asdict(answer.part))
+    if answer.estimated:
+        headers["Millpond-Estimated"] = json.dumps(answer.estimated)
     return headers | promise_headers(answer)
 
 

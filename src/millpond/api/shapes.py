@@ -73,6 +73,16 @@ class TableRows(Shape):
     rows: list[list[Any]]
 
 
+class Part(Shape):
+    """Which part of an answer was given: `share` of it so far, by an estimate from 0 to 1."""
+
+    share: float
+    probes: int
+    rows: float
+    whole: bool
+    cursor: str | None
+
+
 class Loss(Shape):
     """Elements of a stream that are missing: why, of which instants, and how many.
 
@@ -107,13 +117,16 @@ class Answer(TableRows, Promise):
     """A query's answer at the instant `as_of`.
 
     `final`: no element with a timestamp up to `as_of` can come any more. `epoch`: the last epoch
-    whose changes the answer shows.
+    whose changes the answer shows. `part`: of an answer with a budget. `estimated`: the summaries
+    whose estimates are among the values.
     """
 
     query: str | None
     as_of: Instant
     final: bool
     epoch: int
+    part: Part | None
+    estimated: list[str]
 
 
 class ChangesPage(TableRows, Promise):

@@ -271,6 +271,54 @@ class FunctionDef:
         return f"{self.name}({', '.join(self.arguments)}) -> {self.returns}"
 
 
+@dataclass(frozen=True)
+class SummaryFile:
+    """Where a summary is stored: a cache of what the kept elements say.
+
+    Attributes:
+        path: The file's path, relative to the store.
+        checksum: The checksum of its bytes.
+        bytes: Its length.
+        position: Up to which instant elements are in it.
+    """
+
+    path: str
+    checksum: str
+    bytes: int
+    position: int
+
+
+@dataclass(frozen=True)
+class SummaryDef:
+    """A summary of one attribute of a stream. Summaries have names of their own, as functions do.
+
+    Attributes:
+        stream_id: The stream's id.
+        stream: The stream's name.
+        attribute: The column, as declared.
+        granularity: The length of the newest granularity, in microseconds.
+        rate: How many times as long as the one before each older granularity is.
+        depth: How many granularities there are.
+        kind: 'count sketch', 'histogram' or 'sample'.
+        memory: How many bytes its cells may take.
+        text: The statement.
+        file: Where it is stored; two definitions are equal wherever they are stored.
+    """
+
+    id: int
+    name: str
+    stream_id: int
+    stream: str
+    attribute: str
+    granularity: int
+    rate: int
+    depth: int
+    kind: str
+    memory: int
+    text: str = ""
+    file: SummaryFile | None = field(default=None, compare=False)
+
+
 def fold_name(name: str) -> str:
     """Fold a name to the case in which names are looked up; return the same object if possible.
 

@@ -21,6 +21,7 @@ from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.catalog.options import OPTIONS, parse_memory
 from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
+from millpond.model.budget import Budget
 from millpond.model.time import END, now
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.invocation import Invoker
@@ -34,6 +35,7 @@ from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
 from millpond.service.definitions.declarations import sourced_overload_error
 from millpond.service.definitions.sources import Sources
+from millpond.service.definitions.summaries import SummaryDefinitions
 from millpond.service.event_handlers import EventHandlers, NeedsOfFollowers, ProgressListener
 from millpond.service.ingest.actions import Actions
 from millpond.service.ingest.door import Door
@@ -114,6 +116,7 @@ class Components:
         reader: Reads them.
         subscriptions: Fetches, subscribes, and wakes who waits for changes.
         sources: What streams are read from.
+        summaries: Creates and drops summaries.
         events: What happens in the parts, and who acts on it.
         definitions: Held while streams, relations and functions come and go.
         closed: Whether the pond is closed, or about to be.
@@ -177,6 +180,7 @@ class Components:
             runtime,
             self.events,
             followers,
+            self.invoker.summaries,
             self.invoker.totals,
             settings=settings.get("joins"),
         )
@@ -214,6 +218,7 @@ class Components:
             self.events,
             bounded=bounded,
         )
+        self.summaries = SummaryDefinitions(self.log, self.registrar, self.invoker.summaries)
         self.reader = ChangeReader(
             store, self.log, self.derivations, self.advancer, self.events, self.invoker.losses
         )
@@ -269,12 +274,14 @@ class Components:
         }
 
     def _note_damage(self) -> None:
-        """Matches found torn at the start are made again; other damage is shown."""
+        """Matches and summaries found torn at the start are made again; other damage is shown."""
         matches = {m.path: m for refs in self.log.version.matches_of.values() for m in refs}
         for problem in self._store.problems:
             path = problem.primary.split('"')[1]
             if path in matches:
                 self.maintenance.rebuild_matches(matches[path])
+            elif path.startswith("summaries/"):
+                continue  # it is computed from the segments and stored again
             else:
                 self.events.file_damaged(problem)
 
@@ -458,8 +465,14 @@ class Components:
 
     # -- answers -------------------------------------------------------------------------------
 
-    def invoke(self, definition: QueryDef, at: int | None) -> Answer:
-        """R(τ) of a standing query.
+    def invoke(
+        self,
+        definition: QueryDef,
+        at: int | None,
+        budget: Budget | None = None,
+        after: str | None = None,
+    ) -> Answer:
+        """R(τ) of a standing query; with a budget, the most promising part of it.
 
         Raises:
             MillpondError: CQL-216 for a stream-valued query; as `Invoker.invoke`.
@@ -470,7 +483,7 @@ class Components:
         if prepared.bound.to_stream is not None:
             raise stream_valued_error(prepared.bound, f"FETCH {definition.name}")
         try:
-            answer = self.invoker.invoke(prepared, at)
+            answer = self.invoker.invoke(prepared, at, budget, after)
         except MillpondError as error:
             self.events.answer_failed(definition, error)
             raise

@@ -19,6 +19,8 @@ from millpond.catalog.objects import (
     RelationDef,
     SourceDef,
     StreamDef,
+    SummaryDef,
+    SummaryFile,
 )
 from millpond.model.schema import Schema
 
@@ -116,11 +118,15 @@ def fold_row(incarnation: str, number: int) -> tuple[str, int, str]:
     return incarnation, number, xxhash.xxh3_64_hexdigest(f"{incarnation} {number}".encode())
 
 
-def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]:
+def definition_row(definition: Definition | FunctionDef | SummaryDef) -> tuple[int, str, str]:
     """Write a definition as (id, kind, JSON)."""
     match definition:
         case FunctionDef():
             return definition.id, "function", _dump(definition.to_json())
+        case SummaryDef():
+            facts = asdict(definition)
+            del facts["id"]
+            return definition.id, "summary", _dump(facts)
         case StreamDef():
             body: dict[str, Any] = {
                 "name": definition.name,
@@ -170,13 +176,16 @@ def settings_row(settings: Mapping[str, Any]) -> tuple[int, str, str]:
 
 def definition_of(
     id: int, kind: str, text: str, decode: Callable[[str], Any] = json.loads
-) -> Definition | FunctionDef:
+) -> Definition | FunctionDef | SummaryDef:
     """Read the definition that `definition_row` wrote; `decode` parses JSON."""
     body = decode(text)
     if kind == "query":
         return QueryDef(id=id, **body)
     if kind == "function":
         return FunctionDef.from_json(id, body)
+    if kind == "summary":
+        body["file"] = SummaryFile(**body["file"]) if body["file"] else None
+        return SummaryDef(id=id, **body)
     body["schema"] = Schema.from_json(body["schema"])
     body["source"] = SourceDef(**body["source"]) if body["source"] else None
     if kind == "stream":

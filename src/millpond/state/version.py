@@ -31,6 +31,7 @@ from millpond.catalog.objects import (
     QueryDef,
     RelationDef,
     StreamDef,
+    SummaryDef,
 )
 from millpond.model.time import BEGINNING
 from millpond.state.bucket_map import BucketMap
@@ -211,6 +212,8 @@ class Version:
     #: User-defined functions by their names.
     functions: Mapping[str, FunctionDef] = field(default_factory=lambda: MappingProxyType({}))
     joins: Joins = field(default_factory=Joins)
+    #: Summaries by their names in lower case.
+    summaries: Mapping[str, SummaryDef] = field(default_factory=lambda: MappingProxyType({}))
     #: The pond's settings that ALTER SYSTEM has set.
     settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -325,5 +328,8 @@ class Version:
             found.update((match.path, match.bytes) for match in refs)
         for deltas in self.deltas.values():
             found.update((delta.path, delta.bytes) for delta in deltas)
+        for summary in self.summaries.values():
+            if summary.file is not None:
+                found[summary.file.path] = summary.file.bytes
         found.update(self.joins.paths())
         return found

@@ -219,14 +219,24 @@ def router(pond: ServedPond) -> APIRouter:
             str | Absent,
             Query(description="The instant of the answer, in ISO 8601; now if it is missing."),
         ] = None,
+        budget: Annotated[
+            str | Absent,
+            Query(description="What may be looked at: `20 ms`, or `5000 probes`."),
+        ] = None,
+        after: Annotated[
+            str | Absent, Query(description="The cursor of an earlier part, to go on behind it.")
+        ] = None,
         max_seconds: MaxSeconds = None,
         accept: Annotated[str | Absent, Header()] = None,
     ) -> Response:
-        """Returns the query's answer as of now, or as of an instant whose elements are kept."""
+        """Returns the query's answer as of now, or as of an instant whose elements are kept.
+
+        With a budget, the answer is its most promising part.
+        """
         limit_seconds(max_seconds)
         form = choose_form(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
         instant = None if at is None else _instant(at)
-        return answer_response(find_query(pond, query).invoke(instant), form)
+        return answer_response(find_query(pond, query).invoke(instant, budget, after), form)
 
     @routes.get(
         "/v1/queries/{query}/plan",

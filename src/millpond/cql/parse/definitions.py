@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlglot.tokenizer_core import TokenType
 
-from millpond.cql.parse.columns import ColumnParser
+from millpond.cql.parse.summaries import SummaryParser
 from millpond.cql.tree.nodes import RelationToStream
 from millpond.cql.tree.statements import (
     Alter,
@@ -25,14 +25,8 @@ from millpond.model.time import END
 _DROPPABLE = ("QUERY", "STREAM", "RELATION", "SUMMARY")
 
 
-class DefinitionParser(ColumnParser):
-    """Reads definitions. `offset` is where the statement starts in its script."""
-
-    offset: int = 0
-
-    def frame(self) -> dict[str, Any]:
-        """Return the fields that every statement has."""
-        return {"text": self.sql, "offset": self.offset}
+class DefinitionParser(SummaryParser):
+    """Reads definitions."""
 
     def create(self) -> Statement:
         """Read what follows CREATE."""
@@ -48,23 +42,19 @@ class DefinitionParser(ColumnParser):
             return self._create_relation(non_retroactive=True)
         if self.accept("RELATION"):
             return self._create_relation(non_retroactive=False)
-        if self.sees("SUMMARY"):
-            raise self.fault("summaries are not available yet", code="CQL-301")
+        if self.accept("SUMMARY"):
+            return self.create_summary()
         if self.sees("TABLE") or self.sees("VIEW") or self.sees("MATERIALIZED"):
             self.fail_expecting(
-                "STREAM, RELATION or QUERY behind CREATE",
+                "STREAM, RELATION, QUERY or SUMMARY behind CREATE",
                 "A table is a RELATION, and a view is CREATE RELATION name AS SELECT ...",
             )
-        self.fail_expecting("STREAM, RELATION, NON RETROACTIVE RELATION or QUERY behind CREATE")
-
-    def _new_name(self, what: str) -> dict[str, Any]:
-        if self.sees("IF", "NOT", "EXISTS"):
-            raise self.fault("IF NOT EXISTS is not part of CQL", hint="Name what is to be created.")
-        name, span = self.name(what)
-        return {"name": name, "name_span": span}
+        self.fail_expecting(
+            "STREAM, RELATION, NON RETROACTIVE RELATION, QUERY or SUMMARY behind CREATE"
+        )
 
     def _create_query(self) -> CreateQuery:
-        named = self._new_name("the new query")
+        named = self.new_name("the new query")
         if self._column_names():
             raise self.fault(
                 "columns are named for a query",
@@ -116,7 +106,7 @@ class DefinitionParser(ColumnParser):
     # Streams
 
     def _create_stream(self) -> Statement:
-        named = self._new_name("the new stream")
+        named = self.new_name("the new stream")
         columns_named = self._column_names()
         if self.accept("AS"):
             return self._create_derived("stream", {**named, **columns_named})
@@ -200,7 +190,7 @@ class DefinitionParser(ColumnParser):
     # Relations
 
     def _create_relation(self, *, non_retroactive: bool) -> Statement:
-        named = self._new_name("the new relation")
+        named = self.new_name("the new relation")
         columns_named = self._column_names()
         if self.sees("AS"):
             if non_retroactive:

@@ -25,6 +25,7 @@ from millpond.cql.tree.statements import (
     CreateQuery,
     CreateRelation,
     CreateStream,
+    CreateSummary,
     Delete,
     Describe,
     Drop,
@@ -136,8 +137,19 @@ def _(statement: CreateQuery) -> str:
 
 
 @_print.register
+def _(statement: CreateSummary) -> str:
+    name, stream = print_name(statement.name), print_name(statement.stream)
+    text = f"CREATE SUMMARY {name} ON {stream} ({print_name(statement.attribute)})"
+    text += f" WITH GRANULARITY INTERVAL {duration_text(statement.granularity)}"
+    text += f" AND COLLAPSE ({statement.rate}, {statement.depth}) USING {statement.kind.upper()}"
+    return text + (f" MEMORY '{statement.memory} bytes'" if statement.memory is not None else "")
+
+
+@_print.register
 def _(statement: Invoke) -> str:
-    return f"INVOKE {print_name(statement.name)}{_at(statement.at)}"
+    text = f"INVOKE {print_name(statement.name)}{_at(statement.at)}"
+    text += f" BUDGET '{statement.budget}'" if statement.budget is not None else ""
+    return text + (f" AFTER {_string(statement.after)}" if statement.after is not None else "")
 
 
 @_print.register

@@ -15,6 +15,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.components import Components
+from millpond.service.definitions.summaries import describe_summary
 from millpond.service.observe.control_settings import (
     check_setting_names,
     of_engine,
@@ -69,6 +70,7 @@ class Entities:
             *self._stems(version),
             *self._relations(version),
             *self._answers(version),
+            *self._summaries(),
         ]
         order = ("queue", "operator", "synopsis")
         return sorted(found, key=lambda e: (order.index(e.kind), e.id))
@@ -203,6 +205,13 @@ class Entities:
                 "bytes": sum(d.bytes for d in deltas),
             }
             yield Entity(f"relation:{relation.name}", "synopsis", relation.name, figures)
+
+    def _summaries(self) -> Iterator[Entity]:
+        states = self._components.invoker.summaries
+        with self._components.log.pin() as version:
+            for summary in version.summaries.values():
+                figures = describe_summary(version, states, summary)
+                yield Entity(f"summary:{summary.name}", "synopsis", summary.stream, figures)
 
     def _answers(self, version: Version) -> Iterator[Entity]:
         kept = self._components.invoker.answer_cache

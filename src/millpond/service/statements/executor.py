@@ -79,10 +79,17 @@ class Executor:
                 return self._create_relation(statement)
             case statements.CreateQuery():
                 return self._create_query(statement)
+            case statements.CreateSummary():
+                with self._components.definitions:
+                    summary = self._components.summaries.create(statement)
+                self._components.maintenance.wake()
+                return report("create summary", summary.name, "created")
             case statements.Invoke():
                 definition = self._query(statement.name, statement)
                 self._components.await_inputs(definition.text)
-                answer = self._components.invoke(definition, statement.at)
+                answer = self._components.invoke(
+                    definition, statement.at, statement.budget, statement.after
+                )
                 return StatementResult("invoke", definition.name, answer=answer)
             case statements.Ask():
                 answer = self._components.ask_once(statement.query_text)
@@ -217,12 +224,8 @@ class Executor:
                 components.registrar.unregister(self._query(statement.name, statement))
                 return report("drop query", statement.name, "dropped")
             if kind == "summary":
-                raise statement.error(
-                    "CQL-201",
-                    f'no summary "{statement.name}"',
-                    detail="There are no summaries.",
-                    hint="DROP QUERY, DROP STREAM and DROP RELATION drop what there is.",
-                )
+                components.summaries.drop(statement)
+                return report("drop summary", statement.name, "dropped")
             wanted = StreamDef if kind == "stream" else RelationDef
             found = components.log.version.find(statement.name)
             if found is None:
@@ -239,6 +242,7 @@ class Executor:
         if records := components.sources.records_of(found):
             readers = components.registrar.users_of(records)
             users += [u for u in readers if u not in (*users, found.name)]
+        users += components.summaries.of_stream(found.id)
         if not users:
             return
         named = ", ".join(users[:5]) + (" …" if len(users) > 5 else "")

@@ -15,6 +15,7 @@ from millpond.catalog.objects import (
     QueryDef,
     RelationDef,
     StreamDef,
+    SummaryDef,
     fold_name,
 )
 from millpond.state.bucket_map import BucketMap
@@ -43,6 +44,7 @@ def read_version(database: Database) -> Version:
         epoch = database.read("SELECT coalesce(max(epoch), 0) FROM epoch")[0][0]
         definitions: list[Definition] = []
         functions: dict[str, FunctionDef] = {}
+        summaries: dict[str, SummaryDef] = {}
         settings: dict[str, Any] = {}
         numbers = _Numbers()
         decode = json.JSONDecoder(parse_int=numbers.read).decode
@@ -53,6 +55,8 @@ def read_version(database: Database) -> Version:
             definition = definition_of(numbers.one(id), kind, body, decode)
             if isinstance(definition, FunctionDef):
                 functions[definition.name] = definition
+            elif isinstance(definition, SummaryDef):
+                summaries[fold_name(definition.name)] = definition
             else:
                 definitions.append(definition)
         segments = _segments(database)
@@ -89,6 +93,7 @@ def read_version(database: Database) -> Version:
             leaves_of=IdMap[tuple[LeafRef, ...]]().with_changes(leaves),
             functions=MappingProxyType(functions),
             joins=read_joins(database),
+            summaries=MappingProxyType(summaries),
             settings=MappingProxyType(settings),
         )
 
