@@ -68,4 +68,4 @@ def repair(store: Path, to: Path) -> None:
             print(f"Lost: {line}")
     else:
         print("Nothing is lost.")
-    print("Matches, runs and pairs are computed again when it is opened.")
+    print("Matches, runs, pairs and aggregates are computed again when it is opened.")

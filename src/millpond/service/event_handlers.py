@@ -125,6 +125,11 @@ class EventHandlers(Events):
             self._maintenance.wake()
             self._advancer.wake()
 
+    def action_recorded(self) -> None:
+        """Wake those who follow `system$actions`, and who merges its segments."""
+        self._maintenance.wake()
+        self._advancer.wake()
+
     def query_activated(self, changes: StreamDef) -> None:
         """Try the query's changes again at once, if they had stopped."""
         self._advancer.retries.clear(changes.id)

@@ -43,6 +43,10 @@ class Events(Protocol):
         """Queries, streams or relations came, changed or went."""
         ...
 
+    def action_recorded(self) -> None:
+        """A step of a ladder became an element of `system$actions`."""
+        ...
+
     def query_activated(self, changes: StreamDef) -> None:
         """Somebody activated a followed query; `changes` is its change log."""
         ...

@@ -92,3 +92,9 @@ def _instants(elements: pa.Table) -> Iterable[str]:
 def _as_numbers(instants: pa.ChunkedArray) -> pa.ChunkedArray:
     chunks = [chunk.view(pa.int64()) for chunk in instants.chunks]
     return pa.chunked_array(chunks, pa.int64())
+
+
+def get_column(table: pa.Table, name: str) -> pa.Array:
+    """Return a segment's column as one array, without copying."""
+    column = table[name]
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -7,6 +7,7 @@
     segments/     elements          matches/    which element matches which slots
     rejects/      rejected rows     relations/  relation deltas
     runs/         the SteMs' runs   pairs/      the joins' pairs
+    aggregates/   totals of segments' matches (a cache that no epoch refers to)
     inbox/        pushed rows       stems/      Query SteM snapshots (a cache, emptied on opening)
     functions/    user-defined functions for workers, copied from pond.db
     checkpoints/  the streaming queries' own; the store does not read them
@@ -33,6 +34,7 @@ from millpond.errors import MillpondError
 from millpond.model.owner_only import make_directory, open_owner_only, tighten, write_owner_only
 from millpond.model.time import now
 from millpond.state import arrow_file
+from millpond.state.aggregate_file import remove_orphans
 from millpond.state.database.database import Database
 from millpond.state.epoch_log import EpochLog
 from millpond.state.inbox.inbox import Inbox
@@ -48,8 +50,8 @@ from millpond.state.set_aside import (
 FORMAT = "millpond store 2\n"
 
 #: The directories of files that epochs refer to.
-REFERENCED = ("segments", "matches", "rejects", "relations", "runs", "pairs")
-_DIRECTORIES = (*REFERENCED, "stems", "inbox", "checkpoints")
+REFERENCED = ("segments", "matches", "rejects", "relations", "runs", "pairs", "summaries")
+_DIRECTORIES = (*REFERENCED, "aggregates", "stems", "inbox", "checkpoints")
 
 
 def new_path(directory: str | Path, kind: str) -> Path:
@@ -57,7 +59,8 @@ def new_path(directory: str | Path, kind: str) -> Path:
 
     Args:
         directory: The store's directory.
-        kind: 'segments', 'matches', 'rejects', 'relations', 'runs', 'pairs' or 'stems'.
+        kind: 'segments', 'matches', 'rejects', 'relations', 'runs', 'pairs', 'summaries',
+            'aggregates' or 'stems'.
     """
     assert kind in _DIRECTORIES, kind
     return Path(directory) / kind / f"{uuid.uuid4().hex}.arrow"
@@ -151,6 +154,7 @@ class Store:
         referenced = self.log.version.paths()
         found = dict(self._files(*REFERENCED))
         orphans = [*(found.keys() - referenced.keys()), *self.inbox.recovered.orphans]
+        orphans += remove_orphans(self.directory, self.log.version)
         unknown = set_aside(self.directory, orphans, self._clock())
         for path, _ in self._files("stems"):
             (self.directory / path).unlink(missing_ok=True)

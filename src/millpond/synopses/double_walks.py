@@ -202,6 +202,29 @@ def walk_doubles(order, bounds, starts, groups, weights, values, base, kept, spe
             trace[c + t + 1] = total
 
 
+@compiled(types.void(READ_F64, READ_I64, int64, _U64_2D, _I64_2D))
+def run_doubles(values, ends, base, sums, specials):  # type: ignore[no-untyped-def]
+    """Fill the i-th sum with that of the values before place ends[i]; the ends ascend.
+
+    Values that are not finite are counted in `specials`. The sums are not rounded.
+    """
+    words = np.zeros(sums.shape[1], np.uint64)
+    odd = np.zeros(3, np.int64)
+    place = 0
+    for i in range(len(ends)):
+        while place < ends[i]:
+            value = values[place]
+            place += 1
+            if not math.isfinite(value):
+                _classify_special(value, 1, odd)
+                continue
+            mantissa, exponent = _parts(value)
+            if mantissa != uint64(0):
+                _add_shifted(words, mantissa, uint64(0), exponent - base, value < 0.0)
+        sums[i, :] = words
+        specials[i, :] = odd
+
+
 @njit(inline="always")
 def _compute_spread(words, squares, count, magnitude, spread):  # type: ignore[no-untyped-def]
     """Compute count * squares − words^2 into `spread`; `magnitude` is room for |words|."""

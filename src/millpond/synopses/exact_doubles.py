@@ -80,7 +80,7 @@ class ExactSums:
             self.squares = _shift_units(self.squares, 2 * more)
             self.base = base
         self._top = max(self._top, high)
-        self.words = _widen(self.words, (self._top - self.base + _HEADROOM) // 64 + 1)
+        self.words = _widen(self.words, count_words(self.base, self._top))
         if self._with_squares:
             needed = (2 * (self._top - self.base) + _HEADROOM) // 64 + 1
             self.squares = _widen(self.squares, needed)
@@ -94,6 +94,11 @@ class ExactSums:
         self.words = _move_groups(self.words, moved, groups)
         self.squares = _move_groups(self.squares, moved, groups)
         self.specials = _move_groups(self.specials, moved, groups)
+
+
+def count_words(base: int, top: int) -> int:
+    """Count the words a sum needs in units of 2^base, if every value is below 2^top."""
+    return (top - base + _HEADROOM) // 64 + 1
 
 
 def _add_rows(array: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:

@@ -52,7 +52,7 @@ def make_order_keys(type_: pa.DataType) -> OrderKeys:
     """Make keys for columns of a type."""
     if pa.types.is_floating(type_):
         return FloatKeys(type_)
-    if is_whole(type_) or _is_time(type_):
+    if is_whole(type_) or is_time(type_):
         return WholeKeys(type_)
     return LabelKeys(type_)
 
@@ -62,7 +62,7 @@ def can_be_ordered(type_: pa.DataType) -> bool:
     return bool(
         pa.types.is_floating(type_)
         or is_whole(type_)
-        or _is_time(type_)
+        or is_time(type_)
         or pa.types.is_string(type_)
         or pa.types.is_decimal128(type_)
         or pa.types.is_uint64(type_)
@@ -78,7 +78,8 @@ def is_whole(type_: pa.DataType) -> bool:
     return bool(pa.types.is_integer(type_) or pa.types.is_boolean(type_))
 
 
-def _is_time(type_: pa.DataType) -> bool:
+def is_time(type_: pa.DataType) -> bool:
+    """Whether values are instants, dates or times of day."""
     return bool(
         pa.types.is_timestamp(type_) or pa.types.is_date32(type_) or pa.types.is_time64(type_)
     )
@@ -91,7 +92,7 @@ def to_whole_numbers(column: pa.Array) -> Ints:
         return np.ascontiguousarray(to_two_words(column)[:, 0])
     if pa.types.is_date32(type_):
         column = column.view(pa.int32())
-    elif _is_time(type_):
+    elif is_time(type_):
         column = column.view(pa.int64())
     elif pa.types.is_boolean(type_):
         column = column.cast(pa.int8())
@@ -99,6 +100,23 @@ def to_whole_numbers(column: pa.Array) -> Ints:
         column = column.fill_null(0)
     values = column.to_numpy(zero_copy_only=False)
     return np.ascontiguousarray(values, dtype=np.int64)
+
+
+def view_numbers(column: pa.Array) -> npt.NDArray[Any]:
+    """Return a column's whole numbers or doubles in their own width; arbitrary where NULL.
+
+    Nothing is copied but booleans. Decimals of up to 18 digits give their unscaled values.
+    """
+    type_, data = column.type, column.buffers()[1]
+    if pa.types.is_boolean(type_) or data is None or not len(column):
+        return to_doubles(column) if pa.types.is_floating(type_) else to_whole_numbers(column)
+    if pa.types.is_decimal128(type_):
+        return to_two_words(column)[:, 0]
+    if is_time(type_):
+        dtype: Any = np.int32 if pa.types.is_date32(type_) else np.int64
+    else:
+        dtype = type_.to_pandas_dtype()
+    return np.frombuffer(data, dtype, column.offset + len(column))[column.offset :]
 
 
 def to_two_words(column: pa.Array) -> npt.NDArray[np.int64]:
@@ -142,7 +160,7 @@ class WholeKeys:
             return pa.array(keys.astype(bool), mask=mask)
         if pa.types.is_date32(self._type):
             return pa.array(keys.astype(np.int32), mask=mask).view(self._type)
-        if _is_time(self._type):
+        if is_time(self._type):
             return pa.array(keys, mask=mask).view(self._type)
         return pa.array(keys.astype(self._type.to_pandas_dtype()), mask=mask)
 

@@ -32,8 +32,9 @@ from millpond.runtime.batch_tasks import failed_slots
 from millpond.service.events import Events
 from millpond.state.arrow_file import open_arrow
 from millpond.state.join_state import ArrangementRef, PairsRef
-from millpond.state.segment_file import global_seq, open_segment
+from millpond.state.segment_file import get_column, global_seq, open_segment
 from millpond.state.version import MatchRef, SegmentRef, Version
+from millpond.synopses.totals import Column, open_column
 
 _OPEN_SEGMENTS = 4_096
 _OPEN_MATCHES = 16_384
@@ -55,6 +56,7 @@ class OpenSegment:
         self.local_seq: np.ndarray = table["__seq"].to_numpy()
         self._computed: OrderedDict[tuple[Any, ...], np.ndarray] = OrderedDict()
         self._runs: dict[str, Run] = {}
+        self._columns: dict[str, Column] = {}
         self._lock = threading.Lock()
 
     @cached_property
@@ -112,6 +114,13 @@ class OpenSegment:
         if here.all():
             return places, found
         return np.flatnonzero(here) if places is None else places[here], found[here]
+
+    def column(self, name: str) -> Column:
+        """A column, opened for its totals."""
+        found = self._columns.get(name)
+        if found is None:
+            found = self._columns[name] = open_column(get_column(self.table, name))
+        return found
 
     def get_run(self, key: str, arrange: Callable[[], Run]) -> Run:
         """A run that the store does not have; it is kept as long as the segment is open."""
@@ -283,15 +292,32 @@ class LeafView:
         seed, percent = self._sample
         return candidates[choose_sample(seed, self.sequence(candidates), percent)]
 
-    def _matching(self, lo: int, hi: int) -> np.ndarray | None:
-        if self._factors is None:
-            return None
+    @cached_property
+    def _stored(self) -> MatchReader | None:
+        """The stored matches of the leaf's slot, if there are any."""
         if self._slot is not None:
             for ref in self._version.matches(self._ref.id):
                 if ref.low <= self._slot < ref.upto:
                     reader = self._files.matches(ref, self._slot)
                     if reader is not None:
-                        return reader.rows(self._slot, lo, hi)
+                        return reader
+        return None
+
+    @property
+    def is_matched(self) -> bool:
+        """Whether it is known which rows match, so that no predicate has to be evaluated."""
+        return self._factors is None or self._stored is not None
+
+    def column(self, name: str) -> Column:
+        """Return a column of all the segment's rows, opened for its totals."""
+        return self._segment.column(name)
+
+    def _matching(self, lo: int, hi: int) -> np.ndarray | None:
+        if self._factors is None:
+            return None
+        if self._stored is not None:
+            assert self._slot is not None
+            return self._stored.rows(self._slot, lo, hi)
         stem = StemSnapshot.of([(0, self._factors)], self._schema)
         part = self._segment.table.slice(lo, hi - lo)
         found = match(part, stem, ScalarEvaluator.of_this_thread())

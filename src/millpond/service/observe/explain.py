@@ -28,6 +28,7 @@ from millpond.service.changes.derivations import SharingKey
 from millpond.service.components import Components
 from millpond.service.maintenance.backfill import covered_upto
 from millpond.service.observe.control_tables import Entities
+from millpond.service.observe.explain_aggregates import describe_totals
 from millpond.service.observe.explain_joins import JoinFacts, account_text
 from millpond.service.observe.metrics import Metrics
 from millpond.service.results import count_text
@@ -96,6 +97,8 @@ class Explainer:
         join = JoinFacts(components.joins).of_query(version, definition.id, bound)
         if join is not None and level != "rewritten":
             facts["join"] = join
+        if bound.aggregates is not None and level == Level.RUNTIME:
+            facts["aggregates"] = describe_totals(components, version, definition, bound)
         facts["leaves"] = self._leaves(version, definition, bound, level)
         text = explain(bound, level, self._describe_matcher, **facts)
         return text if changes is None else f"{text}\n{self._changes(bound, level, definition)}"

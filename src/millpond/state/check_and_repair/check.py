@@ -16,6 +16,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from millpond.state.aggregate_file import DIRECTORY as DIRECTORY_OF_TOTALS
+from millpond.state.aggregate_file import checksum_of_name
+from millpond.state.aggregate_file import list_files as list_totals
 from millpond.state.database.database import database_number
 from millpond.state.inbox.push_file import hidden_path, visible_path
 from millpond.state.journal.fold import (
@@ -190,6 +193,7 @@ def check_files(store: Path, database: Path | None) -> Iterator[Part]:
             if name in REFERENCED and (others := len(found - referenced.keys())):
                 part.says = f"{others} more that nothing refers to"
             yield part
+        yield _check_totals(store)
         part = Part("inbox")
         rows = known.execute("SELECT number, checksum FROM inbox WHERE done = 0 ORDER BY number")
         for number, checksum in rows:
@@ -200,6 +204,18 @@ def check_files(store: Path, database: Path | None) -> Iterator[Part]:
             if why := _why_damaged(file, checksum):
                 part.damage.append(f"inbox/{visible_path(store, number).name}: {why}")
         yield part
+
+
+def _check_totals(store: Path) -> Part:
+    """Check the files of totals, which nothing refers to: their names say their checksums."""
+    part = Part("aggregates")
+    for file in list_totals(store):
+        checksum = checksum_of_name(file.name)
+        if checksum is not None:
+            part.checked += 1
+            if why := _why_damaged(file, checksum):
+                part.damage.append(f"{DIRECTORY_OF_TOTALS}/{file.name}: {why}")
+    return part
 
 
 def _why_damaged(file: Path, checksum: str) -> str | None:

@@ -2,8 +2,8 @@
 
 The new database is made from the journal, up to its end or its first damaged record. If the store's
 own database has folded more records and SQLite finds it whole, that database is taken instead.
-Matches, runs and pairs are not copied, since they are computed again. The new database still refers
-to lost files, so an answer that needs a lost file fails and is not silently smaller.
+Matches, runs, pairs and totals are not copied, since they are computed again. The new database
+still refers to lost files, so an answer that needs a lost file fails and is not silently smaller.
 
 If changes were lost, or only the unchecked database has them, the new store gets a new incarnation.
 It then refuses cursors of the old incarnation, whose changes may differ from its own.
@@ -34,7 +34,7 @@ from millpond.state.journal.snapshot import take_snapshot
 from millpond.state.store import FORMAT, lock_store
 
 #: The directories of files that are computed again, and therefore not copied.
-_CACHES = ("matches", "runs", "pairs")
+_CACHES = ("matches", "runs", "pairs", "aggregates")
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""Aggregates over windows, merged from totals of segments instead of computed from rows."""

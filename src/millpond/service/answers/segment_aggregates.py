@@ -1,0 +1,190 @@
+"""Aggregates from the segments: an aggregate over any window without reading the window.
+
+PSoup (VLDB Journal 2003, section 5): the aggregates of repeated invocations share a data structure,
+and so do queries with one predicate. Here a segment keeps, for a slot and a column, running totals
+of its matches (`millpond.synopses.blocked_totals`); a tree above the segments has the totals of
+subtrees (`millpond.engine.aggregates.segment_forest`). An answer merges O(log n) nodes, and opens
+only the segments that straddle an edge of the window.
+
+Totals are a cache (`kept_totals`). A standing query's totals stay; a query asked once uses what is
+there and leaves nothing behind.
+
+INV-AGGREGATE-1: an answer is a function of the elements kept and the window. Whether totals were at
+hand, and how elements are spread over segments, does not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.catalog.objects import StreamDef
+from millpond.engine.aggregates.finish import finish
+from millpond.engine.aggregates.segment_forest import Node, total_of_node
+from millpond.engine.aggregates.segment_totals import (
+    Asked,
+    compute_blocks,
+    compute_totals,
+    find_rows,
+    read_totals,
+)
+from millpond.engine.scalars.work import check_work
+from millpond.model.windows import interval
+from millpond.planner.aggregates import AVG, SUM, AggregateCall
+from millpond.service.answers.kept_totals import KeptTotals
+from millpond.service.answers.leaf_scan import LeafView
+from millpond.service.queries.prepared import PreparedQuery
+from millpond.state.aggregate_file import Measured
+from millpond.state.version import SegmentRef, Version
+from millpond.synopses.blocked_totals import BLOCK, BlockedTotals
+from millpond.synopses.totals import NOTHING, Total, merge
+
+#: In ranges of up to so many rows, reading the matches costs no more than looking for blocks.
+_FEW_ROWS = BLOCK
+
+#: Gives a segment as a leaf sees it.
+ViewOf = Callable[[SegmentRef], LeafView]
+
+
+def list_asked(calls: Iterable[AggregateCall]) -> list[Asked]:
+    """List what totals calls need; of the rows alone only if of no column."""
+    sums: dict[str, bool] = {}
+    for call in calls:
+        if call.column is not None:
+            sums[call.column] = sums.get(call.column, False) or call.function in (SUM, AVG)
+    return [Asked(*each) for each in sums.items()] or [Asked(None)]
+
+
+class SegmentAggregates:
+    """Answers from totals; safe to use from any thread."""
+
+    def __init__(self, kept: KeptTotals) -> None:
+        self._kept = kept
+
+    def answer(
+        self,
+        query: PreparedQuery,
+        version: Version,
+        stream: StreamDef,
+        instant: int,
+        view_of: ViewOf,
+    ) -> pa.Table:
+        """Compute the answer of a query that is aggregates of one stream.
+
+        Args:
+            query: The query; `bound.aggregates` is not None.
+            version: A version that is pinned.
+            stream: The stream.
+            instant: The instant of the answer.
+            view_of: Gives a segment as the query's leaf sees it.
+
+        Raises:
+            MillpondError: POND-404 where the predicate cannot be evaluated, STORE-602 for a
+                corrupt segment.
+        """
+        (leaf,), (slot,), (factors,) = query.bound.streams, query.slots, query.factors
+        calls = query.bound.aggregates
+        assert calls is not None
+        asked = list_asked(calls)
+        measured = [Measured(slot, each.column) for each in asked]
+        keeps = slot is not None or factors is None
+        if keeps and query.id is None:
+            keeps = all(self._kept.is_wanted(stream, each) for each in measured)
+        counts_all = factors is None and asked[0].column is None
+        reading = _Reading(self._kept, asked, measured, counts_all, keeps, view_of)
+        low, high = interval(leaf.window, instant)
+        whole, straddling = self._kept.cut(version, stream, low, high)
+        parts = [reading.read_node(node) for node in whole]
+        parts += [reading.read_inside(_segment(node), low, high) for node in straddling]
+        merged = [merge(own) for own in zip(*parts, strict=True)] or [NOTHING] * len(asked)
+        totals = dict(zip((each.column for each in asked), merged, strict=True))
+        types = stream.schema.to_arrow()
+        columns = [
+            finish(
+                call,
+                totals.get(call.column, merged[0]),
+                types.field(call.column).type if call.column else None,
+            )
+            for call in calls
+        ]
+        return pa.Table.from_arrays(columns, names=list(query.bound.output.names))
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Reads the totals for one answer.
+
+    Attributes:
+        kept: The totals that are kept.
+        asked: What totals are asked of.
+        measured: What kept totals are of, for each. Without a slot there may still be a predicate.
+        counts_all: Whether every row is counted: then nothing is kept or opened for totals.
+        keeps: Whether totals stay.
+        view_of: Gives a segment as the leaf sees it.
+    """
+
+    kept: KeptTotals
+    asked: list[Asked]
+    measured: list[Measured]
+    counts_all: bool
+    keeps: bool
+    view_of: ViewOf
+
+    def read_node(self, node: Node) -> list[Total]:
+        """Return the totals of a subtree that lies in the window."""
+        check_work()
+        if self.counts_all:
+            return [Total(sum(segment.rows for segment in _segments(node)))]
+        if not self.keeps:
+            found = [self._scan(segment) for segment in _segments(node)]
+            return [merge(own) for own in zip(*found, strict=True)]
+        return [
+            total_of_node(node, measured, partial(self._whole, measured))
+            for measured in self.measured
+        ]
+
+    def _scan(self, segment: SegmentRef) -> list[Total]:
+        check_work()
+        return compute_totals(self.view_of(segment), self.asked, 0, segment.rows)
+
+    def _whole(self, measured: Measured, segment: Any) -> Total:
+        check_work()
+        blocks = self._blocks(segment, self.view_of(segment), measured)
+        return blocks.total(0, blocks.blocks)
+
+    def read_inside(self, segment: SegmentRef, low: int | None, high: int) -> list[Total]:
+        """Return the totals of a segment's matches inside the window."""
+        check_work()
+        view = self.view_of(segment)
+        lo, hi = find_rows(view, low, high)
+        if self.counts_all:
+            return [Total(hi - lo)]
+        # Blocks are of all matches: elements outside the window, for which the predicate may fail,
+        # must not be evaluated for them.
+        if hi - lo <= _FEW_ROWS or not self.keeps or not view.is_matched:
+            return compute_totals(view, self.asked, lo, hi)
+        blocks = [self._blocks(segment, view, measured) for measured in self.measured]
+        return read_totals(view, self.asked, blocks, lo, hi)
+
+    def _blocks(self, segment: SegmentRef, view: LeafView, measured: Measured) -> BlockedTotals:
+        found = self.kept.find(segment, measured)
+        if found is None:
+            found = compute_blocks(view, measured.column)
+            self.kept.remember(segment, measured, found)
+        return found
+
+
+def _segment(node: Node) -> SegmentRef:
+    assert isinstance(node.segment, SegmentRef)
+    return node.segment
+
+
+def _segments(node: Node) -> Iterable[SegmentRef]:
+    if node.segment is not None:
+        yield _segment(node)
+    for child in node.children:
+        yield from _segments(child)

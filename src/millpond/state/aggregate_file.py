@@ -1,0 +1,136 @@
+"""Files of totals: the blocked totals of one segment's matches, for some predicates and columns.
+
+    aggregates/<the segment's number>.<checksum>.arrow
+
+Totals are a pure function of files that never change, so no epoch refers to these files: a file is
+found by the name of its segment, and its own name says its checksum. A file that is missing, torn
+or damaged is made again; opening a store removes the files of segments it does not have.
+
+A row is one entry: the slot of the predicate (NULL: every element), the column (NULL: rows are
+counted), and the packed totals (`millpond.synopses.blocked_totals`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.state.arrow_file import forget, open_arrow, write_arrow
+from millpond.state.version import Version
+from millpond.synopses.blocked_totals import BlockedTotals
+
+DIRECTORY = "aggregates"
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("slot", pa.int64()),
+        pa.field("column", pa.string()),
+        pa.field("totals", pa.large_binary(), nullable=False),
+    ]
+)
+_NAME = re.compile(r"([0-9a-f]{32})\.([0-9a-f]{16})\.arrow")
+#: Names of files that were not finished.
+_UNFINISHED = re.compile(r"\.?[0-9a-f]{32}\.arrow(\.tmp)?")
+
+
+class Measured(NamedTuple):
+    """What totals are of: the matches of a slot, and a column of them.
+
+    Attributes:
+        slot: The slot; None stands for every element of the stream.
+        column: The column; None if rows are counted only.
+    """
+
+    slot: int | None
+    column: str | None
+
+
+def write_totals(
+    temporary: Path, segment: str, entries: Mapping[Measured, BlockedTotals]
+) -> tuple[Path, int]:
+    """Write a file of totals; return its path and its length.
+
+    Args:
+        temporary: A path in the directory of these files, for the file while its checksum is not
+            known (`new_path`).
+        segment: The segment's path.
+        entries: The totals.
+
+    Raises:
+        MillpondError: STORE-603, the disk is full or the directory cannot be written.
+    """
+    table = pa.table(
+        [
+            pa.array([m.slot for m in entries], pa.int64()),
+            pa.array([m.column for m in entries], pa.string()),
+            pa.array([t.pack().tobytes() for t in entries.values()], pa.large_binary()),
+        ],
+        schema=_SCHEMA,
+    )
+    meta = write_arrow(temporary, table, sync=False)
+    path = temporary.with_name(f"{Path(segment).stem}.{meta.checksum}.arrow")
+    temporary.rename(path)
+    return path, meta.bytes
+
+
+def read_totals(path: Path) -> dict[Measured, BlockedTotals]:
+    """Read a file of totals, memory-mapped.
+
+    Raises:
+        MillpondError: STORE-602, the file is missing, torn or corrupt.
+    """
+    table = open_arrow(path, checksum_of_name(path.name))
+    entries = {}
+    slots, columns = table["slot"].to_pylist(), table["column"].to_pylist()
+    for slot, column, packed in zip(slots, columns, table["totals"], strict=True):
+        numbers = np.frombuffer(packed.as_buffer(), np.int64)
+        entries[Measured(slot, column)] = BlockedTotals.unpack(numbers)
+    return entries
+
+
+def checksum_of_name(name: str) -> str | None:
+    """Return the checksum a file's name says; None if it is no such name."""
+    match = _NAME.fullmatch(name)
+    return match[2] if match else None
+
+
+def segment_of_name(name: str) -> str | None:
+    """Return the stem of the segment's file that totals are of; None for another file's name."""
+    match = _NAME.fullmatch(name)
+    return match[1] if match else None
+
+
+def list_files(store: Path) -> Iterator[Path]:
+    """Yield every file in the directory of totals."""
+    directory = store / DIRECTORY
+    if directory.is_dir():
+        yield from sorted(file for file in directory.iterdir() if file.is_file())
+
+
+def remove_orphans(store: Path, version: Version) -> list[str]:
+    """Remove files of totals that no segment of a version has.
+
+    Returns:
+        The paths, relative to the store, of files that are none of Millpond's.
+    """
+    stems = {Path(segment.path).stem for segment in version.segments_by_id.values()}
+    unknown = []
+    for file in list_files(store):
+        segment = segment_of_name(file.name)
+        if segment is None and not _UNFINISHED.fullmatch(file.name):
+            unknown.append(f"{DIRECTORY}/{file.name}")
+        elif segment not in stems:
+            file.unlink(missing_ok=True)
+    return unknown
+
+
+def remove_files(paths: Iterable[Path]) -> None:
+    """Remove files of totals; totals in use stay readable."""
+    for path in paths:
+        forget(path)
+        path.unlink(missing_ok=True)

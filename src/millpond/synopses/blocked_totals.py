@@ -1,0 +1,183 @@
+"""Blocked totals: running totals of a segment's matches, one for every 4,096 of them.
+
+PSoup (VLDB Journal 2003, section 5) computes an aggregate over any window from a tree over the
+data, annotated with the aggregates of its subtrees. This is the tree's lowest level: the matches of
+a segment are cut into blocks. Counts and sums run, so those of any blocks are a difference of two;
+the least and the greatest value are kept by block. What lies between the end of a window and the
+next block is read from the segment: at most 4,095 matches at either end.
+
+INV-BLOCK-1: blocked totals are a function of the matches, in the order of their rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from millpond.synopses.totals import Ints, Kind, Total, Values, halve, run_sums, sum_of_words
+
+#: Matches of a block.
+BLOCK = 4_096
+
+_KINDS = (None, Kind.COUNTED, Kind.WHOLE, Kind.DOUBLE)
+#: Numbers before the arrays of a packed entry.
+_HEADER = 6
+
+
+@dataclass(frozen=True, eq=False)
+class BlockedTotals:
+    """The running totals of a segment's matches, for one column or for none.
+
+    With b blocks:
+
+    Attributes:
+        kind: What is known of the column; None: rows are counted only.
+        rows: How many matches.
+        starts: int64[b]: the row of each block's first match; None: every row matches.
+        counts: int64[b + 1]: values that are not NULL, before each block; None if all are not.
+        sums: int64[b + 1, n]: sums before each block; n is 2 (`halve`), or of doubles the number
+            of words.
+        base: The exponent of the unit of doubles' sums.
+        specials: int64[b + 1, 3]: doubles that are not finite, before each block; None if all are.
+        least: int64[b]: the key of each block's least value, if it has a value.
+        greatest: int64[b]: the same of the greatest.
+    """
+
+    kind: Kind | None
+    rows: int
+    starts: Ints | None
+    counts: Ints | None = None
+    sums: Ints | None = None
+    base: int = 0
+    specials: Ints | None = None
+    least: Ints | None = None
+    greatest: Ints | None = None
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return -(-self.rows // BLOCK)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes kept."""
+        return sum(array.nbytes for array in self._arrays if array is not None)
+
+    @property
+    def _arrays(self) -> tuple[Ints | None, ...]:
+        return self.starts, self.counts, self.sums, self.specials, self.least, self.greatest
+
+    def first_from(self, row: int) -> int:
+        """Return the number of the first block that begins at a row or behind it."""
+        if self.starts is None:
+            return min(-(-row // BLOCK), self.blocks)
+        return int(np.searchsorted(self.starts, row))
+
+    def start(self, block: int) -> int:
+        """Return the row of a block's first match."""
+        return block * BLOCK if self.starts is None else int(self.starts[block])
+
+    def total(self, first: int, last: int) -> Total:
+        """Return the total of the blocks from `first` to before `last`."""
+        rows = min(last * BLOCK, self.rows) - min(first * BLOCK, self.rows)
+        if first >= last or rows <= 0:
+            return Total()
+        if self.kind is None:
+            return Total(rows)
+        count = rows if self.counts is None else int(self.counts[last] - self.counts[first])
+        if self.sums is None or self.least is None or self.greatest is None or not count:
+            return Total(rows, count)
+        if self.kind is Kind.WHOLE:
+            high, low = (self.sums[last] - self.sums[first]).tolist()
+            sum_ = (high << 32) + low
+        else:
+            before, upto = self.sums[first].view(np.uint64), self.sums[last].view(np.uint64)
+            sum_ = sum_of_words(upto, self.base) - sum_of_words(before, self.base)
+        specials = (0, 0, 0)
+        if self.specials is not None:
+            plus, minus, nan = (self.specials[last] - self.specials[first]).tolist()
+            specials = (plus, minus, nan)
+        # A block without values has the greatest key as its least, and the least as its greatest.
+        least, greatest = int(self.least[first:last].min()), int(self.greatest[first:last].max())
+        return Total(rows, count, sum_, specials, least, greatest)
+
+    def pack(self) -> npt.NDArray[np.int64]:
+        """Pack everything into one array, for a file; `unpack` is the inverse."""
+        present = sum(1 << i for i, array in enumerate(self._arrays) if array is not None)
+        width = self.sums.shape[1] if self.sums is not None else 0
+        header = [_KINDS.index(self.kind), self.rows, present, width, self.base, 0]
+        parts = [array.ravel() for array in self._arrays if array is not None]
+        return np.concatenate([np.array(header, np.int64), *parts])
+
+    @staticmethod
+    def unpack(packed: npt.NDArray[np.int64]) -> BlockedTotals:
+        """Read what `pack` wrote, without copying."""
+        kind, rows, present, width, base, _ = packed[:_HEADER].tolist()
+        blocks = -(-rows // BLOCK)
+        shapes = ((blocks,), (blocks + 1,), (blocks + 1, width), (blocks + 1, 3), (blocks,))
+        arrays: list[Ints | None] = []
+        at = _HEADER
+        for i, shape in enumerate((*shapes, (blocks,))):
+            if not present >> i & 1:
+                arrays.append(None)
+                continue
+            size = int(np.prod(shape))
+            arrays.append(packed[at : at + size].reshape(shape))
+            at += size
+        starts, counts, sums, specials, least, greatest = arrays
+        return BlockedTotals(
+            _KINDS[kind], rows, starts, counts, sums, base, specials, least, greatest
+        )
+
+
+def block_rows(matching: Ints | None, size: int) -> BlockedTotals:
+    """Make blocked totals that count rows.
+
+    Args:
+        matching: The rows that match, ascending; None: all.
+        size: How many rows the segment has.
+    """
+    if matching is None:
+        return BlockedTotals(None, size, None)
+    return BlockedTotals(None, len(matching), _starts(matching))
+
+
+def block_values(matching: Ints | None, values: Values) -> BlockedTotals:
+    """Make blocked totals of a column.
+
+    Args:
+        matching: The rows that match, ascending; None: all.
+        values: The column's values in these rows.
+    """
+    starts = None if matching is None else _starts(matching)
+    rows, valid = values.size, values.valid
+    firsts = np.arange(0, rows, BLOCK)
+    counts = None if valid is None else _run(np.add.reduceat(valid, firsts, dtype=np.int64))
+    if values.keys is None or not rows:
+        return BlockedTotals(values.kind, rows, starts, counts)
+    low_keys = high_keys = values.keys
+    if valid is not None:
+        low_keys = np.where(valid, values.keys, np.iinfo(np.int64).max)
+        high_keys = np.where(valid, values.keys, np.iinfo(np.int64).min)
+    least = np.minimum.reduceat(low_keys, firsts)
+    greatest = np.maximum.reduceat(high_keys, firsts)
+    base, specials = 0, None
+    if values.whole is not None:
+        sums = np.stack([_run(np.add.reduceat(h, firsts)) for h in halve(values.whole)], axis=1)
+    else:
+        assert values.doubles is not None
+        words, base, odd = run_sums(values.doubles, np.append(firsts, rows))
+        sums, specials = words.view(np.int64), odd if odd[-1].any() else None
+    return BlockedTotals(values.kind, rows, starts, counts, sums, base, specials, least, greatest)
+
+
+def _starts(matching: Ints) -> Ints:
+    return np.ascontiguousarray(matching[::BLOCK], dtype=np.int64)
+
+
+def _run(by_block: Ints) -> Ints:
+    running = np.zeros(len(by_block) + 1, np.int64)
+    np.cumsum(by_block, out=running[1:])
+    return running
