@@ -48,6 +48,7 @@ _OPTION_TYPES: dict[str, dict[str, Any]] = {
     "eager_expiration": TEXT,
     "lazy_expiration": TEXT,
     "seed": {"type": "integer"},
+    "follow": {"type": "boolean"},
     "owner": TEXT,
     "tags": {"anyOf": [TEXT, {"type": "array", "items": TEXT}]},
     "comment": TEXT,

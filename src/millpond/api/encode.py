@@ -236,7 +236,12 @@ def promise_headers(given: Answer | Changes) -> dict[str, str]:
 
 def answer_json(answer: Answer) -> bytes:
     """An answer as one JSON object."""
-    return dumps({**answer_facts(answer), **_table_json(answer.table)})
+    return dumps(answer_body(answer))
+
+
+def answer_body(answer: Answer) -> dict[str, Any]:
+    """An answer as JSON values."""
+    return {**answer_facts(answer), **_table_json(answer.table)}
 
 
 def answer_ndjson(answer: Answer) -> bytes:

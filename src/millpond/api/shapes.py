@@ -142,6 +142,13 @@ class ChangesPage(TableRows, Promise):
     newest: int
 
 
+class FeedPage(Shape):
+    """Events of a feed: each has `event`, and what it says. Send `cursor` as `after` to read on."""
+
+    events: list[dict[str, Any]]
+    cursor: str
+
+
 class Receipt(Shape):
     """The receipt of a push: how many rows were accepted and shed, and which were rejected.
 

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.errors import MillpondError
+from millpond.service.changes.feed import Feed
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.observe.control_tables import Entity
 from millpond.service.queries.query_directory import QueryListing, QuerySelection
@@ -173,6 +174,12 @@ class ServedPond(Surface, Protocol):
     def alter_queries(self, selection: QuerySelection, **options: Any) -> int: ...
 
     def drop_queries(self, selection: QuerySelection) -> int: ...
+
+    def open_feed(
+        self, selection: QuerySelection, after: str | None = None, snapshot: bool = False
+    ) -> Feed: ...
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]: ...
 
     def shared_plan(self) -> str: ...
 

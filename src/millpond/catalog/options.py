@@ -273,6 +273,15 @@ _EVERY = (
         remark="It counts when the first change is asked for, and not after.",
     ),
     Option(
+        "follow",
+        (Scope.QUERY,),
+        "true or false",
+        "whether the query's changes are computed from now on, though nobody has asked for them",
+        _truth,
+        False,
+        remark="A query that is followed stays so: `false` changes nothing then.",
+    ),
+    Option(
         "strategy",
         (Scope.QUERY, Scope.ENGINE),
         "'aware', 'direct' or 'negative'",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time as clock_time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -29,6 +29,7 @@ from millpond.service.answers.refresher import Refresher
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.derivations import Derivations
+from millpond.service.changes.feed import Feeds
 from millpond.service.changes.inner_streams import InnerStreams
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
@@ -114,6 +115,7 @@ class Components:
         derivations: Queries whose changes are made.
         advancer: Makes them.
         reader: Reads them.
+        feeds: Reads the changes of many queries through one cursor.
         subscriptions: Fetches, subscribes, and wakes who waits for changes.
         sources: What streams are read from.
         summaries: Creates and drops summaries.
@@ -225,13 +227,23 @@ class Components:
         self.subscriptions = Subscriptions(
             self.log, self.registrar, self.derivations, self.advancer, self.reader
         )
+        self.feeds = Feeds(
+            self.log,
+            self.directory,
+            self.derivations,
+            self.advancer,
+            self.reader,
+            self._find_heartbeats,
+            self.invoke,
+        )
         followers.connect(self.log, self.floors, self.derivations)
         self.events.connect(
-            log=self.log,
+            epochs=self.log,
             stems=self.stems,
             registrar=self.registrar,
             maintenance=self.maintenance,
             advancer=self.advancer,
+            derivations=self.derivations,
             subscriptions=self.subscriptions,
             refresher=self.refresher,
             files=self.invoker.files,
@@ -298,6 +310,9 @@ class Components:
             self._store.close()
             raise
         self.maintenance.start()
+        self.derivations.follow_many(
+            q for q in self.log.version.queries.values() if q.options.get("follow")
+        )
         self.advancer.start()
         self.refresher.start()
         self.inner_streams.drop_unread()
@@ -373,6 +388,11 @@ class Components:
             found = self.directory.find(self.log.version, selection)
             self.registrar.unregister_many(found)
         return len(found)
+
+    def _find_heartbeats(self, version: Version, streams: Sequence[StreamDef]) -> list[int]:
+        """The heartbeats of streams that readers of a version may rely on now."""
+        reading = self.floors.capture()
+        return [self.sequencer.heartbeat(version, stream, reading) for stream in streams]
 
     def problems(self) -> list[MillpondError]:
         """Files of the store found corrupt or missing."""

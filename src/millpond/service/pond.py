@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -21,6 +21,7 @@ from millpond.engine.scalars.work import check_work
 from millpond.errors import MillpondError
 from millpond.model.unicode_text import check_unicode
 from millpond.runtime.protocol import Runtime
+from millpond.service.changes.feed import Feed, FeedEvent, follow_feed
 from millpond.service.components import Components, PondSettings
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.handles import Handle, StreamHandle
@@ -172,6 +173,45 @@ class Pond:
             if found is not None:
                 return Handle(self._components, self._explainer, found)
         return Handle(self._components, self._explainer, self._components.registrar.find(text))
+
+    def subscribe(
+        self,
+        queries: Sequence[str | int] | None = None,
+        *,
+        owner: str | None = None,
+        tag: str | None = None,
+        after: str | None = None,
+        follow: bool = True,
+        snapshot: bool = False,
+    ) -> Iterator[FeedEvent]:
+        """Yield the changes of many queries, with one cursor for all of them.
+
+        Args:
+            queries: Names or ids; None for all that have the owner and the tag.
+            owner: Only queries of this owner, also those that are registered later.
+            tag: Only queries that have this tag, also those that get it later.
+            after: A feed's cursor; None for the first change of each query.
+            follow: Whether to wait for what is to come, for ever.
+            snapshot: Whether to begin with the answers instead of their past changes.
+
+        Raises:
+            MillpondError: CQL-201 for a query that is not there, POND-412 for the cursor, and
+                POND-410 once the pond is closed.
+        """
+        names = None if queries is None else tuple(str(query) for query in queries)
+        feed = self.open_feed(QuerySelection("", owner, tag, None, names), after, snapshot)
+        return follow_feed(feed, self.listen, follow)
+
+    def open_feed(
+        self, selection: QuerySelection, after: str | None = None, snapshot: bool = False
+    ) -> Feed:
+        """Begin a feed of the selected queries, which is read a page at a time."""
+        self._components.check_open()
+        return self._components.feeds.open(selection, after, snapshot)
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener`, from any thread, when there may be changes; return what ends that."""
+        return self._components.subscriptions.listen(listener)
 
     def derived(self, name: str) -> StreamHandle:
         """Return the handle of a derived stream."""

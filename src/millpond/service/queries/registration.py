@@ -101,6 +101,7 @@ class Registrar:
             if len(requests) <= _FEW:
                 for id, prepared in added.prepared.items():
                     self._keep_prepared(id, prepared)
+            self._follow(added.definitions)
         self._events.definitions_changed()
         return added.definitions
 
@@ -189,12 +190,18 @@ class Registrar:
         with self.lock:
             altered = [self._apply_options(d, checked, statement) for d in definitions]
             self._replace(altered)
+            self._follow(altered)
             for query in altered if checked.get("active") else ():
                 log = self._log.version.change_log(query.id)
                 if log is not None:
                     self._events.query_activated(log)
         self._events.definitions_changed()
         return altered
+
+    def _follow(self, queries: Sequence[QueryDef]) -> None:
+        """Have the changes computed of those queries whose options ask for that."""
+        if wanted := [query for query in queries if query.options.get("follow")]:
+            self._events.follow_requested(wanted)
 
     def _apply_options(
         self, definition: QueryDef, checked: Mapping[str, Any], statement: str | None
