@@ -142,7 +142,7 @@ class RemotePond:
         """Yields the changes of many queries, with one cursor for all of them.
 
         As `Pond.subscribe`; but values are those JSON has, and what an event says besides a change
-        is in its `facts`, the rows of an answer too. It goes on when the server was away.
+        is in its facts, the rows of an answer too. It goes on when the server was away.
         """
         names = None if queries is None else tuple(str(query) for query in queries)
         asked = _selection_params(QuerySelection("", owner, tag, None, names))
