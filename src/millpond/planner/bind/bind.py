@@ -32,6 +32,7 @@ from millpond.planner.check.checks import (
 )
 from millpond.planner.check.constants import check_constants
 from millpond.planner.check.localize_error import Prober
+from millpond.planner.check.texts import check_texts
 from millpond.planner.check.typecheck import TypeCheck
 from millpond.planner.joins import JoinShape, find_join
 from millpond.planner.residual import LEAF, write_residual_sql
@@ -229,7 +230,8 @@ def _check_types(
         except duckdb.Error as error:
             raise explain_objection(str(error), text, resolver.scopes, prober) from None
         check_predicates(resolver.scopes, prober, text)
-        check_constants(resolver.scopes, check, prober, text)
+        check_constants(resolver.scopes, check, text)
+        check_texts(resolver.scopes, prober, text)
         join = find_join(body, resolver.scopes, [f for f in leaves if f.is_stream], check)
     return Schema(tuple(_make_distinct(columns, leaves))), join
 
