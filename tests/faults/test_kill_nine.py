@@ -115,7 +115,9 @@ class Server:
 
     def left_running(self) -> list[int]:
         """The JVMs of killed servers that did not end with them."""
-        return [pid for pid in self.machines if Path(f"/proc/{pid}/cmdline").exists()]
+        # An id may belong to another process by now.
+        store = str(self.store).encode()
+        return [pid for pid in self.machines if store in command_of(pid)]
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, message: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.algebra.rows import normalize
 from millpond.model.time import Instant
 from millpond.model.windows import Now, Period, Range, Rows, Unbounded, Window
 
@@ -68,4 +69,4 @@ def _equal_as_sql_groups(value: Any) -> Any:
     """
     if isinstance(value, float) and math.isnan(value):
         return (float, "nan")
-    return (type(value), value)
+    return (type(value), normalize(value))

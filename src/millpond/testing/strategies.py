@@ -10,8 +10,9 @@ sums of floats, whose last digits depend on the order of the summands.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any
 
 from hypothesis import strategies as st
@@ -38,10 +39,34 @@ VALUES: dict[str, tuple[tuple[Any, str], ...]] = {
         (date(2024, 2, 29), "DATE '2024-02-29'"),
         (date(2024, 3, 1), "DATE '2024-03-01'"),
     ),
+    "TIMESTAMPTZ": (
+        (datetime(1970, 1, 1, tzinfo=UTC), "TIMESTAMPTZ '1970-01-01 01:00:00+01'"),
+        (datetime(1970, 1, 1, 0, 0, 3, tzinfo=UTC), "'1970-01-01 00:00:03'"),
+        (datetime(2024, 3, 1, tzinfo=UTC), "TIMESTAMP '2024-03-01 00:00:00'"),
+    ),
+    "INTEGER[]": (([], "[]"), ([1], "[1]"), ([1, None], "[1, NULL]"), ([None], "[NULL]")),
+    "STRUCT(a INTEGER, b DOUBLE[])": tuple(
+        (value, f"CAST(CAST('{json.dumps(value)}' AS JSON) AS STRUCT(a INTEGER, b DOUBLE[]))")
+        for value in (
+            {"a": 1, "b": [0.0]},
+            {"a": 1, "b": [-0.0, None]},
+            {"a": 1, "b": [-0.0]},
+            {"a": None, "b": None},
+        )
+    ),
+}
+
+#: Predicates on parts of values, by type; `{}` stands for the column.
+PARTS = {
+    "INTEGER[]": ("list_contains({}, 1)", "{}[1] = 1", "len({}) > 1"),
+    "STRUCT(a INTEGER, b DOUBLE[])": ("{}.a = 1", "{}.b[1] >= 0", "{}['a'] IS NULL"),
 }
 
 #: Columns that a stream may have. Every stream has ts, k and v, so that any two streams can join.
-OPTIONAL_COLUMNS = (("x", "DOUBLE"), ("b", "BOOLEAN"), ("d", "DATE"), ("w", "BIGINT"))
+OPTIONAL_COLUMNS = (
+    *(("x", "DOUBLE"), ("b", "BOOLEAN"), ("d", "DATE"), ("w", "BIGINT")),
+    *(("z", "TIMESTAMPTZ"), ("l", "INTEGER[]"), ("r", "STRUCT(a INTEGER, b DOUBLE[])")),
+)
 
 
 @dataclass(frozen=True)
@@ -145,6 +170,8 @@ def _atoms(draw: st.DrawFn, kinds: tuple[tuple[str, str], ...], of: str) -> str:
     shapes = ["compare", "compare", "in", "between", "null"]
     shape = draw(st.sampled_from([*shapes, "like"] if kind == "VARCHAR" else shapes))
     negated = draw(st.sampled_from(("", "NOT ")))
+    if kind in PARTS and draw(st.booleans()):
+        return draw(st.sampled_from(PARTS[kind])).format(name)
     match shape:
         case "compare":
             operator = draw(st.sampled_from(("=", "<>", "<", "<=", ">", ">=")))

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.model.nested_values import needs_keys, rank
 from millpond.model.windows import Rows, Window, interval
 
 
@@ -336,7 +337,10 @@ def _codes(keys: pa.Table) -> np.ndarray:
     for column in keys.columns:
         if pa.types.is_floating(column.type):
             column = pc.add(column, pa.scalar(0.0, column.type))  # −0.0 and 0.0 are one key
-        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        values = column.combine_chunks()
+        if needs_keys(values.type):
+            values = rank(values)
+        encoded = values.dictionary_encode(null_encoding="encode")
         own = np.asarray(encoded.indices, dtype=np.int64)
         pair = codes * (int(own.max(initial=0)) + 1) + own
         codes = np.unique(pair, return_inverse=True)[1].astype(np.int64)

@@ -50,6 +50,8 @@ log = logging.getLogger("millpond.spark")
 #: a line for each push for ever.
 _INBOX_BATCHES = 2_000
 _MAX_PUSHES = 4_096
+#: How long the first look at a source may take: meanwhile nothing else can be created or dropped.
+_PROBE_SECONDS = 30.0
 #: How many pushed rows one task builds: two tasks would take longer to start, and to merge after.
 _ROWS_A_TASK = 20_000
 #: Spark writes what it read and what is done beside the batches, and once a minute: a batch waited
@@ -149,7 +151,16 @@ class SparkRuntime:
         sources.check_source(definition)
         try:
             with self._machine.using():
-                sources.probe(self.spark, definition)
+                spark = self.spark
+                _within_seconds(_PROBE_SECONDS, lambda: sources.probe(spark, definition))
+        except TimeoutError as error:
+            raise MillpondError(
+                "DATA-502",
+                f'the source of "{definition.name}" has too many files to look through',
+                detail=f"Spark was still listing them after {_PROBE_SECONDS:g} seconds.",
+                hint="Name a directory farther down, or leave out recursiveFileLookup. Nothing "
+                "was created.",
+            ) from error
         except Exception as error:
             hint = "Check the path and the options. Nothing was created."
             raise sources.unreadable_error(definition, error, hint) from error
@@ -409,6 +420,28 @@ class SparkRuntime:
         if isinstance(cause, MillpondError):
             return cause
         return _find_task_error(cause) or sources.unreadable_error(stream, cause)
+
+
+def _within_seconds(seconds: float, work: Callable[[], None]) -> None:
+    """Do work of Spark's that cannot be interrupted; raise TimeoutError and leave it if too long.
+
+    Spark lists files in one call, which does not end before all are listed.
+    """
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="spark-probe", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise TimeoutError
+    if failed:
+        raise failed[0]
 
 
 def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -22,8 +22,14 @@ def check_computed_columns(statement: CreateStream, schema: Schema) -> None:
     A computed column may use all columns that are given, and the computed ones declared before it.
 
     Raises:
-        MillpondError: CQL-2xx, at the column.
+        MillpondError: CQL-2xx at the column, CQL-103 if there is no column that is given.
     """
+    if not schema.given:
+        raise statement.error(
+            "CQL-103",
+            f'every column of "{statement.name}" is computed',
+            hint="Declare the columns that rows are given with.",
+        )
     for place, (column, field) in enumerate(zip(statement.columns, schema.fields, strict=True)):
         if field.computed is None or column.computed is None:
             continue
@@ -65,4 +71,10 @@ class _Rows:
         return None
 
     def functions(self) -> list[str]:
+        return []
+
+    def summary(self, name: str) -> None:
+        return None
+
+    def summaries(self) -> list[str]:
         return []

@@ -86,3 +86,10 @@ def test_any_value_is_json() -> None:
     column = pa.array([{"a": 1, "b": [None]}, None])
     assert values(judged(column, "JSON")) == ['{"a":1,"b":[null]}', None]
     assert values(judged([1.5, None], "JSON")) == ["1.5", None]
+
+
+def test_json_of_any_depth_is_admitted_or_rejected() -> None:
+    deep = "[" * 100_000
+    found = judged([deep, deep + "]" * 100_000, "[]"], "JSON")
+    assert 0 in found.reject_rows
+    assert values(found)[-1] == "[]"

@@ -10,6 +10,8 @@ from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.service.definitions.computed_columns import check_computed_columns
 
+KEY = ("k", "VARCHAR", None)
+
 
 def check(*columns: tuple[str, str, str | None]) -> None:
     declared = [f"{n} {t}" + (f" AS ({e})" if e is not None else "") for n, t, e in columns]
@@ -35,12 +37,12 @@ def test_columns_before_it_may_be_used(columns: list[tuple[str, str, str | None]
 @pytest.mark.parametrize(
     ("columns", "code", "place"),
     [
-        ([("a", "INTEGER", "a")], "CQL-202", "a INTEGER AS (a)"),
-        ([("b", "INTEGER", "c"), ("c", "INTEGER", "1")], "CQL-202", "b INTEGER AS (c)"),
-        ([("a", "INTEGER", "z.p")], "CQL-202", "a INTEGER AS (z.p)"),
-        ([("a", "INTEGER", "count(*)")], "CQL-206", "a INTEGER AS (count(*))"),
-        ([("a", "INTEGER", "random()")], "CQL-213", "a INTEGER AS (random())"),
-        ([("a", "INTEGER", "my_own(1)")], "CQL-212", "a INTEGER AS (my_own(1))"),
+        ([("a", "INTEGER", "a"), KEY], "CQL-202", "a INTEGER AS (a)"),
+        ([("b", "INTEGER", "c"), ("c", "INTEGER", "1"), KEY], "CQL-202", "b INTEGER AS (c)"),
+        ([("a", "INTEGER", "z.p"), KEY], "CQL-202", "a INTEGER AS (z.p)"),
+        ([("a", "INTEGER", "count(*)"), KEY], "CQL-206", "a INTEGER AS (count(*))"),
+        ([("a", "INTEGER", "random()"), KEY], "CQL-213", "a INTEGER AS (random())"),
+        ([("a", "INTEGER", "my_own(1)"), KEY], "CQL-212", "a INTEGER AS (my_own(1))"),
     ],
 )
 def test_what_it_may_not_be_made_of_is_said_at_the_column(
@@ -53,3 +55,8 @@ def test_what_it_may_not_be_made_of_is_said_at_the_column(
     assert error.text is not None
     assert error.span is not None
     assert error.text[error.span.start : error.span.end] == place
+
+
+def test_a_stream_has_a_column_that_is_given() -> None:
+    with pytest.raises(MillpondError, match='CQL-103: every column of "s" is computed'):
+        check(("a", "INTEGER", "1"))

@@ -1,0 +1,57 @@
+"""The first look at a source ends, however many files there are."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from millpond.catalog.objects import RelationDef, SourceDef
+from millpond.errors import MillpondError
+from millpond.model.schema import Field, Schema
+from millpond.runtime.spark import runtime as runtimes
+from millpond.runtime.spark.runtime import SparkRuntime
+
+
+@pytest.fixture
+def runtime() -> SparkRuntime:
+    made = SparkRuntime()
+    machine: Any = SimpleNamespace(using=nullcontext, session=None)
+    made._machine = machine
+    return made
+
+
+@pytest.fixture
+def relation(tmp_path: Path) -> RelationDef:
+    schema = Schema((Field("n", "BIGINT"),))
+    return RelationDef(1, "r", schema, source=SourceDef("csv", {"path": str(tmp_path)}))
+
+
+def test_a_look_that_takes_too_long(
+    runtime: SparkRuntime, relation: RelationDef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(runtimes, "_PROBE_SECONDS", 0.05)
+    monkeypatch.setattr(runtimes.sources, "probe", lambda *_: over.wait(60))
+    try:
+        with pytest.raises(MillpondError, match="DATA-502") as raised:
+            runtime.check_source(relation)
+    finally:
+        over.set()
+    assert "too many files" in raised.value.primary
+    assert "Nothing was created" in str(raised.value.hint)
+
+
+def test_a_look_that_fails(
+    runtime: SparkRuntime, relation: RelationDef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("it is not CSV")
+
+    monkeypatch.setattr(runtimes.sources, "probe", fail)
+    with pytest.raises(MillpondError, match="it is not CSV"):
+        runtime.check_source(relation)
