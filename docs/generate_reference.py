@@ -207,6 +207,20 @@ def options_page() -> str:
         "",
         *_table(Scope.ENGINE),
         "",
+        "## Options of streams",
+        "",
+        "`CREATE STREAM name (…) WITH (option = value)`, `ALTER STREAM name SET (option = value)`,"
+        " or `PATCH` of the stream over HTTP.",
+        "",
+        *_table(Scope.INPUT),
+        "",
+        "## Settings of the system",
+        "",
+        "`ALTER SYSTEM SET (setting = value)`, `alter_system` in Python, or `PATCH` of the entity"
+        " `queue:inbox` over HTTP. They are durable.",
+        "",
+        *_table(Scope.SYSTEM),
+        "",
         "## Further parameters of `millpond.open`",
         "",
         *_table(Scope.OPEN),
@@ -229,7 +243,7 @@ def _table(scope: Scope) -> list[str]:
     ]
     for name in list_options(scope):
         option = OPTIONS[name]
-        remark = option.remark if scope is Scope.QUERY else ""
+        remark = option.remark if scope in (Scope.QUERY, Scope.INPUT, Scope.SYSTEM) else ""
         text = f"{option.text}. {remark}" if remark else option.text
         entities = [e for e in option.entities if e not in _OF_QUERIES]
         last = f" {', '.join(f'`{e}:all`' for e in entities)} |" if shown else ""

@@ -125,6 +125,8 @@ def test_invoke(http, late, pond):
         "exact": True,
         "loss": [],
         "bounds": None,
+        "part": None,
+        "estimated": [],
         "epoch": pond.status()["epoch"],
         "columns": ["carrier", "delay"],
         "types": ["VARCHAR", "DOUBLE"],
@@ -249,3 +251,33 @@ def test_settings_of_entities(http, late):
     error = error_of(http.patch("/v1/entities/queue:inbox", json={"size": 1}), 400, "CQL-214")
     assert error["message"] == 'no setting "size" of entity "queue:inbox"'
     assert "routing of eddies" in error["hint"]
+
+
+def test_queries_are_listed_changed_and_dropped_by_owner_and_tag(http):
+    http.post(
+        "/v1/queries",
+        json=[
+            {"cql": LATE, "name": "one", "options": {"owner": "ann", "tags": ["Fares", "eu"]}},
+            {"cql": LATE, "name": "two", "options": {"owner": "ann", "tags": "fares"}},
+            {"cql": LATE, "name": "three", "options": {"owner": "bob", "tags": "fares, us"}},
+        ],
+    )
+
+    def names(**asked: str) -> list[str]:
+        found = http.get("/v1/queries", params=asked).json()
+        assert found["total"] == len(found["queries"])
+        return [query["name"] for query in found["queries"]]
+
+    assert names(owner="ann") == ["one", "two"]
+    assert names(tag="US") == ["three"]
+    assert names(tag="fares", sort="-name") == ["two", "three", "one"]
+    patched = http.patch("/v1/queries", params={"owner": "ann"}, json={"active": False})
+    assert patched.json() == {"queries": 2}
+    assert names(state="inactive") == ["one", "two"]
+    assert http.delete("/v1/queries", params={"tag": "fares", "state": "inactive"}).json() == {
+        "queries": 2
+    }
+    assert names() == ["three"]
+    error_of(http.delete("/v1/queries"), 400, "SERVE-703")
+    error_of(http.delete("/v1/queries", params={"queries": "three,none"}), 400, "CQL-201")
+    assert names() == ["three"]

@@ -38,6 +38,8 @@ def test_statements(http):
         "exact": True,
         "loss": [],
         "bounds": None,
+        "part": None,
+        "estimated": [],
         "columns": ["carrier", "number"],
         "types": ["VARCHAR", "BIGINT"],
         "rows": [["AA", 9007199254740993]],

@@ -36,7 +36,7 @@ def test_push(http, media):
     assert response.status_code == 200
     receipt = response.json()
     [reject] = receipt.pop("rejects")
-    assert receipt == {"accepted": 1, "rejected": 1, "duplicate": False}
+    assert receipt == {"accepted": 1, "rejected": 1, "shed": 0, "duplicate": False}
     assert reject == {"row": 1, "reason": "no timestamp"}
     assert http.get("/v1/streams").json()["streams"][0]["rows"] == 4
 
@@ -124,3 +124,32 @@ def test_streams(http):
 def test_relations(http):
     [relation] = http.get("/v1/relations").json()["relations"]
     assert (relation["name"], relation["primary_key"]) == ("planes", ["tailnum"])
+
+
+def test_when_it_is_too_much_a_push_is_refused_and_may_come_again(http, pond):
+    assert http.patch("/v1/entities/queue:inbox", json={"queue_memory": "1 KB"}).json()[
+        "settings"
+    ] == {"queue_memory": "1 KB"}
+    pond._components.runtime.wake_inbox = lambda: None
+    headers = {"Content-Type": "application/x-ndjson"}
+    body = b'{"ts": "2026-03-01T12:00:00", "carrier": "DL", "number": 4}\n' * 30
+    assert http.post(TUPLES, content=body, headers=headers).json()["accepted"] == 30
+    refused = http.post(TUPLES, content=body, headers=headers)
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    assert refused.json()["error"]["code"] == "POND-417"
+    text = "INSERT INTO flights (ts, number) VALUES ('2026-03-01 12:00:00', 1)"
+    assert http.post("/v1/statements", json={"text": text}).status_code == 429
+    assert http.patch("/v1/streams/flights", json={"overload": "shed random"}).status_code == 200
+    assert http.get("/v1/streams").json()["streams"][0]["overload"] == "shed random"
+    assert http.post(TUPLES, content=body, headers=headers).json()["shed"] == 30
+    metrics = http.get("/metrics").text
+    assert 'millpond_refused_total{stream="flights"} 31.0' in metrics
+    assert 'millpond_shed_total{stream="flights"} 30.0' in metrics
+    assert 'millpond_shedding{stream="flights"} 1.0' in metrics
+
+
+def test_what_a_stream_cannot_be_told(http):
+    for options in ({"overload": "x"}, {"overload": "block", "weight": 1}, {"active": True}):
+        error = http.patch("/v1/streams/flights", json=options)
+        assert error.status_code == 400
+    assert http.patch("/v1/streams/none", json={"overload": "block"}).status_code == 404

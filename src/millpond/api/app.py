@@ -11,7 +11,7 @@ from millpond.api.access import Access, HostGate, SiteGate, allow_origins
 from millpond.api.document import COMMON, describe_errors
 from millpond.api.limits import BodyLimit, TokenGate
 from millpond.api.request_work import WorkForRequest
-from millpond.api.routers import changes, observation, queries, statements, streams
+from millpond.api.routers import changes, feed, observation, queries, statements, streams
 from millpond.api.subscribers import Subscribers
 from millpond.api.surface import ServedPond
 from millpond.console import page
@@ -57,6 +57,7 @@ def create_app(
         statements.router(pond, policy),
         queries.router(pond),
         changes.router(pond, app.state.followers),
+        feed.router(pond, app.state.followers),
         streams.router(pond, max_body),
         observation.router(pond),
     ):

@@ -37,7 +37,7 @@ def encode_page(changes: Changes, form: str) -> bytes:
 
 def encode_piece(changes: Changes, form: str) -> list[bytes]:
     """Encode changes one by one: as lines, or as events."""
-    objects = _objects(changes)
+    objects = to_objects(changes)
     if form == encode.NDJSON:
         return [encode.dumps(body) + b"\n" for body in objects]
     return [
@@ -52,7 +52,8 @@ def encode_failure(error: MillpondError, form: str) -> bytes:
     return b"event: error\ndata: %s\n\n" % body if form == EVENTS else body + b"\n"
 
 
-def _objects(changes: Changes) -> list[dict[str, Any]]:
+def to_objects(changes: Changes) -> list[dict[str, Any]]:
+    """The changes as JSON values, one object each."""
     numbers, stamps, signs, *columns = encode.json_columns(encode.format_instants(changes))
     names = changes.columns
     promise: dict[str, Any] = {"exact": changes.exact}

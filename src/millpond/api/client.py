@@ -25,6 +25,7 @@ from millpond.cql import parse_statement
 from millpond.cql.tree import statements
 from millpond.errors import MillpondError
 from millpond.service.ingest.row_formats import from_rows, unknown_format_error
+from millpond.service.queries.query_directory import QuerySelection
 from millpond.service.queries.registration_request import Registration, parts
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 
@@ -182,9 +183,20 @@ class RemotePond:
         """The relations."""
         return [decode.relation(body) for body in self._calls.get("/v1/relations")["relations"]]
 
-    def queries(self) -> list[QueryDef]:
-        """The registered queries."""
-        return [decode.query(body) for page in self._pages() for body in page]
+    def queries(self, **selection: Any) -> list[QueryDef]:
+        """The registered queries; of a selection only (`owner`, `tag`, `state`, …), if given."""
+        return [decode.query(body) for page in self._pages(selection) for body in page]
+
+    def alter_queries(self, selection: QuerySelection, **options: Any) -> int:
+        """Changes options of the selected queries in one epoch; returns how many there are."""
+        asked = _selection_params(selection)
+        response = self._calls.send("PATCH", "/v1/queries", in_json(options), params=asked)
+        return int(response.json()["queries"])
+
+    def drop_queries(self, selection: QuerySelection) -> int:
+        """Drops the selected queries in one epoch; returns how many they were."""
+        asked = _selection_params(selection)
+        return int(self._calls.send("DELETE", "/v1/queries", params=asked).json()["queries"])
 
     def functions(self) -> list[dict[str, Any]]:
         """The user-defined functions; they are defined where the pond is open."""
@@ -220,12 +232,25 @@ class RemotePond:
         """Closes the connections; the pond is the server's."""
         self._http.close()
 
-    def _pages(self) -> Iterator[list[dict[str, Any]]]:
+    def _pages(self, selection: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
+        asked = _selection_params(QuerySelection(**selection))
         after: int | None = -1
         while after is not None:
-            body = self._calls.get("/v1/queries", limit=10_000, after=after)
+            body = self._calls.get("/v1/queries", limit=10_000, after=after, **asked)
             yield body["queries"]
             after = body["next"]
 
     def _handle(self, body: dict[str, Any]) -> RemoteHandle:
         return RemoteHandle(self._calls, body["id"], body["name"])
+
+
+def _selection_params(selection: QuerySelection) -> dict[str, Any]:
+    """A selection as the parameters of a URL."""
+    asked = {
+        "containing": selection.containing or None,
+        "owner": selection.owner,
+        "tag": selection.tag,
+        "state": selection.state,
+        "queries": None if selection.names is None else ",".join(selection.names),
+    }
+    return {name: value for name, value in asked.items() if value is not None}

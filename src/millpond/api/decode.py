@@ -26,7 +26,7 @@ from millpond.model.schema import (
     parts_of,
 )
 from millpond.model.time import BEGINNING, END, parse_instant
-from millpond.service.results import Answer, Changes, IngestReceipt, StatementResult
+from millpond.service.results import Answer, Changes, IngestReceipt, Part, StatementResult
 
 
 def instant(text: str | None) -> int | None:
@@ -64,7 +64,14 @@ def answer(body: dict[str, Any]) -> Answer:
         bounds=Bounds.from_json(body["bounds"]),
         query=body["query"],
         epoch=body["epoch"],
+        part=part(body["part"]),
+        estimated=tuple(body["estimated"]),
     )
+
+
+def part(body: dict[str, Any] | None) -> Part | None:
+    """The part of an answer that was given."""
+    return None if body is None else Part(**body)
 
 
 def arrow_answer(data: bytes) -> Answer:
@@ -81,6 +88,8 @@ def arrow_answer(data: bytes) -> Answer:
         bounds=Bounds.from_json(facts["bounds"]),
         query=facts["query"],
         epoch=facts["epoch"],
+        part=part(facts["part"]),
+        estimated=tuple(facts["estimated"]),
     )
 
 
@@ -128,7 +137,9 @@ def result(body: dict[str, Any]) -> StatementResult:
 
 def receipt(body: dict[str, Any]) -> IngestReceipt:
     """The receipt of `encode.receipt_json`."""
-    return IngestReceipt(body["accepted"], body["rejected"], body["rejects"], body["duplicate"])
+    return IngestReceipt(
+        body["accepted"], body["rejected"], body["rejects"], body["duplicate"], body["shed"]
+    )
 
 
 def stream(body: dict[str, Any]) -> StreamDef:
@@ -143,6 +154,7 @@ def stream(body: dict[str, Any]) -> StreamDef:
         ahead=body["ahead_us"],
         retain=body["retain_us"],
         retain_rows=body["retain_rows"],
+        overload=body["overload"],
         source=_source(body),
         text=body["cql"],
     )

@@ -48,6 +48,10 @@ _OPTION_TYPES: dict[str, dict[str, Any]] = {
     "eager_expiration": TEXT,
     "lazy_expiration": TEXT,
     "seed": {"type": "integer"},
+    "follow": {"type": "boolean"},
+    "owner": TEXT,
+    "tags": {"anyOf": [TEXT, {"type": "array", "items": TEXT}]},
+    "comment": TEXT,
 }
 
 #: A query's options, which `check_options` checks.
@@ -66,7 +70,7 @@ QueryOptions = Annotated[
     ),
 ]
 
-#: What can be told a derived stream.
+#: What can be told a stream.
 StreamOptions = Annotated[
     dict[str, Any],
     WithJsonSchema(
@@ -74,7 +78,10 @@ StreamOptions = Annotated[
             "type": "object",
             "title": "Options",
             "additionalProperties": False,
-            "properties": {"active": {"const": True}},
+            "properties": {
+                "active": {"const": True},
+                "overload": {"enum": ["block", "shed random", "shed chunks", "shed lightest"]},
+            },
         }
     ),
 ]

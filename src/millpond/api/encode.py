@@ -17,6 +17,7 @@ import base64
 import json
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -193,6 +194,8 @@ def answer_facts(answer: Answer) -> dict[str, Any]:
         "final": answer.final,
         **promise_facts(answer),
         "epoch": answer.epoch,
+        "part": None if answer.part is None else asdict(answer.part),
+        "estimated": list(answer.estimated),
     }
 
 
@@ -233,7 +236,12 @@ def promise_headers(given: Answer | Changes) -> dict[str, str]:
 
 def answer_json(answer: Answer) -> bytes:
     """An answer as one JSON object."""
-    return dumps({**answer_facts(answer), **_table_json(answer.table)})
+    return dumps(answer_body(answer))
+
+
+def answer_body(answer: Answer) -> dict[str, Any]:
+    """An answer as JSON values."""
+    return {**answer_facts(answer), **_table_json(answer.table)}
 
 
 def answer_ndjson(answer: Answer) -> bytes:
@@ -265,6 +273,10 @@ def answer_headers(answer: Answer) -> dict[str, str]:
         "Millpond-Final": str(answer.final).lower(),
         "Millpond-Epoch": str(answer.epoch),
     }
+    if answer.part is not None:
+        headers["Millpond-Part"] = json.dumps(asdict(answer.part))
+    if answer.estimated:
+        headers["Millpond-Estimated"] = json.dumps(answer.estimated)
     return headers | promise_headers(answer)
 
 
@@ -297,6 +309,7 @@ def definition_json(definition: Definition) -> dict[str, Any]:
                 "ahead_us": definition.ahead,
                 "retain_us": definition.retain,
                 "retain_rows": definition.retain_rows,
+                "overload": definition.overload,
                 "derived": definition.derived is not None,
                 "source": definition.source.format if definition.source else None,
                 "cql": definition.text,
@@ -327,6 +340,7 @@ def receipt_json(receipt: IngestReceipt) -> dict[str, Any]:
     return {
         "accepted": receipt.accepted,
         "rejected": receipt.rejected,
+        "shed": receipt.shed,
         "rejects": to_json_value(receipt.rejects),
         "duplicate": receipt.duplicate,
     }

@@ -22,6 +22,8 @@ ANSWER_HEADERS = {
     "Millpond-As-Of": "The answer's instant.",
     "Millpond-Final": "Whether no element of that instant or before can come any more.",
     "Millpond-Epoch": "The epoch whose effects the answer shows.",
+    "Millpond-Part": "Of an answer with a budget, which part it is: JSON, as in `part`.",
+    "Millpond-Estimated": "The summaries whose estimates are among the values: JSON.",
     **PROMISE_HEADERS,
 }
 

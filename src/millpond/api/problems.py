@@ -36,6 +36,7 @@ STATUSES: dict[str, int] = {
     "POND-409": 409,
     "POND-410": 503,
     "POND-414": 403,
+    "POND-417": 429,
     "POND-415": 503,
     "POND-413": 409,
     "DATA-503": 409,
@@ -54,6 +55,9 @@ STATUSES: dict[str, int] = {
 
 #: Seconds after which a client may ask again while Spark is started again.
 RETRY_AFTER = 5
+
+#: After how many seconds a push that was refused may be sent again.
+RETRY_SECONDS = 1
 
 #: What every answer says: no page may frame it, and it is what its media type says.
 SAFE_HEADERS = {
@@ -78,6 +82,8 @@ def problem(error: MillpondError, status: int | None = None, **beside: Any) -> R
     headers = dict(SAFE_HEADERS)
     if error.code == "SERVE-706":
         headers["WWW-Authenticate"] = "Bearer"
+    if error.code == "POND-417":
+        headers["Retry-After"] = str(RETRY_SECONDS)
     if error.code == "POND-415":
         headers["Retry-After"] = str(RETRY_AFTER)
     body = dumps({**error.to_json(), **beside})

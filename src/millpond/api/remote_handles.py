@@ -89,15 +89,26 @@ class RemoteHandle(RemoteFollowable):
     def __repr__(self) -> str:
         return f"<RemoteHandle {self.id} {self.name!r}>"
 
-    def invoke(self, at: int | str | date | None = None) -> Answer:
-        """The query's answer as of now or of a kept instant.
+    def invoke(
+        self,
+        at: int | str | date | None = None,
+        budget: str | None = None,
+        after: str | None = None,
+    ) -> Answer:
+        """The query's answer as of now or of a kept instant; with a budget, a part of it.
 
-        That is microseconds since 1970 UTC, ISO text, a datetime or a date.
+        Args:
+            at: Microseconds since 1970 UTC, ISO text, a datetime or a date.
+            budget: '20 ms' or '5000 probes'.
+            after: The cursor of an earlier part, to go on behind it.
 
         Raises:
             MillpondError: CQL-103 for anything else.
         """
-        params = {} if at is None else {"at": encode.instant_text(to_instant(at)) or ""}
+        asked = {"budget": budget, "after": after}
+        params = {name: value for name, value in asked.items() if value is not None}
+        if at is not None:
+            params["at"] = encode.instant_text(to_instant(at)) or ""
         path = f"{self._path}/result"
         response = self._calls.send("GET", path, accept=encode.ARROW, params=params)
         return decode.arrow_answer(response.content)

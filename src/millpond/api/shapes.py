@@ -73,6 +73,16 @@ class TableRows(Shape):
     rows: list[list[Any]]
 
 
+class Part(Shape):
+    """Which part of an answer was given: `share` of it so far, by an estimate from 0 to 1."""
+
+    share: float
+    probes: int
+    rows: float
+    whole: bool
+    cursor: str | None
+
+
 class Loss(Shape):
     """Elements of a stream that are missing: why, of which instants, and how many.
 
@@ -107,13 +117,16 @@ class Answer(TableRows, Promise):
     """A query's answer at the instant `as_of`.
 
     `final`: no element with a timestamp up to `as_of` can come any more. `epoch`: the last epoch
-    whose changes the answer shows.
+    whose changes the answer shows. `part`: of an answer with a budget. `estimated`: the summaries
+    whose estimates are among the values.
     """
 
     query: str | None
     as_of: Instant
     final: bool
     epoch: int
+    part: Part | None
+    estimated: list[str]
 
 
 class ChangesPage(TableRows, Promise):
@@ -129,14 +142,22 @@ class ChangesPage(TableRows, Promise):
     newest: int
 
 
+class FeedPage(Shape):
+    """Events of a feed: each has `event`, and what it says. Send `cursor` as `after` to read on."""
+
+    events: list[dict[str, Any]]
+    cursor: str
+
+
 class Receipt(Shape):
-    """The receipt of a push: how many rows were accepted, and which were rejected.
+    """The receipt of a push: how many rows were accepted and shed, and which were rejected.
 
     `duplicate`: these rows came before, under the same idempotency key, and were not added again.
     """
 
     accepted: int
     rejected: int
+    shed: int
     rejects: list[RejectedRow]
     duplicate: bool
 
@@ -240,11 +261,17 @@ class ListedQuery(QueryDefinition):
 
 
 class QueryPage(Shape):
-    """A page of queries in the order of their ids. Send `next` as `after` for the next page."""
+    """A page of queries in the order asked for. Send `next` as `after` for the next page."""
 
     queries: list[ListedQuery]
     total: int
     next: int | None
+
+
+class QueryCount(Shape):
+    """How many queries a call was about."""
+
+    queries: int
 
 
 class Plan(Shape):
@@ -293,6 +320,7 @@ class Stream(Shape):
     ahead_us: int | None
     retain_us: int | None
     retain_rows: int | None
+    overload: str
     derived: bool
     source: str | None
     cql: str

@@ -8,14 +8,15 @@ page at a time, as fast as its client takes them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
 from starlette.concurrency import run_in_threadpool
 
-from millpond.api import change_forms
+from millpond.api import change_forms, feed_forms
 from millpond.api.surface import Followable
 from millpond.errors import MillpondError
+from millpond.service.changes.feed import Feed
 from millpond.service.results import Changes
 
 #: Seconds after which an idle connection gets a sign of life.
@@ -66,6 +67,35 @@ class Subscribers:
                         yield change_forms.IDLE[form]
         except MillpondError as error:
             yield change_forms.encode_failure(error, form)
+
+    async def follow_feed(
+        self, feed: Feed, listen: Callable[[Callable[[], None]], Callable[[], None]], form: str
+    ) -> AsyncIterator[bytes]:
+        """The events of a feed and those to come, for ever."""
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop has ended; so has the follower
+                loop.call_soon_threadsafe(news.set)
+
+        end = listen(wake)
+        self.enter(news)
+        try:
+            while not self._closed:
+                news.clear()
+                events = await run_in_threadpool(feed.read)
+                if events:
+                    yield await run_in_threadpool(feed_forms.encode_events, events, form)
+                    continue
+                try:
+                    await asyncio.wait_for(news.wait(), IDLE_SECONDS)
+                except TimeoutError:
+                    yield change_forms.IDLE[form]
+        except MillpondError as error:
+            yield change_forms.encode_failure(error, form)
+        finally:
+            end()
+            self.leave(news)
 
     @property
     def closed(self) -> bool:

@@ -14,8 +14,10 @@ from prometheus_client import CollectorRegistry
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.errors import MillpondError
+from millpond.service.changes.feed import Feed
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.observe.control_tables import Entity
+from millpond.service.queries.query_directory import QueryListing, QuerySelection
 from millpond.service.queries.registration_request import Registration
 from millpond.service.results import Answer, Change, Changes, IngestReceipt, StatementResult
 
@@ -32,7 +34,9 @@ class QueryHandle(Protocol):
     @property
     def name(self) -> str: ...
 
-    def invoke(self, at: Any = None) -> Answer: ...
+    def invoke(
+        self, at: Any = None, budget: str | None = None, after: str | None = None
+    ) -> Answer: ...
 
     def fetch(self, after: str | int | None = None, limit: int | None = None) -> Changes: ...
 
@@ -127,7 +131,7 @@ class Surface(Protocol):
 
     def functions(self) -> list[dict[str, Any]]: ...
 
-    def queries(self) -> Sequence[QueryDef]: ...
+    def queries(self, **selection: Any) -> Sequence[QueryDef]: ...
 
     def status(self) -> dict[str, Any]: ...
 
@@ -158,7 +162,28 @@ class ServedPond(Surface, Protocol):
 
     def derived(self, name: str) -> ServedStream: ...
 
+    def list_queries(
+        self,
+        selection: QuerySelection,
+        order: str = "id",
+        descending: bool = False,
+        after: int | None = None,
+        limit: int | None = None,
+    ) -> QueryListing: ...
+
+    def alter_queries(self, selection: QuerySelection, **options: Any) -> int: ...
+
+    def drop_queries(self, selection: QuerySelection) -> int: ...
+
+    def open_feed(
+        self, selection: QuerySelection, after: str | None = None, snapshot: bool = False
+    ) -> Feed: ...
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]: ...
+
     def shared_plan(self) -> str: ...
+
+    def alter_stream(self, name: str, **options: Any) -> None: ...
 
     @property
     def trouble(self) -> MillpondError | None: ...

@@ -83,6 +83,13 @@ class StreamDef:
     kind: str = DATA
     derived: Derived | None = None
     ahead: int | None = None
+    #: What happens when there is more to do than can be done, as the option `overload` says.
+    overload: str = "block"
+
+    @property
+    def sheds(self) -> bool:
+        """Whether the stream may lose elements when there is too much to do."""
+        return self.overload != "block"
 
     @property
     def on_system_time(self) -> bool:
@@ -98,8 +105,9 @@ class StreamDef:
 
     @property
     def is_pseudo(self) -> bool:
-        """Whether this is what became of a stream's rows that are not elements."""
-        return self.kind != DATA
+        """Whether nobody declared the stream: it tells of rows that are not elements, or of the
+        pond. Its elements are read, and neither matched as they come nor pushed."""
+        return self.kind != DATA or self.id < 0
 
     def pseudo(self, kind: str) -> StreamDef:
         """The pseudo-stream of what this stream rejected or shed, on system time."""
@@ -115,6 +123,39 @@ class StreamDef:
             kind=kind,
             derived=None,
         )
+
+
+#: The steps of the ladders: when, what gave way, of which stream, why; how far it gave way before
+#: and after (0 to 1), and what was measured (1: as much as is allowed).
+SYSTEM_ACTIONS = StreamDef(
+    -1,
+    "system$actions",
+    Schema(
+        (
+            Field("at", "TIMESTAMP"),
+            Field("action", "VARCHAR"),
+            Field("name", "VARCHAR"),
+            Field("before", "DOUBLE"),
+            Field("after", "DOUBLE"),
+            Field("measured", "DOUBLE"),
+            Field("why", "VARCHAR"),
+        )
+    ),
+    retain_rows=100_000,
+)
+#: The streams every pond has, by their ids, which no declared stream has.
+SYSTEM_STREAMS = {SYSTEM_ACTIONS.id: SYSTEM_ACTIONS}
+SYSTEM = "system"
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a name is the system's, or that of a pseudo-stream.
+
+    >>> is_reserved("System"), is_reserved("flights$shed"), is_reserved("systems")
+    (True, True, False)
+    """
+    folded = fold_name(name)
+    return folded == SYSTEM or folded.startswith(f"{SYSTEM}$") or base_name(name) != folded
 
 
 #: The columns of every `name$rejects`.
@@ -228,6 +269,54 @@ class FunctionDef:
     def signature(self) -> str:
         """The function's name, argument types and result type, for people."""
         return f"{self.name}({', '.join(self.arguments)}) -> {self.returns}"
+
+
+@dataclass(frozen=True)
+class SummaryFile:
+    """Where a summary is stored: a cache of what the kept elements say.
+
+    Attributes:
+        path: The file's path, relative to the store.
+        checksum: The checksum of its bytes.
+        bytes: Its length.
+        position: Up to which instant elements are in it.
+    """
+
+    path: str
+    checksum: str
+    bytes: int
+    position: int
+
+
+@dataclass(frozen=True)
+class SummaryDef:
+    """A summary of one attribute of a stream. Summaries have names of their own, as functions do.
+
+    Attributes:
+        stream_id: The stream's id.
+        stream: The stream's name.
+        attribute: The column, as declared.
+        granularity: The length of the newest granularity, in microseconds.
+        rate: How many times as long as the one before each older granularity is.
+        depth: How many granularities there are.
+        kind: 'count sketch', 'histogram' or 'sample'.
+        memory: How many bytes its cells may take.
+        text: The statement.
+        file: Where it is stored; two definitions are equal wherever they are stored.
+    """
+
+    id: int
+    name: str
+    stream_id: int
+    stream: str
+    attribute: str
+    granularity: int
+    rate: int
+    depth: int
+    kind: str
+    memory: int
+    text: str = ""
+    file: SummaryFile | None = field(default=None, compare=False)
 
 
 def fold_name(name: str) -> str:

@@ -8,6 +8,7 @@ the list. To add an option, add an entry here. A setting of the engine also beco
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,6 +21,8 @@ class Scope(Enum):
 
     QUERY = "a standing query"
     STREAM = "a derived stream"
+    INPUT = "a stream that is not derived"
+    SYSTEM = "the pond, by ALTER SYSTEM"
     ENGINE = "the engine: `millpond.open`, `millpond run` and `serve`, control tables"
     OPEN = "`millpond.open` alone"
 
@@ -126,8 +129,66 @@ def _length_or_unbounded(value: Any) -> str:
     return "unbounded" if is_unbounded else _length(value)
 
 
+def _memory(value: Any) -> str:
+    """Print an amount of memory, in its largest unit that is a whole number of it."""
+    match = _MEMORY.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("A number needs a unit: KB, MB or GB" if _is_number(value) else "")
+    bytes = int(float(match[1]) * _UNITS[match[2].upper()])
+    if not 1_000 <= bytes < 2**62:
+        raise ValueError("It is at least 1 KB")
+    for unit, size in reversed(_UNITS.items()):
+        if bytes % size == 0:
+            return f"{bytes // size} {unit}"
+    raise AssertionError(bytes)
+
+
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_MEMORY = re.compile(r"(?i)(\d+(?:\.\d+)?)\s*([KMGT]?B)")
+
+
+def parse_memory(text: str) -> int:
+    """The bytes of an amount that an option of memory holds.
+
+    >>> parse_memory("256 MB")
+    256000000
+    """
+    number, unit = text.split()
+    return int(number) * _UNITS[unit]
+
+
 def _anything(value: Any) -> Any:
     return value
+
+
+#: The most characters of an owner or of one tag, and of a comment.
+_NAME_LENGTH, _COMMENT_LENGTH = 200, 10_000
+
+
+def _owner(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > _NAME_LENGTH:
+        raise ValueError
+    return value.strip()
+
+
+def _comment(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > _COMMENT_LENGTH:
+        raise ValueError
+    return value
+
+
+def _tags(value: Any) -> str:
+    """Write tags, given as text or as a list, as one text in lower case and alphabetical order."""
+    if isinstance(value, list | tuple):
+        if not all(isinstance(tag, str) and "," not in tag for tag in value):
+            raise ValueError("A tag is text without a comma")
+        value = ",".join(value)
+    if not isinstance(value, str):
+        raise ValueError
+    tags = sorted({tag.strip().lower() for tag in value.split(",")} - {""})
+    if any(len(tag) > _NAME_LENGTH for tag in tags) or len(tags) > 100:
+        raise ValueError("At most 100 tags of 200 characters each")
+    return ", ".join(tags)
 
 
 _EVERY = (
@@ -151,6 +212,27 @@ _EVERY = (
         True,
         remark="A derived stream that has stopped goes on by `active = true`, the one option it"
         " has.",
+    ),
+    Option(
+        "overload",
+        (Scope.INPUT,),
+        "'block', 'shed random', 'shed chunks' or 'shed lightest'",
+        "what gives way when more is pushed than can be done: the pushes, which are refused"
+        " (POND-417, HTTP 429); or elements, whole pushes, or the elements that no query above a"
+        " weight matches, which are counted and lost",
+        _word("block", "shed random", "shed chunks", "shed lightest"),
+        "block",
+        remark="See [when it gets too much](../guide/pressure.md).",
+    ),
+    Option(
+        "queue_memory",
+        (Scope.SYSTEM,),
+        "an amount of memory, as '256 MB'",
+        "how many bytes of pushed rows may wait for their epoch",
+        _memory,
+        "256 MB",
+        entities=("queue",),
+        remark="A push that is larger is taken when nothing waits.",
     ),
     Option(
         "weight",
@@ -189,6 +271,15 @@ _EVERY = (
         "from registration",
         is_settled=True,
         remark="It counts when the first change is asked for, and not after.",
+    ),
+    Option(
+        "follow",
+        (Scope.QUERY,),
+        "true or false",
+        "whether the query's changes are computed from now on, though nobody has asked for them",
+        _truth,
+        False,
+        remark="A query that is followed stays so: `false` changes nothing then.",
     ),
     Option(
         "strategy",
@@ -251,6 +342,30 @@ _EVERY = (
         unless_given="from the query's text",
         is_settled=True,
         remark="Queries with the same text have the same sample, whenever they are registered.",
+    ),
+    Option(
+        "owner",
+        (Scope.QUERY,),
+        "a text",
+        "whose query it is; lists, feeds and bulk changes choose queries by it",
+        _owner,
+        "",
+    ),
+    Option(
+        "tags",
+        (Scope.QUERY,),
+        "words with commas between them, or a list of words",
+        "what lists, feeds and bulk changes choose queries by; a tag has no upper case",
+        _tags,
+        "",
+    ),
+    Option(
+        "comment",
+        (Scope.QUERY,),
+        "a text",
+        "a remark for people",
+        _comment,
+        "",
     ),
     Option(
         "routing",

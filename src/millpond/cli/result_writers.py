@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Protocol, TextIO
@@ -66,6 +67,7 @@ class JsonWriter:
             "as_of": instant_text(at.as_of) if at is not None else None,
             "final": at.final if at is not None else None,
             **(promise_facts(at) if at is not None else {}),
+            **part_facts(answer),
             "columns": list(table.column_names),
             "rows": json_rows(table),
         }
@@ -168,16 +170,39 @@ def rows_of(result: StatementResult) -> pa.Table | None:
     return pa.table({"plan": [result.text]}) if result.text is not None else None
 
 
+def part_facts(answer: Answer | None) -> dict[str, Any]:
+    """What an answer says of a part and of estimates, for JSON; nothing where there are none."""
+    facts: dict[str, Any] = {}
+    if answer is not None and answer.part is not None:
+        facts["part"] = asdict(answer.part)
+    if answer is not None and answer.estimated:
+        facts["estimated"] = list(answer.estimated)
+    return facts
+
+
 def footer(answer: Answer) -> str:
     """Write the line below an answer's rows."""
     state = "final" if answer.final else "not final"
     line = f"{_count(len(answer))} as of {format_instant(answer.as_of)}, {state}"
+    if (part := answer.part) is not None and not part.whole:
+        line += (
+            f"; about {100 * part.share:.3g} % of about {part.rows:,.0f}"
+            f" row{'' if round(part.rows) == 1 else 's'}, {part.probes:,} probes;"
+            f" more AFTER '{part.cursor}'"
+        )
     return line + loss_text(answer)
 
 
 def loss_text(given: Answer | Changes) -> str:
     """Write what an answer or changes lack, to be put behind their last line; empty if nothing."""
-    return "" if given.exact else f"; not exact: {'; '.join(map(str, given.loss))}"
+    if given.exact:
+        return ""
+    reasons = [str(loss) for loss in given.loss]
+    if isinstance(given, Answer) and given.estimated:
+        reasons.append(f"estimates of {', '.join(given.estimated)}")
+    if isinstance(given, Answer) and given.part is not None and not given.part.whole:
+        reasons.append("a part")
+    return f"; not exact: {'; '.join(reasons)}"
 
 
 def changes_footer(changes: Changes) -> str:

@@ -21,6 +21,7 @@ from millpond.state.arrow_file import open_arrow
 from millpond.state.segment_file import get_column, open_segment
 from millpond.state.store import new_path
 from millpond.synopses.blocked_totals import BlockedTotals
+from millpond.synopses.totals import Column, open_column
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ class _MatchedSegment:
         first, last = np.searchsorted(self._rows, (lo, hi))
         return self._rows[first:last]
 
-    def column(self, name: str) -> pa.Array:
-        return get_column(self._table, name)
+    def column(self, name: str) -> Column:
+        return open_column(get_column(self._table, name))
 
 
 def compute_totals(job: AggregateJob) -> AggregateResult:

@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 import sqlglot
 from sqlglot import exp
 
-from millpond.catalog.objects import REJECTS_SCHEMA
+from millpond.catalog.objects import PSEUDO_SCHEMAS
 from millpond.engine.admission.admit import Admission, AdmittedRows, admit
+from millpond.engine.admission.shed import SHED_COUNT
 from millpond.engine.eddy.eddy import Ledger, Router
 from millpond.engine.eddy.routing import Account, policy
 from millpond.engine.matching.match import match
@@ -33,7 +34,7 @@ from millpond.model.time import END
 from millpond.state.arrow_file import FileMeta, write_arrow
 from millpond.state.segment_file import encode_elements
 from millpond.state.store import new_path
-from millpond.state.version import DATA, REJECTS
+from millpond.state.version import DATA, REJECTS, SHED
 
 #: A segment's match matrix has at most this many bits: this bounds a task's memory (256 MiB dense).
 _MATRIX_BITS = 1 << 31
@@ -157,6 +158,7 @@ class _Builder:
         self._waiting: dict[str, list[tuple[tuple[Any, ...], int, pa.Table]]] = {
             DATA: [],
             REJECTS: [],
+            SHED: [],
         }
         self._rows = self._bytes = 0
         self._offsets: dict[tuple[str, tuple[Any, ...]], int] = {}
@@ -178,6 +180,9 @@ class _Builder:
             self._keep(DATA, chunk.key, elements)
             self._rows += elements.num_rows
             self._bytes += elements.nbytes
+            if admitted.shed is not None:
+                stamps = pa.array(np.full(admitted.shed.num_rows, chunk.accepted_at, np.int64))
+                self._keep(SHED, chunk.key, admitted.shed.append_column("__ts", stamps))
             if admitted.rejects.num_rows:
                 at = chunk.accepted_at if pushed else self._plan.arrival
                 stamps = pa.array(np.full(admitted.rejects.num_rows, at, dtype=np.int64))
@@ -187,7 +192,9 @@ class _Builder:
         if self._rows:
             yield self._segment()
         if self._waiting[REJECTS]:
-            yield self._write_rejects()
+            yield self._write_pseudo(REJECTS)
+        if self._waiting[SHED]:
+            yield self._write_pseudo(SHED)
 
     def _keep(self, kind: str, key: tuple[Any, ...], rows: pa.Table) -> None:
         if not rows.num_rows:
@@ -220,16 +227,17 @@ class _Builder:
         router = task_router(plan.routing, plan.arrival, plan.accounts)
         return write_segment(store, plan.stream_id, elements, stem, plan.upto, router, runs)
 
-    def _write_rejects(self) -> BuiltSegment:
-        table, runs = self._lay(REJECTS)
-        rejects = table.select(["reason", "raw", "__ts", "__seq"]).add_column(
-            0, "rejected_at", table["__ts"].cast(pa.timestamp("us"))
+    def _write_pseudo(self, kind: str) -> BuiltSegment:
+        """Write what was rejected, or counts of what was shed; both say first when that was."""
+        table, runs = self._lay(kind)
+        stamp, *columns = PSEUDO_SCHEMAS[kind].names
+        table = table.select([*columns, "__ts", "__seq"]).add_column(
+            0, stamp, table["__ts"].cast(pa.timestamp("us"))
         )
-        assert rejects.column_names[:3] == list(REJECTS_SCHEMA.names)
-        file = write_arrow(new_path(Path(self._store), "rejects"), encode_elements(rejects))
+        file = write_arrow(new_path(Path(self._store), "rejects"), encode_elements(table))
         stamps = table["__ts"].to_numpy()
         span = int(stamps[0]), int(stamps[-1])
-        return BuiltSegment(self._plan.stream_id, REJECTS, file, *span, runs=tuple(runs))
+        return BuiltSegment(self._plan.stream_id, kind, file, *span, runs=tuple(runs))
 
 
 def in_time_order(elements: pa.Table) -> pa.Table:
@@ -310,29 +318,54 @@ def write_matches(store: str, table: pa.Table) -> FileMeta:
 
 
 def _unpack(rows: pa.Table) -> AdmittedRows:
-    """Split pushed rows into elements (without a `__reason`) and rejects, as judged on arrival."""
+    """Split a packed push into elements, rejects and counts of shed elements."""
+    shed = None
+    if SHED_COUNT in rows.column_names:
+        is_count = pc.is_valid(rows[SHED_COUNT])
+        counts = rows.filter(is_count)
+        if counts.num_rows:
+            shed = pa.table(
+                {
+                    "second": counts["__ts"].cast(pa.timestamp("us")),
+                    "elements": counts[SHED_COUNT],
+                    "spared": counts["__raw"],
+                }
+            )
+        rows = rows.filter(pc.invert(is_count)).drop_columns([SHED_COUNT])
     rejected = rows["__reason"].is_valid().to_numpy()
     names = [n for n in rows.column_names if n not in ("__reason", "__raw")]
     if not rejected.any():
         empty = rows.slice(0, 0)
         rejects = pa.table({"reason": empty["__reason"], "raw": empty["__raw"]})
-        return AdmittedRows(rows.select(names), rejects, np.empty(0, np.int64))
+        return AdmittedRows(rows.select(names), rejects, np.empty(0, np.int64), shed)
     bad = rows.filter(pa.array(rejected))
     rejects = pa.table({"reason": bad["__reason"], "raw": bad["__raw"]})
     elements = rows.filter(pa.array(~rejected)).select(names)
-    return AdmittedRows(elements, rejects, np.flatnonzero(rejected))
+    return AdmittedRows(elements, rejects, np.flatnonzero(rejected), shed)
 
 
 def pack(admitted: AdmittedRows) -> pa.Table:
-    """Pack judged rows into one table for the inbox; `build` unpacks it."""
+    """Pack a judged push into one table for the inbox; `build` unpacks it.
+
+    A reject is a row with a `__reason`. Where elements were shed, a row with a `__shed` count
+    stands for that many elements of the second `__ts`; its `__raw` is what was spared.
+    """
     elements, rejects = admitted.elements, admitted.rejects
-    good = elements.append_column("__reason", pa.nulls(elements.num_rows, pa.string()))
-    good = good.append_column("__raw", pa.nulls(elements.num_rows, pa.string()))
-    if not rejects.num_rows:
-        return good
-    bad = {f.name: pa.nulls(rejects.num_rows, f.type) for f in elements.schema}
-    bad["__reason"], bad["__raw"] = rejects["reason"], rejects["raw"]
-    return pa.concat_tables([good, pa.table(bad, schema=good.schema)])
+    parts = [elements.append_column("__reason", pa.nulls(elements.num_rows, pa.string()))]
+    parts[0] = parts[0].append_column("__raw", pa.nulls(elements.num_rows, pa.string()))
+    schema = parts[0].schema
+    if rejects.num_rows:
+        bad = {f.name: pa.nulls(rejects.num_rows, f.type) for f in elements.schema}
+        bad["__reason"], bad["__raw"] = rejects["reason"], rejects["raw"]
+        parts.append(pa.table(bad, schema=schema))
+    if admitted.shed is None:
+        return pa.concat_tables(parts)
+    shed = admitted.shed
+    counts = {f.name: pa.nulls(shed.num_rows, f.type) for f in schema}
+    counts["__ts"], counts["__raw"] = shed["second"].cast(pa.int64()), shed["spared"]
+    parts = [part.append_column(SHED_COUNT, pa.nulls(part.num_rows, pa.int64())) for part in parts]
+    parts.append(pa.table(counts, schema=schema).append_column(SHED_COUNT, shed["elements"]))
+    return pa.concat_tables(parts)
 
 
 def warm_up(number: int) -> int:

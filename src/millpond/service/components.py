@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import threading
 import time as clock_time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from millpond.catalog.objects import QueryDef, StreamDef
+from millpond.catalog.options import OPTIONS, parse_memory
 from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
+from millpond.model.budget import Budget
 from millpond.model.time import END, now
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.invocation import Invoker
@@ -26,12 +29,17 @@ from millpond.service.answers.refresher import Refresher
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.derivations import Derivations
+from millpond.service.changes.feed import Feeds
 from millpond.service.changes.inner_streams import InnerStreams
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
+from millpond.service.definitions.declarations import sourced_overload_error
 from millpond.service.definitions.sources import Sources
+from millpond.service.definitions.summaries import SummaryDefinitions
 from millpond.service.event_handlers import EventHandlers, NeedsOfFollowers, ProgressListener
+from millpond.service.ingest.actions import Actions
+from millpond.service.ingest.door import Door
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.relations import Relations
@@ -40,12 +48,17 @@ from millpond.service.maintenance.join_maintenance import JoinMaintenance
 from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.maintenance.maintenance import Maintenance
 from millpond.service.queries.function_registry import FunctionRegistry
+from millpond.service.queries.options import check_input_options, check_system_settings
 from millpond.service.queries.prepared import stream_valued_error
+from millpond.service.queries.query_directory import QueryDirectory, QuerySelection
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
+from millpond.service.queries.wanted import Wanted
 from millpond.service.results import Answer
+from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.function_key import FunctionKey
 from millpond.state.store import Store
+from millpond.state.version import Version
 
 #: How long an answer waits for rows a statement inserted.
 STATED_SECONDS = 60.0
@@ -92,6 +105,7 @@ class Components:
         intake: Takes pushes.
         sequencer: Plans and commits batches.
         registrar: Registers queries, prepares and binds them.
+        directory: Finds queries by text, owner, tag and state.
         function_registry: Functions in Python.
         relations_state: What relations hold.
         residual: Evaluates what is not of any stream.
@@ -101,8 +115,10 @@ class Components:
         derivations: Queries whose changes are made.
         advancer: Makes them.
         reader: Reads them.
+        feeds: Reads the changes of many queries through one cursor.
         subscriptions: Fetches, subscribes, and wakes who waits for changes.
         sources: What streams are read from.
+        summaries: Creates and drops summaries.
         events: What happens in the parts, and who acts on it.
         definitions: Held while streams, relations and functions come and go.
         closed: Whether the pond is closed, or about to be.
@@ -126,13 +142,17 @@ class Components:
         self.floors = FloorsInFlight(self.clock)
         self.stems = QueryStems(store)
         self.stems.load(self.log.version)
-        self.intake = Intake(self._store.inbox, self.log, self.floors, ahead)
+        self.registrar = Registrar(self.log, self.stems, self.clock, self.events, followers)
+        self.actions = Actions(store, self.log, self.floors, self.events)
+        self.door = Door(self._queue_memory, self.actions)
+        wanted = Wanted(self.registrar)
+        self.intake = Intake(self._store.inbox, self.log, self.floors, self.door, wanted, ahead)
         self.sequencer = Sequencer(
             self.log, self.intake, self.stems, self.floors, str(store), self.events, ahead
         )
         self.residual = Residual()
         self.relations_state = Relations(store, self.log, self.residual, followers)
-        self.registrar = Registrar(self.log, self.stems, self.clock, self.events, followers)
+        self.directory = QueryDirectory()
         self.function_registry = FunctionRegistry(
             store,
             self.log,
@@ -162,6 +182,7 @@ class Components:
             runtime,
             self.events,
             followers,
+            self.invoker.summaries,
             self.invoker.totals,
             settings=settings.get("joins"),
         )
@@ -199,25 +220,62 @@ class Components:
             self.events,
             bounded=bounded,
         )
+        self.summaries = SummaryDefinitions(self.log, self.registrar, self.invoker.summaries)
         self.reader = ChangeReader(
             store, self.log, self.derivations, self.advancer, self.events, self.invoker.losses
         )
         self.subscriptions = Subscriptions(
             self.log, self.registrar, self.derivations, self.advancer, self.reader
         )
+        self.feeds = Feeds(
+            self.log,
+            self.directory,
+            self.derivations,
+            self.advancer,
+            self.reader,
+            self._find_heartbeats,
+            self.invoke,
+        )
         followers.connect(self.log, self.floors, self.derivations)
         self.events.connect(
-            log=self.log,
+            epochs=self.log,
             stems=self.stems,
             registrar=self.registrar,
             maintenance=self.maintenance,
             advancer=self.advancer,
+            derivations=self.derivations,
             subscriptions=self.subscriptions,
             refresher=self.refresher,
             files=self.invoker.files,
         )
         self._note_damage()
         self.function_registry.hold_untrusted()
+
+    def _queue_memory(self) -> int:
+        """How many bytes of pushes may wait, as ALTER SYSTEM says."""
+        given = self.log.version.settings.get("queue_memory", OPTIONS["queue_memory"].default)
+        return parse_memory(given)
+
+    def alter_system(self, settings: Mapping[str, Any], statement: str | None = None) -> None:
+        """Set settings of the pond, durably. Raises CQL-214."""
+        checked = check_system_settings(settings, statement)
+
+        def change(version: Version) -> EpochChange:
+            return EpochChange(kind="system", settings={**version.settings, **checked})
+
+        self.log.commit(change)
+
+    def alter_stream(
+        self, stream: StreamDef, options: Mapping[str, Any], statement: str | None = None
+    ) -> StreamDef:
+        """Set options of a stream that is not derived. Raises CQL-214, CQL-301."""
+        checked = check_input_options(options, statement)
+        if stream.source is not None:
+            raise sourced_overload_error(stream.name, statement or stream.text)
+        altered = replace(stream, **checked)
+        with self.definitions:
+            self.log.commit(EpochChange(kind="alter", replace=[altered]))
+        return altered
 
     def describe_set_aside(self) -> dict[str, int]:
         """How much lies in the store's `set_aside` folder."""
@@ -228,12 +286,14 @@ class Components:
         }
 
     def _note_damage(self) -> None:
-        """Matches found torn at the start are made again; other damage is shown."""
+        """Matches and summaries found torn at the start are made again; other damage is shown."""
         matches = {m.path: m for refs in self.log.version.matches_of.values() for m in refs}
         for problem in self._store.problems:
             path = problem.primary.split('"')[1]
             if path in matches:
                 self.maintenance.rebuild_matches(matches[path])
+            elif path.startswith("summaries/"):
+                continue  # it is computed from the segments and stored again
             else:
                 self.events.file_damaged(problem)
 
@@ -250,6 +310,9 @@ class Components:
             self._store.close()
             raise
         self.maintenance.start()
+        self.derivations.follow_many(
+            q for q in self.log.version.queries.values() if q.options.get("follow")
+        )
         self.advancer.start()
         self.refresher.start()
         self.inner_streams.drop_unread()
@@ -309,6 +372,27 @@ class Components:
         """Compute changes otherwise from now on where a query does not say; none changes."""
         self.derivations.settings = settings
         self.advancer.wake()
+
+    def alter_queries(
+        self, selection: QuerySelection, options: Mapping[str, Any], statement: str | None = None
+    ) -> int:
+        """Change options of the selected queries in one epoch; return how many there are."""
+        with self.registrar.lock:
+            found = self.directory.find(self.log.version, selection)
+            self.registrar.alter_many(found, options, statement)
+        return len(found)
+
+    def drop_queries(self, selection: QuerySelection) -> int:
+        """Drop the selected queries in one epoch; return how many they were."""
+        with self.definitions, self.registrar.lock:
+            found = self.directory.find(self.log.version, selection)
+            self.registrar.unregister_many(found)
+        return len(found)
+
+    def _find_heartbeats(self, version: Version, streams: Sequence[StreamDef]) -> list[int]:
+        """The heartbeats of streams that readers of a version may rely on now."""
+        reading = self.floors.capture()
+        return [self.sequencer.heartbeat(version, stream, reading) for stream in streams]
 
     def problems(self) -> list[MillpondError]:
         """Files of the store found corrupt or missing."""
@@ -401,8 +485,14 @@ class Components:
 
     # -- answers -------------------------------------------------------------------------------
 
-    def invoke(self, definition: QueryDef, at: int | None) -> Answer:
-        """R(τ) of a standing query.
+    def invoke(
+        self,
+        definition: QueryDef,
+        at: int | None,
+        budget: Budget | None = None,
+        after: str | None = None,
+    ) -> Answer:
+        """R(τ) of a standing query; with a budget, the most promising part of it.
 
         Raises:
             MillpondError: CQL-216 for a stream-valued query; as `Invoker.invoke`.
@@ -413,7 +503,7 @@ class Components:
         if prepared.bound.to_stream is not None:
             raise stream_valued_error(prepared.bound, f"FETCH {definition.name}")
         try:
-            answer = self.invoker.invoke(prepared, at)
+            answer = self.invoker.invoke(prepared, at, budget, after)
         except MillpondError as error:
             self.events.answer_failed(definition, error)
             raise

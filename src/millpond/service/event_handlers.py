@@ -6,6 +6,7 @@ parts are there.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -26,6 +27,8 @@ from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import MatchRef, Version
+
+log = logging.getLogger("millpond.events")
 
 #: Told how far reading has come: {"stream", "rows", "done"}.
 ProgressListener = Callable[[dict[str, Any]], None]
@@ -62,25 +65,27 @@ class EventHandlers(Events):
 
     def connect(
         self,
-        log: EpochLog,
+        epochs: EpochLog,
         stems: QueryStems,
         registrar: Registrar,
         maintenance: Maintenance,
         advancer: Advancer,
+        derivations: Derivations,
         subscriptions: Subscriptions,
         refresher: Refresher,
         files: Files,
     ) -> None:
         """Name the parts that act on events. Called once, before any part is started."""
-        self._log = log
+        self._log = epochs
         self._stems = stems
         self._registrar = registrar
         self._maintenance = maintenance
         self._advancer = advancer
+        self._derivations = derivations
         self._subscriptions = subscriptions
         self._refresher = refresher
         self._files = files
-        log.subscribe(refresher.wake)
+        epochs.subscribe(refresher.wake)
 
     # -- epochs --------------------------------------------------------------------------------
 
@@ -124,6 +129,16 @@ class EventHandlers(Events):
         if reason is None:
             self._maintenance.wake()
             self._advancer.wake()
+
+    def follow_requested(self, queries: Sequence[QueryDef]) -> None:
+        """Give the queries change logs, all of them in one epoch."""
+        for query_id, error in self._derivations.follow_many(queries).items():
+            log.warning("query %d cannot be followed: %s", query_id, error)
+
+    def action_recorded(self) -> None:
+        """Wake those who follow `system$actions`, and who merges its segments."""
+        self._maintenance.wake()
+        self._advancer.wake()
 
     def query_activated(self, changes: StreamDef) -> None:
         """Try the query's changes again at once, if they had stopped."""

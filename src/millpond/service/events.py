@@ -43,6 +43,14 @@ class Events(Protocol):
         """Queries, streams or relations came, changed or went."""
         ...
 
+    def follow_requested(self, queries: Sequence[QueryDef]) -> None:
+        """Somebody registered or altered queries with `follow`; the registrar's lock is held."""
+        ...
+
+    def action_recorded(self) -> None:
+        """A step of a ladder became an element of `system$actions`."""
+        ...
+
     def query_activated(self, changes: StreamDef) -> None:
         """Somebody activated a followed query; `changes` is its change log."""
         ...

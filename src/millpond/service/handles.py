@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model import time
+from millpond.model.budget import Budget, parse_budget
 from millpond.service.components import Components
 from millpond.service.observe.explain import Explainer
 from millpond.service.queries.options import check_stream_options
@@ -84,9 +85,27 @@ class Handle(Followable):
         found: QueryDef | None = self._components.log.version.queries.get(self.id)
         return self._check_exists(found, "query", "It was unregistered.")
 
-    def invoke(self, at: int | str | date | None = None) -> Answer:
-        """Answer the query as of now, or as of an instant: text, a datetime, a date, or µs."""
-        return self._components.invoke(self.definition, to_instant(at))
+    def invoke(
+        self,
+        at: int | str | date | None = None,
+        budget: str | None = None,
+        after: str | None = None,
+    ) -> Answer:
+        """Answer the query as of now, or as of an instant; with a budget, a part of it.
+
+        Args:
+            at: The instant: text, a datetime, a date, or µs.
+            budget: What may be looked at, '20 ms' or '5000 probes': then the answer is the most
+                promising part (`Answer.part`).
+            after: The cursor of an earlier part (`Answer.part.cursor`), to go on behind it.
+
+        Raises:
+            MillpondError: CQL-103, the budget is none.
+        """
+        spent = None if budget is None else to_budget(budget, after)
+        if spent is None and after is not None:
+            raise MillpondError("CQL-103", "AFTER goes with BUDGET", hint="Give a budget too.")
+        return self._components.invoke(self.definition, to_instant(at), spent, after)
 
     def unregister(self) -> None:
         """Unregister the query."""
@@ -134,6 +153,18 @@ class StreamHandle(Followable):
 
     def __repr__(self) -> str:
         return f"<StreamHandle {self.name}>"
+
+
+def to_budget(text: str, after: str | None = None) -> Budget:
+    """The budget a text says. Raises CQL-103."""
+    try:
+        if not isinstance(text, str) or not isinstance(after, str | None):
+            raise ValueError("Write a text, for example '5000 probes'")
+        return parse_budget(text)
+    except ValueError as error:
+        raise MillpondError(
+            "CQL-103", f"{str(text)[:40]!r} is no budget", hint=f"{error}."
+        ) from None
 
 
 def to_instant(at: int | str | date | None) -> int | None:

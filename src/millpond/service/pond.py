@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -21,6 +21,7 @@ from millpond.engine.scalars.work import check_work
 from millpond.errors import MillpondError
 from millpond.model.unicode_text import check_unicode
 from millpond.runtime.protocol import Runtime
+from millpond.service.changes.feed import Feed, FeedEvent, follow_feed
 from millpond.service.components import Components, PondSettings
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.handles import Handle, StreamHandle
@@ -29,6 +30,7 @@ from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
 from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.status import describe_status
+from millpond.service.queries.query_directory import QueryListing, QuerySelection
 from millpond.service.queries.registration_request import Registration, RegistrationRequest, parts
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 from millpond.service.statements.executor import Executor
@@ -172,11 +174,68 @@ class Pond:
                 return Handle(self._components, self._explainer, found)
         return Handle(self._components, self._explainer, self._components.registrar.find(text))
 
+    def subscribe(
+        self,
+        queries: Sequence[str | int] | None = None,
+        *,
+        owner: str | None = None,
+        tag: str | None = None,
+        after: str | None = None,
+        follow: bool = True,
+        snapshot: bool = False,
+    ) -> Iterator[FeedEvent]:
+        """Yield the changes of many queries, with one cursor for all of them.
+
+        Args:
+            queries: Names or ids; None for all that have the owner and the tag.
+            owner: Only queries of this owner, also those that are registered later.
+            tag: Only queries that have this tag, also those that get it later.
+            after: A feed's cursor; None for the first change of each query.
+            follow: Whether to wait for what is to come, for ever.
+            snapshot: Whether to begin with the answers instead of their past changes.
+
+        Raises:
+            MillpondError: CQL-201 for a query that is not there, POND-412 for the cursor, and
+                POND-410 once the pond is closed.
+        """
+        names = None if queries is None else tuple(str(query) for query in queries)
+        feed = self.open_feed(QuerySelection("", owner, tag, None, names), after, snapshot)
+        return follow_feed(feed, self.listen, follow)
+
+    def open_feed(
+        self, selection: QuerySelection, after: str | None = None, snapshot: bool = False
+    ) -> Feed:
+        """Begin a feed of the selected queries, which is read a page at a time."""
+        self._components.check_open()
+        return self._components.feeds.open(selection, after, snapshot)
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener`, from any thread, when there may be changes; return what ends that."""
+        return self._components.subscriptions.listen(listener)
+
     def derived(self, name: str) -> StreamHandle:
         """Return the handle of a derived stream."""
         return StreamHandle(
             self._components, self._explainer, self._components.derivations.find(name)
         )
+
+    def alter_stream(self, name: str, **options: Any) -> None:
+        """Set options of a stream: `overload`; of a derived stream, `active=True`.
+
+        Raises:
+            MillpondError: CQL-201, CQL-214, CQL-301; POND-406, a derived stream cannot go on.
+        """
+        self._components.check_open()
+        found = self._components.log.version.find(name)
+        if isinstance(found, StreamDef) and found.derived is None and not found.is_pseudo:
+            self._components.alter_stream(found, options)
+        else:
+            self.derived(name).alter(**options)
+
+    def alter_system(self, **settings: Any) -> None:
+        """Set settings of the pond, durably, as ALTER SYSTEM does. Raises CQL-214."""
+        self._components.check_open()
+        self._components.alter_system(settings)
 
     def ask(self, cql: str) -> Answer:
         """Answer a query once over the elements that are kept, without registering it."""
@@ -203,7 +262,7 @@ class Pond:
             idempotency_key: What the same rows are known by if they are pushed again.
 
         Raises:
-            MillpondError: CQL-201, POND-407, DATA-501, DATA-503, STORE-603.
+            MillpondError: CQL-201, POND-407, POND-417, DATA-501, DATA-503, STORE-603.
         """
         self._components.check_open()
         definition = self._components.sources.find_pushed_stream(stream)
@@ -263,9 +322,35 @@ class Pond:
         """List the relations."""
         return list(self._components.log.version.relations.values())
 
-    def queries(self) -> list[QueryDef]:
-        """List the standing queries."""
-        return list(self._components.log.version.queries.values())
+    def queries(self, **selection: Any) -> list[QueryDef]:
+        """List the standing queries; of a selection (`QuerySelection`) only, if there is one."""
+        version = self._components.log.version
+        if not selection:
+            return list(version.queries.values())
+        return self._components.directory.find(version, QuerySelection(**selection))
+
+    def list_queries(
+        self,
+        selection: QuerySelection,
+        order: str = "id",
+        descending: bool = False,
+        after: int | None = None,
+        limit: int | None = None,
+    ) -> QueryListing:
+        """List a page of the selected queries; see `QueryDirectory.list_page`."""
+        return self._components.directory.list_page(
+            self._components.log.version, selection, order, descending, after, limit
+        )
+
+    def alter_queries(self, selection: QuerySelection, **options: Any) -> int:
+        """Change options of the selected queries in one epoch; return how many there are."""
+        self._components.check_open()
+        return self._components.alter_queries(selection, options)
+
+    def drop_queries(self, selection: QuerySelection) -> int:
+        """Drop the selected queries in one epoch; return how many they were."""
+        self._components.check_open()
+        return self._components.drop_queries(selection)
 
     def functions(self) -> list[dict[str, Any]]:
         """List the user-defined functions: signature, limits, and the cost of their calls."""

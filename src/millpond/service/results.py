@@ -20,6 +20,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Which part of an answer was given: that of a budget.
+
+    Attributes:
+        share: The part of the whole that was given so far, with what lies before the cursor; an
+            estimate, from 0 to 1.
+        probes: The probes this part took; a budget in time is recorded as these.
+        rows: How many rows the whole answer is estimated to have.
+        whole: Whether nothing is left.
+        cursor: Where to go on; None if nothing is left.
+    """
+
+    share: float
+    probes: int
+    rows: float
+    whole: bool
+    cursor: str | None
+
+
+@dataclass(frozen=True)
 class Answer:
     """R(τ): a query's rows at an instant.
 
@@ -31,6 +51,8 @@ class Answer:
         bounds: Intervals for the cells of an answer that is not exact, where any can be given.
         query: The handle's name, or None for a query asked once.
         epoch: The epoch whose effects, and all before it, the answer shows.
+        part: Which part of the answer these rows are, if it was asked for with a budget.
+        estimated: The summaries whose estimates are among the values.
     """
 
     table: pa.Table
@@ -40,11 +62,13 @@ class Answer:
     bounds: Bounds | None = None
     query: str | None = None
     epoch: int = 0
+    part: Part | None = None
+    estimated: tuple[str, ...] = ()
 
     @property
     def exact(self) -> bool:
         """Whether this is what the query means, of all that was accepted and sent."""
-        return not self.loss
+        return not self.loss and not self.estimated and (self.part is None or self.part.whole)
 
     @property
     def columns(self) -> list[str]:
@@ -238,6 +262,8 @@ class IngestReceipt:
     Attributes:
         accepted: Rows that became elements.
         rejected: Rows that went to the stream's rejects.
+        shed: Elements that were lost, because the stream sheds and there was too much to do. What
+            was sent is what was accepted, rejected and shed.
         rejects: The first 100 of them: {"row": position from 0, "reason": …}.
         duplicate: True when the idempotency key was seen before and nothing was done again.
     """
@@ -246,6 +272,7 @@ class IngestReceipt:
     rejected: int
     rejects: list[dict[str, Any]] = field(default_factory=list)
     duplicate: bool = False
+    shed: int = 0
 
     def __str__(self) -> str:
         """Describe the receipt in one line, with the reason of the first reject.
@@ -253,10 +280,11 @@ class IngestReceipt:
         >>> print(IngestReceipt(2, 1, [{"row": 2, "reason": "no timestamp"}]))
         2 accepted, 1 rejected (no timestamp)
         """
-        if not self.rejected:
-            return f"{self.accepted} accepted"
-        reason = self.rejects[0]["reason"] if self.rejects else ""
-        return f"{self.accepted} accepted, {self.rejected} rejected ({reason})"
+        text = f"{self.accepted} accepted"
+        if self.rejected:
+            reason = self.rejects[0]["reason"] if self.rejects else ""
+            text += f", {self.rejected} rejected ({reason})"
+        return f"{text}, {self.shed} shed" if self.shed else text
 
 
 @dataclass(frozen=True)
@@ -285,7 +313,7 @@ class StatementResult:
 def report(statement: str, name: str, what: str) -> StatementResult:
     """Make the result of a statement that has only a message: what it did, to which object."""
     kind = statement.split()[-1]
-    subject = f"{kind} {name}" if kind in ("stream", "relation", "query") else name
+    subject = f"{kind} {name}" if kind in ("stream", "relation", "query", "summary") else name
     return StatementResult(statement, name, message=f"{subject}: {what}")
 
 

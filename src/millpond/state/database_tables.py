@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from sqlite3 import Connection
 from typing import Any
@@ -19,8 +19,13 @@ from millpond.catalog.objects import (
     RelationDef,
     SourceDef,
     StreamDef,
+    SummaryDef,
+    SummaryFile,
 )
 from millpond.model.schema import Schema
+
+#: The kind of the row of the table `definition` that has the pond's settings.
+SETTINGS = "settings"
 
 #: Raised when the tables change in a way an older Millpond cannot read.
 SCHEMA_VERSION = 2
@@ -113,11 +118,15 @@ def fold_row(incarnation: str, number: int) -> tuple[str, int, str]:
     return incarnation, number, xxhash.xxh3_64_hexdigest(f"{incarnation} {number}".encode())
 
 
-def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]:
+def definition_row(definition: Definition | FunctionDef | SummaryDef) -> tuple[int, str, str]:
     """Write a definition as (id, kind, JSON)."""
     match definition:
         case FunctionDef():
             return definition.id, "function", _dump(definition.to_json())
+        case SummaryDef():
+            facts = asdict(definition)
+            del facts["id"]
+            return definition.id, "summary", _dump(facts)
         case StreamDef():
             body: dict[str, Any] = {
                 "name": definition.name,
@@ -131,6 +140,8 @@ def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]
                 "source": _source_json(definition.source),
                 "text": definition.text,
             }
+            if definition.sheds:
+                body["overload"] = definition.overload
             if definition.derived is not None:
                 body["derived"] = asdict(definition.derived)
             return definition.id, "stream", _dump(body)
@@ -158,15 +169,23 @@ def definition_row(definition: Definition | FunctionDef) -> tuple[int, str, str]
             return definition.id, "query", _dump(body)
 
 
+def settings_row(settings: Mapping[str, Any]) -> tuple[int, str, str]:
+    """Write the pond's settings as a row of the definitions; no definition has the id 0."""
+    return 0, SETTINGS, _dump(dict(settings))
+
+
 def definition_of(
     id: int, kind: str, text: str, decode: Callable[[str], Any] = json.loads
-) -> Definition | FunctionDef:
+) -> Definition | FunctionDef | SummaryDef:
     """Read the definition that `definition_row` wrote; `decode` parses JSON."""
     body = decode(text)
     if kind == "query":
         return QueryDef(id=id, **body)
     if kind == "function":
         return FunctionDef.from_json(id, body)
+    if kind == "summary":
+        body["file"] = SummaryFile(**body["file"]) if body["file"] else None
+        return SummaryDef(id=id, **body)
     body["schema"] = Schema.from_json(body["schema"])
     body["source"] = SourceDef(**body["source"]) if body["source"] else None
     if kind == "stream":

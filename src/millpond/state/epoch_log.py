@@ -35,7 +35,7 @@ from millpond.state.commit.resolve_change import ResolvedChange, resolve_change
 from millpond.state.database.database import Database, Transaction
 from millpond.state.database.join_rows import write_joins
 from millpond.state.database.read_version import read_version
-from millpond.state.database_tables import definition_row
+from millpond.state.database_tables import definition_row, settings_row
 from millpond.state.fail_points import reach
 from millpond.state.version import MatchRef, SegmentRef, Version
 
@@ -127,7 +127,7 @@ class EpochLog:
                 change, before, self._next_segment, self._next_match, self._next_join
             )
             after = next_version(before, resolved)
-            added = (*resolved.add, *resolved.add_functions)
+            added = (*resolved.add, *resolved.add_functions, *resolved.add_summaries)
             next_id = max([self._saved_next_id, *(d.id + 1 for d in added)])
             reach("epoch.before_write")
             try:
@@ -220,7 +220,11 @@ class EpochLog:
             "DELETE FROM epoch WHERE epoch <= ?", (change.epoch - _REMEMBERED_EPOCHS,)
         )
         for table, key, ids in (
-            ("definition", "id", [d.id for d in (*change.drop, *change.drop_functions)]),
+            (
+                "definition",
+                "id",
+                [d.id for d in (*change.drop, *change.drop_functions, *change.drop_summaries)],
+            ),
             ("clock", "stream_id", [d.id for d in change.drop]),
             ("slot_floor", "stream_id", [d.id for d in change.drop]),
             ("segment", "id", [s.id for s in change.drop_segments]),
@@ -236,8 +240,19 @@ class EpochLog:
         )
         many(
             "INSERT OR REPLACE INTO definition VALUES (?, ?, ?)",
-            [definition_row(d) for d in (*change.add, *change.replace, *change.add_functions)],
+            [
+                definition_row(d)
+                for d in (
+                    *change.add,
+                    *change.replace,
+                    *change.add_functions,
+                    *change.add_summaries,
+                )
+            ],
         )
+        if change.settings is not None:
+            settings = settings_row(change.settings)
+            many("INSERT OR REPLACE INTO definition VALUES (?, ?, ?)", [settings])
         many("INSERT OR REPLACE INTO batch VALUES (?, ?)", sorted(change.batches))
         many(
             "INSERT OR REPLACE INTO clock VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",

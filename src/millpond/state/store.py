@@ -50,7 +50,7 @@ from millpond.state.set_aside import (
 FORMAT = "millpond store 2\n"
 
 #: The directories of files that epochs refer to.
-REFERENCED = ("segments", "matches", "rejects", "relations", "runs", "pairs")
+REFERENCED = ("segments", "matches", "rejects", "relations", "runs", "pairs", "summaries")
 _DIRECTORIES = (*REFERENCED, "aggregates", "stems", "inbox", "checkpoints")
 
 
@@ -59,8 +59,8 @@ def new_path(directory: str | Path, kind: str) -> Path:
 
     Args:
         directory: The store's directory.
-        kind: 'segments', 'matches', 'rejects', 'relations', 'runs', 'pairs', 'aggregates' or
-            'stems'.
+        kind: 'segments', 'matches', 'rejects', 'relations', 'runs', 'pairs', 'summaries',
+            'aggregates' or 'stems'.
     """
     assert kind in _DIRECTORIES, kind
     return Path(directory) / kind / f"{uuid.uuid4().hex}.arrow"

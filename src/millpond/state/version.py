@@ -17,17 +17,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from millpond.catalog.objects import (
     DATA,
     REJECTS,
     SHED,
     SUFFIXES,
+    SYSTEM_ACTIONS,
+    SYSTEM_STREAMS,
     Definition,
     FunctionDef,
     QueryDef,
     RelationDef,
     StreamDef,
+    SummaryDef,
 )
 from millpond.model.time import BEGINNING
 from millpond.state.bucket_map import BucketMap
@@ -208,10 +212,15 @@ class Version:
     #: User-defined functions by their names.
     functions: Mapping[str, FunctionDef] = field(default_factory=lambda: MappingProxyType({}))
     joins: Joins = field(default_factory=Joins)
+    #: Summaries by their names in lower case.
+    summaries: Mapping[str, SummaryDef] = field(default_factory=lambda: MappingProxyType({}))
+    #: The pond's settings that ALTER SYSTEM has set.
+    settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     def definition(self, id: int) -> Definition | None:
         """Find the stream, relation or query of that id."""
-        return self.streams.get(id) or self.relations.get(id) or self.queries.get(id)
+        found = self.streams.get(id) or self.relations.get(id) or self.queries.get(id)
+        return found or SYSTEM_STREAMS.get(id)
 
     def find(self, name: str) -> Definition | None:
         """Find a definition by name; `name$rejects` and `name$shed` are pseudo-streams."""
@@ -220,6 +229,8 @@ class Version:
         if id is not None:
             found = self.definition(id)
             return None if isinstance(found, StreamDef) and found.is_change_log else found
+        if folded == SYSTEM_ACTIONS.name:
+            return SYSTEM_ACTIONS
         for kind, suffix in SUFFIXES.items():
             if folded.endswith(suffix):
                 stream = self.streams.get(self.ids.get(folded.removesuffix(suffix), -1))
@@ -317,5 +328,8 @@ class Version:
             found.update((match.path, match.bytes) for match in refs)
         for deltas in self.deltas.values():
             found.update((delta.path, delta.bytes) for delta in deltas)
+        for summary in self.summaries.values():
+            if summary.file is not None:
+                found[summary.file.path] = summary.file.bytes
         found.update(self.joins.paths())
         return found

@@ -102,6 +102,23 @@ def to_whole_numbers(column: pa.Array) -> Ints:
     return np.ascontiguousarray(values, dtype=np.int64)
 
 
+def view_numbers(column: pa.Array) -> npt.NDArray[Any]:
+    """Return a column's whole numbers or doubles in their own width; arbitrary where NULL.
+
+    Nothing is copied but booleans. Decimals of up to 18 digits give their unscaled values.
+    """
+    type_, data = column.type, column.buffers()[1]
+    if pa.types.is_boolean(type_) or data is None or not len(column):
+        return to_doubles(column) if pa.types.is_floating(type_) else to_whole_numbers(column)
+    if pa.types.is_decimal128(type_):
+        return to_two_words(column)[:, 0]
+    if is_time(type_):
+        dtype: Any = np.int32 if pa.types.is_date32(type_) else np.int64
+    else:
+        dtype = type_.to_pandas_dtype()
+    return np.frombuffer(data, dtype, column.offset + len(column))[column.offset :]
+
+
 def to_two_words(column: pa.Array) -> npt.NDArray[np.int64]:
     """Convert a decimal column's unscaled values to int64[n, 2], low and high."""
     data = column.buffers()[1]

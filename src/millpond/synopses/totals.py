@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +24,16 @@ from millpond.synopses.order_keys import (
     is_time,
     is_whole,
     make_order_keys,
-    to_doubles,
-    to_whole_numbers,
+    view_numbers,
 )
+from millpond.synopses.total_walks import find_ends, sum_whole
 
 Ints = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+
+#: All rows.
+_ALL = slice(None)
 
 #: The exponent of the unit of sums of doubles.
 UNIT = -1074
@@ -98,6 +101,64 @@ def merge(totals: Iterable[Total]) -> Total:
     return Total(rows, values, sum_, (plus, minus, nan), least, greatest)
 
 
+class Column(NamedTuple):
+    """A column of a segment, opened for its totals.
+
+    Attributes:
+        kind: What totals know of it.
+        size: How many rows it has.
+        numbers: Its whole numbers or doubles in their own width, arbitrary where NULL; None where
+            values are only counted.
+        valid: Which are not NULL; None if all are.
+    """
+
+    kind: Kind
+    size: int
+    numbers: npt.NDArray[Any] | None
+    valid: Bools | None
+
+
+def open_column(column: pa.Array) -> Column:
+    """Open a column; only booleans, and which values are NULL, are copied."""
+    kind = kind_of(column.type)
+    valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
+    numbers = None if kind is Kind.COUNTED else view_numbers(column)
+    return Column(kind, len(column), numbers, valid)
+
+
+def total_of(column: Column, rows: Ints | slice = _ALL, sums: bool = True) -> Total:
+    """Compute the total of a column's values in some rows.
+
+    Args:
+        column: The column.
+        rows: The rows' numbers, or a range of rows.
+        sums: Whether the sum is wanted; else it is left out where that saves time.
+    """
+    numbers, valid = column.numbers, column.valid
+    if valid is not None:
+        valid = valid[rows]
+    size = _count(column, rows) if valid is None else len(valid)
+    count = size if valid is None else int(np.count_nonzero(valid))
+    if numbers is None or not count:
+        return Total(size, count)
+    chosen = numbers[rows] if valid is None else numbers[rows][valid]
+    if column.kind is Kind.WHOLE:
+        whole = np.ascontiguousarray(chosen, np.int64)
+        high, low, least, greatest = sum_whole(whole)
+        return Total(size, count, (high << 32) + low, (0, 0, 0), least, greatest)
+    doubles = np.ascontiguousarray(chosen, np.float64)
+    least, greatest = find_ends(doubles)
+    if not sums:
+        return Total(size, count, 0, (0, 0, 0), least, greatest)
+    words, base, specials = run_sums(doubles, np.array([count], np.int64))
+    plus, minus, nan = specials[0].tolist()
+    return Total(size, count, sum_of_words(words[0], base), (plus, minus, nan), least, greatest)
+
+
+def _count(column: Column, rows: Ints | slice) -> int:
+    return len(range(column.size)[rows]) if isinstance(rows, slice) else len(rows)
+
+
 class Values(NamedTuple):
     """Values of a column.
 
@@ -118,49 +179,28 @@ class Values(NamedTuple):
     keys: Ints | None
 
 
-def read_values(column: pa.Array, rows: Ints | None = None) -> Values:
+def read_values(column: Column, rows: Ints | None = None) -> Values:
     """Read a column's values, of these rows or of all."""
-    valid: Bools | None = None
-    if column.null_count:
-        valid = column.is_valid().to_numpy(zero_copy_only=False)
-        valid = valid if rows is None else valid[rows]
-    kind = kind_of(column.type)
-    size = len(column) if rows is None else len(rows)
+    kind, numbers, valid = column.kind, column.numbers, column.valid
+    size = column.size if rows is None else len(rows)
+    if valid is not None and rows is not None:
+        valid = valid[rows]
+    if numbers is None:
+        return Values(kind, size, None, None, valid, None)
+    chosen = numbers if rows is None else numbers[rows]
     if kind is Kind.WHOLE:
-        whole = to_whole_numbers(column)
-        whole = whole if rows is None else whole[rows]
+        whole = np.ascontiguousarray(chosen, np.int64)
         whole = whole if valid is None else np.where(valid, whole, 0)
         return Values(kind, size, whole, None, valid, whole)
-    if kind is Kind.DOUBLE:
-        doubles = to_doubles(column)
-        doubles = doubles if rows is None else doubles[rows]
-        doubles = doubles if valid is None else np.where(valid, doubles, 0.0)
-        return Values(kind, size, None, doubles, valid, double_keys(doubles))
-    return Values(kind, size, None, None, valid, None)
+    doubles = np.ascontiguousarray(chosen, np.float64)
+    doubles = doubles if valid is None else np.where(valid, doubles, 0.0)
+    return Values(kind, size, None, doubles, valid, double_keys(doubles))
 
 
 def double_keys(numbers: Doubles) -> Ints:
     """Return the doubles' keys: one for both zeros, and one for all NaNs, above all others."""
     keys: Ints = make_order_keys(pa.float64()).encode(pa.array(numbers), _NO_WEIGHTS)
     return keys
-
-
-def total_of(values: Values) -> Total:
-    """Compute the total of values."""
-    size, valid = values.size, values.valid
-    count = size if valid is None else int(np.count_nonzero(valid))
-    if values.keys is None or not count:
-        return Total(size, count)
-    keys = values.keys if valid is None else values.keys[valid]
-    least, greatest = int(keys.min()), int(keys.max())
-    if values.whole is not None:
-        high, low = halve(values.whole)
-        sum_ = (int(high.sum()) << 32) + int(low.sum())
-        return Total(size, count, sum_, (0, 0, 0), least, greatest)
-    assert values.doubles is not None
-    words, base, specials = run_sums(values.doubles, np.array([size], np.int64))
-    plus, minus, nan = specials[0].tolist()
-    return Total(size, count, sum_of_words(words[0], base), (plus, minus, nan), least, greatest)
 
 
 def halve(numbers: Ints) -> tuple[Ints, Ints]:

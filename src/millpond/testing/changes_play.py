@@ -48,6 +48,12 @@ class WorldNames:
     def functions(self) -> list[str]:
         return []
 
+    def summary(self, name: str) -> None:
+        return None
+
+    def summaries(self) -> list[str]:
+        return []
+
 
 def plan_query(world: World, text: str, **options: Any) -> Plan:
     """Plan the computation of a query's changes."""

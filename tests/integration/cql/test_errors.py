@@ -13,6 +13,9 @@ from millpond.cql import parse_query, parse_script, parse_statement
 from millpond.errors import MillpondError
 
 #: (code, text with the marked place, what the primary says)
+#: The beginning of a summary.
+_ON = "ON s (a) WITH GRANULARITY"
+
 STATEMENTS = [
     # the text is not a statement
     ("CQL-101", "«SELCT» a FROM s", '"SELCT" starts no statement'),
@@ -52,7 +55,7 @@ STATEMENTS = [
     ("CQL-104", "INSERT INTO s VALUES (1), (" + "1+" * 9999 + "«1»+1)", "more than 20,000"),
     ("CQL-104", "INSERT INTO s SELECT " + "1," * 9998 + "«1», 2", "more than 20,000"),
     # definitions
-    ("CQL-103", "CREATE «TABLE» t (a INT)", "expected STREAM, RELATION or QUERY"),
+    ("CQL-103", "CREATE «TABLE» t (a INT)", "expected STREAM, RELATION, QUERY or SUMMARY"),
     ("CQL-103", "CREATE «OR» REPLACE STREAM s (a INT)", "OR REPLACE"),
     ("CQL-103", "CREATE STREAM «IF» NOT EXISTS s (a INT)", "IF NOT EXISTS"),
     ("CQL-103", "CREATE STREAM «select» (a INT)", "expected the name of the new stream"),
@@ -107,10 +110,31 @@ STATEMENTS = [
     ("CQL-103", "UPDATE r SET a = 1, «a» = 2", "is set twice"),
     ("CQL-103", "DELETE FROM r WHERE«»", "expected a predicate"),
     ("CQL-301", "INSERT INTO r VALUES ((«SELECT a FROM s»))", "not available yet"),
-    ("CQL-301", "CREATE «SUMMARY» x", "not available yet"),
+    # summaries
+    ("CQL-103", "CREATE SUMMARY x«»", "expected ON"),
+    ("CQL-103", "CREATE SUMMARY x ON s (a«,» b)", 'expected ")"'),
+    ("CQL-103", "CREATE SUMMARY x ON s (a)«»", "expected WITH"),
+    ("CQL-103", f"CREATE SUMMARY x {_ON} «1 US» AND COLLAPSE (4, 6)", "granularity is too short"),
+    ("CQL-103", f"CREATE SUMMARY x {_ON} 1 MINUTE AND COLLAPSE («0», 6)", "between 1 and 64"),
+    ("CQL-103", f"CREATE SUMMARY x {_ON} 1 MINUTE AND COLLAPSE (4, «99»)", "between 1 and 16"),
+    ("CQL-103", f"CREATE SUMMARY x {_ON} 1 MINUTE AND COLLAPSE (4, 6) USING «WAVELETS»", "SKETCH"),
+    ("CQL-103", f"CREATE SUMMARY x {_ON} 1 MINUTE AND COLLAPSE (4, 6) MEMORY «'1 b'»", "no size"),
+    ("CQL-103", "INVOKE q BUDGET «'0 probes'»", "is no budget"),
+    ("CQL-103", "INVOKE q BUDGET «'0 ms'»", "is no budget"),
+    ("CQL-103", "INVOKE q BUDGET «'5'»", "is no budget"),
+    ("CQL-103", "INVOKE «q» AFTER 'x'", "AFTER goes with BUDGET"),
 ]
 
 QUERIES = [
+    # preferences and estimates
+    ("CQL-103", "SELECT a FROM s WITH PREFERENCE ASC a FADE FACTOR «2»", "the fade factor"),
+    ("CQL-103", "SELECT a FROM s WITH PREFERENCE ASC a BUDGET «'x'»", "is no budget"),
+    ("CQL-103", "ISTREAM(SELECT a FROM s) «WITH PREFERENCE ASC a»", "stands behind a SELECT"),
+    ("CQL-103", "SELECT a FROM (SELECT a FROM s «WITH» PREFERENCE ASC a)", 'expected ")"'),
+    ("CQL-217", "SELECT «SUMMARY(x).ESTIMATE.COUNT()» FROM s", "COUNT takes one value, or two"),
+    ("CQL-217", "SELECT «SUMMARY(x).ESTIMATE.TOTAL(1)» FROM s", "TOTAL takes no value"),
+    ("CQL-103", "SELECT SUMMARY(x).«COUNT»(1) FROM s", "expected ESTIMATE"),
+    ("CQL-103", "SELECT SUMMARY(x).ESTIMATE.«MEDIAN»(1) FROM s", "expected one of COUNT"),
     # sizes a window cannot have
     ("CQL-207", "SELECT a FROM s [ROWS «0»]", "is zero"),
     ("CQL-207", "SELECT a FROM s [ROWS «-5»]", "is negative"),

@@ -14,7 +14,7 @@ from sqlglot import exp
 from millpond.cql import parse_query, parse_script, parse_statement, print_query, print_statement
 from millpond.cql.print.dialect import RelationToStream, StreamWindow, to_duckdb
 from millpond.cql.print.printer import meaning
-from millpond.cql.tree.nodes import BY_ATTRIBUTES, PERIOD, STREAM_SAMPLE
+from millpond.cql.tree.nodes import BY_ATTRIBUTES, PERIOD, STREAM_SAMPLE, SummaryEstimate
 from millpond.cql.tree.statements import Ask
 
 CORPUS = (Path(__file__).parent / "corpus.cql").read_text(encoding="utf-8")
@@ -69,7 +69,8 @@ def test_keywords_have_no_case(text: str) -> None:
 
 def _plain(text: str) -> exp.Expression | None:
     statement = parse_statement(text)
-    if not isinstance(statement, Ask) or statement.query.find(StreamWindow, RelationToStream):
+    ours_only = (StreamWindow, RelationToStream, SummaryEstimate)
+    if not isinstance(statement, Ask) or statement.query.find(*ours_only):
         return None
     # VALUES, windows of rows and relations combined bare are read as what they stand for.
     if re.search(r"->|VALUES|TUMBLE|HOP\(|^\(?a UNION", text):

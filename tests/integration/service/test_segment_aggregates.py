@@ -226,7 +226,7 @@ def test_stored_totals_are_used(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> 
         raise AssertionError("totals are computed again")
 
     monkeypatch.setattr(segment_aggregates, "compute_blocks", fail)
-    monkeypatch.setattr(segment_aggregates, "compute_total", fail)
+    monkeypatch.setattr(segment_aggregates, "compute_totals", fail)
     compare(pond, handle)
 
 

@@ -87,6 +87,10 @@ KEPT: dict[str, list[tuple[Any, Any]]] = {
         (timedelta(minutes=5), "5 MINUTES"),
     ],
     "seed": [(-3, -3), (0, 0)],
+    "follow": [(True, True)],
+    "owner": [(" ann ", "ann")],
+    "tags": [("b, A ,b,", "a, b"), (["x", "Y"], "x, y"), ("", "")],
+    "comment": [("Why, and since when", "Why, and since when")],
 }
 REFUSED: dict[str, list[Any]] = {
     "materialize": ["sometimes", 1, None],
@@ -101,6 +105,10 @@ REFUSED: dict[str, list[Any]] = {
     "eager_expiration": ["auto", 7, "7", "-1 s", "2 months", None],
     "lazy_expiration": [7, "never", True],
     "seed": [1.5, "1", float("inf"), None],
+    "follow": ["true", 1, None],
+    "owner": [7, None, "x" * 201],
+    "tags": [7, [1], ["a,b"], "x" * 201, None],
+    "comment": [True, "x" * 10_001],
 }
 
 

@@ -51,6 +51,12 @@ class StaticNames:
     def functions(self) -> list[str]:
         return list(self.defined)
 
+    def summary(self, name: str) -> None:
+        return None
+
+    def summaries(self) -> list[str]:
+        return []
+
 
 @pytest.fixture
 def names() -> StaticNames:

@@ -12,7 +12,7 @@ from millpond.errors import MillpondError
 from millpond.state.aggregate_file import Measured, read_totals, write_totals
 from millpond.state.store import Store, new_path
 from millpond.synopses.blocked_totals import block_rows, block_values
-from millpond.synopses.totals import read_values
+from millpond.synopses.totals import open_column, read_values
 
 SEGMENT = f"segments/{'5' * 32}.arrow"
 
@@ -25,10 +25,11 @@ def store(tmp_path: Path) -> Path:
 
 def write(store: Path) -> Path:
     rows = np.arange(0, 30_000, 2)
+    numbers = open_column(pa.array(np.arange(30_000)))
     entries = {
         Measured(3, None): block_rows(rows, 30_000),
-        Measured(3, "a"): block_values(rows, read_values(pa.array(np.arange(30_000)), rows)),
-        Measured(None, "a"): block_values(None, read_values(pa.array([1, None, 3]))),
+        Measured(3, "a"): block_values(rows, read_values(numbers, rows)),
+        Measured(None, "a"): block_values(None, read_values(open_column(pa.array([1, None, 3])))),
     }
     path, size = write_totals(new_path(store, "aggregates"), SEGMENT, entries)
     assert size == path.stat().st_size

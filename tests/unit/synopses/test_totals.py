@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 
 from millpond.synopses.blocked_totals import BLOCK, BlockedTotals, block_rows, block_values
 from millpond.synopses.order_keys import make_order_keys
-from millpond.synopses.totals import NOTHING, Total, merge, read_values, round_sum, total_of
+from millpond.synopses.totals import (
+    NOTHING,
+    Total,
+    merge,
+    open_column,
+    read_values,
+    round_sum,
+    total_of,
+)
 
 WHOLE = st.integers(-(2**63), 2**63 - 1)
 COLUMNS = {
@@ -78,15 +86,15 @@ def check(total: Total, column: pa.Array) -> None:
 
 @given(columns())
 def test_a_total_is_what_the_values_say(column: pa.Array) -> None:
-    check(total_of(read_values(column)), column)
+    check(total_of(open_column(column)), column)
 
 
 @given(columns(), st.lists(st.integers(0, 40), max_size=3), st.randoms())
 def test_parts_merge_in_any_order(column: pa.Array, cuts: list[int], random: Any) -> None:
     ends = sorted({0, len(column), *(c for c in cuts if c < len(column))})
-    parts = [total_of(read_values(column.slice(a, b - a))) for a, b in pairwise(ends)]
+    parts = [total_of(open_column(column.slice(a, b - a))) for a, b in pairwise(ends)]
     random.shuffle(parts)
-    assert merge(parts) == total_of(read_values(column))
+    assert merge(parts) == total_of(open_column(column))
 
 
 @pytest.mark.parametrize(
@@ -103,12 +111,25 @@ def test_parts_merge_in_any_order(column: pa.Array, cuts: list[int], random: Any
     ],
 )
 def test_sums_of_doubles_are_rounded_once(values: list[float], expected: float) -> None:
-    assert round_sum(total_of(read_values(pa.array(values, pa.float64())))) == expected
+    assert round_sum(total_of(open_column(pa.array(values, pa.float64())))) == expected
+
+
+@given(columns(), st.integers(0, 40), st.integers(0, 40))
+def test_a_range_of_rows_is_those_rows(column: pa.Array, lo: int, hi: int) -> None:
+    opened = open_column(column)
+    rows = np.arange(len(column))[lo:hi]
+    assert total_of(opened, slice(lo, hi)) == total_of(opened, rows)
+    without = total_of(opened, rows, sums=False)
+    assert (without.values, without.least, without.greatest) == (
+        (found := total_of(opened, rows)).values,
+        found.least,
+        found.greatest,
+    )
 
 
 @pytest.mark.parametrize("values", [[math.inf, -math.inf], [math.nan, 1.0]])
 def test_sums_that_are_no_number(values: list[float]) -> None:
-    assert math.isnan(round_sum(total_of(read_values(pa.array(values, pa.float64())))))
+    assert math.isnan(round_sum(total_of(open_column(pa.array(values, pa.float64())))))
 
 
 @pytest.mark.parametrize("type_", list(COLUMNS), ids=str)
@@ -134,14 +155,14 @@ def test_blocks_give_the_total_of_any_of_them(type_: pa.DataType, share: float |
     column = pa.array([None if n else v for n, v in zip(nulls, values, strict=True)])
     column = column.cast(pa.int32()).cast(type_) if pa.types.is_date(type_) else column.cast(type_)
     matching = None if share is None else np.flatnonzero(random.random(size) < share)
-    found = block_values(matching, read_values(column, matching))
+    found = block_values(matching, read_values(open_column(column), matching))
     rows = np.arange(size) if matching is None else matching
     for blocks in (found, BlockedTotals.unpack(found.pack())):
         assert blocks.blocks == -(-len(rows) // BLOCK)
         for first in range(blocks.blocks + 1):
             for last in range(first, blocks.blocks + 1):
                 chosen = rows[first * BLOCK : last * BLOCK]
-                assert blocks.total(first, last) == total_of(read_values(column, chosen))
+                assert blocks.total(first, last) == total_of(open_column(column), chosen)
         for block in range(blocks.blocks):
             assert blocks.start(block) == rows[block * BLOCK]
             assert blocks.first_from(int(rows[block * BLOCK])) == block
@@ -159,4 +180,6 @@ def test_blocks_of_no_values() -> None:
     nothing = np.zeros(0, np.int64)
     for type_ in COLUMNS:
         column = pa.array([None, None], type_)
-        assert block_values(nothing, read_values(column, nothing)).total(0, 0) == NOTHING
+        assert (
+            block_values(nothing, read_values(open_column(column), nothing)).total(0, 0) == NOTHING
+        )

@@ -22,7 +22,7 @@ from millpond.errors import MillpondError
 from millpond.service.changes.change_log import PAGE
 
 #: What may stand between a server and a browser must not hold events back.
-_UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 _ANSWERS = describe_answer(
@@ -114,4 +114,4 @@ async def _read(followers: Subscribers, handle: Followable, wanted: ChangesReque
     await run_in_threadpool(handle.page, cursor, 0)
     lift_limit()
     body = followers.follow(handle, cursor, wanted.limit, form)
-    return StreamingResponse(body, headers=_UNBUFFERED, media_type=form)
+    return StreamingResponse(body, headers=UNBUFFERED, media_type=form)

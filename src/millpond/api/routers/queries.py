@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Depends, Header, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
@@ -26,6 +27,7 @@ from millpond.api.surface import QueryHandle, ServedHandle, ServedPond
 from millpond.cql.tree.explain_levels import Level
 from millpond.errors import MillpondError
 from millpond.service.queries.options import check_options
+from millpond.service.queries.query_directory import QuerySelection
 
 #: An instant whose zone's "+" was not escaped in the URL and has become a space.
 _LOST_PLUS = re.compile(r"^(\S+[T ]\S+) (\d\d:?\d\d)$")
@@ -39,6 +41,44 @@ class RegistrationBody(BaseModel):
     cql: str
     name: str | None = None
     options: QueryOptions = Field(default_factory=dict)
+
+
+#: The orders of a list of queries.
+Order = Literal["id", "name", "owner", "registered_at", "-id", "-name", "-owner", "-registered_at"]
+
+
+@dataclass(frozen=True)
+class SelectionParameters:
+    """Which queries a call is about: those that fulfil every condition that is given."""
+
+    queries: Annotated[
+        str | Absent, Query(description="Names or ids of queries, with commas between them.")
+    ] = None
+    owner: Annotated[str | Absent, Query(description="Only queries of this owner.")] = None
+    tag: Annotated[str | Absent, Query(description="Only queries that have this tag.")] = None
+    state: Annotated[
+        Literal["active", "inactive", "suspended"] | Absent,
+        Query(description="Only queries in this state."),
+    ] = None
+    containing: Annotated[
+        str, Query(description="Only queries that have this text in their name or their CQL.")
+    ] = ""
+
+    def read(self) -> QuerySelection:
+        """The selection."""
+        names = None if self.queries is None else tuple(n.strip() for n in self.queries.split(","))
+        return QuerySelection(self.containing, self.owner, self.tag, self.state, names)
+
+    def read_some(self) -> QuerySelection:
+        """The selection. Raises SERVE-703 if there is no condition."""
+        selection = self.read()
+        if selection.is_everything:
+            raise MillpondError(
+                "SERVE-703",
+                "no queries are selected",
+                hint="Give queries=, owner=, tag=, state= or containing=.",
+            )
+        return selection
 
 
 def router(pond: ServedPond) -> APIRouter:
@@ -79,32 +119,59 @@ def router(pond: ServedPond) -> APIRouter:
 
     @routes.get("/v1/queries", response_class=Response, responses=describe_answer(shapes.QueryPage))
     def list_queries(
+        selection: Annotated[SelectionParameters, Depends()],
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
         after: Annotated[
-            int, Query(description="Only queries with a greater id than this one.")
+            int, Query(description="The id of the query behind which the page begins.")
         ] = -1,
-        containing: Annotated[
-            str, Query(description="Only queries that have this text in their name or their CQL.")
-        ] = "",
+        sort: Annotated[
+            Order, Query(description="What queries are sorted by; a `-` before it: descending.")
+        ] = "id",
     ) -> Response:
         """Lists registered queries in the order of their ids, one page at a time.
 
         Send `next` as `after` to get the next page; `next` is null on the last page.
         """
-        wanted = containing.lower()
-        found = [
-            query
-            for query in pond.queries()
-            if wanted in query.name.lower() or wanted in query.text.lower()
-        ]
-        rest = sorted((query for query in found if query.id > after), key=lambda query: query.id)
-        page = rest[:limit]
+        page = pond.list_queries(
+            selection.read(),
+            sort.removeprefix("-"),
+            sort.startswith("-"),
+            None if after < 0 else after,
+            limit,
+        )
         body = {
-            "queries": [encode.definition_json(query) for query in page],
-            "total": len(found),
-            "next": page[-1].id if len(rest) > limit else None,
+            "queries": [encode.definition_json(query) for query in page.queries],
+            "total": page.total,
+            "next": page.next,
         }
         return _json(body)
+
+    @routes.patch(
+        "/v1/queries",
+        response_class=Response,
+        responses=describe_answer(shapes.QueryCount) | describe_errors(404, *BODY, *BINDS, *WRITES),
+    )
+    def alter_many(
+        selection: Annotated[SelectionParameters, Depends()], options: QueryOptions
+    ) -> Response:
+        """Changes options of all selected queries in one epoch: of all of them, or of none.
+
+        At least one condition must be given. Returns how many queries were selected.
+        """
+        _check_options(options)
+        return _json({"queries": pond.alter_queries(selection.read_some(), **options)})
+
+    @routes.delete(
+        "/v1/queries",
+        response_class=Response,
+        responses=describe_answer(shapes.QueryCount) | describe_errors(404, *WRITES),
+    )
+    def drop_many(selection: Annotated[SelectionParameters, Depends()]) -> Response:
+        """Drops all selected queries in one epoch: all of them, or none.
+
+        At least one condition must be given. Returns how many queries were dropped.
+        """
+        return _json({"queries": pond.drop_queries(selection.read_some())})
 
     @routes.get(
         "/v1/queries/{query}",
@@ -152,14 +219,24 @@ def router(pond: ServedPond) -> APIRouter:
             str | Absent,
             Query(description="The instant of the answer, in ISO 8601; now if it is missing."),
         ] = None,
+        budget: Annotated[
+            str | Absent,
+            Query(description="What may be looked at: `20 ms`, or `5000 probes`."),
+        ] = None,
+        after: Annotated[
+            str | Absent, Query(description="The cursor of an earlier part, to go on behind it.")
+        ] = None,
         max_seconds: MaxSeconds = None,
         accept: Annotated[str | Absent, Header()] = None,
     ) -> Response:
-        """Returns the query's answer as of now, or as of an instant whose elements are kept."""
+        """Returns the query's answer as of now, or as of an instant whose elements are kept.
+
+        With a budget, the answer is its most promising part.
+        """
         limit_seconds(max_seconds)
         form = choose_form(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
         instant = None if at is None else _instant(at)
-        return answer_response(find_query(pond, query).invoke(instant), form)
+        return answer_response(find_query(pond, query).invoke(instant, budget, after), form)
 
     @routes.get(
         "/v1/queries/{query}/plan",

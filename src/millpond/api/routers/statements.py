@@ -46,7 +46,9 @@ def router(pond: ServedPond, policy: AccessPolicy) -> APIRouter:
         "/v1/statements",
         response_class=Response,
         responses=describe_answer(shapes.Results, encode.NDJSON, encode.ARROW)
-        | describe_errors(*COMMON, *BODY, *BINDS, *WRITES, 406, shape=shapes.StatementsProblem),
+        | describe_errors(
+            *COMMON, *BODY, *BINDS, *WRITES, 406, 429, shape=shapes.StatementsProblem
+        ),
     )
     def run_statements(
         body: StatementsBody,

@@ -83,13 +83,14 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
         "/v1/streams/{stream}/tuples",
         response_class=Response,
         openapi_extra=_ROWS,
-        responses=describe_answer(shapes.Receipt) | describe_errors(404, *BODY, *WRITES),
+        responses=describe_answer(shapes.Receipt) | describe_errors(404, *BODY, *WRITES, 429),
     )
     async def ingest(stream: str, request: Request) -> Response:
         """Pushes rows into a stream: NDJSON, CSV with a header line, or an Arrow IPC stream.
 
-        The response comes when the rows are durable. If the same rows are sent again with the same
-        `Idempotency-Key`, they are not added again; other rows with that key are refused.
+        The response comes when the rows are durable. If too much waits already, it is 429 with
+        `Retry-After`, and nothing of the rows was kept. If the same rows are sent again with the
+        same `Idempotency-Key`, they are not added again; other rows with that key are refused.
         """
         format = FORMATS[media_type(request)]
         data = await request.body()
@@ -109,10 +110,13 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
         responses=describe_answer(shapes.Named) | describe_errors(404, *BODY, *WRITES),
     )
     def alter(stream: str, options: StreamOptions) -> Response:
-        """Starts a derived stream again that has stopped: `{"active": true}`."""
-        handle = pond.derived(stream)
-        handle.alter(**check_stream_options(options))
-        return Response(encode.dumps({"name": handle.name}), media_type=encode.JSON)
+        """Sets what gives way when too much is pushed, `{"overload": "shed random"}`; or starts a
+        derived stream again that has stopped, `{"active": true}`.
+        """
+        if "overload" not in options:
+            check_stream_options(options)
+        pond.alter_stream(stream, **options)
+        return Response(encode.dumps({"name": stream}), media_type=encode.JSON)
 
     return routes
 

@@ -61,6 +61,11 @@ export function footer(result) {
     const lost = result.loss.map((loss) => loss.text).join("; ");
     line.append(element("span", { class: "note" }, ` · not exact: ${lost}`));
   }
+  if (result.exact === false) {
+    const share = result.part ? `about ${(100 * result.part.share).toPrecision(3)} % of it` : "";
+    const says = [share, ...(result.estimated ?? [])].filter(Boolean).join(", ");
+    line.append(element("span", { class: "note" }, ` · not exact: ${says}`));
+  }
   return line;
 }
 

@@ -6,10 +6,11 @@ from typing import Any
 
 from sqlglot.tokenizer_core import TokenType
 
-from millpond.cql.parse.columns import ColumnParser
+from millpond.cql.parse.summaries import SummaryParser
 from millpond.cql.tree.nodes import RelationToStream
 from millpond.cql.tree.statements import (
     Alter,
+    AlterSystem,
     CreateDerived,
     CreateQuery,
     CreateRelation,
@@ -24,14 +25,8 @@ from millpond.model.time import END
 _DROPPABLE = ("QUERY", "STREAM", "RELATION", "SUMMARY")
 
 
-class DefinitionParser(ColumnParser):
-    """Reads definitions. `offset` is where the statement starts in its script."""
-
-    offset: int = 0
-
-    def frame(self) -> dict[str, Any]:
-        """Return the fields that every statement has."""
-        return {"text": self.sql, "offset": self.offset}
+class DefinitionParser(SummaryParser):
+    """Reads definitions."""
 
     def create(self) -> Statement:
         """Read what follows CREATE."""
@@ -47,23 +42,19 @@ class DefinitionParser(ColumnParser):
             return self._create_relation(non_retroactive=True)
         if self.accept("RELATION"):
             return self._create_relation(non_retroactive=False)
-        if self.sees("SUMMARY"):
-            raise self.fault("summaries are not available yet", code="CQL-301")
+        if self.accept("SUMMARY"):
+            return self.create_summary()
         if self.sees("TABLE") or self.sees("VIEW") or self.sees("MATERIALIZED"):
             self.fail_expecting(
-                "STREAM, RELATION or QUERY behind CREATE",
+                "STREAM, RELATION, QUERY or SUMMARY behind CREATE",
                 "A table is a RELATION, and a view is CREATE RELATION name AS SELECT ...",
             )
-        self.fail_expecting("STREAM, RELATION, NON RETROACTIVE RELATION or QUERY behind CREATE")
-
-    def _new_name(self, what: str) -> dict[str, Any]:
-        if self.sees("IF", "NOT", "EXISTS"):
-            raise self.fault("IF NOT EXISTS is not part of CQL", hint="Name what is to be created.")
-        name, span = self.name(what)
-        return {"name": name, "name_span": span}
+        self.fail_expecting(
+            "STREAM, RELATION, NON RETROACTIVE RELATION, QUERY or SUMMARY behind CREATE"
+        )
 
     def _create_query(self) -> CreateQuery:
-        named = self._new_name("the new query")
+        named = self.new_name("the new query")
         if self._column_names():
             raise self.fault(
                 "columns are named for a query",
@@ -115,7 +106,7 @@ class DefinitionParser(ColumnParser):
     # Streams
 
     def _create_stream(self) -> Statement:
-        named = self._new_name("the new stream")
+        named = self.new_name("the new stream")
         columns_named = self._column_names()
         if self.accept("AS"):
             return self._create_derived("stream", {**named, **columns_named})
@@ -136,9 +127,12 @@ class DefinitionParser(ColumnParser):
             elif self.sees("RETAIN"):
                 self._once(clauses, "retain")
                 self._retain(clauses)
+            elif self.sees("WITH"):
+                self._once(clauses, "options")
+                clauses["options"] = self.options("=")
             elif not self._using(clauses):
                 self.fail_expecting(
-                    "TIMESTAMP BY, DELAY, IDLE AFTER, AHEAD, RETAIN, USING or the end of the"
+                    "TIMESTAMP BY, DELAY, IDLE AFTER, AHEAD, RETAIN, USING, WITH or the end of the"
                     " statement"
                 )
         return CreateStream(columns=columns, **clauses, **named, **self.frame())
@@ -196,7 +190,7 @@ class DefinitionParser(ColumnParser):
     # Relations
 
     def _create_relation(self, *, non_retroactive: bool) -> Statement:
-        named = self._new_name("the new relation")
+        named = self.new_name("the new relation")
         columns_named = self._column_names()
         if self.sees("AS"):
             if non_retroactive:
@@ -250,18 +244,25 @@ class DefinitionParser(ColumnParser):
 
     # ALTER and DROP
 
-    def alter(self) -> Alter:
+    def alter(self) -> Alter | AlterSystem:
         """Read what follows ALTER."""
+        if self.accept("SYSTEM"):
+            self.expect("SET", hint="Write ALTER SYSTEM SET (queue_memory = '256 MB', ...).")
+            return AlterSystem(options=self._some_options(), **self.frame())
         kind = "stream" if self.accept("STREAM") else "query"
         if kind == "query":
             self.expect("QUERY", hint="Queries are altered: ALTER QUERY name SET (...).")
         name, span = self.name(f"a {kind}")
         self.expect("SET", hint=f"Write ALTER {kind.upper()} name SET (active = true, ...).")
+        options = self._some_options()
+        return Alter(kind=kind, name=name, options=options, name_span=span, **self.frame())
+
+    def _some_options(self) -> dict[str, Any]:
         start = self.here()
         options = self.options("=")
         if not options:
             raise self.fault("no option is set", span=self.since(start))
-        return Alter(kind=kind, name=name, options=options, name_span=span, **self.frame())
+        return options
 
     def drop(self) -> Drop:
         """Read what follows DROP."""

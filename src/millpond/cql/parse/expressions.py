@@ -15,7 +15,9 @@ from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.windows import WindowParser
 from millpond.cql.tree import function_calls
+from millpond.cql.tree.nodes import SummaryEstimate
 from millpond.cql.tree.places import TokenPlace, place, span_of
+from millpond.model.estimates import ESTIMATES
 
 _T = TypeVar("_T")
 
@@ -228,6 +230,35 @@ class ExpressionParser(WindowParser):
             span=span_of(identifier),
         )
 
+    def _summary_estimate(self) -> SummaryEstimate:
+        """Read `SUMMARY(name).ESTIMATE.COUNT(value, …)`."""
+        start = self.here()
+        self._advance(2)
+        name, span = self.name("a summary")
+        identifier = exp.Identifier(this=name, quoted=self._prev.token_type is TokenType.IDENTIFIER)
+        place(identifier, span)
+        self.expect_symbol(TokenType.R_PAREN, ")")
+        shape = f"Write SUMMARY({name}).ESTIMATE.COUNT(value)."
+        self.expect_symbol(TokenType.DOT, ".", shape)
+        self.expect("ESTIMATE", hint=shape)
+        self.expect_symbol(TokenType.DOT, ".", shape)
+        kind = next((k for k in ESTIMATES if self.accept(k.upper())), None)
+        if kind is None:
+            self.fail_expecting(f"one of {', '.join(k.upper() for k in ESTIMATES)}", shape)
+        self.expect_symbol(TokenType.L_PAREN, "(", shape)
+        values = [] if self.sees_symbol(TokenType.R_PAREN) else self._parse_csv(self._value)
+        self.expect_symbol(TokenType.R_PAREN, ")")
+        asked = ESTIMATES[kind]
+        if not asked.least <= len(values) <= asked.most:
+            many = "no value" if asked.most == 0 else "one value, or two: from and to"
+            raise self.fault(f"{kind.upper()} takes {many}", code="CQL-217", span=self.since(start))
+        node = SummaryEstimate(this=identifier, kind=kind, expressions=values)
+        place(node, self.since(start))
+        return node
+
+    def _value(self) -> exp.Expr:
+        return self.scalar("a value")
+
     def _parse_function_call(
         self,
         functions: dict[str, Any] | None = None,
@@ -236,6 +267,8 @@ class ExpressionParser(WindowParser):
         any_token: bool = False,
     ) -> exp.Expr | None:
         token = self._curr
+        if self.sees("SUMMARY") and self._next.token_type is TokenType.L_PAREN:
+            return self._summary_estimate()
         call = super()._parse_function_call(functions, anonymous, optional_parens, any_token)
         if call is not None:
             if isinstance(call, exp.Anonymous) and isinstance(call.this, str):

@@ -14,8 +14,9 @@ from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.check_shape import check_query
-from millpond.cql.parse.from_items import QUERY_STARTS, SET_OPERATIONS, TO_STREAM, FromParser
+from millpond.cql.parse.from_items import QUERY_STARTS, SET_OPERATIONS, TO_STREAM
 from millpond.cql.parse.other_dialects import clause_error
+from millpond.cql.parse.preferences import PreferenceParser
 from millpond.cql.parse.with_clauses import put_with_before
 from millpond.cql.tree.nodes import (
     BY_ATTRIBUTES,
@@ -37,7 +38,7 @@ _BEHIND_FROM = (
 )
 
 
-class QueryParser(FromParser):
+class QueryParser(PreferenceParser):
     """Reads queries."""
 
     QUERY_MODIFIER_PARSERS = {  # noqa: RUF012
@@ -80,6 +81,7 @@ class QueryParser(FromParser):
     def query(self) -> exp.Expression:
         """Read a query, with ISTREAM(...), DSTREAM(...) or RSTREAM(...) around it if present."""
         query = self._outermost_query()
+        self.read_preference(query)
         check_query(query, self.sql)
         return cast(exp.Expression, query)
 

@@ -96,7 +96,22 @@ class StatementParser(RowStatementParser):
 
     def _invoke(self) -> Invoke:
         name, span = self.name("a query")
-        return Invoke(name=name, at=self.at_timestamp(), name_span=span, **self.frame())
+        at = self.at_timestamp()
+        budget, after = None, None
+        while not self.at_end():
+            if budget is None and self.accept("BUDGET"):
+                budget = self.budget()
+            elif after is None and self.accept("AFTER"):
+                after = self._cursor()
+            else:
+                break
+        if after is not None and budget is None:
+            raise self.fault(
+                "AFTER goes with BUDGET here",
+                hint="Write INVOKE name BUDGET '5000 probes' AFTER 'cursor'.",
+                span=span,
+            )
+        return Invoke(name=name, at=at, budget=budget, after=after, name_span=span, **self.frame())
 
     def _fetch(self) -> Fetch:
         name, span = self.name("a query")

@@ -20,12 +20,15 @@ from millpond.cql.tree.asof import find_asof_keys
 from millpond.cql.tree.nodes import (
     BY_ATTRIBUTES,
     PERIOD,
+    PREFERENCE,
     STREAM_SAMPLE,
     WINDOW,
     Period,
     PeriodBound,
+    Preference,
     RelationToStream,
     StreamWindow,
+    SummaryEstimate,
 )
 from millpond.model.duckdb_words import RESERVED
 from millpond.model.function_names import restore_names
@@ -139,6 +142,12 @@ class EngineGenerator(FaithfulGenerator):
     """Prints DuckDB's SQL; quotes every name that DuckDB would not read as a name."""
 
     RESERVED_KEYWORDS = {*RESERVED, *DuckDBGenerator.RESERVED_KEYWORDS}  # noqa: RUF012
+    TRANSFORMS = {  # noqa: RUF012
+        **FaithfulGenerator.TRANSFORMS,
+        SummaryEstimate: lambda self, e: (
+            f"{e.args.get('inside') or 'summary_estimate'}({self.expressions(e, flat=True)})"
+        ),
+    }
     AFTER_HAVING_MODIFIER_TRANSFORMS = {  # noqa: RUF012
         **DuckDBGenerator.AFTER_HAVING_MODIFIER_TRANSFORMS,
         "ties": lambda self, e: self.unordered_ties(e),
@@ -217,11 +226,30 @@ class CqlGenerator(FaithfulGenerator):
         Period: lambda self, e: f"BEGIN {self.sql(e, 'begin')} END {self.sql(e, 'end')}",
         PeriodBound: lambda self, e: self.periodbound_sql(e),
         RelationToStream: lambda self, e: f"{e.args['kind']}({self.sql(e, 'this')})",
+        Preference: lambda self, e: self.preference_sql(e),
+        SummaryEstimate: lambda self, e: (
+            f"SUMMARY({self.sql(e, 'this')}).ESTIMATE.{e.args['kind'].upper()}"
+            f"({self.expressions(e, flat=True)})"
+        ),
     }
     AFTER_HAVING_MODIFIER_TRANSFORMS = {  # noqa: RUF012
         **DuckDBGenerator.AFTER_HAVING_MODIFIER_TRANSFORMS,
         PERIOD: lambda self, e: f" {self.sql(e, PERIOD)}" if e.args.get(PERIOD) else "",
     }
+
+    def query_modifiers(self, expression: exp.Expr, *sqls: str) -> str:
+        """Print the clauses of a query, the preference last."""
+        text = super().query_modifiers(expression, *sqls)
+        preference = self.sql(expression, PREFERENCE)
+        return f"{text} {preference}" if preference else text
+
+    def preference_sql(self, expression: Preference) -> str:
+        """Print WITH PREFERENCE."""
+        args = expression.args
+        text = f"WITH PREFERENCE {args['order'].upper()} {self.sql(expression, 'this')}"
+        if args["fade"] != 1:
+            text += f" FADE FACTOR {args['fade']!r}"
+        return text + (f" BUDGET '{args['budget']}'" if args.get("budget") else "")
 
     def anonymous_sql(self, expression: exp.Anonymous) -> str:
         """Print a call; a user-defined function has the name its user gave it."""

@@ -19,11 +19,13 @@ from millpond.cql.parse.tokens import CqlTokenizer
 from millpond.cql.print.dialect import print_query
 from millpond.cql.tree.statements import (
     Alter,
+    AlterSystem,
     Ask,
     CreateDerived,
     CreateQuery,
     CreateRelation,
     CreateStream,
+    CreateSummary,
     Delete,
     Describe,
     Drop,
@@ -106,7 +108,8 @@ def _(statement: CreateStream) -> str:
         text += f" RETAIN INTERVAL {duration_text(statement.retain)}"
     if statement.retain_rows is not None:
         text += f" RETAIN {statement.retain_rows} ROWS"
-    return text + _source(statement.source)
+    options = f" WITH {_options(statement.options, ' = ')}" if statement.options else ""
+    return text + _source(statement.source) + options
 
 
 @_print.register
@@ -134,8 +137,19 @@ def _(statement: CreateQuery) -> str:
 
 
 @_print.register
+def _(statement: CreateSummary) -> str:
+    name, stream = print_name(statement.name), print_name(statement.stream)
+    text = f"CREATE SUMMARY {name} ON {stream} ({print_name(statement.attribute)})"
+    text += f" WITH GRANULARITY INTERVAL {duration_text(statement.granularity)}"
+    text += f" AND COLLAPSE ({statement.rate}, {statement.depth}) USING {statement.kind.upper()}"
+    return text + (f" MEMORY '{statement.memory} bytes'" if statement.memory is not None else "")
+
+
+@_print.register
 def _(statement: Invoke) -> str:
-    return f"INVOKE {print_name(statement.name)}{_at(statement.at)}"
+    text = f"INVOKE {print_name(statement.name)}{_at(statement.at)}"
+    text += f" BUDGET '{statement.budget}'" if statement.budget is not None else ""
+    return text + (f" AFTER {_string(statement.after)}" if statement.after is not None else "")
 
 
 @_print.register
@@ -154,6 +168,11 @@ def _(statement: Ask) -> str:
 def _(statement: Alter) -> str:
     kind, name = statement.kind.upper(), print_name(statement.name)
     return f"ALTER {kind} {name} SET {_options(statement.options, ' = ')}"
+
+
+@_print.register
+def _(statement: AlterSystem) -> str:
+    return f"ALTER SYSTEM SET {_options(statement.options, ' = ')}"
 
 
 @_print.register

@@ -11,12 +11,15 @@ from sqlglot import exp
 from millpond.cql.tree.nodes import (
     BY_ATTRIBUTES,
     PERIOD,
+    PREFERENCE,
     STREAM_SAMPLE,
     WINDOW,
     Period,
     PeriodBound,
+    Preference,
     RelationToStream,
     StreamWindow,
+    SummaryEstimate,
 )
 
 _BINARY = ("this", "expression")
@@ -33,7 +36,7 @@ PARTS: dict[type[exp.Expr], frozenset[str]] = {
     # queries
     exp.Select: _args(
         "with_", "distinct", "expressions", "from_", "joins", "where", "group", "having",
-        "qualify", "windows", PERIOD, *ORDERED,
+        "qualify", "windows", PERIOD, PREFERENCE, *ORDERED,
     ),
     exp.Subquery: _args("this", "alias", WINDOW, STREAM_SAMPLE, *ORDERED),
     **dict.fromkeys(
@@ -63,6 +66,8 @@ PARTS: dict[type[exp.Expr], frozenset[str]] = {
     StreamWindow: _args("kind", "size", "slide", "rows", "by", "where"),
     Period: _args("begin", "end"),
     PeriodBound: _args("instant", "offset"),
+    Preference: _args("order", "this", "fade", "budget"),
+    SummaryEstimate: _args("this", "kind", "expressions"),
     # names and constants
     exp.Column: _args("this", "table", "db", "catalog"),
     exp.Dot: _args("this", "expression"),

@@ -16,6 +16,8 @@ WINDOW = "window"
 PERIOD = "period"
 #: Argument of a column of PARTITION BY: its qualifier, until the stream's alias is known.
 QUALIFIER = "qualifier"
+#: Argument of a SELECT: its `Preference`.
+PREFERENCE = "preference"
 #: Argument of EXCEPT ALL: the identifiers of `BY (a, ...)`.
 BY_ATTRIBUTES = "by_attributes"
 
@@ -52,6 +54,34 @@ class Period(exp.Expression):
     """PSoup's `BEGIN b END e`, over every stream of a SELECT's FROM clause."""
 
     arg_types = {"begin": True, "end": True}  # noqa: RUF012
+
+
+class SummaryEstimate(exp.Expression, exp.Func):
+    """`SUMMARY(this).ESTIMATE.kind(expressions)`: what a summary says of some values.
+
+    `this` is the summary's identifier, `kind` one of the names in `millpond.model.estimates`, in
+    lower case; `inside` is the name of the function that computes it in DuckDB, once it is bound.
+    """
+
+    arg_types = {  # noqa: RUF012
+        "this": True,
+        "kind": True,
+        "expressions": False,
+        "inside": False,
+    }
+
+
+class Preference(exp.Expression):
+    """`WITH PREFERENCE order this FADE FACTOR fade BUDGET budget` behind the outermost SELECT.
+
+    Its arguments, in sqlglot's sense:
+        order: 'asc', 'desc' or 'weighted'.
+        this: The expression of estimates.
+        fade: What the priority is multiplied by with every older granularity; a float, 1 without.
+        budget: A `millpond.model.budget.Budget`, or None.
+    """
+
+    arg_types = {"order": True, "this": True, "fade": True, "budget": False}  # noqa: RUF012
 
 
 class RelationToStream(exp.Expression):

@@ -12,6 +12,7 @@ from typing import Any
 from sqlglot import exp
 
 from millpond.errors import MillpondError, Span
+from millpond.model.budget import Budget
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class CreateStream(Statement):
     retain: int | None = None
     retain_rows: int | None = None
     source: SourceClause | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +131,32 @@ class CreateDerived(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CreateSummary(Statement):
+    """`CREATE SUMMARY name ON stream (attribute) WITH GRANULARITY … AND COLLAPSE (rate, depth)`.
+
+    Attributes:
+        granularity: The length of the newest granularity, in microseconds.
+        rate: How many times as long as the one before each older granularity is.
+        depth: How many granularities there are.
+        kind: 'count sketch', 'histogram' or 'sample'.
+        memory: How many bytes it may take; None for the default.
+        stream_span: The place of the stream's name.
+        attribute_span: The place of the attribute's name.
+    """
+
+    name: str
+    stream: str
+    attribute: str
+    granularity: int
+    rate: int
+    depth: int
+    kind: str = "count sketch"
+    memory: int | None = None
+    stream_span: Span | None = None
+    attribute_span: Span | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class CreateQuery(Statement):
     name: str
     query: exp.Expression
@@ -137,8 +165,12 @@ class CreateQuery(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Invoke(Statement):
+    """`INVOKE name [AT TIMESTAMP '…'] [BUDGET '…'] [AFTER cursor]`; a cursor is opaque text."""
+
     name: str
     at: int | None = None
+    budget: Budget | None = None
+    after: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +195,13 @@ class Alter(Statement):
 
     kind: str
     name: str
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterSystem(Statement):
+    """`ALTER SYSTEM SET (…)`: settings of the pond."""
+
     options: dict[str, Any]
 
 

@@ -69,12 +69,14 @@ class Admission:
 class AdmittedRows:
     """Elements (the schema's columns, `__ts` int64 µs) and rejects (reason, raw), in arrival order.
 
-    `reject_rows` are the rejects' positions in the batch.
+    `reject_rows` are the rejects' positions in the batch. `shed` has the counts of elements that
+    were shed (second, elements, spared), if any were.
     """
 
     elements: pa.Table
     rejects: pa.Table
     reject_rows: np.ndarray
+    shed: pa.Table | None = None
 
 
 def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:

@@ -19,7 +19,7 @@ _WORD = 1 << 64
 
 
 def finish(call: AggregateCall, total: Total, type_: pa.DataType | None) -> pa.Array:
-    """Return the function's value, as an array of one.
+    """Return the function's value, as an array of one; whole sums have 64 bits if they fit.
 
     Args:
         call: The call.
@@ -42,6 +42,8 @@ def _finish_sum(total: Total, type_: pa.DataType) -> pa.Array:
     if pa.types.is_floating(type_):
         return pa.array([round_sum(total) if total.values else None], pa.float64())
     scale = type_.scale if pa.types.is_decimal128(type_) else 0
+    if not scale and -_WORD // 2 <= total.sum < _WORD // 2:
+        return pa.array([total.sum if total.values else None], pa.int64())
     return to_decimals(_words(total), np.array([total.values > 0]), pa.decimal128(38, scale))
 
 

@@ -6,13 +6,13 @@ of the range and the nearest blocks are read; else all matches in the range are.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import pyarrow as pa
 
 from millpond.synopses.blocked_totals import BlockedTotals, block_rows, block_values
-from millpond.synopses.totals import NOTHING, Total, merge, read_values, total_of
+from millpond.synopses.totals import NOTHING, Column, Total, merge, read_values, total_of
 
 
 class AggregatedSegment(Protocol):
@@ -26,9 +26,21 @@ class AggregatedSegment(Protocol):
 
     def matching(self, lo: int, hi: int) -> np.ndarray | None: ...
 
-    def column(self, name: str) -> pa.Array:
+    def column(self, name: str) -> Column:
         """Return a column of all the segment's rows."""
         ...
+
+
+class Asked(NamedTuple):
+    """What a total is asked of.
+
+    Attributes:
+        column: The column; None if rows are counted only.
+        sums: Whether the sum is wanted.
+    """
+
+    column: str | None
+    sums: bool = True
 
 
 def find_rows(segment: AggregatedSegment, low: int | None, high: int) -> tuple[int, int]:
@@ -37,17 +49,24 @@ def find_rows(segment: AggregatedSegment, low: int | None, high: int) -> tuple[i
     return lo, int(np.searchsorted(segment.ts, high, side="right"))
 
 
-def compute_total(segment: AggregatedSegment, column: str | None, lo: int, hi: int) -> Total:
-    """Compute the total of the matches in rows [lo, hi), by reading them."""
+def compute_totals(
+    segment: AggregatedSegment, asked: Sequence[Asked], lo: int, hi: int
+) -> list[Total]:
+    """Compute the totals of the matches in rows [lo, hi), by reading them."""
     if lo >= hi:
-        return NOTHING
+        return [NOTHING] * len(asked)
     rows = segment.matching(lo, hi)
-    if column is None:
-        return Total(hi - lo if rows is None else len(rows))
-    if rows is not None and not len(rows):
-        return NOTHING
-    values = segment.column(column).slice(lo, hi - lo)
-    return total_of(read_values(values, None if rows is None else rows - lo))
+    if rows is None:
+        return [_total(segment, each, slice(lo, hi), hi - lo) for each in asked]
+    if not len(rows):
+        return [NOTHING] * len(asked)
+    return [_total(segment, each, rows, len(rows)) for each in asked]
+
+
+def _total(segment: AggregatedSegment, asked: Asked, rows: Any, size: int) -> Total:
+    if asked.column is None:
+        return Total(size)
+    return total_of(segment.column(asked.column), rows, asked.sums)
 
 
 def compute_blocks(segment: AggregatedSegment, column: str | None) -> BlockedTotals:
@@ -59,27 +78,39 @@ def compute_blocks(segment: AggregatedSegment, column: str | None) -> BlockedTot
     return block_values(rows, read_values(segment.column(column), rows))
 
 
-def read_total(
-    segment: AggregatedSegment, column: str | None, blocks: BlockedTotals, lo: int, hi: int
-) -> Total:
-    """Compute the total of the matches in rows [lo, hi), from blocks where they lie inside."""
-    size = len(segment.ts)
+def read_totals(
+    segment: AggregatedSegment,
+    asked: Sequence[Asked],
+    blocks: Sequence[BlockedTotals],
+    lo: int,
+    hi: int,
+) -> list[Total]:
+    """Compute the totals of the matches in rows [lo, hi), from blocks where they lie inside.
+
+    Args:
+        segment: The segment.
+        asked: What totals are asked of.
+        blocks: The blocked totals of each, which all begin at the same rows.
+        lo: The first row.
+        hi: The row behind the last.
+    """
     if lo >= hi:
-        return NOTHING
-    first = blocks.first_from(lo)
+        return [NOTHING] * len(asked)
+    cut, size = blocks[0], len(segment.ts)
+    first = cut.first_from(lo)
     if hi == size:
-        last, end = blocks.blocks, hi
+        last, end = cut.blocks, hi
     else:
         # The block before the first one behind the range may reach beyond it.
-        last = blocks.first_from(hi) - 1
-        end = blocks.start(last) if last >= first else lo
+        last = cut.first_from(hi) - 1
+        end = cut.start(last) if last >= first else lo
     if last < first:
-        return compute_total(segment, column, lo, hi)
-    begin = blocks.start(first) if first < blocks.blocks else size
-    return merge(
-        (
-            compute_total(segment, column, lo, min(begin, hi)),
-            blocks.total(first, last),
-            compute_total(segment, column, end, hi),
-        )
+        return compute_totals(segment, asked, lo, hi)
+    begin = cut.start(first) if first < cut.blocks else size
+    parts = zip(
+        compute_totals(segment, asked, lo, min(begin, hi)),
+        (own.total(first, last) for own in blocks),
+        compute_totals(segment, asked, end, hi),
+        strict=True,
     )
+    return [merge(own) for own in parts]

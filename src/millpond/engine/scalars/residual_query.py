@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
+from millpond.catalog.objects import FunctionDef
 from millpond.catalog.options import OPTIONS
 from millpond.confined.growth import can_expand
 from millpond.cql.print.parallel_and import apply_parallel_and_to_sql
@@ -26,6 +29,11 @@ from millpond.engine.scalars.user_functions import (
 )
 from millpond.engine.scalars.work import Work, current_work
 from millpond.errors import MillpondError
+from millpond.planner.resolve.user_functions import create_in
+
+#: Functions that one evaluation has of its own, by their names in DuckDB: the signature, and what
+#: takes and gives Arrow arrays.
+OwnFunctions = Mapping[str, tuple[FunctionDef, Callable[..., Any]]]
 
 
 @dataclass(frozen=True)
@@ -59,9 +67,13 @@ class Residual:
         self._local = threading.local()
 
     def evaluate(
-        self, sql: str, tables: Mapping[str, pa.Table], limits: Limits | None = None
+        self,
+        sql: str,
+        tables: Mapping[str, pa.Table],
+        limits: Limits | None = None,
+        own: OwnFunctions | None = None,
     ) -> pa.Table:
-        """Compute the rows of `sql` over the named tables.
+        """Compute the rows of `sql` over the named tables, with functions of this call's `own`.
 
         Raises:
             MillpondError: POND-404 if evaluation failed, POND-405 if it exceeded a limit,
@@ -74,19 +86,26 @@ class Residual:
         if can_expand(sql):
             answer = _evaluate_confined(sql, tables, limits, work)
         else:
-            answer = self._evaluate_here(sql, tables, limits, work)
+            answer = self._evaluate_here(sql, tables, limits, work, own or {})
         if answer.num_rows > limits.rows:
             raise too_many_rows_error(limits)
         return answer
 
     def _evaluate_here(
-        self, sql: str, tables: Mapping[str, pa.Table], limits: Limits, work: Work | None
+        self,
+        sql: str,
+        tables: Mapping[str, pa.Table],
+        limits: Limits,
+        work: Work | None,
+        own: OwnFunctions,
     ) -> pa.Table:
         connection = self._connection()
         functions.teach(connection, self._local.taught, [sql])
         try:
             for name, table in tables.items():
                 connection.register(name, table)
+            for definition, function in own.values():
+                create_in(connection, definition, function)
             with deadlines.within(limits.seconds, connection.interrupt, work):
                 return _try_in_parallel(sql, lambda tried: read_answer(connection, tried, limits))
         except (duckdb.Error, OSError) as error:
@@ -98,6 +117,9 @@ class Residual:
             if self._local.connection is connection:
                 for name in tables:
                     connection.unregister(name)
+                for name in own:
+                    with suppress(duckdb.Error):  # it may have failed before it was created
+                        connection.remove_function(name)
 
     def _probe(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Drop a connection whose database an error has made useless for ever."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import duckdb
 from sqlglot import exp
 
-from millpond.catalog.objects import Definition, FunctionDef
+from millpond.catalog.objects import Definition, FunctionDef, SummaryDef
 from millpond.cql.tree import nodes
 from millpond.cql.tree.places import span_of
 from millpond.cql.tree.recursion import with_room
@@ -24,6 +24,13 @@ from millpond.model.function_names import restore_names
 from millpond.model.schema import Field, Schema, canonical_type
 from millpond.planner.aggregates import find_aggregates
 from millpond.planner.bind.bound_query import BoundQuery, RelationLeaf, StreamLeaf
+from millpond.planner.bind.preference import (
+    BoundPreference,
+    PartialShape,
+    bind_preference,
+    check_preference,
+    find_partial_shape,
+)
 from millpond.planner.check.checks import (
     check_functions,
     check_predicates,
@@ -35,6 +42,7 @@ from millpond.planner.check.localize_error import Prober
 from millpond.planner.check.typecheck import TypeCheck
 from millpond.planner.joins import JoinShape, find_join
 from millpond.planner.residual import LEAF, write_residual_sql
+from millpond.planner.resolve.estimates import name_estimates
 from millpond.planner.resolve.from_clause import is_more_than_a_projection
 from millpond.planner.resolve.inner_streams import name_inner_streams
 from millpond.planner.resolve.names import Names
@@ -55,6 +63,7 @@ class Binding:
     query: BoundQuery
     used: dict[str, Definition]
     functions: Mapping[str, FunctionDef]
+    summaries: frozenset[SummaryDef] = frozenset()
 
 
 def bind(query: exp.Expr, text: str, catalog: Names) -> BoundQuery:
@@ -91,6 +100,7 @@ def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
         name_inner_streams(tree, text, catalog)
     move_window_queries(tree, text)
     called = name_functions(tree, catalog)
+    estimates = name_estimates(tree, text, catalog)
     to_stream = None
     body = tree
     if isinstance(tree, nodes.RelationToStream):
@@ -101,7 +111,11 @@ def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
     push_down(resolver.scopes)
     mark_nrr_joins(resolver.scopes, leaves, text)
     prepare_negations(body, resolver.scopes, text)
-    output, join = _check_types(tree, body, text, resolver, leaves, called)
+    streams_read = [leaf for leaf in leaves if leaf.is_stream]
+    scope = next((s for s in resolver.scopes if s.select is body), None)
+    preference = bind_preference(body, scope, streams_read, text, catalog)
+    checked = {**called, **{name: e.signature for name, e in estimates.items()}}
+    output, join, partial = _check_types(tree, body, text, resolver, leaves, checked, preference)
     streams = tuple(_stream_leaf(f) for f in leaves if f.is_stream)
     relations = tuple(
         RelationLeaf(f.table, f.definition.name, f.columns(), f.hidden)
@@ -121,8 +135,11 @@ def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
         functions=tuple(sorted(f.name for f in called.values())),
         views=tuple(sorted(view.name for view in views.values())),
         aggregates=find_aggregates(body, resolver.leaves, resolver.scopes),
+        estimates=estimates,
+        preference=preference,
+        partial=partial,
     )
-    return Binding(bound, {**resolver.used, **views}, called)
+    return Binding(bound, {**resolver.used, **views}, called, bound.summaries)
 
 
 def _number_leaves(leaves: list[Leaf], body: exp.Expr) -> list[Leaf]:
@@ -206,11 +223,12 @@ def _check_types(
     resolver: Resolver,
     leaves: list[Leaf],
     called: Mapping[str, FunctionDef],
-) -> tuple[Schema, JoinShape | None]:
-    """Check functions and types; return the output's columns, and the query's join shape.
+    preference: BoundPreference | None,
+) -> tuple[Schema, JoinShape | None, PartialShape | str]:
+    """Check functions and types; return the output's columns, and the query's shapes.
 
     Raises:
-        MillpondError: CQL-205, 206, 210, 212, 213, 219 or 220.
+        MillpondError: CQL-205, 206, 210, 212, 213, 219, 220 or 224.
     """
     with TypeCheck(leaves, called) as check:
         prober = Prober(check)
@@ -230,8 +248,13 @@ def _check_types(
             raise explain_objection(str(error), text, resolver.scopes, prober) from None
         check_predicates(resolver.scopes, prober, text)
         check_constants(resolver.scopes, check, prober, text)
-        join = find_join(body, resolver.scopes, [f for f in leaves if f.is_stream], check)
-    return Schema(tuple(_make_distinct(columns, leaves))), join
+        streams = [f for f in leaves if f.is_stream]
+        join = find_join(body, resolver.scopes, streams, check)
+        scope = next((s for s in resolver.scopes if s.select is body), None)
+        partial = find_partial_shape(body, scope, streams, join)
+        if preference is not None:
+            check_preference(preference, partial, streams, body, check, text)
+    return Schema(tuple(_make_distinct(columns, leaves))), join, partial
 
 
 def _names(columns: list[tuple[str, str]], leaves: list[Leaf]) -> list[str]:

@@ -15,17 +15,21 @@ from functools import cached_property
 
 from sqlglot import exp
 
+from millpond.catalog.objects import SummaryDef
 from millpond.model.schema import Schema
 from millpond.model.windows import Window
 from millpond.planner.aggregates import AggregateCall
+from millpond.planner.bind.preference import BoundPreference, PartialShape
 from millpond.planner.joins import JoinShape, write_joined_sql
 from millpond.planner.residual import with_literals, write_canonical_cql, write_residual_sql
+from millpond.planner.resolve.estimates import NamedEstimate
 
 #: Constants that differ from the template's: the place of a literal in the template's text -> the
 #: literal's text in this query (for a string, without quotes).
 Literals = Mapping[int, str]
 
 _AS_WRITTEN: dict[int, str] = {}
+_NO_ESTIMATES: dict[str, NamedEstimate] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +156,9 @@ class BoundQuery:
         join: What links the streams of the outermost FROM clause, if that is a join of streams.
         functions: The names of the user-defined functions the query calls.
         views: The names of the derived relations in the query's text; the tree has their queries.
+        estimates: The estimates the residual calls, by their functions' names in DuckDB.
+        preference: What the query wants to see first.
+        partial: How it can be answered in parts; a text says why it cannot.
     """
 
     text: str
@@ -167,6 +174,16 @@ class BoundQuery:
     functions: tuple[str, ...] = ()
     views: tuple[str, ...] = ()
     aggregates: tuple[AggregateCall, ...] | None = None
+    estimates: Mapping[str, NamedEstimate] = field(default_factory=lambda: _NO_ESTIMATES)
+    preference: BoundPreference | None = None
+    partial: PartialShape | str = ""
+
+    @property
+    def summaries(self) -> frozenset[SummaryDef]:
+        """The summaries its estimates and its preference ask."""
+        ranked = self.preference.estimates if self.preference is not None else ()
+        asked = (*self.estimates.values(), *(r.estimate for r in ranked))
+        return frozenset(estimate.summary for estimate in asked)
 
     @cached_property
     def canonical(self) -> str:

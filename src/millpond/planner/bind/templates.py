@@ -157,12 +157,16 @@ class Binder:
 
     def _is_current(self, binding: Binding) -> bool:
         """Whether the query's names still have the definitions with which the query was bound."""
-        return all(
-            _is_same(self._catalog.find(name), definition)
-            for name, definition in binding.used.items()
-        ) and all(
-            self._catalog.function(function.name) == function
-            for function in binding.functions.values()
+        return (
+            all(
+                _is_same(self._catalog.find(name), definition)
+                for name, definition in binding.used.items()
+            )
+            and all(
+                self._catalog.function(function.name) == function
+                for function in binding.functions.values()
+            )
+            and all(self._catalog.summary(s.name) == s for s in binding.summaries)
         )
 
     def _keep(self, key: _ShapeKey, constants: list[Token], binding: Binding) -> None:
@@ -276,6 +280,9 @@ def _fill(template: _Template, text: str, values: list[str]) -> BoundQuery | Non
         functions=bound.functions,
         views=bound.views,
         aggregates=bound.aggregates,
+        estimates=bound.estimates,
+        preference=bound.preference,
+        partial=bound.partial,
     )
 
 

@@ -17,11 +17,13 @@ import duckdb
 from millpond.catalog.objects import FunctionDef
 from millpond.confined.growth import can_expand
 from millpond.confined.processes import bind_confined
+from millpond.errors import MillpondError
 from millpond.model.casts import try_cast_text
 from millpond.model.duckdb_words import quote_name
 from millpond.model.function_names import names_inside
 from millpond.model.schema import Field
 from millpond.planner.resolve.duckdb_tree import syntax_tree
+from millpond.planner.resolve.estimates import ESTIMATE
 from millpond.planner.resolve.scope import Leaf
 from millpond.planner.resolve.user_functions import create_in
 
@@ -67,8 +69,16 @@ class TypeCheck:
 
         Raises:
             duckdb.Error: the query cannot be bound.
+            MillpondError: CQL-224, an estimate stands where no summary is.
         """
         if can_expand(sql):  # binding evaluates constant expressions
+            if any(name in sql for name in self.functions if name.startswith(ESTIMATE)):
+                raise MillpondError(
+                    "CQL-224",
+                    "an estimate beside an expression whose value may be very large",
+                    detail="Such expressions are evaluated in a process that has no summaries.",
+                    hint="Compute the two in queries of their own.",
+                )
             definitions = declared_functions(sql)
             return bind_confined(sql, schema=self._schema, definitions=definitions)
         # DESCRIBE would name `delay AS "Delay"` as the column is declared; the answer says "Delay".

@@ -7,6 +7,7 @@ the leaves as `rewritten` does, with facts that only a running pond knows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from sqlglot import exp
@@ -47,7 +48,7 @@ def explain(
         case Level.SYNTAX:
             lines = _show_syntax(_fill_in_literals(bound))
         case Level.LOGICAL:
-            lines = _show_logical(plan_logically(bound))
+            lines = chain(_show_logical(plan_logically(bound)), _show_summaries(bound))
         case Level.REWRITTEN:
             lines = _show_rewritten(bound, served_by, {})
         case Level.SHARED | Level.RUNTIME:
@@ -106,6 +107,20 @@ def _operator_rows(operator: LogicalOperator, depth: int) -> Iterator[tuple[str,
         yield from _operator_rows(below, depth + 1)
 
 
+def _show_summaries(bound: BoundQuery) -> Iterator[str]:
+    """The summaries a query asks, and how it can be answered in parts."""
+    if bound.preference is not None and not isinstance(bound.partial, str):
+        asked = sorted({e.estimate.summary.name for e in bound.preference.estimates})
+        fade = f", faded by {bound.preference.fade:g}" if bound.preference.fade != 1 else ""
+        yield (
+            f"preference {bound.preference.order}: a {bound.partial.kind} in parts, by regions of"
+            f" {', '.join(asked)}{fade}"
+        )
+    if bound.estimates:
+        asked = sorted({e.summary.name for e in bound.estimates.values()})
+        yield f"estimates of {', '.join(asked)}"
+
+
 # -- rewritten, shared, runtime --------------------------------------------------------------------
 
 
@@ -130,6 +145,7 @@ def _show_rewritten(
         yield from _show_leaf(leaf, served_by, given)
     for relation in bound.relations:
         yield f"  {relation.table}: relation {relation.relation}, {', '.join(relation.columns)}"
+    yield from _show_summaries(bound)
 
 
 def _show_leaf(leaf: StreamLeaf, served_by: ServedBy, facts: Mapping[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from sqlglot import exp
 
-from millpond.catalog.objects import Definition, FunctionDef
+from millpond.catalog.objects import Definition, FunctionDef, SummaryDef
 from millpond.cql.print.printer import print_name
 
 
@@ -30,6 +30,14 @@ class Names(Protocol):
 
     def functions(self) -> list[str]:
         """List the names of all user-defined functions, for suggestions."""
+        ...
+
+    def summary(self, name: str) -> SummaryDef | None:
+        """Find the summary of a name, in any case."""
+        ...
+
+    def summaries(self) -> list[str]:
+        """List the names of all summaries, for suggestions."""
         ...
 
 

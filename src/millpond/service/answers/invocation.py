@@ -18,19 +18,28 @@ import pyarrow.compute as pc
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.invocation.window_slices import full_since, take_slice
 from millpond.engine.joins.projection import JoinedRows
-from millpond.engine.scalars.residual_query import Limits, Residual, too_many_rows_error
+from millpond.engine.scalars.residual_query import (
+    Limits,
+    OwnFunctions,
+    Residual,
+    too_many_rows_error,
+)
 from millpond.engine.scalars.work import check_work
 from millpond.errors import MillpondError
+from millpond.model.budget import Budget
 from millpond.model.loss import Cause, Loss, merge_losses
 from millpond.model.time import BEGINNING, format_instant
 from millpond.model.windows import Rows, interval
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.service.answers.answer_cache import AnswerCache, inputs_of
+from millpond.service.answers.estimate_functions import estimate_functions
 from millpond.service.answers.kept_totals import KeptTotals
 from millpond.service.answers.leaf_scan import Files, LeafView
 from millpond.service.answers.losses import Losses
+from millpond.service.answers.partial.partial_answers import PartialAnswers
 from millpond.service.answers.segment_aggregates import SegmentAggregates
 from millpond.service.answers.stored_join import StoredJoin
+from millpond.service.answers.summary_states import SummaryStates
 from millpond.service.events import Events, FollowerNeeds
 from millpond.service.ingest.floors import ClockReading, FloorsInFlight
 from millpond.service.ingest.intake import Intake
@@ -71,30 +80,49 @@ class Invoker:
         self.files = Files(store, events)
         self.losses = Losses(self.files, intake, followers)
         self.answer_cache = AnswerCache()
+        self.summaries = SummaryStates(store, self.files)
+        self.partial = PartialAnswers(log.incarnation, self.summaries, residual, self._finish_part)
         self.totals = KeptTotals(store)
         self._aggregates = SegmentAggregates(self.totals)
 
-    def invoke(self, query: PreparedQuery, at: int | None = None) -> Answer:
-        """R(τ) at `at`, or as of now (SEMANTICS, section 5).
+    def invoke(
+        self,
+        query: PreparedQuery,
+        at: int | None = None,
+        budget: Budget | None = None,
+        after: str | None = None,
+    ) -> Answer:
+        """R(τ) at `at`, or as of now (SEMANTICS, section 5); with a budget, a part of it.
 
         Raises:
             MillpondError: POND-403 when `at` is before everything, POND-404 and POND-405 from
                 evaluation, STORE-602 for a corrupt segment.
         """
         try:
-            return self._answer(query, at)
+            return self._answer(query, at, budget, after)
         except MillpondError as error:
             if error.code == "STORE-602":
                 self._events.file_damaged(error)
             raise
 
-    def _answer(self, query: PreparedQuery, at: int | None) -> Answer:
+    def _answer(
+        self, query: PreparedQuery, at: int | None, budget: Budget | None, after: str | None
+    ) -> Answer:
+        part, place = None, self.partial.read(query, after)
         reading = self._floors.capture()
         with self._log.pin() as version:
             streams = [stream_of(version, leaf) for leaf in query.bound.streams]
             now = self._now(version, query.bound, streams, reading)
             instant = now if at is None else at
-            if query.kept and query.id is not None:
+            if place is not None:
+                instant = place.at
+            if budget is not None:
+                losses, views = self._view_leaves(version, query, streams, instant)
+                table, part = self.partial.answer(
+                    version, query, streams, views, instant, budget, place
+                )
+                loss = _bound_rows(query.bound, losses)
+            elif query.kept and query.id is not None:
                 table, loss = self._answer_from_cache(
                     query.id, version, query, streams, instant, at is None
                 )
@@ -109,6 +137,8 @@ class Invoker:
             loss=loss,
             query=query.name,
             epoch=epoch,
+            part=part,
+            estimated=tuple(sorted({e.summary.name for e in query.bound.estimates.values()})),
         )
 
     def _compute(
@@ -117,14 +147,9 @@ class Invoker:
         """Compute the rows, and what is missing of that which the query reads."""
         check_work()
         slices: dict[str, pa.Table] = {}
-        losses: list[Loss] = []
-        views_of: list[list[LeafView]] = []
         if query.bound.aggregates is not None:
             return self._aggregate(version, query, streams[0], instant)
-        for number, stream in enumerate(streams):
-            views = self._views(version, query, number, stream, instant)
-            losses += self._find_loss(version, query, number, stream, views, instant)
-            views_of.append(views)
+        losses, views_of = self._view_leaves(version, query, streams, instant)
         joined = self._read_stored_join(version, query, streams, views_of, instant)
         found = query.bound.join.leaves if joined is not None and query.bound.join else ()
         for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
@@ -143,7 +168,20 @@ class Invoker:
             slices[occurrence.table] = self._relations.at(
                 version, relation, instant, occurrence.columns
             )
-        return self._finish(query, slices, joined), _bound_rows(query.bound, losses)
+        own = estimate_functions(version, self.summaries, query.bound.estimates)
+        return self._finish(query, slices, joined, own), _bound_rows(query.bound, losses)
+
+    def _view_leaves(
+        self, version: Version, query: PreparedQuery, streams: Sequence[StreamDef], instant: int
+    ) -> tuple[list[Loss], list[list[LeafView]]]:
+        """What is missing of what the query reads, and the kept segments of its leaves."""
+        losses: list[Loss] = []
+        views_of: list[list[LeafView]] = []
+        for number, stream in enumerate(streams):
+            views = self._views(version, query, number, stream, instant)
+            losses += self._find_loss(version, query, number, stream, views, instant)
+            views_of.append(views)
+        return losses, views_of
 
     def _aggregate(
         self, version: Version, query: PreparedQuery, stream: StreamDef, at: int
@@ -151,8 +189,7 @@ class Invoker:
         """Compute the answer of a query that is aggregates of one stream, from its totals."""
         losses = self._find_loss(version, query, 0, stream, (), at)
         view_of = self._view_maker(version, query, 0, stream)
-        table = self._aggregates.answer(query, version, stream, at, view_of)
-        return narrow_integers(table), losses
+        return self._aggregates.answer(query, version, stream, at, view_of), losses
 
     def _answer_from_cache(
         self,
@@ -203,11 +240,25 @@ class Invoker:
             at,
         )
 
+    def _finish_part(
+        self,
+        version: Version,
+        query: PreparedQuery,
+        slices: dict[str, pa.Table],
+        joined: JoinedRows | None,
+    ) -> pa.Table:
+        """The rows of a part of a query's slices, or of joined rows."""
+        if joined is not None and (query.join is None or len(query.join.links) > 1):
+            query = replace(query, join=None)  # every factor is applied again
+        own = estimate_functions(version, self.summaries, query.bound.estimates)
+        return self._finish(query, slices, joined, own)
+
     def _finish(
         self,
         query: PreparedQuery,
         slices: dict[str, pa.Table],
         joined: JoinedRows | None = None,
+        own: OwnFunctions | None = None,
     ) -> pa.Table:
         bound = query.bound
         limits = query.limits.cap(self._ceilings)
@@ -220,15 +271,15 @@ class Invoker:
         if query.join is not None and joined is None:
             joined = join_window_slices(query.join, bound, slices)
         if joined is None:
-            answer = self._residual.evaluate(bound.residual_sql, slices, limits)
+            answer = self._residual.evaluate(bound.residual_sql, slices, limits, own)
         elif query.projected is not None:
             return query.projected.project(joined, limits)
         else:
             assert bound.join is not None
-            for number, leaf in enumerate(bound.join.leaves):
-                own = bound.streams[leaf]
-                slices[own.table] = joined.take(number, own.columns)
-            answer = self._residual.evaluate(bound.joined_sql, slices, limits)
+            for number, at in enumerate(bound.join.leaves):
+                leaf = bound.streams[at]
+                slices[leaf.table] = joined.take(number, leaf.columns)
+            answer = self._residual.evaluate(bound.joined_sql, slices, limits, own)
         return narrow_integers(answer.rename_columns(list(bound.output.names)))
 
     def _views(

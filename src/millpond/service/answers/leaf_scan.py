@@ -34,6 +34,7 @@ from millpond.state.arrow_file import open_arrow
 from millpond.state.join_state import ArrangementRef, PairsRef
 from millpond.state.segment_file import get_column, global_seq, open_segment
 from millpond.state.version import MatchRef, SegmentRef, Version
+from millpond.synopses.totals import Column, open_column
 
 _OPEN_SEGMENTS = 4_096
 _OPEN_MATCHES = 16_384
@@ -55,6 +56,7 @@ class OpenSegment:
         self.local_seq: np.ndarray = table["__seq"].to_numpy()
         self._computed: OrderedDict[tuple[Any, ...], np.ndarray] = OrderedDict()
         self._runs: dict[str, Run] = {}
+        self._columns: dict[str, Column] = {}
         self._lock = threading.Lock()
 
     @cached_property
@@ -112,6 +114,13 @@ class OpenSegment:
         if here.all():
             return places, found
         return np.flatnonzero(here) if places is None else places[here], found[here]
+
+    def column(self, name: str) -> Column:
+        """A column, opened for its totals."""
+        found = self._columns.get(name)
+        if found is None:
+            found = self._columns[name] = open_column(get_column(self.table, name))
+        return found
 
     def get_run(self, key: str, arrange: Callable[[], Run]) -> Run:
         """A run that the store does not have; it is kept as long as the segment is open."""
@@ -299,9 +308,9 @@ class LeafView:
         """Whether it is known which rows match, so that no predicate has to be evaluated."""
         return self._factors is None or self._stored is not None
 
-    def column(self, name: str) -> pa.Array:
-        """Return a column of all the segment's rows."""
-        return get_column(self._segment.table, name)
+    def column(self, name: str) -> Column:
+        """Return a column of all the segment's rows, opened for its totals."""
+        return self._segment.column(name)
 
     def _matching(self, lo: int, hi: int) -> np.ndarray | None:
         if self._factors is None:

@@ -19,6 +19,7 @@ from millpond.model.loss import Cause, Loss, merge_losses
 from millpond.model.time import BEGINNING, END
 from millpond.service.answers.leaf_scan import Files
 from millpond.service.events import FollowerNeeds
+from millpond.service.queries.wanted import is_spared
 from millpond.state.version import SegmentRef, Version
 
 _SECOND = 1_000_000
@@ -151,31 +152,3 @@ class Losses:
             seconds, before = opened.get_or_compute(("shed", name), compute)
             found.append((name, seconds[:-1], before))
         return found
-
-
-def is_spared(slot: int, spared: str) -> bool:
-    """Whether a slot is in runs of slots, as `name$shed` has them.
-
-    >>> is_spared(4, "1,3-5"), is_spared(2, "1,3-5"), is_spared(2, "")
-    (True, False, False)
-    """
-    for run in spared.split(",") if spared else ():
-        first, _, last = run.partition("-")
-        if int(first) <= slot <= int(last or first):
-            return True
-    return False
-
-
-def write_runs(slots: list[int]) -> str:
-    """Write ascending slots as runs, as `is_spared` reads them.
-
-    >>> write_runs([1, 3, 4, 5])
-    '1,3-5'
-    """
-    runs: list[list[int]] = []
-    for slot in slots:
-        if runs and runs[-1][1] == slot - 1:
-            runs[-1][1] = slot
-        else:
-            runs.append([slot, slot])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

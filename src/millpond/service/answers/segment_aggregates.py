@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -25,21 +26,22 @@ from millpond.catalog.objects import StreamDef
 from millpond.engine.aggregates.finish import finish
 from millpond.engine.aggregates.segment_forest import Node, total_of_node
 from millpond.engine.aggregates.segment_totals import (
+    Asked,
     compute_blocks,
-    compute_total,
+    compute_totals,
     find_rows,
-    read_total,
+    read_totals,
 )
 from millpond.engine.scalars.work import check_work
 from millpond.model.windows import interval
-from millpond.planner.aggregates import AggregateCall
+from millpond.planner.aggregates import AVG, SUM, AggregateCall
 from millpond.service.answers.kept_totals import KeptTotals
 from millpond.service.answers.leaf_scan import LeafView
 from millpond.service.queries.prepared import PreparedQuery
 from millpond.state.aggregate_file import Measured
 from millpond.state.version import SegmentRef, Version
 from millpond.synopses.blocked_totals import BLOCK, BlockedTotals
-from millpond.synopses.totals import Total, merge
+from millpond.synopses.totals import NOTHING, Total, merge
 
 #: In ranges of up to so many rows, reading the matches costs no more than looking for blocks.
 _FEW_ROWS = BLOCK
@@ -48,10 +50,13 @@ _FEW_ROWS = BLOCK
 ViewOf = Callable[[SegmentRef], LeafView]
 
 
-def list_columns(calls: Iterable[AggregateCall]) -> list[str | None]:
-    """List the columns whose totals calls need; None, the rows alone, only if no other is."""
-    columns = list(dict.fromkeys(c.column for c in calls if c.column is not None))
-    return [*columns] if columns else [None]
+def list_asked(calls: Iterable[AggregateCall]) -> list[Asked]:
+    """List what totals calls need; of the rows alone only if of no column."""
+    sums: dict[str, bool] = {}
+    for call in calls:
+        if call.column is not None:
+            sums[call.column] = sums.get(call.column, False) or call.function in (SUM, AVG)
+    return [Asked(*each) for each in sums.items()] or [Asked(None)]
 
 
 class SegmentAggregates:
@@ -81,30 +86,28 @@ class SegmentAggregates:
             MillpondError: POND-404 where the predicate cannot be evaluated, STORE-602 for a
                 corrupt segment.
         """
-        (leaf,), (slot,) = query.bound.streams, query.slots
+        (leaf,), (slot,), (factors,) = query.bound.streams, query.slots, query.factors
         calls = query.bound.aggregates
         assert calls is not None
+        asked = list_asked(calls)
+        measured = [Measured(slot, each.column) for each in asked]
+        keeps = slot is not None or factors is None
+        if keeps and query.id is None:
+            keeps = all(self._kept.is_wanted(stream, each) for each in measured)
+        counts_all = factors is None and asked[0].column is None
+        reading = _Reading(self._kept, asked, measured, counts_all, keeps, view_of)
         low, high = interval(leaf.window, instant)
         whole, straddling = self._kept.cut(version, stream, low, high)
-        views = {node.number: view_of(_segment(node)) for node in straddling}
-        totals = {}
-        for column in list_columns(calls):
-            measured = Measured(slot, column)
-            matches_all = query.factors[0] is None
-            keeps = slot is not None or matches_all
-            if keeps and query.id is None:
-                keeps = self._kept.is_wanted(stream, measured)
-            reading = _Reading(self._kept, measured, matches_all and column is None, keeps, view_of)
-            parts = [reading.total_of_node(node) for node in whole]
-            for node in straddling:
-                check_work()
-                parts.append(reading.total_inside(_segment(node), views[node.number], low, high))
-            totals[column] = merge(parts)
+        parts = [reading.read_node(node) for node in whole]
+        parts += [reading.read_inside(_segment(node), low, high) for node in straddling]
+        merged = [merge(own) for own in zip(*parts, strict=True)] or [NOTHING] * len(asked)
+        totals = dict(zip((each.column for each in asked), merged, strict=True))
         types = stream.schema.to_arrow()
-        some = next(iter(totals.values()))
         columns = [
             finish(
-                call, totals.get(call.column, some), call.column and types.field(call.column).type
+                call,
+                totals.get(call.column, merged[0]),
+                types.field(call.column).type if call.column else None,
             )
             for call in calls
         ]
@@ -113,56 +116,65 @@ class SegmentAggregates:
 
 @dataclass(frozen=True)
 class _Reading:
-    """Reads the totals of one column for one answer.
+    """Reads the totals for one answer.
 
     Attributes:
         kept: The totals that are kept.
-        measured: What totals are of. Without a slot there may still be a predicate.
+        asked: What totals are asked of.
+        measured: What kept totals are of, for each. Without a slot there may still be a predicate.
         counts_all: Whether every row is counted: then nothing is kept or opened for totals.
         keeps: Whether totals stay.
         view_of: Gives a segment as the leaf sees it.
     """
 
     kept: KeptTotals
-    measured: Measured
+    asked: list[Asked]
+    measured: list[Measured]
     counts_all: bool
     keeps: bool
     view_of: ViewOf
 
-    def total_of_node(self, node: Node) -> Total:
-        """Return the total of a subtree that lies in the window."""
-        if self.counts_all or not self.keeps:
-            return merge(self._whole(segment) for segment in _segments(node))
-        return total_of_node(node, self.measured, self._whole)
-
-    def _whole(self, segment: Any) -> Total:
+    def read_node(self, node: Node) -> list[Total]:
+        """Return the totals of a subtree that lies in the window."""
         check_work()
         if self.counts_all:
-            return Total(segment.rows)
-        view = self.view_of(segment)
+            return [Total(sum(segment.rows for segment in _segments(node)))]
         if not self.keeps:
-            return compute_total(view, self.measured.column, 0, segment.rows)
-        blocks = self._blocks(segment, view)
+            found = [self._scan(segment) for segment in _segments(node)]
+            return [merge(own) for own in zip(*found, strict=True)]
+        return [
+            total_of_node(node, measured, partial(self._whole, measured))
+            for measured in self.measured
+        ]
+
+    def _scan(self, segment: SegmentRef) -> list[Total]:
+        check_work()
+        return compute_totals(self.view_of(segment), self.asked, 0, segment.rows)
+
+    def _whole(self, measured: Measured, segment: Any) -> Total:
+        check_work()
+        blocks = self._blocks(segment, self.view_of(segment), measured)
         return blocks.total(0, blocks.blocks)
 
-    def total_inside(
-        self, segment: SegmentRef, view: LeafView, low: int | None, high: int
-    ) -> Total:
-        """Return the total of a segment's matches inside the window."""
+    def read_inside(self, segment: SegmentRef, low: int | None, high: int) -> list[Total]:
+        """Return the totals of a segment's matches inside the window."""
+        check_work()
+        view = self.view_of(segment)
         lo, hi = find_rows(view, low, high)
         if self.counts_all:
-            return Total(hi - lo)
+            return [Total(hi - lo)]
         # Blocks are of all matches: elements outside the window, for which the predicate may fail,
         # must not be evaluated for them.
         if hi - lo <= _FEW_ROWS or not self.keeps or not view.is_matched:
-            return compute_total(view, self.measured.column, lo, hi)
-        return read_total(view, self.measured.column, self._blocks(segment, view), lo, hi)
+            return compute_totals(view, self.asked, lo, hi)
+        blocks = [self._blocks(segment, view, measured) for measured in self.measured]
+        return read_totals(view, self.asked, blocks, lo, hi)
 
-    def _blocks(self, segment: SegmentRef, view: LeafView) -> BlockedTotals:
-        found = self.kept.find(segment, self.measured)
+    def _blocks(self, segment: SegmentRef, view: LeafView, measured: Measured) -> BlockedTotals:
+        found = self.kept.find(segment, measured)
         if found is None:
-            found = compute_blocks(view, self.measured.column)
-            self.kept.remember(segment, self.measured, found)
+            found = compute_blocks(view, measured.column)
+            self.kept.remember(segment, measured, found)
         return found
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from millpond.catalog.objects import Derived, QueryDef, RelationDef, StreamDef
@@ -332,30 +332,53 @@ class Derivations:
         Raises:
             MillpondError: CQL-201 when the query was dropped meanwhile; what planning refuses.
         """
+        failures = self.follow_many([query])
+        if query.id in failures:
+            raise failures[query.id]
         found = self._log.version.change_log(query.id)
-        if found is not None:
-            return found
+        if found is None:
+            raise MillpondError("CQL-201", f'no query "{query.name}" any more')
+        return found
+
+    def follow_many(self, queries: Iterable[QueryDef]) -> dict[int, MillpondError]:
+        """Make the change logs that standing queries do not have yet, in one epoch.
+
+        Returns:
+            By query id, why the changes of a query cannot be computed; the others are followed.
+        """
+        wanted = [q for q in queries if self._log.version.change_log(q.id) is None]
+        failures: dict[int, MillpondError] = {}
+        if not wanted:
+            return failures
         with self._registrar.lock:
             version = self._log.version
-            current = version.queries.get(query.id)
-            if current is None:
-                raise MillpondError("CQL-201", f'no query "{query.name}" any more')
-            found = version.change_log(query.id)
-            if found is not None:
-                return found
-            bound = self._registrar.bind(query.text)
-            plan = self._plan(bound, current)
-            everything = current.options.get("changes") == "from beginning"
-            after = BEGINNING - 1 if everything else current.changes_after
-            log = StreamDef(
-                self._log.next_id(),
-                change_log_name(query.id),
-                bound.output,
-                retain_rows=int(option(current, "keep_changes")),
-                derived=Derived(query.text, query.id, _is_on_system_time(version, bound)),
-            )
-            self._commit(log, bound, plan, after, version)
-            return log
+            starts: list[tuple[StreamDef, int]] = []
+            for query in wanted:
+                current = version.queries.get(query.id)
+                if current is None or version.change_log(query.id) is not None:
+                    continue
+                try:
+                    starts.append(self._make_log(version, current))
+                except MillpondError as error:
+                    failures[query.id] = error
+            if starts:
+                self._commit(starts)
+        return failures
+
+    def _make_log(self, version: Version, query: QueryDef) -> tuple[StreamDef, int]:
+        """A change log for a query, and the instant after which its changes begin."""
+        bound = self._registrar.bind(query.text)
+        plan = self._plan(bound, query)
+        everything = query.options.get("changes") == "from beginning"
+        after = BEGINNING - 1 if everything else query.changes_after
+        log = StreamDef(
+            self._log.next_id(),
+            change_log_name(query.id),
+            bound.output,
+            retain_rows=int(option(query, "keep_changes")),
+            derived=Derived(query.text, query.id, _is_on_system_time(version, bound)),
+        )
+        return log, self._find_start(version, bound, plan, after)
 
     def create(
         self,
@@ -382,27 +405,24 @@ class Derivations:
                 text=statement,
                 derived=Derived(text, None, _is_on_system_time(version, bound)),
             )
-            self._commit(stream, bound, self._plan(bound, None), BEGINNING - 1, version)
+            plan = self._plan(bound, None)
+            self._commit([(stream, self._find_start(version, bound, plan, BEGINNING - 1))])
             return stream
 
-    def _commit(
-        self,
-        stream: StreamDef,
-        bound: BoundQuery,
-        plan: Plan,
-        after: int,
-        version: Version,
-    ) -> None:
-        after = self._find_start(version, bound, plan, after)
+    def _commit(self, starts: Sequence[tuple[StreamDef, int]]) -> None:
+        """Add streams of changes, each with the instant after which its changes begin."""
 
         def change(now: Version) -> EpochChange:
             # Nothing has been delivered yet, so relations are read as they are now (POND-413).
-            clock = StreamClock(
-                heartbeat=after + 1,
-                relations_epoch=now.epoch,
-                kept_from=after + 1 if after >= BEGINNING else BEGINNING,
-            )
-            return EpochChange(kind="derive", add=[stream], clocks={stream.id: clock})
+            clocks = {
+                stream.id: StreamClock(
+                    heartbeat=after + 1,
+                    relations_epoch=now.epoch,
+                    kept_from=after + 1 if after >= BEGINNING else BEGINNING,
+                )
+                for stream, after in starts
+            }
+            return EpochChange(kind="derive", add=[s for s, _ in starts], clocks=clocks)
 
         self._log.commit(change)
 

@@ -72,3 +72,9 @@ class _Rows:
 
     def functions(self) -> list[str]:
         return []
+
+    def summary(self, name: str) -> None:
+        return None
+
+    def summaries(self) -> list[str]:
+        return []

@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from millpond.catalog.objects import REJECTS, SUFFIXES, RelationDef, SourceDef, StreamDef
+from millpond.catalog.objects import (
+    REJECTS,
+    SUFFIXES,
+    SYSTEM,
+    RelationDef,
+    SourceDef,
+    StreamDef,
+    is_reserved,
+)
+from millpond.catalog.options import OPTIONS
 from millpond.cql.print.dialect import print_query
 from millpond.cql.tree.statements import (
     ColumnDef,
@@ -25,6 +34,7 @@ from millpond.model.schema import (
 )
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.definitions.computed_columns import check_computed_columns
+from millpond.service.queries.options import check_input_options
 from millpond.state.version import Version
 
 
@@ -46,6 +56,26 @@ def stream_definition(statement: CreateStream, id: int, version: Version) -> Str
         _source(statement.source),
         statement.text,
         ahead=statement.ahead,
+        overload=_overload(statement),
+    )
+
+
+def _overload(statement: CreateStream) -> str:
+    """What gives way when there is too much to do. Raises CQL-214, CQL-301."""
+    options = check_input_options(statement.options, statement.text)
+    if options and statement.source is not None:
+        raise sourced_overload_error(statement.name, statement.text)
+    return str(options.get("overload", OPTIONS["overload"].default))
+
+
+def sourced_overload_error(name: str, text: str) -> MillpondError:
+    """The error of saying what gives way on a stream that reads from a source."""
+    return MillpondError(
+        "CQL-301",
+        f'stream "{name}" reads from a source, which is not shed yet',
+        detail="A source is held back: what is not read yet waits in the source.",
+        hint="Leave out overload, or push the rows.",
+        text=text,
     )
 
 
@@ -132,7 +162,9 @@ def refuse_taken(
             detail = f"Names that end in {suffix} are those of streams' {what}."
             break
     else:
-        if version.find(statement.name) is None:
+        if is_reserved(statement.name):
+            detail = f"The name {SYSTEM} is the pond's own."
+        elif version.find(statement.name) is None:
             return
     raise statement.error(
         "CQL-208",

@@ -12,20 +12,26 @@ import io
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.catalog.objects import StreamDef
 from millpond.engine.admission import heartbeat
 from millpond.engine.admission.admit import Admission, AdmittedRows, admit
 from millpond.engine.admission.heartbeat import StreamProgress
+from millpond.engine.admission.shed import choose_elements, is_chunk_shed, shed_table
 from millpond.engine.scalars.work import wait_for
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END, format_instant
 from millpond.model.unicode_text import check_unicode
 from millpond.runtime.batch_tasks import pack
+from millpond.service.ingest.door import Door, Passage
 from millpond.service.ingest.floors import FloorsInFlight
+from millpond.service.queries.wanted import Wanted
 from millpond.service.results import IngestReceipt
 from millpond.state.epoch_log import EpochLog
 from millpond.state.inbox.inbox import Inbox, InboxRow
@@ -37,8 +43,22 @@ class Intake:
     """Accepts pushed rows; safe to call from any thread."""
 
     def __init__(
-        self, inbox: Inbox, log: EpochLog, floors: FloorsInFlight, ahead: int = END
+        self,
+        inbox: Inbox,
+        log: EpochLog,
+        floors: FloorsInFlight,
+        door: Door,
+        wanted: Wanted,
+        ahead: int = END,
     ) -> None:
+        self.door = door
+        self._wanted = wanted
+        #: By stream, the elements that were shed since the pond was opened.
+        self.shed: dict[int, int] = {}
+        #: By push, the bytes that count as waiting.
+        self._bytes: dict[int, int] = {}
+        #: By stream, how many pushes and elements came to the door.
+        self._came: dict[int, tuple[int, int]] = {}
         self._inbox = inbox
         #: How far ahead of the clock elements of streams may be that do not say so themselves.
         self._ahead = ahead
@@ -75,6 +95,8 @@ class Intake:
         else:
             with self._lock:
                 self._tokens[row.number], self._after[row.number] = token, (row.stream_id, own)
+                self._bytes[row.number] = row.bytes
+            self.door.add(row.bytes)
 
     def push(
         self, stream: StreamDef, rows: pa.Table, key: str | None = None
@@ -105,6 +127,8 @@ class Intake:
             fingerprint = _fingerprint(rows) if key is not None else None
             if key is not None and (before := self._inbox.receipt(stream.id, key, fingerprint)):
                 return IngestReceipt(**before.receipt, duplicate=True), before.number
+            size = max(rows.nbytes, 1)
+            passage = self.door.enter(stream, size, rows.num_rows)
             progress = self._current_progress(stream)
             token, now, floors = self._floors.hold(
                 lambda now: {
@@ -126,6 +150,11 @@ class Intake:
                 stamps = admitted.elements["__ts"].to_numpy()
                 high = int(stamps.max()) if len(stamps) else None
                 after = heartbeat.after_arrivals(progress, stream, high, arrival)
+                if stream.sheds:
+                    admitted = self._shed(stream, admitted, passage)
+                    kept = _waiting_bytes(admitted, size)
+                    self.door.leave(size - kept)
+                    size = kept
                 receipt = _receipt(admitted)
                 number = self._inbox.accept(
                     stream.id,
@@ -137,11 +166,38 @@ class Intake:
                     fingerprint,
                     receipt,
                 ).number
-                self._note_accepted(stream.id, number, token, after)
+                self._note_accepted(stream.id, number, token, after, size)
             except BaseException:
                 self._floors.release(token)
+                self.door.leave(size)
                 raise
         return IngestReceipt(**receipt), number
+
+    def _shed(self, stream: StreamDef, admitted: AdmittedRows, passage: Passage) -> AdmittedRows:
+        """Shed elements of a push as the stream's step says; called with the stream's lock held."""
+        elements = admitted.elements
+        clock = self._log.version.clock(stream.id)
+        pushes, came = self._came.get(stream.id, (0, clock.next_seq))
+        self._came[stream.id] = pushes + 1, came + elements.num_rows
+        if not passage.step or not elements.num_rows:
+            return admitted
+        spared = ""
+        if stream.overload == "shed chunks":
+            lost = np.full(elements.num_rows, is_chunk_shed(stream.id, pushes, passage.share))
+        elif stream.overload == "shed random" or passage.share == 1.0:
+            lost = choose_elements(stream.id, came, elements.num_rows, passage.share)
+        else:
+            wanted = self._wanted.find(self._log.version, stream, passage.share)
+            spared, lost = wanted.spared, ~wanted.choose(elements)
+        if not lost.any():
+            return admitted
+        stamps = elements["__ts"].to_numpy()[lost]
+        self.shed[stream.id] = self.shed.get(stream.id, 0) + len(stamps)
+        return replace(
+            admitted,
+            elements=elements.filter(pa.array(~lost)),
+            shed=shed_table(stamps, spared),
+        )
 
     def heartbeat_to(self, stream: StreamDef, at: int) -> int:
         """`HEARTBEAT stream AT at` on a pushed stream, in order with its rows."""
@@ -168,10 +224,11 @@ class Intake:
             return number
 
     def _note_accepted(
-        self, stream_id: int, number: int, token: int, after: StreamProgress
+        self, stream_id: int, number: int, token: int, after: StreamProgress, size: int = 0
     ) -> None:
         with self._lock:
             self._progress[stream_id] = after
+            self._bytes[number] = size
             self._tokens[number], self._after[number] = token, (stream_id, after)
         with self._accepted:
             self._accepted.notify_all()
@@ -248,6 +305,7 @@ class Intake:
             for number in numbers:
                 self._after.pop(number, None)
                 token = self._tokens.pop(number, None)
+                self.door.leave(self._bytes.pop(number, 0))
                 if token is not None:
                     self._floors.release(token)
         with self._accepted:
@@ -265,6 +323,12 @@ class Intake:
     def last_number(self) -> int:
         """The greatest number given so far."""
         return self._inbox.last_number()
+
+
+def _waiting_bytes(admitted: AdmittedRows, size: int) -> int:
+    """How many bytes of a push of that size wait once some of its elements are shed."""
+    parts = (admitted.elements, admitted.rejects, admitted.shed)
+    return min(size, max(sum(part.nbytes for part in parts if part is not None), 1))
 
 
 def _arrival(progress: StreamProgress, now: int) -> int:
@@ -330,6 +394,7 @@ def _receipt(admitted: AdmittedRows) -> dict[str, Any]:
     return {
         "accepted": admitted.elements.num_rows,
         "rejected": admitted.rejects.num_rows,
+        "shed": 0 if admitted.shed is None else int(pc.sum(admitted.shed["elements"]).as_py()),
         "rejects": [
             {"row": int(row), "reason": reason} for row, reason in zip(shown, reasons, strict=True)
         ],

@@ -32,7 +32,7 @@ from millpond.service.queries.query_stems import QueryStems
 from millpond.state.arrow_file import FileMeta
 from millpond.state.commit.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
-from millpond.state.version import DATA, MatchRef, SegmentRef, StreamClock, Version
+from millpond.state.version import DATA, REJECTS, SHED, MatchRef, SegmentRef, StreamClock, Version
 
 
 def progress_of(clock: StreamClock) -> StreamProgress:
@@ -226,10 +226,15 @@ class Sequencer:
         for stream_id, items in by_stream.items():
             clock = version.clock(stream_id)
             data = [b for b in items if b.kind == DATA]
-            rejects = [b for b in items if b.kind != DATA]
+            rejects = [b for b in items if b.kind == REJECTS]
+            shed = [b for b in items if b.kind == SHED]
             accepted, runs = number_runs(data, clock.next_seq)
             rejected, reject_runs = number_runs(rejects, clock.rejected)
-            for item, run in zip([*data, *rejects], [*runs, *reject_runs], strict=True):
+            # Counts of shed elements never expire, so those that are kept are all there were.
+            counted = sum(s.rows for s in version.segments(stream_id, SHED))
+            _, shed_runs = number_runs(shed, counted)
+            numbered = zip([*data, *rejects, *shed], [*runs, *reject_runs, *shed_runs], strict=True)
+            for item, run in numbered:
                 if item.matches is not None:
                     owner = new_segment_id(len(segments))
                     matches.append(match_ref(owner, 0, item.upto, item.matches))

@@ -14,7 +14,7 @@ from typing import Any
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.runtime.aggregate_task import AggregateJob, compute_totals
 from millpond.service.answers.kept_totals import KeptTotals, StoredTotals
-from millpond.service.answers.segment_aggregates import list_columns
+from millpond.service.answers.segment_aggregates import list_asked
 from millpond.service.queries.registration import Registrar
 from millpond.state.aggregate_file import Measured
 from millpond.state.epoch_log import EpochLog
@@ -46,7 +46,7 @@ def list_measured(
         return None
     if ref.slot is None and leaf.shapes:
         return None
-    measured = {Measured(ref.slot, column) for column in list_columns(bound.aggregates)}
+    measured = {Measured(ref.slot, each.column) for each in list_asked(bound.aggregates)}
     return ref.stream_id, frozenset(measured - {Measured(None, None)})
 
 

@@ -17,11 +17,13 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from millpond.catalog.objects import SYSTEM_STREAMS
 from millpond.errors import MillpondError
 from millpond.model.time import END
 from millpond.runtime import batch_tasks, maintenance_tasks
 from millpond.runtime.protocol import Done, Job, Runtime
 from millpond.service.answers.kept_totals import KeptTotals
+from millpond.service.answers.summary_states import SummaryStates
 from millpond.service.background import Background
 from millpond.service.events import Events, FollowerNeeds
 from millpond.service.ingest.sequencer import match_ref, segment_ref
@@ -29,6 +31,7 @@ from millpond.service.maintenance.aggregate_maintenance import AggregateMaintena
 from millpond.service.maintenance.backfill import Backfill
 from millpond.service.maintenance.join_maintenance import JoinMaintenance
 from millpond.service.maintenance.join_rounds import JoinSettings
+from millpond.service.maintenance.summary_maintenance import SummaryMaintenance, needed_since
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
 from millpond.service.queries.weights import StreamWeights
@@ -62,6 +65,7 @@ class Maintenance(Background):
         runtime: Runtime,
         events: Events,
         followers: FollowerNeeds,
+        summaries: SummaryStates,
         kept: KeptTotals,
         settings: JoinSettings | None = None,
     ) -> None:
@@ -84,6 +88,7 @@ class Maintenance(Background):
         self._followers = followers
         self._events = events
         self._backfill = Backfill(store, epochs, stems, runtime, self._run, self.suspend_failed)
+        self._summaries = SummaryMaintenance(store, epochs, summaries, self._run)
         self._totals = AggregateMaintenance(store, epochs, registrar, kept, self._run)
         #: What is about joins.
         self.joins = JoinMaintenance(
@@ -115,12 +120,13 @@ class Maintenance(Background):
         streams = self._weights.order_streams(version)
         for stream_id in streams:
             busy |= self._run_guarded(self.backfill, stream_id)
+            busy |= self._run_guarded(self._summaries.step, stream_id)
         # Before merging, while what is new lies apart from what is old.
         busy |= self._run_guarded(lambda _: self.joins.run_round(), 0)
         self._run_guarded(lambda _: self.joins.tidy(), 0)
         self._run_guarded(lambda _: self._totals.tidy(), 0)
         for work in (self._drop_unneeded, self._merge, self._totals.run_round):
-            for stream_id in streams:
+            for stream_id in (*streams, *SYSTEM_STREAMS):
                 busy |= self._run_guarded(work, stream_id)
         self._events.files_collected(self._log.collect())
         self._run_guarded(lambda _: self._log.snapshot_if_due(), 0)
@@ -261,7 +267,7 @@ class Maintenance(Background):
         if not plans:
             return False
         stem, upto = None, 0
-        if kind == DATA:
+        if kind == DATA and stream_id in version.streams:
             stem, upto, _ = self._stems.snapshot(version, stream_id)
         jobs = [
             maintenance_tasks.MergeJob(
@@ -300,7 +306,7 @@ class Maintenance(Background):
 
     def _drop_unneeded(self, stream_id: int) -> bool:
         version = self._log.version
-        stream = version.streams.get(stream_id)
+        stream = version.streams.get(stream_id) or SYSTEM_STREAMS.get(stream_id)
         if stream is None or (stream.retain is None and stream.retain_rows is None):
             return False
         clock = version.clock(stream_id)
@@ -312,13 +318,18 @@ class Maintenance(Background):
             return False
         needed = min(promised, self._needs.since(version, stream, clock.high))
         needed = min(needed, self._followers.needed_since(version, stream))
+        needed = min(needed, needed_since(version, stream))
         due = plan_eviction(segments, clock.kept_from, needed, stream.retain_rows)
         if not due.segment_ids:
             return False
 
         def change(now: Version) -> EpochChange:
-            if now.queries is not version.queries or now.streams is not version.streams:
-                raise StaleChange("a query was registered that may need what was to be dropped")
+            if (
+                now.queries is not version.queries
+                or now.streams is not version.streams
+                or (now.summaries.keys() - version.summaries.keys())
+            ):
+                raise StaleChange("somebody came who may need what was to be dropped")
             after = replace(now.clock(stream_id), kept_from=due.kept_from)
             return EpochChange(kind="expire", expired=due.segment_ids, clocks={stream_id: after})
 

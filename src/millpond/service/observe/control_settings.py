@@ -40,6 +40,17 @@ def of_engine(kind: str, joins: JoinSettings, changes: ChangeSettings) -> dict[s
     return {name: every[name] for name in list_options(Scope.ENGINE, kind)}
 
 
+def of_system(kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of ALTER SYSTEM that an entity has.
+
+    Args:
+        kind: The entity's.
+        settings: Those that were set.
+    """
+    names = list_options(Scope.SYSTEM, kind)
+    return {name: settings.get(name, OPTIONS[name].default) for name in names}
+
+
 def check_setting_names(id: str, has: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Raise CQL-214 for a setting an entity does not have."""
     for name in given:
@@ -57,7 +68,7 @@ def check_setting_names(id: str, has: Mapping[str, Any], given: Mapping[str, Any
 
 def _describe_settings() -> str:
     named = []
-    for scope in (Scope.ENGINE, Scope.QUERY):
+    for scope in (Scope.ENGINE, Scope.SYSTEM, Scope.QUERY):
         kinds = dict.fromkeys(k for name in list_options(scope) for k in OPTIONS[name].entities)
         for kind in kinds:
             if names := list_options(scope, kind):

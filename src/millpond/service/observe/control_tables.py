@@ -15,7 +15,13 @@ from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.components import Components
-from millpond.service.observe.control_settings import check_setting_names, of_engine, of_query
+from millpond.service.definitions.summaries import describe_summary
+from millpond.service.observe.control_settings import (
+    check_setting_names,
+    of_engine,
+    of_query,
+    of_system,
+)
 from millpond.service.queries.options import check_settings
 from millpond.state.version import DATA, Version
 
@@ -64,6 +70,7 @@ class Entities:
             *self._stems(version),
             *self._relations(version),
             *self._answers(version),
+            *self._summaries(),
         ]
         order = ("queue", "operator", "synopsis")
         return sorted(found, key=lambda e: (order.index(e.kind), e.id))
@@ -82,7 +89,8 @@ class Entities:
     def set(self, id: str, settings: Mapping[str, Any]) -> Entity:
         """Set some of an entity's settings, from now on.
 
-        Those of a query are its options and stay; the engine's hold until the pond is closed.
+        Those of a query are its options and stay, and those of the system stay; the engine's hold
+        until the pond is closed.
 
         Raises:
             MillpondError: CQL-201 for the id, CQL-214 for a setting or its value.
@@ -92,6 +100,9 @@ class Entities:
         if not settings:
             return entity
         components, kind = self._components, id.partition(":")[0]
+        if kind == "queue":
+            components.alter_system(settings)
+            return replace(entity, settings=of_system(kind, components.log.version.settings))
         if entity.of != _ALL:
             altered = components.registrar.alter(components.registrar.find(entity.of), settings)
             now = of_query(kind, altered, components.derivations.settings_of(altered))
@@ -125,7 +136,9 @@ class Entities:
 
     def _queues(self) -> Iterator[Entity]:
         waiting = len(self._components.intake.list_waiting())
-        yield Entity("queue:inbox", "queue", "pushed streams", {"waiting pushes": waiting})
+        figures = {"waiting pushes": waiting, "bytes": self._components.door.waiting_bytes}
+        settings = of_system("queue", self._components.log.version.settings)
+        yield Entity("queue:inbox", "queue", "pushed streams", figures, settings)
 
     def _filters(self, version: Version) -> Iterator[Entity]:
         """Grouped filters, and the evaluators of other factors."""
@@ -192,6 +205,13 @@ class Entities:
                 "bytes": sum(d.bytes for d in deltas),
             }
             yield Entity(f"relation:{relation.name}", "synopsis", relation.name, figures)
+
+    def _summaries(self) -> Iterator[Entity]:
+        states = self._components.invoker.summaries
+        with self._components.log.pin() as version:
+            for summary in version.summaries.values():
+                figures = describe_summary(version, states, summary)
+                yield Entity(f"summary:{summary.name}", "synopsis", summary.stream, figures)
 
     def _answers(self, version: Version) -> Iterator[Entity]:
         kept = self._components.invoker.answer_cache

@@ -11,7 +11,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from millpond.model.function_names import restore_names
 from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.service.components import Components
-from millpond.state.version import DATA, Version
+from millpond.service.ingest.door import SHARES
+from millpond.state.version import DATA, SHED, Version
 
 #: Microseconds a rate is taken over.
 _RATED = 60_000_000
@@ -71,8 +72,9 @@ class Metrics:
         for item in built:
             stream = version.streams.get(item.stream_id)
             if stream is not None:
-                counter = self._elements if item.kind == DATA else self._rejects
-                counter.labels(stream.name).inc(item.file.rows)
+                if item.kind != SHED:  # shed elements are counted at the door, as refused rows are
+                    counter = self._elements if item.kind == DATA else self._rejects
+                    counter.labels(stream.name).inc(item.file.rows)
                 self._matches.labels(stream.name).inc(item.matched)
 
     def count_advance(self, version: Version, built: Sequence[BuiltSegment]) -> None:
@@ -121,6 +123,27 @@ class Metrics:
         )
         waiting = len(self._components.intake.list_waiting())
         yield GaugeMetricFamily("millpond_inbox_waiting", "Pushes not committed yet", waiting)
+        yield from self._door(version)
+
+    def _door(self, version: Version) -> Iterator[Metric]:
+        """What waits for its epoch, and what gave way because there was too much."""
+        door = self._components.door
+        yield GaugeMetricFamily(
+            "millpond_inbox_bytes", "Bytes of pushes not committed yet", door.waiting_bytes
+        )
+        refused = CounterMetricFamily(
+            "millpond_refused", "Rows refused because too much waited", labels=["stream"]
+        )
+        shed = CounterMetricFamily("millpond_shed", "Elements shed", labels=["stream"])
+        share = GaugeMetricFamily(
+            "millpond_shedding", "Share of elements that is shed now", labels=["stream"]
+        )
+        for stream in version.named_streams():
+            refused.add_metric([stream.name], door.refused.get(stream.id, 0))
+            shed.add_metric([stream.name], self._components.intake.shed.get(stream.id, 0))
+            if stream.sheds:
+                share.add_metric([stream.name], SHARES[door.step_of(stream)][1])
+        yield from (refused, shed, share)
 
     def _modules(self, version: Version) -> Iterator[Metric]:
         """The rates of streams, and the share that each module lets through."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from millpond.catalog.objects import Definition, FunctionDef
+from operator import attrgetter
+
+from millpond.catalog.objects import Definition, FunctionDef, SummaryDef, fold_name
 from millpond.state.epoch_log import EpochLog
 
 
@@ -23,3 +25,9 @@ class CurrentNames:
 
     def functions(self) -> list[str]:
         return sorted(self._log.version.functions)
+
+    def summary(self, name: str) -> SummaryDef | None:
+        return self._log.version.summaries.get(fold_name(name))
+
+    def summaries(self) -> list[str]:
+        return sorted(map(attrgetter("name"), self._log.version.summaries.values()))

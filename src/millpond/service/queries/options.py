@@ -107,6 +107,38 @@ def check_stream_options(
     return {key.lower(): value for key, value in options.items()}
 
 
+def check_input_options(options: Mapping[str, Any], statement: str | None = None) -> dict[str, Any]:
+    """The options of a stream that is not derived, as they are kept. Raises CQL-214."""
+    return _check_all("stream option", Scope.INPUT, options, statement)
+
+
+def check_system_settings(
+    settings: Mapping[str, Any], statement: str | None = None
+) -> dict[str, Any]:
+    """The settings of ALTER SYSTEM, as they are kept. Raises CQL-214."""
+    return _check_all("setting of the system", Scope.SYSTEM, settings, statement)
+
+
+def _check_all(
+    kind: str, scope: Scope, given: Mapping[str, Any], statement: str | None
+) -> dict[str, Any]:
+    names = list_options(scope)
+    checked: dict[str, Any] = {}
+    for key, value in given.items():
+        name = key.lower()
+        if name not in names:
+            raise MillpondError(
+                "CQL-214",
+                f'no {kind} "{key}"',
+                detail=f"There {'is' if len(names) == 1 else 'are'}: {', '.join(names)}.",
+                hint=did_you_mean(name, names) or "Remove it.",
+                text=statement,
+                span=_place(key, statement),
+            )
+        checked[name] = _parse_option(kind, name, value, statement, _place(key, statement))
+    return checked
+
+
 def _place(key: str, statement: str | None) -> Span | None:
     """Where an option stands in a statement's text: from its name to its value's end."""
     match = _setting(key).search(statement) if statement else None

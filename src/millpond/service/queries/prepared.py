@@ -74,7 +74,7 @@ def prepare(
     )
     seed = int(options["seed"]) if "seed" in options else seed_of(bound)
     name, id = definition.name, definition.id
-    kept = options.get("materialize") in ("eager", "auto")
+    kept = options.get("materialize") in ("eager", "auto") and not bound.estimates
     return PreparedQuery(bound, tuple(factors), tuple(slots), seed, limits, name, join, id, kept)
 
 

@@ -101,6 +101,7 @@ class Registrar:
             if len(requests) <= _FEW:
                 for id, prepared in added.prepared.items():
                     self._keep_prepared(id, prepared)
+            self._follow(added.definitions)
         self._events.definitions_changed()
         return added.definitions
 
@@ -137,19 +138,29 @@ class Registrar:
         Raises:
             MillpondError: CQL-201 when it was dropped meanwhile.
         """
+        self.unregister_many([definition])
+
+    def unregister_many(self, definitions: Sequence[QueryDef]) -> None:
+        """Drop queries in one epoch: all of them, or none.
+
+        Raises:
+            MillpondError: CQL-201 when one was dropped meanwhile.
+        """
         with self.lock:
-            self._current_definition(definition)
-            used = self._slots_of(definition.id)
-            changes = self._log.version.change_log(definition.id)
+            version = self._log.version
+            ids = [self._current_definition(definition).id for definition in definitions]
+            used = [slot for id in ids for slot in self._slots_of(id)]
+            logs = [log.id for id in ids if (log := version.change_log(id)) is not None]
             self._log.commit(
                 EpochChange(
                     kind="unregister",
-                    drop=[definition.id, *([changes.id] if changes else [])],
+                    drop=[*ids, *logs],
                     drop_slots=self._stems.find_unused_without(used),
                 )
             )
             self._stems.disuse(used)
-            self._prepared_queries.pop(definition.id, None)
+            for id in ids:
+                self._prepared_queries.pop(id, None)
 
     def alter(
         self, definition: QueryDef, options: Mapping[str, Any], statement: str | None = None
@@ -161,21 +172,47 @@ class Registrar:
         Raises:
             MillpondError: CQL-214 for an option, CQL-201 when it was dropped meanwhile.
         """
+        (altered,) = self.alter_many([definition], options, statement)
+        return altered
+
+    def alter_many(
+        self,
+        definitions: Sequence[QueryDef],
+        options: Mapping[str, Any],
+        statement: str | None = None,
+    ) -> list[QueryDef]:
+        """Change options of queries in one epoch: of all of them, or of none.
+
+        Raises:
+            MillpondError: as `alter`.
+        """
         checked = check_options(options, statement)
         with self.lock:
-            current = self._current_definition(definition)
-            if "strategy" in checked:
-                self._check_strategy(self.bind(current.text), checked)
-            if self._log.version.change_log(current.id) is not None:
-                refuse_unchangeable(current, checked, statement)
-            suspended = None if checked.get("active") else current.suspended
-            altered = replace(current, options={**current.options, **checked}, suspended=suspended)
+            altered = [self._apply_options(d, checked, statement) for d in definitions]
             self._replace(altered)
-            log = self._log.version.change_log(current.id)
-            if checked.get("active") and log is not None:
-                self._events.query_activated(log)
+            self._follow(altered)
+            for query in altered if checked.get("active") else ():
+                log = self._log.version.change_log(query.id)
+                if log is not None:
+                    self._events.query_activated(log)
         self._events.definitions_changed()
         return altered
+
+    def _follow(self, queries: Sequence[QueryDef]) -> None:
+        """Have the changes computed of those queries whose options ask for that."""
+        if wanted := [query for query in queries if query.options.get("follow")]:
+            self._events.follow_requested(wanted)
+
+    def _apply_options(
+        self, definition: QueryDef, checked: Mapping[str, Any], statement: str | None
+    ) -> QueryDef:
+        current = self._current_definition(definition)
+        if "strategy" in checked:
+            self._check_strategy(self.bind(current.text), checked)
+        if self._log.version.change_log(current.id) is not None:
+            refuse_unchangeable(current, checked, statement)
+        suspended = None if checked.get("active") else current.suspended
+        return replace(current, options={**current.options, **checked}, suspended=suspended)
 
     def _check_strategy(self, bound: BoundQuery, options: Mapping[str, Any]) -> None:
         """Raises CQL-214 where a query's changes cannot be computed as its options say."""
@@ -187,34 +224,37 @@ class Registrar:
         with self.lock:
             current = self._log.version.queries.get(definition.id)
             if current is not None and current.suspended is None:
-                self._replace(replace(current, suspended=reason))
+                self._replace([replace(current, suspended=reason)])
 
-    def _replace(self, altered: QueryDef) -> None:
+    def _replace(self, altered: Sequence[QueryDef]) -> None:
         version = self._log.version
-        bound = self.bind(altered.text)
         added = RegistrationBatch(self._log.next_id, self._clock())
-        prepared = added.place(version, altered, bound)
-        before = self._slots_of(altered.id)
+        prepared = {d.id: added.place(version, d, self.bind(d.text)) for d in altered}
+        before = [slot for d in altered for slot in self._slots_of(d.id)]
         after = [(x.stream_id, x.slot) for x in added.leaves if x.slot is not None]
+        logs = [
+            replace(changes, retain_rows=int(option(d, "keep_changes")))
+            for d in altered
+            if (changes := version.change_log(d.id)) is not None
+        ]
         self._stems.use(after)
-        changes = version.change_log(altered.id)
-        kept = int(option(altered, "keep_changes"))
         try:
             self._log.commit(
                 EpochChange(
                     kind="alter",
-                    replace=[altered, *([replace(changes, retain_rows=kept)] if changes else [])],
+                    replace=[*altered, *logs],
                     add_slots=added.slots,
                     drop_slots=self._stems.find_unused_without(before),
                     add_leaves=added.leaves,
-                    joins=added.change_joins(drop_uses=[altered.id]),
+                    joins=added.change_joins(drop_uses=[d.id for d in altered]),
                 )
             )
         except BaseException:
             self._stems.disuse(after)
             raise
         self._stems.disuse(before)
-        self._keep_prepared(altered.id, prepared)
+        for id, query in prepared.items():
+            self._keep_prepared(id, query)
 
     def _current_definition(self, definition: QueryDef) -> QueryDef:
         """The query as it is now; the caller holds the lock."""

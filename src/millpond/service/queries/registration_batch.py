@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millpond.catalog.objects import SUFFIXES, QueryDef, StreamDef
+from millpond.catalog.objects import QueryDef, StreamDef, is_reserved
 from millpond.engine.joins.plan import JoinPlan
 from millpond.engine.predicates.factors import Factors
 from millpond.planner.bind.bound_query import BoundQuery
@@ -56,11 +56,7 @@ class RegistrationBatch:
 
     def is_taken(self, version: Version, name: str) -> bool:
         """Whether a name is taken in the catalog, or by an earlier query of this batch."""
-        return (
-            version.find(name) is not None
-            or name.lower() in self._names
-            or name.lower().endswith(tuple(SUFFIXES.values()))
-        )
+        return version.find(name) is not None or name.lower() in self._names or is_reserved(name)
 
     def add(self, version: Version, definition: QueryDef, bound: BoundQuery) -> None:
         """Add a query that is registered."""

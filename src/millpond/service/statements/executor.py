@@ -79,14 +79,27 @@ class Executor:
                 return self._create_relation(statement)
             case statements.CreateQuery():
                 return self._create_query(statement)
+            case statements.CreateSummary():
+                with self._components.definitions:
+                    summary = self._components.summaries.create(statement)
+                self._components.maintenance.wake()
+                return report("create summary", summary.name, "created")
             case statements.Invoke():
                 definition = self._query(statement.name, statement)
                 self._components.await_inputs(definition.text)
-                answer = self._components.invoke(definition, statement.at)
+                answer = self._components.invoke(
+                    definition, statement.at, statement.budget, statement.after
+                )
                 return StatementResult("invoke", definition.name, answer=answer)
             case statements.Ask():
                 answer = self._components.ask_once(statement.query_text)
                 return StatementResult("ask", answer=answer)
+            case statements.AlterSystem():
+                self._components.alter_system(statement.options, statement.text)
+                return report("alter system", "system", "altered")
+            case statements.Alter(kind="stream") if declared := self._input(statement.name):
+                self._components.alter_stream(declared, statement.options, statement.text)
+                return report("alter stream", declared.name, "altered")
             case statements.Alter(kind="stream"):
                 stream = self._components.derivations.find(statement.name)
                 check_stream_options(statement.options, statement.text)
@@ -119,6 +132,13 @@ class Executor:
             case statements.CreateDerived():
                 return self._create_derived(statement)
         raise AssertionError(statement)
+
+    def _input(self, name: str) -> StreamDef | None:
+        """The stream of a name that is not derived; None of anything else."""
+        found = self._components.log.version.find(name)
+        if isinstance(found, StreamDef) and found.derived is None and not found.is_pseudo:
+            return found
+        return None
 
     # -- definitions ---------------------------------------------------------------------------
 
@@ -204,12 +224,8 @@ class Executor:
                 components.registrar.unregister(self._query(statement.name, statement))
                 return report("drop query", statement.name, "dropped")
             if kind == "summary":
-                raise statement.error(
-                    "CQL-201",
-                    f'no summary "{statement.name}"',
-                    detail="There are no summaries.",
-                    hint="DROP QUERY, DROP STREAM and DROP RELATION drop what there is.",
-                )
+                components.summaries.drop(statement)
+                return report("drop summary", statement.name, "dropped")
             wanted = StreamDef if kind == "stream" else RelationDef
             found = components.log.version.find(statement.name)
             if found is None:
@@ -226,6 +242,7 @@ class Executor:
         if records := components.sources.records_of(found):
             readers = components.registrar.users_of(records)
             users += [u for u in readers if u not in (*users, found.name)]
+        users += components.summaries.of_stream(found.id)
         if not users:
             return
         named = ", ".join(users[:5]) + (" …" if len(users) > 5 else "")

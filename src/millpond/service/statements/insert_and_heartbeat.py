@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from millpond.catalog.objects import SUFFIXES, QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import QueryDef, RelationDef, StreamDef, base_name
 from millpond.cql.tree import statements
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError
@@ -32,7 +32,9 @@ class RowStatements:
                 "CQL-216",
                 f'INSERT into "{found.name}"',
                 detail="What becomes of rows is for the stream to say; that is only read.",
-                hint=f"INSERT INTO {found.name.removesuffix(SUFFIXES[found.kind])}.",
+                hint=f"INSERT INTO {base_name(found.name)}."
+                if found.id > 0
+                else "Read it: SELECT * FROM system$actions.",
             )
         if isinstance(found, RelationDef):
             self._refuse_view(found, statement, "INSERT into")

@@ -7,19 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.catalog.objects import QueryDef, RelationDef
+from millpond.catalog.objects import QueryDef, RelationDef, SummaryDef
+from millpond.cql.parse.durations import duration_text
 from millpond.cql.tree.statements import Show
-from millpond.errors import MillpondError, Span
 from millpond.service.components import Components
+from millpond.service.definitions.summaries import describe_summary
 from millpond.service.observe.control_tables import Entities
 
 
 def show(components: Components, entities: Entities, statement: Show) -> pa.Table:
-    """Make the table of a SHOW statement.
-
-    Raises:
-        MillpondError: CQL-301, there is nothing of that kind to show.
-    """
+    """Make the table of a SHOW statement."""
     reading = components.floors.capture()
     version = components.log.version
     match statement.what:
@@ -59,14 +56,15 @@ def show(components: Components, entities: Entities, statement: Show) -> pa.Tabl
                 for q in version.queries.values()
             ]
             return tabulate(["name", "state", "materialize", "query"], queries)
-    raise MillpondError(
-        "CQL-301",
-        f"SHOW {statement.what.upper()} is not available yet",
-        detail="There are none yet.",
-        hint="Answers are read with INVOKE.",
-        text=statement.text,
-        span=Span(0, len("SHOW")),
-    )
+        case "summaries":
+            summaries = [
+                (s.name, f"{s.stream} ({s.attribute})", s.kind, *_describe_grid(s), *figures)
+                for s in version.summaries.values()
+                for figures in [_summary_figures(components, s)]
+            ]
+            names = ["name", "of", "kind", "granularity", "collapse", "elements", "zones", "bytes"]
+            return tabulate(names, summaries)
+    raise AssertionError(statement.what)
 
 
 def _describe_source(components: Components, relation: RelationDef) -> str:
@@ -76,6 +74,16 @@ def _describe_source(components: Components, relation: RelationDef) -> str:
     if relation.view is not None:
         return "query"
     return relation.source.format if relation.source else "statements"
+
+
+def _describe_grid(summary: SummaryDef) -> tuple[str, str]:
+    return duration_text(summary.granularity), f"{summary.rate}, {summary.depth}"
+
+
+def _summary_figures(components: Components, summary: SummaryDef) -> tuple[int, int, int]:
+    with components.log.pin() as pinned:
+        figures = describe_summary(pinned, components.invoker.summaries, summary)
+    return figures["elements"], figures["zones"], figures["bytes"]
 
 
 def _list_names(values: Mapping[str, Any]) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from millpond.catalog.objects import Definition, FunctionDef
+from millpond.catalog.objects import Definition, FunctionDef, SummaryDef
 from millpond.state.join_state import JoinChange
 from millpond.state.version import (
     LeafRef,
@@ -58,6 +59,8 @@ class EpochChange:
             relation its deltas, a query its leaves (not its slots, which others may share).
         add_functions: New user-defined functions; a function replaces another of its name.
         drop_functions: Functions to drop.
+        add_summaries: New summaries, or known ones that are stored elsewhere now (by their ids).
+        drop_summaries: Summaries to drop.
         add_slots: New slots, numbered from `Version.next_slot` of their stream.
         drop_slots: (stream id, slot) pairs to drop; absent ones are ignored.
         add_leaves: Leaves of queries; all of one query's leaves are given together.
@@ -67,6 +70,7 @@ class EpochChange:
         replaced: Ids of segments that a new segment replaces; all must still be there.
         expired: Ids of segments to evict; absent ones are ignored.
         joins: The changes of shared joins.
+        settings: All settings of the pond; None if they stay.
         inbox_done: Numbers of the pushes whose rows are in the new segments.
     """
 
@@ -81,6 +85,8 @@ class EpochChange:
     drop: Sequence[int] = ()
     add_functions: Sequence[FunctionDef] = ()
     drop_functions: Sequence[FunctionDef] = ()
+    add_summaries: Sequence[SummaryDef] = ()
+    drop_summaries: Sequence[SummaryDef] = ()
     add_slots: Sequence[SlotRef] = ()
     drop_slots: Sequence[tuple[int, int]] = ()
     add_leaves: Sequence[LeafRef] = ()
@@ -90,4 +96,5 @@ class EpochChange:
     replaced: Sequence[int] = ()
     expired: Sequence[int] = ()
     joins: JoinChange = field(default_factory=JoinChange)
+    settings: Mapping[str, Any] | None = None
     inbox_done: Sequence[int] = ()

@@ -20,6 +20,7 @@ from millpond.catalog.objects import (
     QueryDef,
     RelationDef,
     StreamDef,
+    SummaryDef,
     fold_name,
 )
 from millpond.state.commit.resolve_change import ResolvedChange
@@ -67,6 +68,10 @@ def next_version(version: Version, change: ResolvedChange) -> Version:
         leaves_of=version.leaves_of.with_changes(change.leaves, drop=change.drop_leaves),
         functions=_functions(version, change),
         joins=next_joins(version.joins, change.joins),
+        summaries=_summaries(version, change),
+        settings=version.settings
+        if change.settings is None
+        else MappingProxyType(dict(change.settings)),
     )
 
 
@@ -89,6 +94,18 @@ def _functions(version: Version, change: ResolvedChange) -> Mapping[str, Functio
         functions.pop(definition.name, None)
     functions.update((definition.name, definition) for definition in change.add_functions)
     return MappingProxyType(functions)
+
+
+def _summaries(version: Version, change: ResolvedChange) -> Mapping[str, SummaryDef]:
+    if not change.add_summaries and not change.drop_summaries:
+        return version.summaries
+    summaries = dict(version.summaries)
+    for definition in change.drop_summaries:
+        summaries.pop(fold_name(definition.name), None)
+    summaries.update(
+        (fold_name(definition.name), definition) for definition in change.add_summaries
+    )
+    return MappingProxyType(summaries)
 
 
 def _states(version: Version, change: ResolvedChange) -> Mapping[int, StreamState]:

@@ -8,10 +8,19 @@ applied to the version with no further decisions, so that the database and the v
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from millpond.catalog.objects import Definition, FunctionDef, QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import (
+    Definition,
+    FunctionDef,
+    QueryDef,
+    RelationDef,
+    StreamDef,
+    SummaryDef,
+    fold_name,
+)
 from millpond.errors import MillpondError
 from millpond.state.commit.epoch_change import EpochChange, StaleChange
 from millpond.state.commit.resolve_joins import ResolvedJoins, StaleJoin, resolve_joins
@@ -41,6 +50,8 @@ class ResolvedChange:
     drop: tuple[Definition, ...]
     add_functions: tuple[FunctionDef, ...]
     drop_functions: tuple[FunctionDef, ...]
+    add_summaries: tuple[SummaryDef, ...]
+    drop_summaries: tuple[SummaryDef, ...]
     segments: tuple[SegmentRef, ...]
     drop_segments: tuple[SegmentRef, ...]
     matches: tuple[MatchRef, ...]
@@ -54,6 +65,7 @@ class ResolvedChange:
     drop_deltas: tuple[RelationDelta, ...]
     joins: ResolvedJoins
     inbox_done: tuple[int, ...]
+    settings: Mapping[str, Any] | None
     #: Paths the new version does not refer to: this epoch drops them or leaves them out.
     unreferenced: tuple[str, ...]
 
@@ -96,6 +108,7 @@ def resolve_change(
         if names.has_relation(delta.relation_id)
     )
     drop_deltas = tuple(_find_leaving_deltas(change, version, drop))
+    left_summaries = tuple(_find_leaving_summaries(change, version, names))
     try:
         joins = resolve_joins(
             change.joins,
@@ -116,6 +129,8 @@ def resolve_change(
         drop=drop,
         add_functions=tuple(change.add_functions),
         drop_functions=_find_leaving_functions(change, version),
+        add_summaries=tuple(change.add_summaries),
+        drop_summaries=left_summaries,
         segments=tuple(segments.values()),
         drop_segments=drop_segments,
         matches=matches,
@@ -129,6 +144,7 @@ def resolve_change(
         drop_deltas=drop_deltas,
         joins=joins,
         inbox_done=tuple(change.inbox_done),
+        settings=change.settings,
         unreferenced=(
             *joins.unreferenced,
             *(s.path for i, s in enumerate(change.segments) if i not in segments),
@@ -137,6 +153,7 @@ def resolve_change(
             *(segment.path for segment in drop_segments),
             *(match.path for match in drop_matches),
             *(delta.path for delta in drop_deltas),
+            *(s.file.path for s in left_summaries if s.file is not None),
         ),
     )
 
@@ -213,6 +230,36 @@ def _find_leaving_functions(change: EpochChange, version: Version) -> tuple[Func
     """Find the functions that the change drops or replaces."""
     names = {f.name for f in (*change.add_functions, *change.drop_functions)}
     return tuple(version.functions[name] for name in names & version.functions.keys())
+
+
+def _find_leaving_summaries(
+    change: EpochChange, version: Version, names: _FutureDefinitions
+) -> Iterable[SummaryDef]:
+    """Find the summaries that are dropped, or stored elsewhere now.
+
+    Raises:
+        StaleChange: a summary that is to be stored is gone.
+        MillpondError: CQL-208, a new summary's name is taken.
+    """
+    for definition in change.add_summaries:
+        held = version.summaries.get(fold_name(definition.name))
+        if definition.file is not None:
+            if held is None or held.id != definition.id:
+                raise StaleChange(f'summary "{definition.name}" is not there any more')
+            yield held
+        elif held is not None:
+            raise MillpondError(
+                "CQL-208",
+                f'there is a summary "{definition.name}" already',
+                hint="Choose another name, or DROP SUMMARY the other first.",
+            )
+        elif not names.has_stream(definition.stream_id):
+            raise StaleChange(f'stream "{definition.stream}" is not there any more')
+    for definition in change.drop_summaries:
+        held = version.summaries.get(fold_name(definition.name))
+        if held is None or held.id != definition.id:
+            raise StaleChange(f'summary "{definition.name}" is not there any more')
+        yield held
 
 
 def _find_leaving_segments(

@@ -15,12 +15,13 @@ from millpond.catalog.objects import (
     QueryDef,
     RelationDef,
     StreamDef,
+    SummaryDef,
     fold_name,
 )
 from millpond.state.bucket_map import BucketMap
 from millpond.state.database.database import Database
 from millpond.state.database.join_rows import read_joins
-from millpond.state.database_tables import definition_of
+from millpond.state.database_tables import SETTINGS, definition_of
 from millpond.state.id_map import IdMap
 from millpond.state.version import (
     DATA,
@@ -43,12 +44,19 @@ def read_version(database: Database) -> Version:
         epoch = database.read("SELECT coalesce(max(epoch), 0) FROM epoch")[0][0]
         definitions: list[Definition] = []
         functions: dict[str, FunctionDef] = {}
+        summaries: dict[str, SummaryDef] = {}
+        settings: dict[str, Any] = {}
         numbers = _Numbers()
         decode = json.JSONDecoder(parse_int=numbers.read).decode
         for id, kind, body in database.each("SELECT id, kind, body FROM definition"):
+            if kind == SETTINGS:
+                settings = json.loads(body)
+                continue
             definition = definition_of(numbers.one(id), kind, body, decode)
             if isinstance(definition, FunctionDef):
                 functions[definition.name] = definition
+            elif isinstance(definition, SummaryDef):
+                summaries[fold_name(definition.name)] = definition
             else:
                 definitions.append(definition)
         segments = _segments(database)
@@ -85,6 +93,8 @@ def read_version(database: Database) -> Version:
             leaves_of=IdMap[tuple[LeafRef, ...]]().with_changes(leaves),
             functions=MappingProxyType(functions),
             joins=read_joins(database),
+            summaries=MappingProxyType(summaries),
+            settings=MappingProxyType(settings),
         )
 
 

@@ -66,6 +66,7 @@ class InboxRow:
         high: The greatest timestamp of the rows, or None.
         heartbeat: The stream's heartbeat once the rows are committed.
         arrived_at: The clock when the rows came.
+        bytes: The length of the push's file.
     """
 
     number: int
@@ -74,6 +75,7 @@ class InboxRow:
     high: int | None
     heartbeat: int
     arrived_at: int
+    bytes: int = 0
 
 
 @dataclass(eq=False)
@@ -197,7 +199,7 @@ class Inbox:
         return [
             InboxRow(*row)
             for row in self._database.read(
-                "SELECT number, stream_id, rows, high, heartbeat, arrived_at"
+                "SELECT number, stream_id, rows, high, heartbeat, arrived_at, bytes"
                 f" FROM inbox WHERE done = 0{chosen} ORDER BY number",
                 () if stream_id is None else (stream_id,),
             )

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.engine.aggregates.segment_totals import (
+    Asked,
     compute_blocks,
-    compute_total,
+    compute_totals,
     find_rows,
-    read_total,
+    read_totals,
 )
 from millpond.synopses.blocked_totals import BLOCK
-from millpond.synopses.totals import NOTHING, Total, read_values, total_of
+from millpond.synopses.totals import NOTHING, Column, Total, open_column, total_of
 
 SIZE = 5 * BLOCK + 17
 
@@ -39,14 +40,14 @@ class Segment:
             return None
         return self.rows[slice(*np.searchsorted(self.rows, (lo, hi)))]
 
-    def column(self, name: str) -> pa.Array:
-        return self.table[name]
+    def column(self, name: str) -> Column:
+        return open_column(self.table[name])
 
     def total(self, column: str | None, lo: int, hi: int) -> Total:
         rows = np.arange(SIZE) if self.rows is None else self.rows
         rows = rows[(rows >= lo) & (rows < hi)]
         return (
-            Total(len(rows)) if column is None else total_of(read_values(self.table[column], rows))
+            Total(len(rows)) if column is None else total_of(open_column(self.table[column]), rows)
         )
 
 
@@ -58,8 +59,11 @@ ROW = st.integers(0, SIZE) | st.sampled_from([0, 1, BLOCK, BLOCK + 1, 2 * BLOCK 
 def test_any_range(segment: Segment, column: str | None, lo: int, hi: int) -> None:
     expected = segment.total(column, lo, hi) if lo < hi else NOTHING
     blocks = compute_blocks(segment, column)
-    assert read_total(segment, column, blocks, lo, hi) == expected
-    assert compute_total(segment, column, lo, hi) == expected
+    asked = [Asked(column), Asked(None)]
+    both = [blocks, compute_blocks(segment, None)]
+    rows = Total(expected.rows)
+    assert read_totals(segment, asked, both, lo, hi) == [expected, rows]
+    assert compute_totals(segment, asked, lo, hi) == [expected, rows]
 
 
 @pytest.mark.parametrize("share", [None, 0.9, 0.3])
@@ -67,7 +71,7 @@ def test_only_what_lies_between_the_ends_and_the_blocks_is_read(share: float | N
     segment = Segment(share)
     blocks = compute_blocks(segment, "a")
     segment.read = 0
-    read_total(segment, "a", blocks, 1, SIZE - 1)
+    read_totals(segment, [Asked("a")], [blocks], 1, SIZE - 1)
     assert 0 < segment.read <= 2 * BLOCK / (share or 1) * 1.2
 
 

@@ -140,6 +140,12 @@ class _Names:
     def functions(self) -> list[str]:
         return []
 
+    def summary(self, name: str) -> None:
+        return None
+
+    def summaries(self) -> list[str]:
+        return []
+
 
 ALIASES = ("x", "y", "z")
 _value = st.one_of(st.none(), st.integers(0, 2))

@@ -10,22 +10,22 @@ from tests.unit.service.conftest import SECOND, components_of, rows
 
 from millpond.planner.aggregates import AggregateCall
 from millpond.service.answers import segment_aggregates
-from millpond.service.answers.segment_aggregates import list_columns
+from millpond.service.answers.segment_aggregates import list_asked
 from millpond.service.pond import Pond
 
 
 @pytest.mark.parametrize(
-    ("calls", "columns"),
+    ("calls", "asked"),
     [
-        ([("count", None)], [None]),
-        ([("count", None), ("sum", "a"), ("max", "a")], ["a"]),
-        ([("sum", "a"), ("count", "b")], ["a", "b"]),
+        ([("count", None)], [(None, True)]),
+        ([("count", None), ("min", "a"), ("max", "a")], [("a", False)]),
+        ([("max", "a"), ("avg", "a"), ("count", "b")], [("a", True), ("b", False)]),
     ],
 )
 def test_a_column_is_measured_once(
-    calls: list[tuple[str, str | None]], columns: list[str | None]
+    calls: list[tuple[str, str | None]], asked: list[tuple[str | None, bool]]
 ) -> None:
-    assert list_columns(AggregateCall(*call) for call in calls) == columns
+    assert list_asked(AggregateCall(*call) for call in calls) == asked
 
 
 @pytest.fixture

@@ -384,3 +384,134 @@ def test_a_relation_comes_with_its_rows_or_not_at_all(
     assert sorted(s.ask("SELECT k, v FROM r").rows()) == [(1, "a"), (1, "b")]
     s.execute("DELETE FROM r WHERE v = 'a'")
     assert s.ask("SELECT k, v FROM r").rows() == [(1, "b")]
+
+
+# -- when there is too much ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flooded(pond: Pond) -> Pond:
+    """Streams that shed in each way and one that does not; pushes wait, and few may."""
+    pond.execute(
+        "ALTER SYSTEM SET (queue_memory = '20 KB');"
+        "CREATE STREAM random (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts"
+        " WITH (overload = 'shed random');"
+        "CREATE STREAM chunks (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts"
+        " WITH (overload = 'shed chunks');"
+        "CREATE STREAM lightest (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts"
+        " WITH (overload = 'shed lightest');"
+        "CREATE STREAM block (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts;"
+        "CREATE QUERY heavy WITH (weight = 5) AS"
+        " SELECT ts, v FROM lightest [RANGE 1 DAY] WHERE v = 0;"
+        "CREATE QUERY light AS SELECT ts, v FROM lightest [RANGE 1 DAY] WHERE v < 5"
+    )
+    pond._components.runtime.wake_inbox, pond._wake = (  # type: ignore[attr-defined, method-assign]
+        lambda: None,
+        pond._components.runtime.wake_inbox,
+    )
+    return pond
+
+
+def flood(pond: Pond, stream: str, pushes: int = 40, each: int = 50) -> dict[str, int]:
+    """Push until it is too much; what was sent and what the receipts say of it."""
+    counts = dict.fromkeys(("sent", "accepted", "rejected", "refused", "shed"), 0)
+    for second in range(pushes):
+        some = rows(*[second] * each)
+        some[0]["v"] = "none"
+        counts["sent"] += each
+        try:
+            receipt = pond.ingest(stream, some)
+        except MillpondError as error:
+            if error.code != "POND-417":
+                raise
+            counts["refused"] += each
+            continue
+        for name in ("accepted", "rejected", "shed"):
+            counts[name] += getattr(receipt, name)
+    return counts
+
+
+def release(pond: Pond) -> None:
+    """The pipeline catches up."""
+    pond._components.runtime.wake_inbox = pond._wake  # type: ignore[attr-defined, method-assign]
+    pond._wake()  # type: ignore[attr-defined]
+    pond.catch_up()
+
+
+@pytest.mark.parametrize("stream", ["random", "chunks", "lightest", "block"])
+def test_in_a_flood_everything_sent_is_accounted_for(
+    flooded: Pond, open_pond: OpenPond, stream: str
+) -> None:
+    counts = flood(flooded, stream)
+    assert counts["sent"] == sum(counts.values()) - counts["sent"]
+    assert (counts["refused"] > 0) == (stream == "block")
+    assert (counts["shed"] > 0) == (stream != "block")
+    assert flooded._components.door.waiting_bytes <= 20_000
+    release(flooded)
+    assert flooded._components.door.waiting_bytes == 0
+    check_accounts(flooded, stream, counts)
+    check_accounts(open_pond(), stream, counts)
+
+
+def check_accounts(pond: Pond, stream: str, counts: dict[str, int]) -> None:
+    """What is stored is what the receipts said, and why it was so is recorded."""
+    for name, what in (
+        (stream, "count(*)"),
+        (f"{stream}$rejects", "count(*)"),
+        (f"{stream}$shed", "coalesce(sum(elements), 0)"),
+    ):
+        kind = {"rejects": "rejected", "shed": "shed"}.get(name.partition("$")[2], "accepted")
+        assert pond.ask(f"SELECT {what} FROM {name}").rows() == [(counts[kind],)]
+    steps = pond.ask("SELECT action, name FROM system$actions").rows()
+    assert set(steps) == {("hold back" if stream == "block" else "shed", stream)}
+
+
+def test_shed_elements_are_missed_where_they_were_and_nowhere_else(flooded: Pond) -> None:
+    flood(flooded, "random")
+    release(flooded)
+    counted = "SELECT epoch(second)::INTEGER, sum(elements) FROM random$shed GROUP BY 1"
+    gone = dict(flooded.ask(counted).rows())
+    query = flooded.register("SELECT v FROM random [NOW]", name="q")
+    for second in range(40):
+        answer = query.invoke(second * SECOND)
+        assert answer.exact == (second not in gone)
+        assert len(answer) + gone.get(second, 0) == 49
+        if second in gone:
+            (loss,) = answer.loss
+            assert (loss.cause, loss.elements, loss.missing) == ("shed", gone[second], gone[second])
+            assert (loss.since, loss.upto) == (second * SECOND, second * SECOND + SECOND - 1)
+
+
+def test_the_heaviest_lose_nothing_until_everything_is_shed(flooded: Pond) -> None:
+    flood(flooded, "lightest", 8, 150)
+    release(flooded)
+    heavy, light = flooded.query("heavy").invoke(), flooded.query("light").invoke()
+    assert flooded.ask("SELECT sum(elements) FROM lightest$shed").rows()[0][0] > 0
+    assert (heavy.exact, light.exact) == (True, False)
+
+
+def test_what_is_shed_moves_time_on(flooded: Pond) -> None:
+    flood(flooded, "random")
+    flooded.ingest("random", rows(5_000, 5_000))
+    release(flooded)
+    assert flooded.ask("SELECT v FROM random").as_of == 5_000 * SECOND
+    assert flooded.ingest("random", rows(10)).rejects[0]["reason"].startswith("late")
+
+
+def test_a_push_sent_again_gets_the_receipt_of_what_was_shed(flooded: Pond) -> None:
+    flood(flooded, "random", 30)
+    first = flooded.ingest("random", rows(*[100] * 50), idempotency_key="k")
+    again = flooded.ingest("random", rows(*[100] * 50), idempotency_key="k")
+    assert first.shed == again.shed > 0
+    assert (first.duplicate, again.duplicate) == (False, True)
+
+
+def test_what_waits_counts_after_a_restart(flooded: Pond, open_pond: OpenPond) -> None:
+    flood(flooded, "block")
+    waiting = flooded._components.door.waiting_bytes
+    assert waiting > 0
+    flooded.close()
+    again = open_pond()
+    again.catch_up()
+    assert again._components.door.waiting_bytes == 0
+    assert again._components.door.limit == 20_000

@@ -84,7 +84,7 @@ def test_derived_objects_are_made_of_queries(pond: Pond) -> None:
         ("DROP STREAM q", "CQL-216", '"q" is not a stream'),
         ("DROP STREAM s$rejects", "CQL-216", "is not a stream"),
         ("DROP STREAM t", "CQL-201", 'no stream or relation "t"'),
-        ("DROP SUMMARY s", "CQL-201", "There are no summaries."),
+        ("DROP SUMMARY s", "CQL-201", "SHOW SUMMARIES lists them."),
         ("DROP QUERY nothing", "CQL-201", "nothing"),
         ("DESCRIBE t", "CQL-201", 'no stream or relation "t"'),
         ("EXPLAIN nothing", "CQL-201", "nothing"),

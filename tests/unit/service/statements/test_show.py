@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 from millpond.service.statements.show import tabulate
 
@@ -67,12 +66,18 @@ def test_functions_and_entities_are_shown(pond: Pond) -> None:
     assert (function["name"], function["arguments"]) == ("f", "DOUBLE, VARCHAR")
     shown = {row["id"]: row for row in show(pond, "ENTITIES")}
     assert shown["joins:all"]["settings"].startswith("shards 2, max_pairs ")
-    assert shown["queue:inbox"]["figures"] == "waiting pushes 0"
+    assert shown["queue:inbox"]["figures"] == "waiting pushes 0, bytes 0"
 
 
-def test_of_summaries_there_are_none_yet(pond: Pond) -> None:
-    with pytest.raises(MillpondError, match="CQL-301: SHOW SUMMARIES is not available yet"):
-        pond.execute("SHOW SUMMARIES")
+def test_summaries_are_shown_with_what_is_in_them(pond: Pond) -> None:
+    assert show(pond, "SUMMARIES") == []
+    (stream,) = [s.name for s in pond.streams()][:1]
+    pond.execute(f"CREATE SUMMARY y ON {stream} (v) WITH GRANULARITY 1 MINUTE AND COLLAPSE (4, 6)")
+    (shown,) = show(pond, "SUMMARIES")
+    assert (shown["name"], shown["of"], shown["kind"]) == ("y", f"{stream} (v)", "count sketch")
+    assert (shown["granularity"], shown["collapse"]) == ("1 MINUTE", "4, 6")
+    (entity,) = [row for row in show(pond, "ENTITIES") if row["id"] == "summary:y"]
+    assert "bytes declared 4194304" in entity["figures"]
 
 
 def test_a_table_without_rows_has_columns() -> None:

@@ -1,0 +1,202 @@
+"""What does an aggregate over a window cost, as the window grows?
+
+COUNT, SUM, AVG, MIN and MAX of a predicate's matches, at instants spread over all that is kept.
+"Segments" merges totals of segments; "from rows" is the same query answered from the window's rows
+(with a HAVING that is always true: what all aggregates cost before); "DuckDB" computes it anew over
+the same elements held in memory, with one thread; "eager" is given the answer at NOW that is kept
+ready. Elements arrive out of order, so that up to 16 segments straddle an instant (`--straddling`).
+Then, with 1,000 such queries over 20 predicates registered: how fast elements are taken, beside the
+same queries without totals (`--ingest`).
+
+    python benchmarks/window_aggregates.py [--rows 10000000] [--repeats 200] [--straddling 16]
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from _harness import console, percentile, picture, seconds, show
+from millpond.service.handles import Handle
+from millpond.service.pond import Pond
+from millpond.testing.local_runtime import open_local
+
+START = 1_577_836_800_000_000  # 2020-01-01
+#: Microseconds between elements.
+STEP = 1_000
+CALLS = "count(*) AS n, sum(v) AS total, avg(v) AS mean, min(v) AS least, max(x) AS most"
+STREAM = (
+    "CREATE STREAM s (ts TIMESTAMP, a INTEGER, v BIGINT, x DOUBLE) TIMESTAMP BY ts"
+    " DELAY INTERVAL 1 DAY"
+)
+#: Elements of a push; each push reaches back over those before it as far as the segments straddle.
+PUSH = 1 << 18
+
+
+def make_push(first: int, rows: int, reach: int, random: np.random.Generator) -> pa.Table:
+    """Elements one a millisecond, each up to `reach` elements late, with values of their own."""
+    numbers = np.arange(first, first + rows) - random.integers(0, max(reach, 1), rows)
+    stamps = START + np.maximum(numbers, 0) * STEP
+    return pa.table(
+        {
+            "ts": pa.array(stamps).cast(pa.timestamp("us")),
+            "a": random.integers(0, 100, rows).astype(np.int32),
+            "v": random.integers(-1_000_000, 1_000_000, rows),
+            "x": random.normal(size=rows),
+        }
+    )
+
+
+def fill(pond: Pond, rows: int, straddling: int) -> pa.Table:
+    """Push the elements; gives them."""
+    random = np.random.default_rng(5)
+    reach = (straddling - 1) * PUSH
+    parts = []
+    for first in range(0, rows, PUSH):
+        parts.append(make_push(first, min(PUSH, rows - first), reach, random))
+        pond.ingest("s", parts[-1])
+    return pa.concat_tables(parts)
+
+
+def measure(work: Callable[[int], object], instants: Sequence[int]) -> list[float]:
+    """Milliseconds of each call, after some to warm up."""
+    for at in instants[:20]:
+        work(at)
+    return [1e3 * seconds(lambda at=at: work(at)) for at in instants]
+
+
+def describe(times: list[float]) -> list[float]:
+    """Median, and the 5th and 95th percentile."""
+    return [percentile(times, share) for share in (0.5, 0.05, 0.95)]
+
+
+def window_lengths(pond: Pond, elements: pa.Table, options: argparse.Namespace) -> None:
+    rows = elements.num_rows
+    random = np.random.default_rng(9)
+    lengths = [n for n in (10**3, 10**4, 10**5, 10**6, 3 * 10**6, 10**7) if n <= rows]
+    table = []
+    with duckdb.connect(config={"threads": "1"}) as connection:
+        connection.execute("CREATE TABLE s AS FROM elements ORDER BY ts")
+        for length in lengths:
+            text = f"SELECT {CALLS} FROM s [RANGE {length} MILLISECONDS] WHERE a < 50"
+            merged, scanned = pond.register(text), pond.register(f"{text} HAVING true")
+            eager = pond.register(text, materialize="eager")
+            pond.wait_until_matched()
+            spread = random.integers(0, rows, options.repeats)
+            instants = (START + spread * STEP + 7).tolist()
+            few = instants[: max(5, min(50, 3 * 10**7 // length))]
+
+            def recompute(at: int, length: int = length) -> object:
+                low = at - length * 1_000
+                between = f"epoch_us(ts) > {low} AND epoch_us(ts) <= {at}"
+                where = f"WHERE {between} AND a < 50"
+                return connection.sql(f"SELECT {CALLS} FROM s {where}").fetchall()
+
+            for at in few[:5]:
+                assert merged.invoke(at).rows() == scanned.invoke(at).rows() == recompute(at)
+            times = [
+                describe(measure(merged.invoke, instants)),
+                describe(measure(scanned.invoke, few)),
+                describe(measure(recompute, few)),
+                describe(measure(lambda _, eager=eager: eager.invoke(), instants)),
+            ]
+            table.append([length, *(f for each in times for f in each), times[2][0] / times[0][0]])
+            for handle in (merged, scanned, eager):
+                handle.unregister()
+    names = ("segments", "from rows", "DuckDB", "eager")
+    figures = [f"{n} {f}, ms" for n in names for f in ("p50", "p5", "p95")]
+    show("Aggregates by window length", ["window, elements", *figures, "DuckDB / segments"], table)
+    lines = {n: (lengths, [row[1 + 3 * i] for row in table]) for i, n in enumerate(names)}
+    picture(
+        "window_aggregates",
+        "COUNT, SUM, AVG, MIN, MAX by window length",
+        "window, elements",
+        "milliseconds (median)",
+        lines,
+    )
+
+
+def register_thousand(pond: Pond, rows: int, suffix: str) -> list[Handle]:
+    """1,000 queries of 20 predicates, each with a window of its own."""
+    texts = [
+        f"SELECT {CALLS} FROM s [RANGE {1 + i * rows // 1_000} MILLISECONDS]"
+        f" WHERE a < {5 * (i % 20 + 1)}{suffix}"
+        for i in range(1_000)
+    ]
+    return pond.register_many(texts)
+
+
+def with_a_thousand(pond: Pond, options: argparse.Namespace) -> None:
+    rows = options.rows
+    handles = register_thousand(pond, rows, "")
+    pond.wait_until_matched()
+    random = np.random.default_rng(11)
+    instants = (START + random.integers(0, rows, options.repeats) * STEP).tolist()
+    chosen = random.integers(0, len(handles), options.repeats).tolist()
+    pairs = dict(zip(instants, chosen, strict=True))
+    times = measure(lambda at: handles[pairs[at]].invoke(at), instants)
+    title = "One of 1,000 registered aggregates over 20 predicates"
+    show(title, ["elements", "p50, ms", "p5, ms", "p95, ms"], [[rows, *describe(times)]])
+    console.print(pond.explain(handles[500].name, "runtime"))
+
+
+def ingest(options: argparse.Namespace) -> None:
+    """Elements a second, with maintenance behind it, in pairs of runs that take turns."""
+    speeds: dict[str, list[float]] = {"": [], " HAVING true": []}
+    for _ in range(options.ingest):
+        for suffix, found in speeds.items():
+            base = Path(tempfile.mkdtemp(prefix="millpond-bench-"))
+            pond = open_local(base / "store")
+            pond.execute(STREAM)
+            register_thousand(pond, options.rows, suffix)
+            random = np.random.default_rng(5)
+            pushes = [make_push(n * PUSH, PUSH, PUSH, random) for n in range(8)]
+            started = time.perf_counter()
+            for push in pushes:
+                pond.ingest("s", push)
+            pond.wait_until_matched()
+            found.append(len(pushes) * PUSH / (time.perf_counter() - started))
+            pond.close()
+            shutil.rmtree(base, ignore_errors=True)
+    rows = [
+        [name, percentile(found, 0.5), min(found), max(found)]
+        for name, found in zip(("with totals", "without"), speeds.values(), strict=True)
+    ]
+    rows.append(["share kept", float(rows[0][1]) / float(rows[1][1]), None, None])
+    show(
+        "Elements a second past 1,000 aggregates, until matched and measured",
+        ["", "median", "least", "greatest"],
+        rows,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--repeats", type=int, default=200)
+    parser.add_argument("--straddling", type=int, default=16)
+    parser.add_argument("--ingest", type=int, default=3, help="pairs of runs; 0: none")
+    options = parser.parse_args()
+    base = Path(tempfile.mkdtemp(prefix="millpond-bench-"))
+    pond = open_local(base / "store")
+    pond.execute(STREAM)
+    elements = fill(pond, options.rows, options.straddling)
+    pond.wait_until_matched()
+    window_lengths(pond, elements, options)
+    with_a_thousand(pond, options)
+    pond.close()
+    shutil.rmtree(base, ignore_errors=True)
+    if options.ingest:
+        ingest(options)
+
+
+if __name__ == "__main__":
+    main()

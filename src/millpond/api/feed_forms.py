@@ -1,0 +1,95 @@
+"""Feeds on the wire: events as JSON lines, as server-sent events, and as one Arrow table.
+
+An event is one object. It has `event`, `cursor` and, unless it is about the feed itself, `query`
+and `id`. A change also has what a change of one query has (`change_forms.py`). The id of a
+server-sent event is its cursor, so a browser that lost its connection goes on by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.api import change_forms, encode
+from millpond.api.change_forms import EVENTS
+from millpond.service.changes.feed import FeedEvent
+
+_ARROW = pa.schema(
+    [
+        ("event", pa.string()),
+        ("cursor", pa.string()),
+        ("query", pa.string()),
+        ("id", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("change", pa.string()),
+        ("data", pa.string()),
+    ]
+)
+
+
+def to_objects(events: Sequence[FeedEvent]) -> list[dict[str, Any]]:
+    """The events as JSON values."""
+    pages: dict[int, list[dict[str, Any]]] = {}
+    found = []
+    for event in events:
+        body: dict[str, Any] = {"event": event.kind}
+        if event.query is not None:
+            body |= {"query": event.query, "id": event.id}
+        if event.changes is not None:
+            page = pages.get(id(event.changes))
+            if page is None:
+                page = pages[id(event.changes)] = change_forms.to_objects(event.changes)
+            body |= {**page[event.index], "cursor": event.cursor}
+        elif event.answer is not None:
+            body |= {"cursor": event.cursor, **encode.answer_body(event.answer)}
+            body["query"] = event.query
+        else:
+            body |= {"cursor": event.cursor, **_write_facts(event.facts)}
+        found.append(body)
+    return found
+
+
+def _write_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    written: dict[str, Any] = encode.to_json_value(facts)
+    if "progress" in facts:
+        written["progress"] = [encode.with_instant(p, "up_to") for p in facts["progress"]]
+    return written
+
+
+def encode_events(events: Sequence[FeedEvent], form: str) -> bytes:
+    """Encode events as lines or as server-sent events."""
+    objects = to_objects(events)
+    if form == encode.NDJSON:
+        return b"".join(encode.dumps(body) + b"\n" for body in objects)
+    return b"".join(_write_event(body) for body in objects)
+
+
+def _write_event(body: dict[str, Any]) -> bytes:
+    cursor = body["cursor"]
+    name = b"" if cursor is None else b"id: %s\n" % cursor.encode()
+    return name + b"event: %s\ndata: %s\n\n" % (body["event"].encode(), encode.dumps(body))
+
+
+def encode_page(events: Sequence[FeedEvent], cursor: str, form: str) -> bytes:
+    """Encode a page of events in JSON, NDJSON or Arrow, or as server-sent events."""
+    if form == encode.JSON:
+        return encode.dumps({"events": to_objects(events), "cursor": cursor})
+    if form in (encode.NDJSON, EVENTS):
+        return encode_events(events, form)
+    rows = [
+        {
+            "event": body["event"],
+            "cursor": body["cursor"],
+            "query": body.get("query"),
+            "id": body.get("id"),
+            "timestamp": event.changes.table["timestamp"][event.index].as_py()
+            if event.changes is not None
+            else None,
+            "change": body.get("change"),
+            "data": encode.dumps(body["row"] if event.changes is not None else body).decode(),
+        }
+        for event, body in zip(events, to_objects(events), strict=True)
+    ]
+    return encode.table_arrow(pa.Table.from_pylist(rows, schema=_ARROW))

@@ -1,0 +1,64 @@
+"""Budgets: how much a query may look at before it has to answer.
+
+A budget in time is recorded as the probes it allowed, because a clock repeats nothing; tests and
+whoever wants the same answer twice give a budget in probes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+#: Units of a budget in time, in microseconds.
+_UNITS = {
+    "us": 1,
+    "microsecond": 1,
+    "ms": 1_000,
+    "millisecond": 1_000,
+    "s": 1_000_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+}
+_BUDGET = re.compile(r"\s*(\d{1,15})\s*([a-z]+)\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A budget in probes, or in microseconds; one of the two is set."""
+
+    probes: int | None = None
+    microseconds: int | None = None
+
+    def __str__(self) -> str:
+        """The text that `parse_budget` reads.
+
+        >>> str(Budget(probes=5000)), str(Budget(microseconds=20_000))
+        ('5000 probes', '20 ms')
+        """
+        if self.probes is not None:
+            return f"{self.probes} probes"
+        length = self.microseconds or 0
+        return f"{length} us" if length % 1_000 else f"{length // 1_000} ms"
+
+
+def parse_budget(text: str) -> Budget:
+    """Read a budget's text.
+
+    Raises:
+        ValueError: the text is no budget, or its budget is too small for one probe; the message is
+            a sentence.
+
+    >>> parse_budget("5000 probes"), parse_budget("1 second")
+    (Budget(probes=5000, microseconds=None), Budget(probes=None, microseconds=1000000))
+    """
+    found = _BUDGET.fullmatch(text)
+    unit = found[2].lower() if found else ""
+    if found and unit in ("probe", "probes"):
+        budget = Budget(probes=int(found[1]))
+    elif found and (size := _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s"))):
+        budget = Budget(microseconds=int(found[1]) * size)
+    else:
+        raise ValueError("Write a number and probes, ms or seconds, for example 5000 probes")
+    if not (budget.probes or budget.microseconds):
+        raise ValueError("A budget is enough for one probe at least")
+    return budget

@@ -1,0 +1,1 @@
+"""Answers in parts: `INVOKE query BUDGET …` gives the most promising part of an answer first."""

@@ -1,0 +1,45 @@
+"""Aggregates of a part of the rows, as estimates of those of all rows (section 4.3).
+
+AVG and MEDIAN are those of the part: a WEIGHTED part is a faithful sample. COUNT and SUM are those
+of the part, and what the rest is expected to add: as many matches as among the elements that were
+looked at, with the mean that they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def scale(table: pa.Table, aggregates: Sequence[str], seen: int, total: int) -> pa.Table:
+    """Estimate the whole aggregate from that of a part.
+
+    Args:
+        table: The one row of the part's aggregates.
+        aggregates: The function of each column.
+        seen: How many elements were looked at.
+        total: How many there are.
+    """
+    if not seen or seen >= total:
+        return table
+    for number, name in enumerate(aggregates):
+        if name in ("count", "sum"):
+            column = table.column(number)
+            value = _scale(column[0].as_py(), total / seen)
+            made = pa.array([value])
+            if not made.type.equals(column.type):
+                made = pc.cast(pa.array([value]), column.type, safe=False)
+            table = table.set_column(number, table.column_names[number], made)
+    return table
+
+
+def _scale(value: Any, factor: float) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, int):
+        return round(value * factor)
+    return value * Decimal(factor) if isinstance(value, Decimal) else value * factor

@@ -1,0 +1,75 @@
+"""Cursors of answers in parts: they say of which answer how much was given, and hold no state.
+
+`3f2a9c.81d3f0aa.1700000000000000.5000.1699999998,120` is: the store's incarnation, the query, the
+instant, the probes made, and for each of its streams the line its summary was at and how many
+elements had arrived. What came later is no part of the answer that is gone on with.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from millpond.errors import MillpondError
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an answer goes on.
+
+    Attributes:
+        at: The answer's instant.
+        done: How many probes have been made.
+        leaves: For each stream leaf the line of its summary (or 0), the arrival number of the first
+            element that is not seen, and the instant from which elements were kept.
+    """
+
+    at: int
+    done: int
+    leaves: tuple[tuple[int, int, int], ...]
+
+    def write(self, incarnation: str, query: str) -> str:
+        """The cursor."""
+        leaves = "_".join(",".join(map(str, leaf)) for leaf in self.leaves)
+        return f"{incarnation}.{_digest(query)}.{self.at}.{self.done}.{leaves}"
+
+
+def read_place(text: str, incarnation: str, query: str, leaves: int) -> Place:
+    """Read a cursor.
+
+    Raises:
+        MillpondError: POND-412, it is no cursor of this query's answers.
+    """
+    parts = text.split(".")
+    try:
+        own, digest, at, done, rest = parts
+        found = Place(
+            int(at),
+            int(done),
+            tuple(_numbers(leaf) for leaf in rest.split("_")),
+        )
+    except ValueError:
+        raise _error(text, "A cursor is what came with the part before.") from None
+    if own != incarnation or digest != _digest(query):
+        raise _error(text, "It is of another store or of another query.")
+    if len(found.leaves) != leaves or found.done < 0 or max(map(len, parts)) > 200:
+        raise _error(text, "A cursor is what came with the part before.")
+    return found
+
+
+def _numbers(text: str) -> tuple[int, int, int]:
+    first, second, third = (int(number) for number in text.split(","))
+    return first, second, third
+
+
+def _digest(query: str) -> str:
+    return f"{zlib.crc32(query.encode()):08x}"
+
+
+def _error(text: str, detail: str) -> MillpondError:
+    return MillpondError(
+        "POND-412",
+        f'"{text[:80]}" is not a cursor of this answer',
+        detail=detail,
+        hint="INVOKE … BUDGET … without AFTER begins with the most promising part.",
+    )

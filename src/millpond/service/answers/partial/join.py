@@ -1,0 +1,186 @@
+"""Joins of two streams in parts (promising tuples, section 4.1).
+
+A probe is one element of the first stream that is looked up in one zone of the other (figure 7).
+Which of the two streams is looked up in by zones is said by the preference: the last one that it
+estimates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.engine.joins.keys import Keys, Numbers, axis_of
+from millpond.engine.promising.regions import Looked, Probes, Regions, rank_regions
+from millpond.engine.promising.value_index import Elements, ValueIndex
+from millpond.engine.scalars.residual_query import Residual
+from millpond.errors import MillpondError
+from millpond.planner.bind.preference import BoundPreference
+from millpond.service.answers.partial.looking import LookedLeaf
+from millpond.service.answers.partial.promise import estimate_regions, merge_zones, prioritize
+from millpond.synopses.summaries.protocol import Estimates
+from millpond.synopses.summaries.stream_summary import StreamSummary
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Joined rows: the rows of each stream, and for each pair the row of either."""
+
+    tables: tuple[pa.Table, pa.Table]
+    places: tuple[Numbers, Numbers]
+
+
+class JoinRun:
+    """One answer in parts from two streams.
+
+    Attributes:
+        found: The pairs found so far.
+        pairs: How many there are.
+        expected: How many pairs the summaries expect of all regions.
+        passed: How many they expect of those looked at.
+    """
+
+    def __init__(
+        self,
+        leaves: Sequence[LookedLeaf],
+        keys: tuple[str, str],
+        residual: Residual,
+        preference: BoundPreference,
+    ) -> None:
+        self.leaves = leaves
+        self.found: list[Pairs] = []
+        self.pairs = 0
+        fields = [looked.stream.schema.find(key) for looked, key in zip(leaves, keys, strict=True)]
+        types = [field.type if field is not None else "" for field in fields]
+        axis = axis_of(*types)
+        own = [axis_of(type, type) for type in types]
+        if axis is None or any(kind is not axis for kind in own):
+            raise MillpondError(
+                "CQL-224",
+                f"{types[0]} and {types[1]} cannot be looked up in each other",
+                hint="Declare the columns of the join with one type.",
+            )
+        self._indexes = [looked.index(key, axis) for looked, key in zip(leaves, keys, strict=True)]
+        #: The leaf whose zones are ranked, and the one whose elements are looked up.
+        self.zoned = 1 if preference.attributes[1] is not None else 0
+        self._probes = self._rank(preference, residual)
+        self._passed = 0.0
+
+    def _rank(self, preference: BoundPreference, residual: Residual) -> Probes:
+        zoned, other = self.zoned, 1 - self.zoned
+        looked = self.leaves[zoned]
+        summary = looked.summary
+        assert summary is not None
+        here, there = self._indexes[zoned], self._indexes[other]
+        keys, places, _ = np.intersect1d(
+            here.keys, there.keys, assume_unique=True, return_indices=True
+        )
+        codes = here.codes()[places]
+        self._lookups = self._count_all(there, self.leaves[other], keys)
+        counts = summary.count_by_zone(codes)
+        matrices = [
+            self._estimate(r.leaf, r.estimate.kind, counts, codes) for r in preference.estimates
+        ]
+        values = {leaf: here.values(places) for leaf in (0, 1) if f"v{leaf}" in preference.sql}
+        priority = prioritize(residual, preference, matrices, values, counts)
+        regions, rest = rank_regions(
+            keys,
+            summary.zones.edges,
+            summary.zones.granularity,
+            priority,
+            counts * self._lookups,
+            preference.order,
+            preference.fade,
+            looked.low,
+            looked.high,
+        )
+        self.expected = float(regions.results.sum())
+        return Probes(regions, rest, self._count)
+
+    def _estimate(self, leaf: int, kind: str, counts: Estimates, codes: Numbers) -> Estimates:
+        looked = self.leaves[leaf]
+        summary = looked.summary
+        assert summary is not None
+        if leaf == self.zoned:
+            return estimate_regions(summary, kind, counts, codes)
+        whole: StreamSummary = merge_zones(summary, looked.low, looked.high)
+        return estimate_regions(whole, kind, whole.kind.count(whole.cells, codes), codes)
+
+    @staticmethod
+    def _count_all(index: ValueIndex, looked: LookedLeaf, keys: Keys) -> Numbers:
+        since = np.full(len(keys), looked.low)
+        return index.count(keys, since, np.full(len(keys), looked.high + 1))
+
+    def _count(self, regions: Regions) -> Numbers:
+        """The look-ups of each region; none where nothing was expected and there is nothing."""
+        lookups = self._lookups[regions.value]
+        there = self._indexes[self.zoned].count(regions.keys, regions.since, regions.upto)
+        return np.where((regions.results > 0) | (there > 0), lookups, 0)
+
+    def look(self, done: int, more: int) -> int:
+        """Make the probes from number `done` on; say how many there were."""
+        part = self._probes.part(done, more)
+        if len(part.places):
+            self.found.append(self._find_pairs(part))
+            results, lookups = self._probes.regions.results, self._lookups
+            value = self._probes.regions.value[part.places]
+            whole = np.maximum(lookups[value], 1)
+            self._passed += float((results[part.places] * (part.last - part.first) / whole).sum())
+        return part.probes
+
+    def passed_before(self, done: int) -> float:
+        """How many results the summaries expect of the first probes."""
+        if not done:
+            return 0.0
+        part = self._probes.part(0, done)
+        value = self._probes.regions.value[part.places]
+        share = (part.last - part.first) / np.maximum(self._lookups[value], 1)
+        return float((self._probes.regions.results[part.places] * share).sum())
+
+    @property
+    def passed(self) -> float:
+        """How many results the summaries expect of the regions looked at."""
+        return self._passed
+
+    def is_done(self, probes: int) -> bool:
+        """Whether there are no more probes than so many."""
+        return self._probes.part(probes, 1).probes == 0
+
+    def _find_pairs(self, part: Looked) -> Pairs:
+        zoned, other = self.zoned, 1 - self.zoned
+        regions = self._probes.regions.take(part.places)
+        theirs = self.leaves[other]
+        since = np.full(len(regions), theirs.low)
+        upto = np.full(len(regions), theirs.high + 1)
+        region, elements = self._indexes[other].list_elements(regions.keys, since, upto)
+        starts = np.searchsorted(region, np.arange(len(regions)))
+        rank = np.arange(len(region)) - starts[region]
+        chosen = (rank >= part.first[region]) & (rank < part.last[region])
+        probing = self._take(other, region[chosen], (elements[0][chosen], elements[1][chosen]))
+        region, elements = self._indexes[zoned].list_elements(
+            regions.keys, regions.since, regions.upto
+        )
+        probed = self._take(zoned, region, elements)
+        left, right = _cross(probing[1], probed[1], len(regions))
+        self.pairs += len(left)
+        tables, places = (probing[0], probed[0]), (left, right)
+        return Pairs(tables, places) if other == 0 else Pairs(tables[::-1], places[::-1])
+
+    def _take(self, leaf: int, region: Numbers, elements: Elements) -> tuple[pa.Table, Numbers]:
+        """The rows that match the leaf's own predicate, and the region of each."""
+        table, kept = self.leaves[leaf].take(elements)
+        return table, region[kept]
+
+
+def _cross(left: Numbers, right: Numbers, count: int) -> tuple[Numbers, Numbers]:
+    """Pair each row with each row of the same region; both are sorted by their regions."""
+    own, theirs = np.bincount(left, minlength=count), np.bincount(right, minlength=count)
+    pairs = own * theirs
+    region = np.repeat(np.arange(count), pairs)
+    offset = np.arange(len(region)) - np.repeat(np.cumsum(pairs) - pairs, pairs)
+    width = np.maximum(theirs[region], 1)
+    starts, others = np.cumsum(own) - own, np.cumsum(theirs) - theirs
+    return starts[region] + offset // width, others[region] + offset % width

@@ -1,0 +1,242 @@
+"""`INVOKE query BUDGET …`: the most promising part of an answer, and a cursor for the rest.
+
+The framework of promising tuples (section 2): identify the regions, rank them, look at them in that
+order while the budget lasts. An answer in parts is a function of the version, the query, the
+instant and the probes; nothing is kept between calls.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.catalog.objects import StreamDef
+from millpond.engine.scalars.residual_query import Residual
+from millpond.errors import MillpondError
+from millpond.model.budget import Budget
+from millpond.model.time import BEGINNING
+from millpond.model.windows import interval
+from millpond.planner.bind.preference import PartialShape
+from millpond.service.answers.leaf_scan import LeafView
+from millpond.service.answers.partial.aggregates import scale
+from millpond.service.answers.partial.cursor import Place, read_place
+from millpond.service.answers.partial.join import JoinRun, Pairs
+from millpond.service.answers.partial.looking import LookedLeaf, spend
+from millpond.service.answers.partial.selection import SelectionRun
+from millpond.service.answers.summary_states import SummaryStates
+from millpond.service.queries.join_use import SlicedRows
+from millpond.service.queries.prepared import PreparedQuery
+from millpond.service.results import Part
+from millpond.state.version import Version
+
+#: Evaluates a query over the slices of its leaves, or over joined rows.
+Finish = Callable[[Version, PreparedQuery, dict[str, pa.Table], SlicedRows | None], pa.Table]
+
+
+@dataclass(frozen=True, eq=False)
+class PartialAnswers:
+    """Answers in parts; safe to use from any thread."""
+
+    incarnation: str
+    summaries: SummaryStates
+    residual: Residual
+    finish: Finish
+
+    def read(self, query: PreparedQuery, after: str | None) -> Place | None:
+        """The place a cursor stands for. Raises POND-412."""
+        if after is None:
+            return None
+        leaves = len(query.bound.streams)
+        return read_place(after, self.incarnation, query.bound.canonical, leaves)
+
+    def answer(
+        self,
+        version: Version,
+        query: PreparedQuery,
+        streams: Sequence[StreamDef],
+        views: Sequence[Sequence[LeafView]],
+        instant: int,
+        budget: Budget,
+        place: Place | None,
+    ) -> tuple[pa.Table, Part]:
+        """Answer with what a budget finds.
+
+        Args:
+            version: Pinned by the caller.
+            query: The query.
+            streams: The streams of its leaves.
+            views: The kept segments of each leaf.
+            instant: The answer's instant; that of `place`, if there is one.
+            budget: The budget.
+            place: Where to go on; None to begin.
+
+        Raises:
+            MillpondError: CQL-224, the query cannot be answered in parts; POND-403, elements of an
+                earlier part are not kept any more; POND-404, its preference cannot be computed.
+        """
+        begun = time.perf_counter()
+        bound, shape = query.bound, query.bound.partial
+        if isinstance(shape, str):
+            raise MillpondError(
+                "CQL-224",
+                "this query has no answers in parts",
+                detail=f"{shape[:1].upper()}{shape[1:]}.",
+                hint="Leave out BUDGET for the whole answer.",
+            )
+        if shape.kind == "join" and bound.preference is None:
+            raise MillpondError(
+                "CQL-224",
+                "a join is answered in parts by a preference only",
+                hint="Write WITH PREFERENCE DESC SUMMARY(name).ESTIMATE.COUNT(key) behind it.",
+            )
+        leaves = self._list_leaves(version, query, streams, views, instant, place)
+        done = place.done if place is not None else 0
+        if shape.kind == "join":
+            table, part, made = self._join(version, query, shape, leaves, budget, done, begun)
+        else:
+            table, part, made = self._select(version, query, shape, leaves[0], budget, done, begun)
+        where = Place(instant, done + made, self._marks(version, leaves, place))
+        if not part.whole:
+            cursor = where.write(self.incarnation, bound.canonical)
+            part = Part(part.share, made, part.rows, False, cursor)
+        return table, part
+
+    # -- selections and aggregates ---------------------------------------------------------------
+
+    def _select(
+        self,
+        version: Version,
+        query: PreparedQuery,
+        shape: PartialShape,
+        leaf: LookedLeaf,
+        budget: Budget,
+        done: int,
+        begun: float,
+    ) -> tuple[pa.Table, Part, int]:
+        run = SelectionRun(leaf, self.residual, query.bound.preference)
+        # An aggregate is of everything looked at, also before the cursor.
+        if shape.kind == "aggregate" and done:
+            run.look(0, done)
+        made = self._spend(run.look, budget, done, begun)
+        total = run.total
+        table = self.finish(version, query, {leaf.leaf.table: run.rows()}, None)
+        seen = min(done + made, total)
+        share = seen / total if total else 1.0
+        rows = table.num_rows / (made / total) if made and total else float(table.num_rows)
+        if shape.kind == "aggregate":
+            table, rows = scale(table, shape.aggregates, seen, total), 1.0
+        return table, Part(share, made, rows, seen >= total, None), made
+
+    # -- joins -------------------------------------------------------------------------------------
+
+    def _join(
+        self,
+        version: Version,
+        query: PreparedQuery,
+        shape: PartialShape,
+        leaves: Sequence[LookedLeaf],
+        budget: Budget,
+        done: int,
+        begun: float,
+    ) -> tuple[pa.Table, Part, int]:
+        preference = query.bound.preference
+        assert preference is not None
+        assert shape.keys is not None
+        run = JoinRun(leaves, shape.keys, self.residual, preference)
+        before = run.passed_before(done)
+        made = self._spend(run.look, budget, done, begun)
+        rows = _join_rows(run.found, leaves)
+        table = self.finish(version, query, {}, rows)
+        whole = run.is_done(done + made)
+        left = max(run.expected - before - run.passed, 0.0)
+        found = before + run.pairs
+        share = 1.0 if whole else found / (found + left) if found + left else 0.0
+        return table, Part(share, made, found + left, whole, None), made
+
+    @staticmethod
+    def _spend(look: Callable[[int, int], int], budget: Budget, done: int, begun: float) -> int:
+        made = 0
+        for step in spend(budget, begun):
+            own = look(done + made, step)
+            made += own
+            if own < step:
+                break
+        return made
+
+    # -- leaves --------------------------------------------------------------------------------
+
+    def _list_leaves(
+        self,
+        version: Version,
+        query: PreparedQuery,
+        streams: Sequence[StreamDef],
+        views: Sequence[Sequence[LeafView]],
+        instant: int,
+        place: Place | None,
+    ) -> list[LookedLeaf]:
+        found = []
+        for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
+            low, high = interval(leaf.window, instant)
+            low = BEGINNING if low is None else low
+            clock = version.clock(stream.id)
+            position, before = None, clock.next_seq
+            if place is not None:
+                position, before, kept_from = place.leaves[number]
+                if clock.kept_from > max(low, kept_from):
+                    raise MillpondError(
+                        "POND-403",
+                        f'elements of stream "{stream.name}" are not kept any more',
+                        detail="The parts of an answer are one answer only while all of it is "
+                        "kept.",
+                        hint="INVOKE again without AFTER.",
+                    )
+            summary = None
+            ranked = query.bound.preference
+            for estimate in ranked.estimates if ranked is not None else ():
+                if estimate.leaf == number:
+                    definition = version.summaries.get(estimate.estimate.summary.name.lower())
+                    definition = definition or estimate.estimate.summary
+                    summary = self.summaries.at(version, definition, position)
+            own = [
+                view
+                for view in views[number]
+                if view.max_ts >= low and view.min_ts <= high and view.arrived[0] < before
+            ]
+            factors = query.factors[number]
+            found.append(LookedLeaf(leaf, stream, factors, own, low, high, before, summary))
+        return found
+
+    @staticmethod
+    def _marks(
+        version: Version, leaves: Sequence[LookedLeaf], place: Place | None
+    ) -> tuple[tuple[int, int, int], ...]:
+        if place is not None:
+            return place.leaves
+        return tuple(
+            (
+                leaf.summary.position if leaf.summary is not None else 0,
+                leaf.before,
+                version.clock(leaf.stream.id).kept_from,
+            )
+            for leaf in leaves
+        )
+
+
+def _join_rows(found: Sequence[Pairs], leaves: Sequence[LookedLeaf]) -> SlicedRows:
+    """The pairs of all steps as joined rows."""
+    tables: list[pa.Table] = []
+    places: dict[int, np.ndarray] = {}
+    for leaf in (0, 1):
+        parts = [pairs.tables[leaf] for pairs in found]
+        if not parts:
+            names = list(leaves[leaf].leaf.columns)
+            parts = [leaves[leaf].stream.schema.to_arrow().empty_table().select(names)]
+        tables.append(pa.concat_tables(parts))
+        offsets = np.cumsum([0, *(part.num_rows for part in parts)])
+        own = [pairs.places[leaf] + offsets[n] for n, pairs in enumerate(found)]
+        places[leaf] = np.concatenate(own) if own else np.empty(0, np.int64)
+    return SlicedRows(tables, places)

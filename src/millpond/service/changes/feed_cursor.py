@@ -1,0 +1,119 @@
+"""Cursors of feeds: how far a reader is in the changes of many queries, as one text.
+
+`3f2a9c.feed.3_5~40-4a2f~41-n7~90-4a2e` is a cursor of the store 3f2a9c. For the queries that read
+the streams 3 and 5 it says: of the change logs with ids up to 40, every change up to the instant
+4a2f was given; of log 41, the first 7 changes; of those up to 90, every change up to 4a2e. Change
+logs of queries over the same streams are advanced together, so a few such runs are enough for
+thousands of queries. Numbers are hexadecimal, and instants count from before the first instant.
+
+A log whose id is beyond the last run belongs to a query that came after the cursor.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from millpond.errors import MillpondError
+from millpond.model.time import BEGINNING
+
+#: The place before every change.
+BEFORE_ALL = BEGINNING - 1
+
+#: Ids of the streams that a query reads, in ascending order.
+Streams = tuple[int, ...]
+
+_RUN = r"\d{1,18}-n?[0-9a-f]{1,17}"
+_GROUP = rf"\.[0-9]{{1,18}}(?:_[0-9]{{1,18}})*(?:~{_RUN})+"
+_CURSOR = re.compile(rf"([0-9a-f]{{6}})\.feed((?:{_GROUP})*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of change logs of which a reader has as much.
+
+    Attributes:
+        last: The id of the last change log of the run.
+        upto: The instant up to which every change was given; None if `number` says it.
+        number: The number of the last change given, of the log `last` alone.
+    """
+
+    last: int
+    upto: int | None
+    number: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The run as a cursor has it."""
+        if self.number is not None:
+            return f"{self.last}-n{self.number:x}"
+        assert self.upto is not None
+        return f"{self.last}-{self.upto - BEFORE_ALL:x}"
+
+
+Places = Mapping[Streams, Sequence[Run]]
+
+
+def write_feed_cursor(incarnation: str, places: Places) -> str:
+    """Write a cursor; runs stand in ascending order of their last logs.
+
+    >>> write_feed_cursor("3f2a9c", {(3, 5): [Run(40, BEFORE_ALL + 10), Run(41, None, 7)]})
+    '3f2a9c.feed.3_5~40-a~41-n7'
+    """
+    return "".join([incarnation, ".feed", *(write_group(*item) for item in places.items())])
+
+
+def write_group(streams: Streams, runs: Iterable[Run]) -> str:
+    """Write what a cursor says of the queries over the same streams."""
+    key = "_".join(map(str, streams)) or "0"
+    return f".{key}~{'~'.join(run.text for run in runs)}"
+
+
+def parse_feed_cursor(text: str, incarnation: str) -> Places:
+    """Read a cursor that `write_feed_cursor` wrote.
+
+    Raises:
+        MillpondError: POND-412, the text is no cursor of a feed, or one of another store.
+    """
+    match = _CURSOR.fullmatch(text) if len(text) <= 10_000_000 else None
+    if match is None:
+        raise MillpondError(
+            "POND-412",
+            f'"{text[:100]}" is not a cursor of a feed',
+            detail="A feed's cursor is what came with its changes and marks.",
+            hint="Without a cursor a feed begins with the first change of every query.",
+        )
+    if match[1] != incarnation:
+        raise MillpondError(
+            "POND-412",
+            "the cursor is not one of this store's feeds",
+            detail="It is of another store, or of this one before it was repaired or restored.",
+            hint="Begin again with snapshot=true: the answers, and the changes after them.",
+        )
+    places: dict[Streams, list[Run]] = {}
+    for group in match[2].split(".")[1:]:
+        key, *runs = group.split("~")
+        streams = () if key == "0" else tuple(map(int, key.split("_")))
+        places[streams] = [_parse_run(run) for run in runs]
+    return places
+
+
+def _parse_run(text: str) -> Run:
+    last, place = text.split("-")
+    if place.startswith("n"):
+        return Run(int(last), None, int(place[1:], 16))
+    return Run(int(last), int(place, 16) + BEFORE_ALL)
+
+
+def find_run(places: Places, streams: Streams, log_id: int) -> Run | None:
+    """The run that says how far a reader is in a change log; None for one that came later."""
+    runs = places.get(streams, ())
+    index = bisect_left(runs, log_id, key=lambda run: run.last)
+    if index == len(runs):
+        return None
+    if runs[index].number is not None and runs[index].last != log_id:
+        # A log between those of the feed: as much of it counts as given as of the log before.
+        return next((run for run in reversed(runs[:index]) if run.number is None), None)
+    return runs[index]

@@ -1,0 +1,44 @@
+"""Joins in parts: which pairs are found."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.service.conftest import rows
+
+from millpond.errors import MillpondError
+from millpond.service.pond import Pond
+
+SHAPE = "WITH GRANULARITY 64 SECONDS AND COLLAPSE (2, 3)"
+
+
+def test_a_probe_is_one_look_up_in_one_zone(pond: Pond) -> None:
+    """Figure 7: the element is looked up where the other stream is expected to have most."""
+    pond.execute(
+        "CREATE STREAM a (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts;"
+        "CREATE STREAM b (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts;"
+        f"CREATE SUMMARY y ON b (v) {SHAPE}"
+    )
+    pond.ingest("a", [{**row, "v": v} for v, row in zip([1, 1, 2], rows(60, 61, 62), strict=True)])
+    values = [1] * 5 + [2] * 20
+    pond.ingest("b", [{**r, "v": v} for v, r in zip(values, rows(*range(30, 55)), strict=True)])
+    pond.execute("HEARTBEAT a AT TIMESTAMP '1970-01-01 00:01:04'")
+    pond.catch_up()
+    text = "SELECT a.v FROM a, b WHERE a.v = b.v"
+    query = pond.register(f"{text} WITH PREFERENCE DESC SUMMARY(y).ESTIMATE.COUNT(b.v)")
+    first = query.invoke(budget="1 probes")
+    assert set(first.rows()) == {(2,)}
+    assert 0 < len(first) <= 20
+    assert first.part.probes == 1
+    assert first.part.rows == pytest.approx(30, rel=0.2)
+
+
+def test_keys_of_two_types_are_refused(pond: Pond) -> None:
+    pond.execute(
+        "CREATE STREAM a (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts;"
+        "CREATE STREAM b (ts TIMESTAMP, v DOUBLE) TIMESTAMP BY ts;"
+        f"CREATE SUMMARY y ON b (v) {SHAPE}"
+    )
+    text = "SELECT a.v FROM a, b WHERE a.v = b.v"
+    query = pond.register(f"{text} WITH PREFERENCE DESC SUMMARY(y).ESTIMATE.COUNT(b.v)")
+    with pytest.raises(MillpondError, match="cannot be looked up"):
+        query.invoke(budget="5 probes")

@@ -1,0 +1,243 @@
+"""Feeds: the changes of many queries through one cursor, wherever the reader was cut."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond.errors import MillpondError
+from millpond.service.changes.feed import Feed, FeedEvent
+from millpond.service.pond import Pond
+from millpond.service.queries.query_directory import QuerySelection
+from millpond.testing.local_runtime import open_local
+from millpond.testing.manual_clock import ManualClock
+
+SECOND = 1_000_000
+SCHEMA = """
+CREATE STREAM s (ts TIMESTAMP, v BIGINT) TIMESTAMP BY ts;
+CREATE STREAM r (ts TIMESTAMP, v BIGINT) TIMESTAMP BY ts;
+"""
+TAGGED = QuerySelection(tag="fed")
+
+
+def open_pond(store: Path) -> Pond:
+    return open_local(store, clock=ManualClock(10_000 * SECOND))
+
+
+@pytest.fixture
+def pond(tmp_path: Path) -> Iterator[Pond]:
+    with open_pond(tmp_path / "store") as pond:
+        pond.execute(SCHEMA)
+        yield pond
+
+
+def register(pond: Pond, name: str, stream: str = "s", least: int = 0, **options: Any) -> None:
+    text = f"SELECT v FROM {stream} [RANGE 3 SECONDS] WHERE v >= {least}"
+    pond.register(text, name, tags="fed", **options)
+
+
+def push(pond: Pond, stream: str, *elements: tuple[int, int]) -> None:
+    rows = [{"ts": f"1970-01-01 00:{t // 60:02}:{t % 60:02}", "v": v} for t, v in elements]
+    pond.ingest(stream, rows)
+    pond.catch_up()
+
+
+def advance(pond: Pond) -> None:
+    """Have everything computed that is final."""
+    for query in pond.queries(state="active"):
+        pond.query(query.id).fetch("oldest")
+
+
+def read_all(feed: Feed, limit: int = 1_000) -> list[FeedEvent]:
+    found: list[FeedEvent] = []
+    while events := feed.read(limit):
+        found += events
+    return found
+
+
+def changes_by_query(events: list[FeedEvent]) -> dict[str, list[tuple[int, int, str, Any]]]:
+    found: defaultdict[str, list[tuple[int, int, str, Any]]] = defaultdict(list)
+    for event in events:
+        if event.kind == "change":
+            change = event.change
+            assert event.query is not None
+            found[event.query].append((change.number, change.at, change.sign, change.row))
+    return found
+
+
+def fetch_all(pond: Pond) -> dict[str, list[tuple[int, int, str, Any]]]:
+    found = {}
+    for query in pond.queries(tag="fed"):
+        changes = [(c.number, c.at, c.sign, c.row) for c in pond.query(query.id).fetch()]
+        if changes:
+            found[query.name] = changes
+    return found
+
+
+def test_a_feed_gives_what_each_query_s_fetch_gives(pond: Pond) -> None:
+    for number in range(5):
+        register(pond, f"q{number}", "s", number)
+    register(pond, "other", "r")
+    feed = pond.open_feed(TAGGED)
+    push(pond, "s", (1, 1), (2, 3), (9, 2))
+    push(pond, "r", (4, 7), (5, 7))
+    advance(pond)
+    events = read_all(feed)
+    assert changes_by_query(events) == fetch_all(pond)
+    changes = [event.change.at for event in events if event.kind == "change"]
+    assert changes == sorted(changes)
+    mark = events[-1]
+    assert mark.kind == "mark"
+    progress = {p["streams"][0]: p for p in mark.facts["progress"]}
+    assert (progress["s"]["queries"], progress["s"]["awaits"]) == (5, ["s"])
+    assert progress["s"]["up_to"] == 9 * SECOND - 1
+    assert progress["r"]["up_to"] == 5 * SECOND - 1
+
+
+def test_many_queries_are_followed_in_one_epoch(pond: Pond) -> None:
+    for number in range(20):
+        register(pond, f"q{number}")
+    before = pond.status()["epoch"]
+    pond.open_feed(TAGGED)
+    kinds = pond.status()["epoch"] - before
+    assert kinds == 1
+
+
+def test_the_cursor_of_many_queries_is_short(pond: Pond) -> None:
+    for number in range(60):
+        register(pond, f"q{number}", "s", number % 7)
+    feed = pond.open_feed(TAGGED)
+    push(pond, "s", (1, 1), (2, 3), (9, 2))
+    advance(pond)
+    events = read_all(feed)
+    assert len(events) > 60
+    assert max(len(event.cursor or "") for event in events) < 120
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_feed_that_is_cut_anywhere_goes_on_where_it_was(tmp_path: Path, seed: int) -> None:
+    """INV-FEED-1, across restarts, with queries that come in between."""
+    chance = random.Random(seed)
+    seen: list[FeedEvent] = []
+    cursor: str | None = None
+    moments = {"s": 0, "r": 0}
+    with open_pond(tmp_path / "store") as pond:
+        pond.execute(SCHEMA)
+    for life in range(4):
+        with open_pond(tmp_path / "store") as pond:
+            for number in range(chance.randint(1, 3)):
+                name = f"q{life}_{number}"
+                register(pond, name, chance.choice("sr"), chance.randint(0, 4), follow=True)
+            feed = pond.open_feed(TAGGED, cursor)
+            for _ in range(6):
+                stream = chance.choice("sr")
+                elements = []
+                for _ in range(chance.randint(1, 4)):
+                    moments[stream] += chance.randint(0, 2)
+                    elements.append((moments[stream], chance.randint(0, 5)))
+                push(pond, stream, *elements)
+                if chance.random() < 0.7:
+                    advance(pond)
+                events = feed.read(chance.randint(1, 5))
+                if chance.random() < 0.5:
+                    events = events[: chance.randint(0, len(events))]
+                    named = [event.cursor for event in events if event.cursor]
+                    cursor = named[-1] if named else cursor
+                    feed = pond.open_feed(TAGGED, cursor)
+                else:
+                    cursor = feed.cursor
+                seen += events
+    with open_pond(tmp_path / "store") as pond:
+        advance(pond)
+        seen += read_all(pond.open_feed(TAGGED, cursor), chance.randint(1, 9))
+        assert changes_by_query(seen) == fetch_all(pond)
+
+
+def test_what_happens_to_queries_is_told_and_the_feed_goes_on(pond: Pond) -> None:
+    register(pond, "a")
+    register(pond, "b")
+    feed = pond.open_feed(TAGGED)
+    read_all(feed)
+    register(pond, "late")
+    pond.query("a").alter(comment="more of it")
+    pond.query("b").alter(active=False)
+    events = {(e.kind, e.query): e.facts for e in read_all(feed) if e.query}
+    assert events.keys() == {
+        ("came", "late"),
+        ("altered", "a"),
+        ("altered", "b"),
+        ("suspended", "b"),
+    }
+    assert events["altered", "a"]["options"]["comment"] == "more of it"
+    pond.query("b").alter(active=True)
+    pond.query("a").alter(tags="other")
+    pond.query("late").unregister()
+    push(pond, "s", (1, 1), (5, 1))
+    advance(pond)
+    found = read_all(feed)
+    kinds = {(e.kind, e.query): e.facts for e in found if e.query and e.kind != "change"}
+    assert kinds["resumed", "b"]["state"] == "active"
+    assert kinds["ended", "a"] == {"dropped": False}
+    assert kinds["ended", "late"] == {"dropped": True}
+    assert changes_by_query(found).keys() == {"b"}
+
+
+def test_trimmed_changes_are_told(pond: Pond) -> None:
+    register(pond, "a", keep_changes=2)
+    pond.query("a").fetch()
+    for at in range(1, 30):
+        push(pond, "s", (at, at))
+    advance(pond)
+    pond.wait_until_matched()
+    oldest = pond.query("a").fetch("oldest")
+    gone = oldest.position - len(oldest)
+    assert gone > 0
+    events = read_all(pond.open_feed(TAGGED))
+    (trimmed,) = [event for event in events if event.kind == "trimmed"]
+    assert trimmed.facts == {"from": 1, "to": gone}
+    assert changes_by_query(events)["a"][0][0] == gone + 1
+
+
+def test_a_snapshot_begins_with_the_answers(pond: Pond) -> None:
+    register(pond, "a")
+    pond.query("a").fetch()
+    push(pond, "s", (1, 1), (2, 2), (3, 9))
+    advance(pond)
+    feed = pond.open_feed(TAGGED, snapshot=True)
+    push(pond, "s", (9, 4))
+    advance(pond)
+    events = [event for event in read_all(feed) if event.kind != "note"]
+    assert events[0].kind == "answer"
+    assert events[0].answer is not None
+    rows = [row[0] for row in events[0].answer.rows()]
+    for at, sign, row in [(c[1], c[2], c[3]) for c in changes_by_query(events)["a"]]:
+        assert at > 2 * SECOND
+        rows.append(row[0]) if sign == "+" else rows.remove(row[0])
+    assert rows == []
+
+
+def test_a_stream_that_may_fall_silent_is_noted(pond: Pond) -> None:
+    register(pond, "a")
+    (note,) = [event for event in pond.open_feed(TAGGED).read() if event.kind == "note"]
+    assert "s is pushed and has no IDLE AFTER" in note.facts["note"]
+
+
+def test_what_cannot_be_opened(pond: Pond) -> None:
+    register(pond, "a")
+    with pytest.raises(MillpondError, match='CQL-201: no query "none"'):
+        pond.open_feed(QuerySelection(names=("a", "none")))
+    with pytest.raises(MillpondError, match="POND-412"):
+        pond.open_feed(TAGGED, "7")
+
+
+def test_subscribing_without_following_ends(pond: Pond) -> None:
+    register(pond, "a")
+    push(pond, "s", (1, 1), (5, 1))
+    pond.query("a").fetch()
+    events = list(pond.subscribe(["a"], follow=False))
+    assert changes_by_query(events) == fetch_all(pond)
