@@ -92,7 +92,7 @@ def window_lengths(pond: Pond, elements: pa.Table, options: argparse.Namespace) 
             pond.wait_until_matched()
             spread = random.integers(0, rows, options.repeats)
             instants = (START + spread * STEP + 7).tolist()
-            few = instants[: max(5, min(50, 3 * 10**7 // length))]
+            few = instants[: max(5, min(50, 10**7 // length))]
 
             def recompute(at: int, length: int = length) -> object:
                 low = at - length * 1_000

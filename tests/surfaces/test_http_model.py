@@ -223,6 +223,7 @@ class Surface(RuleBasedStateMachine):
         expected = 200 if name in self.queries else 404
         path = "/v1/queries/{query}"
         self.call("PATCH", path, expected, name, json={"active": active})
+        self.call("GET", path, expected, name)
         if name in self.queries:
             self.queries[name]["active"] = active
 

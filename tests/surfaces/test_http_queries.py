@@ -134,6 +134,38 @@ def test_invoke(http, late, pond):
     }
 
 
+def test_invoke_with_a_budget(http, pond):
+    pond.execute(
+        "CREATE SUMMARY delays ON flights (delay) WITH GRANULARITY 1 HOUR AND COLLAPSE (4, 4)"
+    )
+    cql = (
+        "SELECT carrier, delay FROM flights"
+        " WITH PREFERENCE ASC SUMMARY(delays).ESTIMATE.COUNT(delay)"
+    )
+    http.post("/v1/queries", json={"cql": cql, "name": "rare"})
+    whole = http.get("/v1/queries/rare/result").json()
+    assert whole["exact"] is True
+    first = http.get("/v1/queries/rare/result", params={"budget": "1 probes"}).json()
+    assert (first["exact"], len(first["rows"])) == (False, 1)
+    assert first["part"]["probes"] == 1
+    assert 0 < first["part"]["share"] < 1
+    asked = {"budget": "100 probes", "after": first["part"]["cursor"]}
+    rest = http.get("/v1/queries/rare/result", params=asked)
+    assert rest.json()["part"]["whole"] is True
+    assert sorted(first["rows"] + rest.json()["rows"], key=str) == sorted(whole["rows"], key=str)
+    lines = http.get(
+        "/v1/queries/rare/result",
+        params={"budget": "1 probes"},
+        headers={"accept": "application/x-ndjson"},
+    )
+    assert lines.headers["millpond-exact"] == "false"
+    assert json.loads(lines.headers["millpond-part"]) == first["part"]
+    for bad, code in (({"budget": "soon"}, "CQL-103"), ({"after": "x"}, "CQL-103")):
+        error_of(http.get("/v1/queries/rare/result", params=bad), 400, code)
+    asked["after"] = "x"
+    error_of(http.get("/v1/queries/rare/result", params=asked), 409, "POND-412")
+
+
 @pytest.mark.parametrize(
     "at",
     [

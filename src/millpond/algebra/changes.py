@@ -8,7 +8,8 @@ instants are collected from the query's windows and the whole history, too many 
 and R is computed at each of them and just before. Nothing of the engine, the operators or the
 planner is used.
 
-Before the beginning of time R is empty, whatever the query.
+Before the beginning of time R is empty, whatever the query. So it is up to the first instant of
+those asked for at which it can be computed, if it cannot be computed at the instant before them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import duckdb
 from sqlglot import exp
 
 from millpond.algebra.contents import contents
@@ -48,6 +50,7 @@ def changes(world: World, query: exp.Expression, after: int, upto: int) -> list[
 
     Raises:
         OutsideTheOracle: the query uses something the denotation does not define.
+        duckdb.Error: R cannot be computed at an instant after one at which it can.
     """
     operator = None
     if isinstance(query, RelationToStream):
@@ -58,17 +61,35 @@ def changes(world: World, query: exp.Expression, after: int, upto: int) -> list[
     arrivals: set[int] = set()
     if operator == "rstream":
         arrivals = {i for leaf in leaves for i in _find_arrivals(leaf)}
+    has_begun = is_defined(world, query, after)
+    if not has_begun:
+        candidates.add(after + 1)
     for at in sorted(i for i in candidates | arrivals if after < i <= upto):
+        begins = not has_begun and is_defined(world, query, at)
+        if not has_begun and not begins:
+            continue
+        has_begun = True
         now = _bag(world, query, at)
         if operator == "rstream":
             found += _changes(at, 1, now) if at in arrivals else []
             continue
-        before = _bag(world, query, at - 1) if at > BEGINNING else Counter()
+        before = Counter() if begins else _bag(world, query, at - 1)
         if operator != "istream":
             found += _changes(at, -1 if operator is None else 1, before - now)
         if operator != "dstream":
             found += _changes(at, 1, now - before)
     return found
+
+
+def is_defined(world: World, query: exp.Expression, at: int) -> bool:
+    """Whether R can be computed at an instant; before the beginning of time there is none."""
+    if at < BEGINNING:
+        return False
+    try:
+        denote(world, query, at)
+    except duckdb.Error:
+        return False
+    return True
 
 
 def final_upto(world: World, query: exp.Expression) -> int:

@@ -29,6 +29,7 @@ from millpond.demo.proof import Verdict, prove
 from millpond.demo.replay import Meter, Replay, Tick
 from millpond.demo.screen import Screen, seconds
 from millpond.demo.travellers import NAMED, SCHEMA, Traveller, travellers
+from millpond.demo.unusual import SUMMARY, show_unusual
 from millpond.model.time import from_datetime
 from millpond.service.pond import Pond
 from millpond.service.results import Answer
@@ -200,6 +201,7 @@ class _Demo:
         )
         began = time.monotonic()
         self.pond.execute(SCHEMA.format(directory=feed.directory))
+        self.pond.execute(SUMMARY)
         self._screen.say(
             f"Streams flights and weather watch two directories; relations "
             f"{', '.join(RELATIONS)} are loaded ({seconds(time.monotonic() - began)})."
@@ -274,6 +276,7 @@ class _Demo:
             answers = [("now", handle.invoke())]
             answers += [(f"({what})", handle.invoke(at)) for at, what in past]
             self._screen.answers(traveller, answers)
+        show_unusual(self.pond, self._screen)
 
     def _prove(self, early: Sequence[Traveller], feed: Feed) -> Verdict:
         self._screen.part("6  Does it matter when a query was registered?")

@@ -106,10 +106,13 @@ class AdvanceResult:
         built: The segments written.
         failures: For each stream whose changes could not be computed, the reason. A failure is a
             value and not an exception, because other derivations of the job may have succeeded.
+        reached: For each stream whose answer could not be computed at the position: the last
+            instant that is done, without changes where there is no answer yet.
         unwritten: STORE-603 if a segment could not be written, else None. No query is at fault,
             and segments written before the error are orphans.
     """
 
     built: tuple[BuiltSegment, ...] = ()
     failures: Mapping[int, MillpondError] = field(default_factory=dict)
+    reached: Mapping[int, int] = field(default_factory=dict)
     unwritten: MillpondError | None = None

@@ -28,7 +28,7 @@ from millpond.runtime.batch_tasks import (
     task_router,
     write_segment,
 )
-from millpond.runtime.dataflow_cache import put_dataflow, take_dataflow
+from millpond.runtime.dataflow_cache import LateStart, put_dataflow, start_late, take_dataflow
 from millpond.state.arrow_file import write_together
 from millpond.state.segment_file import encode_elements
 from millpond.state.store import new_path
@@ -45,14 +45,30 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         reason = to_millpond_error(error)
         return AdvanceResult(failures={sink.stream_id: reason for sink in job.sinks})
     failures: dict[int, MillpondError] = {}
+    reached: dict[int, int] = {}
+    late: dict[str, LateStart | MillpondError] = {}
     derived: list[tuple[Sink, list[pa.Table]]] = []
     logged: list[tuple[Sink, pa.Table]] = []
     for sink in job.sinks:
-        if sink.plan.key not in deltas:
-            failures[sink.stream_id] = held.flow.failed[sink.plan.key]
+        key = sink.plan.key
+        if key not in deltas and key in held.flow.undefined_until:
+            if key not in late:
+                late[key] = start_late(job, sink.plan, held)
+            start = late[key]
+            if isinstance(start, MillpondError):
+                failures[sink.stream_id] = start
+                continue
+            reached[sink.stream_id] = start.upto
+            if start.changes is None:
+                continue
+            changes = start.changes
+        elif key not in deltas:
+            failures[sink.stream_id] = held.flow.failed[key]
             continue
+        else:
+            changes = deltas[key]
         try:
-            parts = _parts(sink, _elements_of(sink, deltas[sink.plan.key]))
+            parts = _parts(sink, _elements_of(sink, changes))
         except Exception as error:
             failures[sink.stream_id] = to_millpond_error(error)
             continue
@@ -68,7 +84,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         # The dataflow has passed the changes that could not be written: the next job makes it anew.
         return AdvanceResult(unwritten=error)
     put_dataflow(job, held)
-    return AdvanceResult(tuple(built), failures)
+    return AdvanceResult(tuple(built), failures, reached)
 
 
 def _purge_intervals(job: AdvanceJob) -> dict[str, set[int | None]]:

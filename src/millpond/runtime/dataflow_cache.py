@@ -10,12 +10,15 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.engine.dataflow.dataflow import Dataflow
+from millpond.errors import MillpondError
+from millpond.model.time import BEGINNING
 from millpond.planner.dataflow.plan import Plan
 from millpond.runtime.advance_job import AdvanceJob
 from millpond.state.arrow_file import open_arrow
@@ -25,6 +28,9 @@ from millpond.state.segment_file import global_seq, open_segment
 #: How many groups' dataflows a worker keeps (the least recently used goes first), and how many
 #: dataflows beyond one of a group whose members are at several positions.
 _GROUPS, _APART = 64, 2
+
+#: How often one job tries to begin a plan's changes; the next job goes on.
+_STARTS = 8
 
 
 def take_dataflow(job: AdvanceJob) -> CachedDataflow:
@@ -45,6 +51,47 @@ def take_dataflow(job: AdvanceJob) -> CachedDataflow:
 def put_dataflow(job: AdvanceJob, kept: CachedDataflow) -> None:
     """Keep a dataflow that a job has advanced for the group's next job."""
     _shelf.put(job, kept)
+
+
+@dataclass(frozen=True)
+class LateStart:
+    """What became of a plan whose answer could not be computed at the job's position.
+
+    Attributes:
+        changes: Its first changes; None as long as there is no instant at which it has an answer.
+        upto: The last instant that is done.
+    """
+
+    changes: pa.Table | None
+    upto: int
+
+
+def start_late(job: AdvanceJob, plan: Plan, held: CachedDataflow) -> LateStart | MillpondError:
+    """Begin a plan's changes with the first instant at which it has an answer.
+
+    No rows count as the answer before that instant (SEMANTICS, section 5).
+
+    Args:
+        job: The job.
+        plan: The plan, whose answer cannot be computed at the job's position.
+        held: The group's dataflow, advanced by the job; it takes the plan over if it began.
+
+    Returns:
+        The first changes; or the reason why the answer cannot be computed at a later instant.
+    """
+    start = max(job.position + 1, BEGINNING)
+    for _ in range(_STARTS):
+        if start > job.upto:
+            return LateStart(None, job.upto)
+        flow = Dataflow(plan, since=start, begins_with_nothing=True)
+        changes = CachedDataflow(flow, -1).advance(job, job.upto, job.now)
+        if plan.key in changes:
+            held.flow.attach(flow)
+            return LateStart(changes[plan.key], job.upto)
+        if plan.key not in flow.undefined_until:
+            return flow.failed[plan.key]
+        start = flow.undefined_until[plan.key]
+    return LateStart(None, start - 1)
 
 
 class CachedDataflow:

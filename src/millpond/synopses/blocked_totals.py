@@ -16,12 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from millpond.synopses.totals import Ints, Kind, Total, Values, halve, run_sums, sum_of_words
+from millpond.synopses.total_walks import block_ends, block_whole
+from millpond.synopses.totals import Ints, Kind, Total, Values, run_sums, sum_of_words
 
 #: Matches of a block.
 BLOCK = 4_096
 
 _KINDS = (None, Kind.COUNTED, Kind.WHOLE, Kind.DOUBLE)
+_GREATEST, _LEAST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 #: Numbers before the arrays of a packed entry.
 _HEADER = 6
 
@@ -37,8 +39,8 @@ class BlockedTotals:
         rows: How many matches.
         starts: int64[b]: the row of each block's first match; None: every row matches.
         counts: int64[b + 1]: values that are not NULL, before each block; None if all are not.
-        sums: int64[b + 1, n]: sums before each block; n is 2 (`halve`), or of doubles the number
-            of words.
+        sums: int64[b + 1, n]: sums before each block; n is 2, the sums of high * 2^32 and low,
+            or of doubles the number of words.
         base: The exponent of the unit of doubles' sums.
         specials: int64[b + 1, 3]: doubles that are not finite, before each block; None if all are.
         least: int64[b]: the key of each block's least value, if it has a value.
@@ -73,7 +75,7 @@ class BlockedTotals:
         """Return the number of the first block that begins at a row or behind it."""
         if self.starts is None:
             return min(-(-row // BLOCK), self.blocks)
-        return int(np.searchsorted(self.starts, row))
+        return int(self.starts.searchsorted(row))
 
     def start(self, block: int) -> int:
         """Return the row of a block's first match."""
@@ -155,21 +157,23 @@ def block_values(matching: Ints | None, values: Values) -> BlockedTotals:
     rows, valid = values.size, values.valid
     firsts = np.arange(0, rows, BLOCK)
     counts = None if valid is None else _run(np.add.reduceat(valid, firsts, dtype=np.int64))
-    if values.keys is None or not rows:
+    if values.kind is Kind.COUNTED or not rows:
         return BlockedTotals(values.kind, rows, starts, counts)
-    low_keys = high_keys = values.keys
-    if valid is not None:
-        low_keys = np.where(valid, values.keys, np.iinfo(np.int64).max)
-        high_keys = np.where(valid, values.keys, np.iinfo(np.int64).min)
-    least = np.minimum.reduceat(low_keys, firsts)
-    greatest = np.maximum.reduceat(high_keys, firsts)
+    least, greatest = np.empty(len(firsts), np.int64), np.empty(len(firsts), np.int64)
     base, specials = 0, None
     if values.whole is not None:
-        sums = np.stack([_run(np.add.reduceat(h, firsts)) for h in halve(values.whole)], axis=1)
+        sums = np.zeros((len(firsts) + 1, 2), np.int64)
+        block_whole(values.whole, BLOCK, sums, least, greatest)
     else:
         assert values.doubles is not None
         words, base, odd = run_sums(values.doubles, np.append(firsts, rows))
         sums, specials = words.view(np.int64), odd if odd[-1].any() else None
+        if valid is None:
+            block_ends(values.doubles, BLOCK, least, greatest)
+    if valid is not None:
+        keys = values.find_keys()
+        np.minimum.reduceat(np.where(valid, keys, _GREATEST), firsts, out=least)
+        np.maximum.reduceat(np.where(valid, keys, _LEAST), firsts, out=greatest)
     return BlockedTotals(values.kind, rows, starts, counts, sums, base, specials, least, greatest)
 
 

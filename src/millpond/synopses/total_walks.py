@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, types
+from numba import int64, njit, types
 
-from millpond.model.compiled import READ_F64, READ_I64, compiled
+from millpond.model.compiled import I64, READ_F64, READ_I64, compiled
 from millpond.synopses.wide_integers import bits_of
 
 _GREATEST = np.iinfo(np.int64).max
@@ -28,18 +28,51 @@ def sum_whole(values):  # type: ignore[no-untyped-def]
     return high, low, least, greatest
 
 
+@compiled(types.void(READ_I64, int64, types.Array(types.int64, 2, "C"), I64, I64))
+def block_whole(values, block, sums, least, greatest):  # type: ignore[no-untyped-def]
+    """Fill the running sums before each block of values (as high, low), and each block's ends."""
+    high, low = int64(0), int64(0)
+    for b in range(len(least)):
+        first, last = int64(_GREATEST), int64(_LEAST)
+        for i in range(b * block, min((b + 1) * block, len(values))):
+            value = values[i]
+            high += value >> 32
+            low += value & int64(0xFFFFFFFF)
+            first = min(first, value)
+            last = max(last, value)
+        sums[b + 1, 0], sums[b + 1, 1] = high, low
+        least[b], greatest[b] = first, last
+
+
+@njit(inline="always")
+def _key_of(value):  # type: ignore[no-untyped-def]
+    """Make a double's key, as `order_keys` does."""
+    if value != value:
+        value = np.nan  # all NaNs are one
+    elif value == 0.0:
+        value = 0.0  # both zeros are one
+    bits = int64(bits_of(value))
+    return bits ^ ((bits >> 63) & int64(0x7FFFFFFFFFFFFFFF))
+
+
+@compiled(types.void(READ_F64, int64, I64, I64))
+def block_ends(values, block, least, greatest):  # type: ignore[no-untyped-def]
+    """Fill the keys of the least and the greatest double of each block."""
+    for b in range(len(least)):
+        first, last = int64(_GREATEST), int64(_LEAST)
+        for i in range(b * block, min((b + 1) * block, len(values))):
+            key = _key_of(values[i])
+            first = min(first, key)
+            last = max(last, key)
+        least[b], greatest[b] = first, last
+
+
 @compiled(types.UniTuple(int64, 2)(READ_F64))
 def find_ends(values):  # type: ignore[no-untyped-def]
     """Find the keys of the least and the greatest double, as `order_keys` makes them."""
     least, greatest = int64(_GREATEST), int64(_LEAST)
     for i in range(len(values)):
-        value = values[i]
-        if value != value:
-            value = np.nan  # all NaNs are one
-        elif value == 0.0:
-            value = 0.0  # both zeros are one
-        bits = int64(bits_of(value))
-        key = bits ^ ((bits >> 63) & int64(0x7FFFFFFFFFFFFFFF))
+        key = _key_of(values[i])
         least = min(least, key)
         greatest = max(greatest, key)
     return least, greatest

@@ -168,7 +168,6 @@ class Values(NamedTuple):
         whole: int64[size], 0 where NULL; None if they are not whole numbers.
         doubles: float64[size], 0 where NULL; None if they are not doubles.
         valid: Which are not NULL; None if all are.
-        keys: int64[size], in the order of the values; None where they are only counted.
     """
 
     kind: Kind
@@ -176,7 +175,13 @@ class Values(NamedTuple):
     whole: Ints | None
     doubles: Doubles | None
     valid: Bools | None
-    keys: Ints | None
+
+    def find_keys(self) -> Ints:
+        """Return int64[size], in the order of the values."""
+        if self.whole is not None:
+            return self.whole
+        assert self.doubles is not None
+        return double_keys(self.doubles)
 
 
 def read_values(column: Column, rows: Ints | None = None) -> Values:
@@ -186,26 +191,21 @@ def read_values(column: Column, rows: Ints | None = None) -> Values:
     if valid is not None and rows is not None:
         valid = valid[rows]
     if numbers is None:
-        return Values(kind, size, None, None, valid, None)
+        return Values(kind, size, None, None, valid)
     chosen = numbers if rows is None else numbers[rows]
     if kind is Kind.WHOLE:
         whole = np.ascontiguousarray(chosen, np.int64)
         whole = whole if valid is None else np.where(valid, whole, 0)
-        return Values(kind, size, whole, None, valid, whole)
+        return Values(kind, size, whole, None, valid)
     doubles = np.ascontiguousarray(chosen, np.float64)
     doubles = doubles if valid is None else np.where(valid, doubles, 0.0)
-    return Values(kind, size, None, doubles, valid, double_keys(doubles))
+    return Values(kind, size, None, doubles, valid)
 
 
 def double_keys(numbers: Doubles) -> Ints:
     """Return the doubles' keys: one for both zeros, and one for all NaNs, above all others."""
     keys: Ints = make_order_keys(pa.float64()).encode(pa.array(numbers), _NO_WEIGHTS)
     return keys
-
-
-def halve(numbers: Ints) -> tuple[Ints, Ints]:
-    """Halve whole numbers: number = high · 2^32 + low. Sums of 2^31 halves fit 64 bits."""
-    return numbers >> 32, numbers & 0xFFFFFFFF
 
 
 def run_sums(numbers: Doubles, ends: Ints) -> tuple[npt.NDArray[np.uint64], int, Ints]:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.algebra.changes import OracleChange, changes, final_upto
+from millpond.algebra.changes import OracleChange, changes, final_upto, is_defined
 from millpond.algebra.contents import Element
 from millpond.algebra.denotation import denote, occurrences, present_of
 from millpond.algebra.history import StreamHistory
@@ -95,7 +95,8 @@ class OracleSubscription:
         return kept.get(self._operator or "", gone + come)
 
     def _bag(self, at: int) -> Counter[Row]:
-        if at < BEGINNING:
+        """R at an instant; empty where it cannot be computed, which is before the first change."""
+        if not is_defined(self.world, self._relation, at):
             return Counter()
         table = denote(self.world, self._relation, at).table
         rows = zip(*(column.to_pylist() for column in table.columns), strict=True)

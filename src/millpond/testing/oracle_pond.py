@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.algebra.changes import is_defined
 from millpond.algebra.denotation import VIEW, Denotation, denote, is_cte
 from millpond.algebra.history import StreamHistory
 from millpond.algebra.relations import PLACE, RelationHistory
@@ -89,7 +90,11 @@ class OracleHandle:
             self.following = OracleSubscription(self.pond.world, self.tree, self.after)
         relation = self.tree.this if isinstance(self.tree, RelationToStream) else self.tree
         at = max(self.after, BEGINNING)
-        columns = denote(self.pond.world, relation, at).table.column_names
+        if is_defined(self.pond.world, relation, at):
+            columns = denote(self.pond.world, relation, at).table.column_names
+        else:
+            select = relation.find(exp.Select)
+            columns = [item.alias_or_name for item in select.expressions] if select else []
         return fetch(self.following, columns, after, limit)
 
     def invoke(self, at: int | None = None) -> OracleAnswer:

@@ -45,8 +45,9 @@ class Asked(NamedTuple):
 
 def find_rows(segment: AggregatedSegment, low: int | None, high: int) -> tuple[int, int]:
     """Find the rows [lo, hi) with low ≤ ts ≤ high."""
-    lo = 0 if low is None else int(np.searchsorted(segment.ts, low))
-    return lo, int(np.searchsorted(segment.ts, high, side="right"))
+    ts = segment.ts
+    lo = 0 if low is None else int(ts.searchsorted(low))
+    return lo, int(ts.searchsorted(high, side="right"))
 
 
 def compute_totals(

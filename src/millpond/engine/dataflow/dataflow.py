@@ -6,6 +6,10 @@ feeding the same rows again from `Plan.reach` on. Nothing in a dataflow reads a 
 A failure, whatever was raised, belongs to one node: the plans that have the node fail, the other
 plans go on.
 
+A plan's changes after `since` need the answer at `since`. If it cannot be computed there, the plan
+fails, and `undefined_until` says from which instant on it may be tried again, with no rows as the
+answer before (SEMANTICS, section 5).
+
 INV-FLOW-1: the changes of several `advance` steps, put together, are the changes of one step over
 the same time.
 """
@@ -18,10 +22,16 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
+from millpond.engine.dataflow.first_instant import (
+    find_first_instant,
+    is_of_the_rows,
+    restrict,
+)
 from millpond.engine.dataflow.net_changes import net_changes
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
+from millpond.operators.group_by import Grouping
 from millpond.operators.protocol.delta import Delta, with_nulls
 from millpond.operators.protocol.node import Node, Operator, Purger, Scalars, Stateless
 from millpond.operators.source import TIMESTAMP
@@ -39,15 +49,27 @@ class Dataflow:
     Attributes:
         position: The instant up to which changes were given.
         failed: Sinks whose plans failed, with the reason; they give no more changes.
+        undefined_until: Of the sinks whose answer cannot be computed at `since`: the first instant
+            at which the node that failed can be computed, as far as that is known.
     """
 
-    def __init__(self, *plans: Plan, since: int = BEGINNING) -> None:
+    def __init__(
+        self, *plans: Plan, since: int = BEGINNING, begins_with_nothing: bool = False
+    ) -> None:
         """Start a dataflow at the beginning of time that gives changes after `since` only.
 
         Feed it everything from `plan.reach(since)` on; changes up to `since` are not given out.
+
+        Args:
+            plans: The plans.
+            since: The instant.
+            begins_with_nothing: Whether no rows count as the answers before `since`; then all rows
+                of the answers at `since` are given as changes of that instant.
         """
         self.position = BEGINNING - 1
         self.failed: dict[str, MillpondError] = {}
+        self.undefined_until: dict[str, int] = {}
+        self._begins_with_nothing = begins_with_nothing
         self._plans: dict[str, Plan] = {}
         self._since: dict[str, int] = {}
         #: By plan, the lazy expiration intervals set by `purge`.
@@ -97,25 +119,47 @@ class Dataflow:
         """
         scalars = DuckDBScalars()
         since = min(self._since.values(), default=BEGINNING - 1)
+        first = max(since, BEGINNING)
         deltas: dict[str, Delta] = {}
         broken: dict[str, MillpondError] = {}
+        undefined: dict[str, int] = {}
         for node in self._nodes:
-            is_replayed = self.position < since and node.key not in self._timed
+            is_replayed = self.position < first and node.key not in self._timed
             scalars.since = since if is_replayed else BEGINNING - 1
             try:
-                deltas[node.key] = self._step(node, deltas, broken, feeds, upto, scalars)
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:
+                inputs = self._read_inputs(node, deltas, broken, feeds)
+            except Exception as error:
                 broken[node.key] = to_millpond_error(error)
+                continue
+            if is_replayed and self.position < since and isinstance(node, Grouping):
+                # Its readers evaluate arguments of aggregates on all the rows that it takes in.
+                inputs = restrict(inputs, since)
+            found = self._try(node, inputs, upto, scalars)
+            can_retry = is_replayed and self.position < BEGINNING
+            if isinstance(found, MillpondError) and can_retry and is_of_the_rows(found):
+                # Rows that only hold before `since` may have failed: try without, from the start.
+                inputs = restrict(inputs, since)
+                self._operators[node.key] = self._start(node)
+                found = self._try(node, inputs, upto, scalars)
+                if isinstance(found, MillpondError):
+                    undefined[node.key] = find_first_instant(
+                        node, inputs, first, upto, scalars, self._start
+                    )
+            if isinstance(found, MillpondError):
+                broken[node.key] = found
+            else:
+                deltas[node.key] = found
         changes = {}
         for key, plan in list(self._plans.items()):
             if plan.root.key in broken:
                 self.failed[key] = broken[plan.root.key]
+                until = max(undefined.get(n.key, first) for n in plan.nodes())
+                if until > first:
+                    self.undefined_until[key] = until
                 continue
             delta = deltas[plan.root.key]
             if self.position < self._since[key]:
-                delta = delta.where(delta.at > self._since[key])
+                delta = self._give_since(delta, plan, self._since[key])
             try:
                 changes[key] = net_changes(delta, plan.schema, plan.to_stream)
             except Exception as error:
@@ -128,23 +172,44 @@ class Dataflow:
             self._arrange()
         return changes
 
-    def _step(
+    def _give_since(self, delta: Delta, plan: Plan, since: int) -> Delta:
+        """Restrict what a plan's root gave to what the plan's readers are given."""
+        if not self._begins_with_nothing:
+            return delta.where(delta.at > since)
+        if plan.to_stream == "rstream":  # the rows of one instant are not those of the next
+            return delta.where(delta.at >= since)
+        return delta.since(since)
+
+    def _try(
+        self, node: Node, inputs: list[Delta], upto: int, scalars: Scalars
+    ) -> Delta | MillpondError:
+        """Advance a node's operator; a failure, whatever was raised, is returned as an error."""
+        try:
+            return self._operators[node.key].advance(inputs, upto, scalars)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return to_millpond_error(error)
+
+    def _start(self, node: Node) -> Operator:
+        operator = _start_operator(node)
+        if node.is_stateless:
+            cast(Stateless, operator).needed = self._reads[node.key]
+        return operator
+
+    def _read_inputs(
         self,
         node: Node,
         deltas: dict[str, Delta],
         broken: dict[str, MillpondError],
         feeds: Mapping[str, pa.Table],
-        upto: int,
-        scalars: Scalars,
-    ) -> Delta:
+    ) -> list[Delta]:
         if node.feed is not None:
-            inputs = [_read_feed(node, feeds, self._reads[node.key])]
-        else:
-            for i in node.inputs:
-                if i.key in broken:
-                    raise broken[i.key]
-            inputs = [deltas[i.key] for i in node.inputs]
-        return self._operators[node.key].advance(inputs, upto, scalars)
+            return [_read_feed(node, feeds, self._reads[node.key])]
+        for below in node.inputs:
+            if below.key in broken:
+                raise broken[below.key]
+        return [deltas[below.key] for below in node.inputs]
 
     def purge(self, intervals: Mapping[str, Collection[int | None]]) -> None:
         """Set how often expired state is dropped, for each plan
@@ -187,7 +252,9 @@ class Dataflow:
             raise ValueError(f"flows at {self.position} and {other.position}")
         for key in other._plans:
             self.failed.pop(key, None)
+            self.undefined_until.pop(key, None)
         self.failed.update({k: e for k, e in other.failed.items() if k not in self._plans})
+        self.undefined_until.update(other.undefined_until)
         for key, plan in other._plans.items():
             self._plans.setdefault(key, plan)
             self._since.setdefault(key, other._since[key])

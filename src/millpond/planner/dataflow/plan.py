@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql.parse.durations import duration_text
+from millpond.errors import MillpondError
 from millpond.model.schema import Schema
 from millpond.model.windows import Range
 from millpond.operators.protocol.node import Node
@@ -301,8 +302,16 @@ def plan_changes(
         lazy_expiration: As of `Plan`.
 
     Raises:
-        MillpondError: CQL-214, the strategy cannot serve this query.
+        MillpondError: CQL-214, the strategy cannot serve this query; CQL-224, it asks summaries.
     """
+    if bound.estimates:
+        raise MillpondError(
+            "CQL-224",
+            "the changes of a query with estimates cannot be followed",
+            detail="Estimates are of the summaries as they are when an answer is asked for.",
+            hint="INVOKE the query, or leave the estimates out of what is followed.",
+            text=bound.text,
+        )
     columns = {f.table: (*f.columns, *f.hidden) for f in bound.streams}
     columns.update({f.table: (*f.columns, *f.hidden) for f in bound.relations})
     compiler = Compiler(bound, _plan_leaves(bound, catalog, seed), columns)

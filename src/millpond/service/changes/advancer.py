@@ -348,8 +348,9 @@ class Advancer:
                     if id in result.failures or id not in now.streams:
                         continue
                     if now.clock(id).position == item.clock.position:
+                        upto = result.reached.get(id, job.upto)
                         clocks[id] = replace(
-                            now.clock(id), heartbeat=job.upto + 1, relations_epoch=job.now
+                            now.clock(id), heartbeat=upto + 1, relations_epoch=job.now
                         )
                 for piece in result.built:
                     clock = clocks.get(piece.stream_id)

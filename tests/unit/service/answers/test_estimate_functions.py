@@ -113,3 +113,20 @@ def test_other_answers_do_not_change(filled: Pond) -> None:
 def test_estimates_beside_what_may_grow_are_refused(filled: Pond) -> None:
     with pytest.raises(MillpondError, match="CQL-224"):
         filled.ask("SELECT SUMMARY(i).ESTIMATE.TOTAL(), repeat(who, 1000000) FROM s")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "FETCH e",
+        "FETCH i",
+        "CREATE STREAM d AS ISTREAM(SELECT SUMMARY(i).ESTIMATE.COUNT(item) AS n FROM s)",
+    ],
+)
+def test_estimates_are_not_followed(filled: Pond, statement: str) -> None:
+    filled.register("SELECT SUMMARY(i).ESTIMATE.COUNT(item) AS n FROM s", "e")
+    filled.register("ISTREAM(SELECT SUMMARY(i).ESTIMATE.COUNT(item) AS n FROM s)", "i")
+    with pytest.raises(MillpondError, match="CQL-224: the changes of a query with estimates"):
+        filled.execute(statement)
+    assert filled.query("e").invoke().estimated == ("i",)
+    assert all(stream.derived is None for stream in filled.streams())

@@ -515,3 +515,25 @@ def test_what_waits_counts_after_a_restart(flooded: Pond, open_pond: OpenPond) -
     again.catch_up()
     assert again._components.door.waiting_bytes == 0
     assert again._components.door.limit == 20_000
+
+
+def test_loss_by_shedding_goes_on_to_derived_streams_and_changes(flooded: Pond) -> None:
+    flooded.execute(
+        "CREATE STREAM d AS ISTREAM(SELECT v FROM random WHERE v >= 0);"
+        "CREATE QUERY over AS SELECT v FROM d [NOW];"
+        "CREATE QUERY q WITH (changes = 'from beginning') AS SELECT v FROM random WHERE v >= 0"
+    )
+    flood(flooded, "random")
+    release(flooded)
+    shed = dict(flooded.ask("SELECT epoch(second)::INTEGER, elements FROM random$shed").rows())
+    first = min(shed)
+    assert flooded.query("over").invoke((first - 1) * SECOND).exact
+    (loss,) = flooded.query("over").invoke(first * SECOND).loss
+    # No bound: a row of a derived stream's query need not be one element's.
+    assert (loss.stream, loss.cause, loss.elements) == ("random", "shed", shed[first])
+    assert loss.missing is None
+    page = flooded.query("q").fetch(None, 49 * (first - 1))
+    assert page.exact
+    (loss,) = flooded.query("q").fetch().loss
+    assert (loss.since, loss.elements) == (first * SECOND, sum(shed.values()) - shed.get(39, 0))
+    assert not flooded.derived("d").fetch().exact
