@@ -55,6 +55,8 @@ class Sink:
         slots: How many slots the snapshot has.
         routing: The routing policy of the stream's eddy.
         accounts: The driver's accounts of the eddy's modules.
+        has_begun: Whether changes were delivered already, so that the answer at the position was
+            computed once.
     """
 
     stream_id: int
@@ -65,6 +67,7 @@ class Sink:
     slots: int = 0
     routing: str = "ticket"
     accounts: dict[str, Account] = field(default_factory=dict)
+    has_begun: bool = False
 
 
 @dataclass(frozen=True)

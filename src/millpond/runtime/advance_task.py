@@ -51,7 +51,8 @@ def advance(job: AdvanceJob) -> AdvanceResult:
     logged: list[tuple[Sink, pa.Table]] = []
     for sink in job.sinks:
         key = sink.plan.key
-        if key not in deltas and key in held.flow.undefined_until:
+        is_undefined = key not in deltas and key in held.flow.undefined_until
+        if is_undefined and not sink.has_begun:
             if key not in late:
                 late[key] = start_late(job, sink.plan, held)
             start = late[key]

@@ -251,9 +251,9 @@ QUERIES = [
     ("CQL-103", "SELECT sum(a, b«)» FROM s", "too many arguments"),
     ("CQL-103", "SELECT INTERVAL «'1'» FROM s", "an INTERVAL needs"),
     ("CQL-103", "SELECT a ~ 'x' FROM s", None),
-    ("CQL-103", "SELECT a.b.c FROM s", None),
+    ("CQL-103", "SELECT a.«.»b FROM s", "expected an expression"),
     ("CQL-210", "SELECT CAST(a AS «FOO») FROM s", 'the type "FOO" is unknown'),
-    ("CQL-210", "SELECT a::STRUCT(b INT) FROM s", None),
+    ("CQL-210", "SELECT CAST(a AS STRUCT(b «FOO»)) FROM s", 'the type "FOO" is unknown'),
 ]
 
 

@@ -141,7 +141,8 @@ class Dataflow:
                 inputs = restrict(inputs, since)
                 self._operators[node.key] = self._start(node)
                 found = self._try(node, inputs, upto, scalars)
-                if isinstance(found, MillpondError):
+                if isinstance(found, MillpondError) and found.code == "POND-404":
+                    # A user's function may fail now and not the next time: it is tried again.
                     undefined[node.key] = find_first_instant(
                         node, inputs, first, upto, scalars, self._start
                     )

@@ -90,7 +90,7 @@ class AdvanceJobs:
         return [(group, self._job(version, group, kept)) for group in _group(version, due)]
 
     def _job(self, version: Version, members: list[Runnable], kept: ExitStack) -> AdvanceJob:
-        sinks = tuple(self._sink(version, item.derivation, kept) for item in members)
+        sinks = tuple(self._sink(version, item, kept) for item in members)
         first = members[0]
         position = max(item.clock.position for item in members)
         since: dict[str, int | None] = {}
@@ -129,16 +129,19 @@ class AdvanceJobs:
             sinks,
         )
 
-    def _sink(self, version: Version, derivation: Derivation, kept: ExitStack) -> Sink:
+    def _sink(self, version: Version, item: Runnable, kept: ExitStack) -> Sink:
+        derivation, has_begun = item.derivation, item.clock.next_seq > 0
         stream = derivation.stream
         if stream.is_change_log:
-            return Sink(stream.id, derivation.plan, None)
+            return Sink(stream.id, derivation.plan, None, has_begun=has_begun)
         stem, upto, slots = self._stems.snapshot(version, stream.id)
         kept.enter_context(self._stems.keep_files(stem))
         accounts = self._stems.accounts(stream.id)
         columns = stream.schema.to_arrow()
         routing = self._stems.routing
-        return Sink(stream.id, derivation.plan, columns, stem, upto, slots, routing, accounts)
+        return Sink(
+            stream.id, derivation.plan, columns, stem, upto, slots, routing, accounts, has_begun
+        )
 
 
 def _group(version: Version, due: list[Runnable]) -> list[list[Runnable]]:

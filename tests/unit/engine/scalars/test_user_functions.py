@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,15 @@ from millpond.engine.scalars.user_functions import (
     fault_of,
     functions,
     is_fault,
+    name_content,
     save,
 )
 from millpond.model.function_names import name_inside
 
 
 def definition(name: str, code: bytes, seconds: float = 5.0) -> FunctionDef:
-    inside = name_inside(name, [code, repr(seconds).encode()])
-    return FunctionDef(1, name, inside, ("BIGINT",), "BIGINT", None, seconds, code)
+    unnamed = FunctionDef(1, name, "", ("BIGINT",), "BIGINT", None, seconds, code)
+    return replace(unnamed, inside=name_content(unnamed))
 
 
 def pickled(function: Any) -> bytes:

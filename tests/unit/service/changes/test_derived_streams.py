@@ -55,7 +55,8 @@ def test_columns_have_types_of_streams(s: Pond) -> None:
     ]
 
 
-def test_a_type_that_no_stream_has_is_refused(s: Pond) -> None:
+@pytest.mark.parametrize("column", ["MAP([v], [v])", "ts - ts", "k::UUID"])
+def test_a_type_that_no_stream_has_is_refused(s: Pond, column: str) -> None:
     with pytest.raises(MillpondError, match='CQL-210: the column "l" has a type') as failure:
-        derived_stream_schema(bound(s, "SELECT [v] AS l FROM s"))
+        derived_stream_schema(bound(s, f"SELECT {column} AS l FROM s"))
     assert "CAST(l AS STRING)" in (failure.value.hint or "")
