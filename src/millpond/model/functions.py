@@ -33,6 +33,7 @@ class Refusal(Enum):
     ORDER = "Its answer depends on the order in which rows are read."
     EFFECT = "It is called for what it does, and not for its answer."
     INSIDE = "It belongs to the inside of DuckDB."
+    STATISTICS = "Without the least and the greatest value its answer depends on how rows are kept."
     OUTSIDE = "It reads what no stream or relation holds."
 
 
@@ -157,7 +158,7 @@ _WINDOWS = """
 _AGGREGATES = """
     any_value approx_count_distinct arbitrary arg_max arg_max_null arg_max_nulls_last arg_min
     arg_min_null arg_min_nulls_last argmax argmin array_agg avg bit_and bit_or bit_xor
-    bitstring_agg bool_and bool_or corr count count_if count_star countif covar_pop covar_samp
+    bool_and bool_or corr count count_if count_star countif covar_pop covar_samp
     decimal_average entropy favg first fsum geomean geometric_mean group_concat histogram
     histogram_exact json_group_array json_group_object json_group_structure kahan_sum kurtosis
     kurtosis_pop last list listagg lttb mad max max_by mean median min min_by mode
@@ -331,6 +332,14 @@ def _list_all() -> Iterable[Function]:
     for refusal, names in _REFUSED.items():
         for name in names.split():
             yield Function(name, Kind.SCALAR, refusal, is_word=name in words)
+    # With one argument its length is that of all values DuckDB keeps, those of no window too.
+    yield Function(
+        "bitstring_agg",
+        Kind.AGGREGATE,
+        Refusal.STATISTICS,
+        allowed_from=3,
+        growth=_growth_of("bitstring_agg"),
+    )
     # With one argument it is the time since then.
     yield Function("age", Kind.SCALAR, Refusal.CLOCK, allowed_from=2)
 

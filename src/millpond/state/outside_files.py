@@ -25,12 +25,24 @@ def check_within(definition: StreamDef | RelationDef, paths: Iterable[str]) -> N
     for path in paths:
         local = Path("/" + path.removeprefix("file:").lstrip("/")) if ":" in path else Path(path)
         if not local.resolve().is_relative_to(root):
+            leads = f'"{link}" leads' if (link := _link_below(root, local)) else "Its path leads"
             raise MillpondError(
                 "POND-414",
                 f'a file of "{definition.name}" is not below the directory it is confined to',
-                detail=f'"{local.name}" leads out of "{root}".',
-                hint="Take the file away; the stream goes on where it was.",
+                detail=f'{leads} out of "{root}".',
+                hint="Take it away; the stream goes on where it was.",
             )
+
+
+def _link_below(root: Path, path: Path) -> str | None:
+    """The name of what leads out of a directory: no name that lies outside of it is told."""
+    steps = path.relative_to(root).parts if path.is_relative_to(root) else ()
+    below = root
+    for step in steps:
+        below /= step
+        if step == ".." or not below.resolve().is_relative_to(root):
+            return None if step == ".." else step
+    return None
 
 
 def check_ordinary(path: Path, what: str) -> None:

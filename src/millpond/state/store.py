@@ -27,7 +27,7 @@ import fcntl
 import os
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from millpond.errors import MillpondError
@@ -69,10 +69,11 @@ def new_path(directory: str | Path, kind: str) -> Path:
 class Store:
     """An open store. One process at a time has it open; the lock ends with the process."""
 
-    def __init__(self, directory: Path, lock: int, clock: Callable[[], int] | None) -> None:
+    def __init__(self, directory: Path, locks: ExitStack, clock: Callable[[], int] | None) -> None:
         """Take over a directory that `Store.open` has locked and checked; call that instead."""
         self.directory = directory
-        self._lock = lock
+        self._locks = locks
+        self._is_open = True
         self._clock = clock or now
         self._database = Database(directory / "pond.db")
         self.log = EpochLog(self._database, directory, clock)
@@ -101,14 +102,15 @@ class Store:
         check_ordinary(directory, "the store")
         with arrow_file.translate_write_errors(directory):
             _check_directory(directory)
-            lock = _take_lock(directory)
+            locks = ExitStack()
             try:
+                _take_lock(directory, locks)
                 tighten(directory)
                 _migrate(directory)
                 _prepare(directory)
-                return Store(directory, lock, clock)
+                return Store(directory, locks, clock)
             except BaseException:
-                os.close(lock)
+                locks.close()
                 raise
 
     def relative_path(self, path: str | Path) -> str:
@@ -138,10 +140,10 @@ class Store:
 
     def close(self) -> None:
         """Close the store and release its lock; closing again does nothing."""
-        if self._lock >= 0:
+        if self._is_open:
             self._database.close()
-            os.close(self._lock)
-            self._lock = -1
+            self._locks.close()
+            self._is_open = False
 
     def __enter__(self) -> Store:
         return self
@@ -229,35 +231,42 @@ def lock_store(directory: Path) -> Iterator[None]:
         raise MillpondError(
             "STORE-604", f'"{directory}" is not a directory', hint="Name the store's directory."
         )
-    if not (directory / "LOCK").exists():
+    with ExitStack() as locks:
+        lock = None
+        if (directory / "LOCK").exists():
+            lock = os.open(directory / "LOCK", os.O_RDONLY | os.O_CLOEXEC)
+            locks.callback(os.close, lock)
+        _lock(lock, directory, locks)
         yield
-        return
-    lock = os.open(directory / "LOCK", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _lock(lock, directory)
-        yield
-    finally:
-        os.close(lock)
 
 
-def _take_lock(directory: Path) -> int:
-    """Lock LOCK and return its descriptor; the kernel unlocks it however the process ends."""
+def _take_lock(directory: Path, locks: ExitStack) -> None:
+    """Lock the store until `locks` is closed; the kernel unlocks it however the process ends."""
     lock = open_owner_only(directory / "LOCK", os.O_RDWR | os.O_CREAT)
-    try:
-        _lock(lock, directory)
-    except BaseException:
-        os.close(lock)
-        raise
+    locks.callback(os.close, lock)
+    _lock(lock, directory, locks)
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-    return lock
 
 
-def _lock(lock: int, directory: Path) -> None:
+def _lock(lock: int | None, directory: Path, locks: ExitStack) -> None:
+    """Lock LOCK, if it is there, and the directory, which nobody can take away from under us.
+
+    A LOCK that somebody removes, because it looks forgotten, is another file to the next process.
+    """
+    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    locks.callback(os.close, folder)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock is not None:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            # Network file systems may lock only what is open for writing; then LOCK has to do.
+            if isinstance(error, BlockingIOError):
+                raise
     except BlockingIOError as error:
-        pid = os.read(lock, 32).decode(errors="replace").strip()
+        pid = os.read(lock, 32).decode(errors="replace").strip() if lock is not None else ""
         if pid == str(os.getpid()):
             raise MillpondError(
                 "STORE-601",

@@ -161,3 +161,22 @@ def test_a_record_of_a_failed_commit_is_taken_back(path, monkeypatch):
             note(database, 1)
         note(database, 2)
     assert noted(path) == [1, 2]
+
+
+@pytest.mark.parametrize("how", ["removed", "emptied", "grown"])
+def test_nothing_is_acknowledged_once_the_journal_was_taken_away(path, how):
+    with closing(Database(path)) as database:
+        note(database, 1)
+        ((_, file),) = list_files(path.parent / "journal")
+        match how:
+            case "removed":
+                file.unlink()
+            case "emptied":
+                file.write_bytes(b"")
+            case "grown":
+                with file.open("ab") as other:
+                    other.write(b"a record of another writer")
+        for _ in range(2):
+            with pytest.raises(MillpondError, match=r"STORE-602.*changed by somebody else"):
+                note(database, 2)
+        assert database.read("SELECT epoch FROM epoch") == [(1,)]

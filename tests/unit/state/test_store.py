@@ -8,7 +8,7 @@ import pytest
 from millpond.errors import MillpondError
 from millpond.state.arrow_file import open_arrow, write_arrow
 from millpond.state.commit.epoch_change import EpochChange
-from millpond.state.store import Store, new_path
+from millpond.state.store import Store, lock_store, new_path
 from millpond.state.version import MatchRef
 
 
@@ -204,3 +204,18 @@ def test_paths_are_new(store):
     assert len(paths) == 100
     assert all(path.parent == store.directory / "segments" for path in paths)
     assert store.directory / store.relative_path(path := paths.pop()) == path
+
+
+def test_a_lock_file_that_was_removed_lets_nobody_in(store):
+    """Somebody who takes LOCK for a forgotten file must not give the journal two writers."""
+    (store.directory / "LOCK").unlink()
+    with pytest.raises(MillpondError, match="STORE-601"), lock_store(store.directory):
+        pass
+    with pytest.raises(MillpondError, match="STORE-601"):
+        Store.open(store.directory)
+    with pytest.raises(MillpondError, match="STORE-601"), lock_store(store.directory):
+        pass
+    store.close()
+    with lock_store(store.directory):
+        pass
+    Store.open(store.directory).close()

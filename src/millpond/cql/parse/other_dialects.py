@@ -34,7 +34,7 @@ _STARTS = {
     "MERGE": "Rows whose PRIMARY KEY is there are changed with UPDATE.",
     "UPSERT": "Rows whose PRIMARY KEY is there are changed with UPDATE.",
 }
-_WINDOWS_ELSEWHERE = ("TUMBLING", "HOPPING", "SESSION", "SLIDING")
+_WINDOWS_ELSEWHERE = ("TUMBLING", "TUMBLE", "HOPPING", "HOP", "SESSION", "SLIDING")
 _SIZES = (TokenType.NUMBER, TokenType.STRING, TokenType.INTERVAL)
 #: In other systems, names of functions that read files begin so, or end in `_scan`.
 _READERS = ("read_", "glob", "parquet_", "sniff_")
@@ -62,7 +62,9 @@ def clause_error(at: CqlCursor) -> MillpondError | None:
             hint="Leave it out, register the query with CREATE QUERY name AS ..., and read its "
             "changes with FETCH name.",
         )
-    if word == "WINDOW" and follows in _WINDOWS_ELSEWHERE:
+    behind_next = at._tokens[at._index + 2 : at._index + 3]
+    named = bool(behind_next) and behind_next[0].text.upper() == "AS"  # SQL's own WINDOW clause
+    if word == "WINDOW" and follows in _WINDOWS_ELSEWHERE and not named:
         return at.fault(
             f"WINDOW {follows} is not part of CQL",
             detail="A window stands in brackets behind the name of a stream.",

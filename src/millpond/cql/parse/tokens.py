@@ -18,6 +18,14 @@ from millpond.model.unicode_text import check_unicode
 
 #: The deepest nesting of brackets: each level takes a few stack frames to parse and print.
 DEEPEST = 32
+#: The longest text that is read, in characters. Tokens take a hundred times their text's memory.
+LONGEST_TEXT = 4_194_304
+#: The most tokens of a statement, or of one row of INSERT. What follows takes time for each, some
+#: of it in calls that cannot be ended early.
+MOST_TOKENS = 20_000
+#: The longest string constant, and the longest number, in characters.
+LONGEST_STRING = 1_048_576
+LONGEST_NUMBER = 1_000
 
 _DIGITS = r"[0-9]+(_[0-9]+)*"
 _NUMBER = re.compile(rf"{_DIGITS}(\.({_DIGITS})?)?([eE][+-]?{_DIGITS})?")
@@ -72,17 +80,62 @@ def tokenize(text: str) -> list[Token]:
     """Split a text into tokens, without comments.
 
     Raises:
-        MillpondError: CQL-102, at the text that is no token.
+        MillpondError: CQL-102, at the text that is no token; CQL-104, the text is too long, or a
+            statement or a constant in it.
     """
     check_unicode(text, "the text", "CQL-102")
+    if len(text) > LONGEST_TEXT:
+        raise MillpondError(
+            "CQL-104",
+            f"the text has {len(text):,} characters",
+            detail=f"At most {LONGEST_TEXT:,} are read at once.",
+            hint="Send the statements in parts; rows can be pushed.",
+        )
     try:
         tokens = CqlTokenizer(_DIALECT).tokenize(text)
     except TokenError:
         raise _find_unterminated(text) or _unreadable(text, Span(0, len(text))) from None
     if "/*" in text and (error := _find_unterminated(text)):
         raise error
+    if len(text) > LONGEST_NUMBER:
+        _check_lengths(text, tokens)
     _check(text, tokens)
     return tokens
+
+
+def _check_lengths(text: str, tokens: list[Token]) -> None:
+    """Refuse constants and statements that are too long. Rows of VALUES are counted one by one."""
+    count, depth, rows, inserts = 0, 0, False, False
+    for place, token in enumerate(tokens):
+        kind = token.token_type
+        most = LONGEST_NUMBER if kind is TokenType.NUMBER else LONGEST_STRING
+        if token.end - token.start >= most:
+            raise _too_long_error(text, token, f"a constant of more than {most:,} characters")
+        if kind in _OPENING:
+            depth += 1
+        elif kind in _CLOSING:
+            depth -= 1
+        elif kind is TokenType.SEMICOLON:
+            count, rows, inserts = -1, False, False
+        elif depth == 0 and kind is TokenType.INSERT and count == 0:
+            inserts = True
+        elif depth == 0 and kind is TokenType.VALUES and count < 8:
+            rows = inserts
+        elif depth == 0 and kind is TokenType.COMMA and rows:
+            count = 0
+        count += 1
+        if count > MOST_TOKENS:
+            raise _too_long_error(text, tokens[place], f"more than {MOST_TOKENS:,} words and signs")
+
+
+def _too_long_error(text: str, token: Token, what: str) -> MillpondError:
+    return MillpondError(
+        "CQL-104",
+        f"the statement has {what}",
+        hint="Put many values into a relation, and read it in the query; rows can be pushed.",
+        text=text,
+        span=Span(token.start, min(token.end, token.start + 40) + 1),
+    )
 
 
 def _check(text: str, tokens: list[Token]) -> None:

@@ -39,6 +39,9 @@ _LEAST_INSTANT, _GREATEST_INSTANT = -9_223_372_022_400_000_000, 2**63 - 1
 _DAY = 86_400_000_000
 _MOST_DAYS = time.END // _DAY + 1
 
+#: The most bytes a row may have as it is given, in Arrow's form.
+MOST_ROW_BYTES = 16_777_216
+
 _LOCAL = threading.local()
 
 
@@ -80,7 +83,7 @@ def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:
     """Judge a batch; columns are found by name in any case, and a missing one is NULL."""
     count = rows.num_rows
     reasons = _Reasons(count)
-    rows = _conform(rows, judge.schema, reasons)
+    rows = _without_large(_conform(rows, judge.schema, reasons), reasons)
     cast = _cast(rows, judge.schema, reasons)
     _compute(cast, judge.schema, reasons)
     for field in judge.schema.fields:
@@ -150,6 +153,31 @@ class _Reasons:
             for i in np.flatnonzero(fresh):
                 self.texts[int(i)] = reason(int(i))
             self.bad |= fresh
+
+
+def _without_large(rows: pa.Table, reasons: _Reasons) -> pa.Table:
+    """Reject rows of more than `MOST_ROW_BYTES`, and empty them, so that nothing copies them.
+
+    Only batches are looked into that have so many bytes, by halves.
+    """
+    sizes: dict[int, int] = {}
+    parts = [(0, rows.num_rows)]
+    while parts:
+        start, count = parts.pop()
+        size = rows.slice(start, count).nbytes
+        if size <= MOST_ROW_BYTES or not count:
+            continue
+        if count == 1:
+            sizes[start] = size
+            continue
+        half = count // 2
+        parts += [(start, half), (start + half, count - half)]
+    if not sizes:
+        return rows
+    large = np.zeros(rows.num_rows, dtype=bool)
+    large[list(sizes)] = True
+    reasons.mark(large, lambda _: f"the row has more than {MOST_ROW_BYTES:,} bytes")
+    return rows.take(pa.array(np.arange(rows.num_rows), mask=large))
 
 
 def _no_rejects() -> pa.Table:

@@ -39,6 +39,7 @@ from millpond.planner.check.checks import (
 )
 from millpond.planner.check.constants import check_constants
 from millpond.planner.check.localize_error import Prober
+from millpond.planner.check.texts import check_texts
 from millpond.planner.check.typecheck import TypeCheck
 from millpond.planner.joins import JoinShape, find_join
 from millpond.planner.residual import LEAF, write_residual_sql
@@ -247,7 +248,8 @@ def _check_types(
         except duckdb.Error as error:
             raise explain_objection(str(error), text, resolver.scopes, prober) from None
         check_predicates(resolver.scopes, prober, text)
-        check_constants(resolver.scopes, check, prober, text)
+        check_constants(resolver.scopes, check, text)
+        check_texts(resolver.scopes, prober, text)
         streams = [f for f in leaves if f.is_stream]
         join = find_join(body, resolver.scopes, streams, check)
         scope = next((s for s in resolver.scopes if s.select is body), None)

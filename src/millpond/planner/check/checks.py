@@ -11,7 +11,7 @@ from millpond.cql.print.dialect import to_duckdb
 from millpond.cql.tree import nodes
 from millpond.cql.tree.function_calls import name_call
 from millpond.errors import MillpondError
-from millpond.model.functions import ALLOWED
+from millpond.model.functions import ALLOWED, Refusal
 from millpond.planner.check.duckdb_messages import translate_message
 from millpond.planner.check.localize_error import Prober, list_clause_expressions, localize_error
 from millpond.planner.check.typecheck import TypeCheck
@@ -67,12 +67,17 @@ def forbidden_call_error(
             text=text if span else None,
             span=span,
         )
+    hint = (
+        "A query's answer depends on its windows and relations only; for the present, use a "
+        "window or BEGIN … END NOW."
+    )
+    if call.refusal is Refusal.STATISTICS:
+        hint = f"Give the least and the greatest value there may be: {call.name}(value, 0, 63)."
     return MillpondError(
         "CQL-213",
         f'function "{call.name}" cannot be used in a query',
         detail=call.refusal.value,
-        hint="A query's answer depends on its windows and relations only; for the present, use a "
-        "window or BEGIN … END NOW.",
+        hint=hint,
         text=text if span else None,
         span=span,
     )

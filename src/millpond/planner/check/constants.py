@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import duckdb
 from sqlglot import exp
 
 from millpond.cql.print.dialect import to_duckdb
 from millpond.cql.tree.places import span_of
 from millpond.errors import MillpondError
-from millpond.planner.check.localize_error import Prober
 from millpond.planner.check.typecheck import TypeCheck
-from millpond.planner.resolve.error_places import mark
 from millpond.planner.resolve.scope import TYPE, Scope
 
 #: Operators that compare two values; both values are cast to one type.
@@ -32,9 +29,8 @@ _HOW_TO_WRITE = {
 }
 
 
-def check_constants(scopes: list[Scope], check: TypeCheck, prober: Prober, text: str) -> None:
-    """Refuse strings that cannot be cast to the type they are used as, and numbers compared with
-    texts.
+def check_constants(scopes: list[Scope], check: TypeCheck, text: str) -> None:
+    """Refuse strings that cannot be cast to the type they are used as.
 
     Raises:
         MillpondError: CQL-205, at the constant.
@@ -51,7 +47,6 @@ def check_constants(scopes: list[Scope], check: TypeCheck, prober: Prober, text:
                 text=text,
                 span=span_of(literal),
             )
-    _refuse_numbers_as_texts(scopes, prober, text)
     instants = [literal for literal, type_ in found if type_ == "TIMESTAMP"]
     are_instants = check.test_zones([to_duckdb(literal) for literal in instants])
     for literal, is_meant in zip(instants, are_instants, strict=True):
@@ -64,53 +59,6 @@ def check_constants(scopes: list[Scope], check: TypeCheck, prober: Prober, text:
                 text=text,
                 span=span_of(literal),
             )
-
-
-def _refuse_numbers_as_texts(scopes: list[Scope], prober: Prober, text: str) -> None:
-    """Refuse `country = 5` where country is a text: DuckDB would cast every element's text to a
-    number, and fail at the first text that is no number."""
-    for scope in scopes:
-        for column, number in _find_compared_numbers(scope):
-            if _is_text(column, prober, scope):
-                name, value = to_duckdb(column), to_duckdb(number)
-                type_ = "INTEGER" if value.lstrip("- ").isdigit() else "DOUBLE"
-                raise MillpondError(
-                    "CQL-205",
-                    f"VARCHAR {name} is compared with the number {value}",
-                    detail="Every text would be read as a number, and the first that is none "
-                    "would fail.",
-                    hint=f"Put the text in quotes, '{value}', or cast: "
-                    f"TRY_CAST({name} AS {type_}).",
-                ).at(text, mark(number, text))
-
-
-def _find_compared_numbers(scope: Scope) -> Iterator[tuple[exp.Expr, exp.Expr]]:
-    for node in scope.select.walk(
-        prune=lambda n: isinstance(n, exp.Query) and n is not scope.select
-    ):
-        if isinstance(node, COMPARISONS):
-            pairs = [(node.this, node.expression), (node.expression, node.this)]
-        elif isinstance(node, exp.In | exp.Between):
-            operands = node.expressions or [node.args.get("low"), node.args.get("high")]
-            pairs = [(node.this, operand) for operand in operands]
-        else:
-            continue
-        yield from ((c, n) for c, n in pairs if isinstance(c, exp.Column) and _is_number(n))
-
-
-def _is_number(node: exp.Expr | None) -> bool:
-    while isinstance(node, exp.Neg | exp.Paren):
-        node = node.this
-    return isinstance(node, exp.Literal) and not node.is_string
-
-
-def _is_text(column: exp.Expr, prober: Prober, scope: Scope) -> bool:
-    if (type_ := column.meta.get(TYPE)) is not None:
-        return bool(type_ == "VARCHAR")
-    try:
-        return prober.type_of(column, scope) == "VARCHAR"
-    except duckdb.Error:
-        return False
 
 
 def _casts(scope: Scope) -> Iterator[tuple[exp.Expr, str]]:

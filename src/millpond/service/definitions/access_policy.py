@@ -11,7 +11,8 @@ later, also after a restart, is held against it again, with symbolic links follo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -131,14 +132,20 @@ class AccessPolicy:
     def _root_of(self, path: str) -> Path | None:
         """The root a path or pattern lies below, whatever links lead where; None for none."""
         local = Path(path.removeprefix("file://").removeprefix("file:"))
-        if "://" in str(path).removeprefix("file://") or ".." in local.parts or "\0" in path:
+        if "://" in str(path).removeprefix("file://") or _goes_up(path) or "\0" in path:
             return None
-        fixed = Path(*_before_pattern(local.parts)) if local.parts else Path()
+        fixed = _before_pattern(local.parts)
         try:
-            real = fixed.resolve()
+            real = Path(*fixed).resolve()
+            root = next((root for root in self.roots if real.is_relative_to(root)), None)
+            if root is not None and any(
+                not found.resolve().is_relative_to(root)
+                for found in _directories(Path(*fixed), local.parts[len(fixed) :])
+            ):
+                return None
         except (OSError, RuntimeError):
             return None
-        return next((root for root in self.roots if real.is_relative_to(root)), None)
+        return root
 
     def _refusal(self, what: str, text: str) -> MillpondError:
         formats = ", ".join(sorted(self.formats))
@@ -155,6 +162,31 @@ class AccessPolicy:
 
 #: What clients may have read unless the operator says otherwise.
 CLOSED = AccessPolicy()
+
+
+def _goes_up(path: str) -> bool:
+    """Whether a path or pattern has a step upwards, in the alternatives of braces too.
+
+    The reader of a pattern takes `{a,../b}` for two paths, and a character behind a backslash for
+    itself.
+    """
+    return ".." in re.split(r"[/{},]", path.replace("\\", ""))
+
+
+def _directories(start: Path, patterns: tuple[str, ...]) -> Iterator[Path]:
+    """The directories that patterns, one for each level below `start`, can lead into.
+
+    A refusal may not depend on what lies in a directory elsewhere, so a link to one is looked at
+    here, and not only when there are files behind it. A level with braces or backslashes is taken
+    for every name.
+    """
+    if patterns:
+        every = re.search(r"[{}\\]|\*\*", patterns[0])
+        pattern = "*" if every else patterns[0].replace("[^", "[!")
+        for found in start.glob(pattern) if start.is_dir() else ():
+            if found.is_dir():
+                yield found
+                yield from _directories(found, patterns[1:])
 
 
 def _before_pattern(parts: tuple[str, ...]) -> tuple[str, ...]:

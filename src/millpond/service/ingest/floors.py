@@ -22,10 +22,15 @@ from millpond.model.time import END
 
 @dataclass(frozen=True)
 class ClockReading:
-    """A clock reading and, per stream, the least floor in flight at it."""
+    """A clock reading and, per stream, the least floor in flight at it.
+
+    `behind` is how far the machine's clock is behind `now`, in microseconds: it has gone back, and
+    for streams time stands still until it has caught up.
+    """
 
     now: int
     floors: Mapping[int, int]
+    behind: int = 0
 
     def cap(self, stream_id: int, reached: int) -> int:
         """The heartbeat readers may rely on, when the stream's clock has reached `reached`."""
@@ -38,6 +43,7 @@ class FloorsInFlight:
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
         self._last: int | None = None
+        self._shown = 0
         self._lock = threading.Lock()
         self._tokens = itertools.count(1)
         self._floors: dict[int, Mapping[int, int]] = {}
@@ -63,10 +69,11 @@ class FloorsInFlight:
             for floors in self._floors.values():
                 for stream_id, floor in floors.items():
                     least[stream_id] = min(floor, least.get(stream_id, END))
-            return ClockReading(self._now(), least)
+            now = self._now()
+            return ClockReading(now, least, now - self._shown)
 
     def _now(self) -> int:
         """The clock, which for streams never goes back: what readers were told stays true."""
-        now = self._clock()
+        self._shown = now = self._clock()
         self._last = now if self._last is None else max(self._last, now)
         return self._last

@@ -18,10 +18,17 @@ from millpond.engine.admission.admit import CORRUPT
 from millpond.errors import MillpondError
 from millpond.model.schema import Schema, leaf_types
 from millpond.model.unicode_text import check_unicode, find_lone_surrogate
+from millpond.service.ingest.arrow_streams import read_arrow
 
 #: Python types whose values of one column keep their type; of all others the text is taken. So a
 #: value means the same whatever stands beside it.
 _TYPED = (bool, int, float, str, datetime, date)
+
+
+#: The most rows, and values, of a push that is sent as text or as an Arrow stream.
+MOST_ROWS, MOST_VALUES = 1_000_000, 10_000_000
+#: The most bytes of an Arrow stream once it is unpacked, if the stream itself does not have more.
+LARGEST_UNPACKED = 67_108_864
 
 
 def from_rows(rows: Any) -> pa.Table:
@@ -90,8 +97,11 @@ def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
     A line that cannot be split into columns is kept unchanged, and rejected later with the reason.
 
     Raises:
-        MillpondError: DATA-501 when nothing of it can be read.
+        MillpondError: DATA-501 when nothing of it can be read, or it has too many rows.
     """
+    if format in ("ndjson", "csv"):
+        lines = max(data.count(b"\n"), data.count(b"\r"))
+        _check_count(lines, len(schema.fields))
     match format:
         case "ndjson":
             return _read_ndjson(data, schema)
@@ -99,13 +109,28 @@ def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
             return _read_csv(data, schema)
         case "arrow":
             try:
-                table = pa.ipc.open_stream(data).read_all()
-                # Offsets beyond the buffers would be followed: these are bytes from outside.
-                table.validate(full=True)
+                table = read_arrow(data, max(len(data), LARGEST_UNPACKED))
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise _unreadable_rows_error("an Arrow IPC stream", str(error)) from error
+            _check_count(table.num_rows, len(schema.fields))
             return table
     raise unknown_format_error(format)
+
+
+def _check_count(rows: int, columns: int) -> None:
+    """Refuse more rows than can be judged at once: each takes memory, however short it is.
+
+    Raises:
+        MillpondError: DATA-501.
+    """
+    most = min(MOST_ROWS, MOST_VALUES // max(columns, 1))
+    if rows > most:
+        raise MillpondError(
+            "DATA-501",
+            f"the rows are more than {most:,}",
+            detail=f"A push has at most {MOST_ROWS:,} rows and {MOST_VALUES:,} values.",
+            hint="Send them in parts; each part has its own Idempotency-Key.",
+        )
 
 
 def unknown_format_error(format: str) -> MillpondError:

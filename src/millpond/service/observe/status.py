@@ -7,6 +7,7 @@ from typing import Any
 from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.service.components import Components
+from millpond.service.ingest.floors import ClockReading
 from millpond.state.version import Version
 
 #: By how much a clock may go back before it is a problem, in microseconds.
@@ -33,27 +34,42 @@ def describe_status(components: Components) -> dict[str, Any]:
             *trouble,
             *damage,
             *_list_stopped(components),
-            *_check_clock(version, reading.now),
+            *_check_clock(version, reading),
         ],
         "set_aside": components.describe_set_aside(),
         "runtime": components.runtime.describe(),
     }
 
 
-def _check_clock(version: Version, now: int) -> list[dict[str, Any]]:
-    """Whether the clock has gone back behind the last arrival."""
+def _check_clock(version: Version, reading: ClockReading) -> list[dict[str, Any]]:
+    """Whether the clock has gone back behind the last arrival, or since the pond was opened."""
+    shown = reading.now - reading.behind
     arrivals = (state.clock.arrived_at for state in version.states.values())
-    last = max((at for at in arrivals if at is not None), default=now)
-    if last - now < _CLOCK_SLACK:
+    last = max((at for at in arrivals if at is not None), default=reading.now)
+    if reading.behind >= _CLOCK_SLACK:
+        return [
+            _clock_error(
+                f"the clock has gone back by {reading.behind / 1e6:,.0f} s",
+                f"It says {format_instant(shown)}; it has said {format_instant(reading.now)}.",
+                "Set the clock right. Until it has caught up, time stands still for streams on "
+                "system time: what arrives has the last instant, and nothing leaves a window.",
+            )
+        ]
+    if last - shown < _CLOCK_SLACK:
         return []
-    error = MillpondError(
-        "STORE-605",
-        f"the clock is {(last - now) / 1e6:,.0f} s behind the last arrival",
-        detail=f"It says {format_instant(now)}; rows arrived at {format_instant(last)}.",
-        hint="Set the clock right. Until it has caught up, answers of streams on system time are "
-        "as of the past instant that the clock says.",
-    )
-    return [error.to_json()["error"]]
+    return [
+        _clock_error(
+            f"the clock is {(last - shown) / 1e6:,.0f} s behind the last arrival",
+            f"It says {format_instant(shown)}; rows arrived at {format_instant(last)}.",
+            "Set the clock right. Until it has caught up, answers of streams on system time are "
+            "as of the past instant that the clock says.",
+        )
+    ]
+
+
+def _clock_error(primary: str, detail: str, hint: str) -> dict[str, Any]:
+    error: dict[str, Any] = MillpondError("STORE-605", primary, detail=detail, hint=hint).to_json()
+    return dict(error["error"])
 
 
 def _list_stopped(components: Components) -> list[dict[str, Any]]:

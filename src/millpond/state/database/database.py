@@ -99,6 +99,7 @@ class Database:
         assert state.incarnation is not None
         self._journal = Journal(self._directory, state.incarnation, state.number)
         self._broken = False
+        self._changed: MillpondError | None = None
         snapshots = list_snapshots(self._directory)
         self._snapshot_bytes = snapshots[-1].path.stat().st_size if snapshots else 0
         self._since_snapshot = sum(file.length for file in state.files)
@@ -158,6 +159,7 @@ class Database:
         with self.lock:
             try:
                 self.check_usable()
+                self._check_journal()
                 mark = self._journal.mark()
                 self._connection.execute("BEGIN IMMEDIATE")
                 try:
@@ -176,7 +178,14 @@ class Database:
                 raise _explain_error(error, self.path) from error
 
     def check_usable(self) -> None:
-        """Raise STORE-603 if a change could be neither written nor taken back."""
+        """Check that changes can still be made.
+
+        Raises:
+            MillpondError: STORE-602, somebody else changed the journal; STORE-603, a change could
+                be neither written nor taken back.
+        """
+        if self._changed is not None:
+            raise self._changed
         if self._broken:
             raise MillpondError(
                 "STORE-603",
@@ -184,6 +193,14 @@ class Database:
                 detail="A change could be neither written nor taken back.",
                 hint="Free disk space or make the directory writable, and open the store again.",
             )
+
+    def _check_journal(self) -> None:
+        """Before anything is written: what was taken away is not to be cut or written over."""
+        try:
+            self._journal.check_file()
+        except MillpondError as error:
+            self._changed = error
+            raise
 
     def _undo(self, mark: tuple[int, int]) -> None:
         """Take a failed transaction back, from SQLite and from the journal.

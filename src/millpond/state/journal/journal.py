@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
+from millpond.errors import MillpondError
 from millpond.model.owner_only import open_owner_only
 from millpond.state.arrow_file import sync_directory, translate_write_errors
 from millpond.state.fail_points import reach
@@ -69,6 +70,24 @@ class Journal:
         self.number += 1
         self._end += len(record)
         self.appended += len(record)
+
+    def check_file(self) -> None:
+        """Check, between records, that the file is there for the next start, and as it was left.
+
+        Raises:
+            MillpondError: STORE-602, somebody else has removed or changed it.
+        """
+        found = os.fstat(self._descriptor)
+        if found.st_nlink and found.st_size == self._end:
+            return
+        what = "has another length than was written" if found.st_nlink else "was removed"
+        raise MillpondError(
+            "STORE-602",
+            f'the store\'s journal "{self._directory}" was changed by somebody else',
+            detail=f"Its newest file {what}, so no change can be made durable.",
+            hint="Stop this process and copy the store before anything else; `millpond repair "
+            "STORE --to NEW` then makes a new store of what is whole.",
+        )
 
     def mark(self) -> tuple[int, int]:
         """Return the journal's end, for `take_back`; begin another file if the last one is full.

@@ -13,7 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millpond.engine.admission.admit import CORRUPT, Admission, AdmittedRows, admit
+from millpond.engine.admission.admit import (
+    CORRUPT,
+    MOST_ROW_BYTES,
+    Admission,
+    AdmittedRows,
+    admit,
+)
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING
@@ -244,3 +250,19 @@ def test_bytes_are_the_text_they_encode_unless_the_column_is_a_blob(type_):
     number = pa.table({"n": pa.array([b" 12", b"x12"], pa.binary())})
     cast = admit(number, Admission(Schema((Field("n", "INTEGER"),)), None, 0, 0))
     assert cast.elements["n"].to_pylist() == [12]
+
+
+def test_a_row_that_is_too_large_is_a_reject_and_its_neighbours_are_not() -> None:
+    schema = Schema((Field("ts", "TIMESTAMP"), Field("a", "VARCHAR"), Field("n", "BIGINT[]")))
+    large, just = "x" * (MOST_ROW_BYTES + 1), "x" * (MOST_ROW_BYTES - 1000)
+    texts = ["a", large, "b", just, *("c" * 100_000 for _ in range(300)), "d"]
+    lists = [[1]] * (len(texts) - 1) + [list(range(MOST_ROW_BYTES // 8 + 1))]
+    stamps = ["2026-01-01 00:00:00"] * len(texts)
+    rows = pa.table({"ts": stamps, "a": texts, "n": lists})
+    admitted = admit(rows, Admission(schema, "ts", BEGINNING, 0))
+    assert admitted.reject_rows.tolist() == [1, len(texts) - 1]
+    assert set(admitted.rejects["reason"].to_pylist()) == {
+        f"the row has more than {MOST_ROW_BYTES:,} bytes"
+    }
+    assert admitted.rejects.nbytes < 1000
+    assert admitted.elements["a"].to_pylist() == [*texts[:1], *texts[2:-1]]

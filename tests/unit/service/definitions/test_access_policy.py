@@ -41,7 +41,10 @@ def test_without_using_there_is_nothing_to_allow() -> None:
     assert CLOSED.confine(pushed, "") == pushed
 
 
-@pytest.mark.parametrize("path", ["a.csv", "*.csv", "", "missing/later.csv", "[a].csv", "./a.csv"])
+@pytest.mark.parametrize(
+    "path",
+    ["a.csv", "*.csv", "", "missing/later.csv", "[a].csv", "./a.csv", "b*/..c", "a..b"],
+)
 def test_below_a_root_everything_is_allowed(root: Path, path: str) -> None:
     policy = AccessPolicy.of([root])
     confined = policy.confine(csv(f"{root}/{path}"), "")
@@ -58,6 +61,17 @@ def test_below_a_root_everything_is_allowed(root: Path, path: str) -> None:
         "{root}/away/secret.csv",
         "{root}/away/*.csv",
         "{root}/*/../../secret.csv",
+        "{root}/{{a.csv,../secret.csv}}",
+        "{root}/{{../secret*,a.csv}}",
+        "{root}/{{a.csv,../{{b,../{{c,../etc/pass*}}}}}}",
+        "{root}/{{a.csv,..}}/*",
+        "{root}/\\.\\./*",
+        "{root}/\\../secret.csv",
+        "{root}/aw*/secret.csv",
+        "{root}/aw*/missing.csv",
+        "{root}/{{away,b}}/secret*",
+        "{root}/*/*",
+        "{root}/a*y",
         "{root}x/a.csv",
         "file:/etc/passwd",
         "file:///etc/passwd",
@@ -75,6 +89,14 @@ def test_what_leads_elsewhere_is_refused(root: Path, path: str) -> None:
     with pytest.raises(MillpondError, match="POND-414") as refused:
         policy.confine(csv(path.format(root=root)), "CREATE STREAM …")
     assert "secret.csv" not in str(refused.value.detail)
+
+
+def test_braces_choose_among_files_below_a_root(tmp_path: Path) -> None:
+    (tmp_path / "2026").mkdir()
+    for path in ("{a,b}.csv", "{2026,2027}/*.csv", "[^x]*/**/a.csv", "{a.csv,2026/b.csv}"):
+        confined = AccessPolicy.of([tmp_path]).confine(csv(tmp_path / path), "")
+        assert confined is not None
+        assert confined.within == str(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +125,13 @@ def test_files_are_held_against_the_directory_when_they_are_read(root: Path) -> 
     stream = StreamDef(1, "s", Schema((Field("a", "INTEGER"),)), source=confined)
     check_within(stream, [str(root / "a.csv"), f"file://{root}/a.csv", f"file:{root}/a.csv"])
     for path in (root / "link.csv", root / "away" / "secret.csv"):
-        with pytest.raises(MillpondError, match="POND-414"):
+        with pytest.raises(MillpondError, match="POND-414") as refused:
             check_within(stream, [f"file:{path}"])
+        assert "secret" not in str(refused.value)
+        assert path.relative_to(root).parts[0] in str(refused.value)
+    with pytest.raises(MillpondError, match="POND-414") as refused:
+        check_within(stream, [f"file:{root}/../secret.csv"])
+    assert "secret" not in str(refused.value)
     free = StreamDef(1, "s", stream.schema, source=csv(root))
     check_within(free, [str(root / "link.csv")])
 

@@ -14,7 +14,7 @@ import pytest
 from millpond.engine.admission.admit import CORRUPT
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
-from millpond.service.ingest.row_formats import from_rows, from_text
+from millpond.service.ingest.row_formats import MOST_ROWS, from_rows, from_text
 
 SCHEMA = Schema((Field("a", "INTEGER"), Field("s", "VARCHAR")))
 
@@ -153,6 +153,15 @@ def test_an_arrow_stream_that_lies_is_refused() -> None:
     assert offsets in data
     with pytest.raises(MillpondError, match="DATA-501"):
         from_text(data.replace(offsets, lie), "arrow", SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("line", "format"), [("{}\n", "ndjson"), ("\n", "csv"), ("\r", "csv"), (",\n", "csv")]
+)
+def test_more_rows_than_can_be_judged_at_once_are_refused(line: str, format: str) -> None:
+    data = (("a\n" if format == "csv" else "") + line * (MOST_ROWS + 1)).encode()
+    with pytest.raises(MillpondError, match=r"DATA-501.*more than 1,000,000"):
+        from_text(data, format, SCHEMA)
 
 
 @pytest.mark.parametrize(

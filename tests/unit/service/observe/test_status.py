@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.unit.service.conftest import SECOND, components_of, rows
 
 from millpond.errors import MillpondError
 from millpond.service.observe.status import describe_status
 from millpond.service.pond import Pond
+from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
+
+NOON = 1_772_366_400_000_000
 
 
 def test_it_counts_what_there_is(pond: Pond, clock: ManualClock) -> None:
@@ -46,3 +51,18 @@ def test_what_stands_still_is_a_problem(pond: Pond) -> None:
         "POND-404",
         'stream "d" stands still: it cannot be evaluated',
     )
+
+
+def test_a_clock_that_goes_back_is_a_problem_until_it_has_caught_up(tmp_path: Path) -> None:
+    shown = [NOON]
+    with open_local(tmp_path / "store", lambda: shown[0]) as pond:
+        pond.execute("CREATE STREAM s (v INTEGER); INSERT INTO s VALUES (1)")
+        assert pond.status()["problems"] == []
+        shown[0] -= 3_600 * SECOND
+        (problem,) = pond.status()["problems"]
+        assert problem["code"] == "STORE-605"
+        assert problem["message"] == "the clock has gone back by 3,600 s"
+        pond.execute("INSERT INTO s VALUES (2)")
+        assert sorted(pond.ask("SELECT v FROM s [RANGE 1 MINUTE]").rows()) == [(1,), (2,)]
+        shown[0] += 3_600 * SECOND
+        assert pond.status()["problems"] == []
