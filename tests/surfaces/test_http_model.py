@@ -233,6 +233,36 @@ class Surface(RuleBasedStateMachine):
         called = known["id"] if known and by_id else name
         self.call("DELETE", "/v1/queries/{query}", 204 if known else 404, called)
 
+    @rule(chosen=st.lists(queries, unique=True), active=st.booleans())
+    def alter_many(self, chosen: list[str], active: bool) -> None:
+        known = all(name in self.queries for name in chosen)
+        expected = 200 if chosen and known else 400
+        answer = self.call(
+            "PATCH", "/v1/queries", expected, params=_choose(chosen), json={"active": active}
+        )
+        if expected == 200:
+            assert answer.json() == {"queries": len(chosen)}
+            for name in chosen:
+                self.queries[name]["active"] = active
+
+    @rule(chosen=st.lists(queries, unique=True))
+    def unregister_many(self, chosen: list[str]) -> None:
+        known = all(name in self.queries for name in chosen)
+        expected = 200 if chosen and known else 400
+        answer = self.call("DELETE", "/v1/queries", expected, params=_choose(chosen))
+        if expected == 200:
+            assert answer.json() == {"queries": len(chosen)}
+            for name in chosen:
+                del self.queries[name]
+
+    @rule(chosen=st.lists(queries, unique=True), limit=st.integers(1, 9))
+    def read_feed(self, chosen: list[str], limit: int) -> None:
+        known = all(name in self.queries for name in chosen)
+        expected = 200 if chosen and known else 400
+        answer = self.call("GET", "/v1/changes", expected, params=_choose(chosen, limit=limit))
+        if expected == 200:
+            shapes.FeedPage.model_validate(answer.json())
+
     @rule(name=queries, form=st.sampled_from(["*/*", "application/x-ndjson", "image/png"]))
     def invoke(self, name: str, form: str) -> None:
         known = self.queries.get(name)
@@ -329,6 +359,11 @@ class Surface(RuleBasedStateMachine):
         for name, query in self.queries.items():
             answer = self.call("GET", "/v1/queries/{query}", 200, name)
             assert shapes.Query.model_validate(answer.json()).id == query["id"]
+
+
+def _choose(names: list[str], **others: int) -> dict[str, str | int]:
+    """Parameters that select queries by their names; without names, no condition is given."""
+    return ({"queries": ",".join(names)} if names else {}) | others
 
 
 #: The calls that were made.

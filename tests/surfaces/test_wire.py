@@ -124,7 +124,7 @@ def test_an_instant_comes_back(at):
 def test_plain_values():
     zoned = datetime(2026, 3, 1, 12, tzinfo=UTC)
     assert encode.to_json_value({1: (zoned, time(1, 2), timedelta(1), np.int64(3), {2})}) == {
-        "1": ["2026-03-01T12:00:00.000000", "01:02:00", "1 day, 0:00:00", 3, [2]]
+        "1": ["2026-03-01T12:00:00.000000+00:00", "01:02:00", "1 day, 0:00:00", 3, [2]]
     }
     assert encode.to_json_value([pa.MonthDayNano([0, 3, 10**9])]) == ["3 days 00:00:01"]
 
