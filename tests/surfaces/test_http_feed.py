@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import contextmanager
 
+import httpx
 import pyarrow as pa
 import pytest
 
-from millpond.api import encode
+from millpond.api import encode, remote_feed
+from millpond.api.client import connect
 from millpond.api.subscribers import Subscribers
+from millpond.errors import MillpondError
 from millpond.service.queries.query_directory import QuerySelection
 
 CQL = "SELECT carrier, delay FROM flights [RANGE 20 MINUTES] WHERE delay > {}"
@@ -125,3 +129,46 @@ def test_server_sent_events_have_the_cursor_as_their_id(http, fed):
     assert [block["event"] for block in blocks] == [event["event"] for event in page]
     last = {"Accept": "text/event-stream", "Last-Event-ID": page[-1]["cursor"]}
     assert "event: change" not in http.get("/v1/changes", params=asked, headers=last).text
+
+
+def test_a_remote_pond_subscribes_as_one_in_this_process(http, pond, fed):
+    remote = connect("http://127.0.0.1", http=http)
+    mine = list(pond.subscribe(tag="fed", follow=False))
+    theirs = list(remote.subscribe(tag="fed", follow=False))
+    assert [(e.kind, e.query, e.cursor) for e in theirs if e.kind != "note"] == [
+        (e.kind, e.query, e.cursor) for e in mine if e.kind != "note"
+    ]
+    changes = [e for e in theirs if e.kind == "change"]
+    assert [(e.change.at, e.change.sign, e.change.row) for e in changes] == [
+        (e.change.at, e.change.sign, e.change.row) for e in mine if e.kind == "change"
+    ]
+    rest = list(remote.subscribe(tag="fed", after=changes[1].cursor, follow=False))
+    assert [e.cursor for e in rest if e.kind == "change"] == [e.cursor for e in changes[2:]]
+    with pytest.raises(MillpondError, match="CQL-201"):
+        next(remote.subscribe(["none"]))
+
+
+def test_a_remote_feed_goes_on_when_the_connection_broke(http, fed, monkeypatch):
+    remote, real, cut = connect("http://127.0.0.1", http=http), http.stream, []
+
+    @contextmanager
+    def stream(*given, **named):
+        """Answers with one line of a page, and breaks."""
+        named["params"] = {**named["params"], "follow": "false", "limit": 1}
+        cut.append(named["params"].get("after"))
+        with real(*given, **named) as response:
+            response.read()
+            yield response
+            if response.is_success:
+                raise httpx.ReadError("broken")
+
+    monkeypatch.setattr(http, "stream", stream)
+    monkeypatch.setattr(remote_feed, "_PAUSE_SECONDS", 0)
+    found = []
+    for event in remote.subscribe(tag="fed"):
+        if event.kind == "change":
+            found.append((event.query, event.change.at, event.change.sign))
+        if event.kind == "mark":
+            break
+    assert len(found) == len(set(found)) == 4
+    assert len(cut) >= 4

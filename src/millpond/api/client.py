@@ -18,12 +18,14 @@ import httpx
 
 from millpond.api import decode, encode
 from millpond.api.calls import POLL_SECONDS, Calls, in_json, segment
+from millpond.api.remote_feed import follow_remote
 from millpond.api.remote_handles import RemoteHandle, RemoteStream
 from millpond.api.surface import RowFormat
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_statement
 from millpond.cql.tree import statements
 from millpond.errors import MillpondError
+from millpond.service.changes.feed import FeedEvent
 from millpond.service.ingest.row_formats import from_rows, unknown_format_error
 from millpond.service.queries.query_directory import QuerySelection
 from millpond.service.queries.registration_request import Registration, parts
@@ -126,6 +128,27 @@ class RemotePond:
         found = RemoteStream(self._calls, name)
         found.page(None, 0)  # raises CQL-201 if there is none
         return found
+
+    def subscribe(
+        self,
+        queries: Sequence[str | int] | None = None,
+        *,
+        owner: str | None = None,
+        tag: str | None = None,
+        after: str | None = None,
+        follow: bool = True,
+        snapshot: bool = False,
+    ) -> Iterator[FeedEvent]:
+        """Yields the changes of many queries, with one cursor for all of them.
+
+        As `Pond.subscribe`; but values are those JSON has, and what an event says besides a change
+        is in its facts, the rows of an answer too. It goes on when the server was away.
+        """
+        names = None if queries is None else tuple(str(query) for query in queries)
+        asked = _selection_params(QuerySelection("", owner, tag, None, names))
+        asked |= {"after": after} if after is not None else {}
+        asked |= {"snapshot": "true"} if snapshot else {}
+        return follow_remote(self._calls, asked, follow)
 
     def explain(self, text_or_name: str, level: str = "logical") -> str:
         """The plan of a query, registered or not."""

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.errors import MillpondError
-from millpond.service.changes.feed import Feed
+from millpond.service.changes.feed import Feed, FeedEvent
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.observe.control_tables import Entity
 from millpond.service.queries.query_directory import QueryListing, QuerySelection
@@ -105,6 +105,17 @@ class Surface(Protocol):
     def query(self, name_or_id: str | int) -> QueryHandle: ...
 
     def derived(self, name: str) -> StreamHandle: ...
+
+    def subscribe(
+        self,
+        queries: Sequence[str | int] | None = None,
+        *,
+        owner: str | None = None,
+        tag: str | None = None,
+        after: str | None = None,
+        follow: bool = True,
+        snapshot: bool = False,
+    ) -> Iterator[FeedEvent]: ...
 
     def ask(self, cql: str) -> Answer: ...
 

@@ -143,9 +143,14 @@ class Derivations:
             if known is None or known.stream is not stream:
                 # What it ran so far it runs no more, and is not to be had for nothing.
                 self._forget(stream.id)
-                known = self._planned_derivations[stream.id] = self._make(version, stream)
-                self._running[known.sharing_key].update(node.key for node in known.plan.nodes())
+                known = self._make(version, stream)
+                self._remember(known)
             return known
+
+    def _remember(self, derivation: Derivation) -> None:
+        self._planned_derivations[derivation.id] = derivation
+        keys = (node.key for node in derivation.plan.nodes())
+        self._running[derivation.sharing_key].update(keys)
 
     def _forget(self, stream_id: int) -> None:
         derivation = self._planned_derivations.pop(stream_id, None)
@@ -378,6 +383,9 @@ class Derivations:
             retain_rows=int(option(query, "keep_changes")),
             derived=Derived(query.text, query.id, _is_on_system_time(version, bound)),
         )
+        with self._lock:  # so that whoever advances the query need not plan it again
+            sharing_key = self.sharing_key_of(version, bound, query)
+            self._remember(Derivation(log, bound, plan, *sharing_key))
         return log, self._find_start(version, bound, plan, after)
 
     def create(

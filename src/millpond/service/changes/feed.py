@@ -67,6 +67,7 @@ class FeedEvent:
         changes: The page the change was read with.
         index: The row of the page.
         answer: The answer, of an event of kind 'answer'.
+        given: The change, if the event came from a server; its values are those JSON has.
     """
 
     kind: str
@@ -77,10 +78,16 @@ class FeedEvent:
     changes: Changes | None = None
     index: int = 0
     answer: Answer | None = None
+    given: Change | None = None
 
     @property
     def change(self) -> Change:
-        """The change of an event of kind 'change'; its cursor is that of the query's own FETCH."""
+        """The change of an event of kind 'change'.
+
+        Its cursor is that of the query's own FETCH; of an event of a server, the feed's.
+        """
+        if self.given is not None:
+            return self.given
         assert self.changes is not None
         table = self.changes.table.slice(self.index, 1)
         (found,) = Changes(table, self.changes.query, self.changes.cursor, 0, 0, self.changes.loss)

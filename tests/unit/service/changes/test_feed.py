@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from millpond.errors import MillpondError
+from millpond.service.changes import derivations
 from millpond.service.changes.feed import Feed, FeedEvent
 from millpond.service.pond import Pond
 from millpond.service.queries.query_directory import QuerySelection
@@ -241,3 +242,23 @@ def test_subscribing_without_following_ends(pond: Pond) -> None:
     pond.query("a").fetch()
     events = list(pond.subscribe(["a"], follow=False))
     assert changes_by_query(events) == fetch_all(pond)
+
+
+def test_a_query_that_is_followed_is_planned_once(
+    pond: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[str] = []
+    plan = derivations.plan_changes
+
+    def count(bound: Any, *given: Any, **named: Any) -> Any:
+        planned.append(bound.text)
+        return plan(bound, *given, **named)
+
+    monkeypatch.setattr(derivations, "plan_changes", count)
+    for number in range(6):
+        register(pond, f"q{number}", "s", number)
+    feed = pond.open_feed(TAGGED)
+    push(pond, "s", (1, 9), (5, 9))
+    advance(pond)
+    assert len(changes_by_query(read_all(feed))) == 6
+    assert len(planned) == len(set(planned)) == 6
