@@ -42,7 +42,7 @@ def restore(value: Any) -> Any:
     """
     if isinstance(value, _Struct):
         return {key: restore(inner) for key, inner in value}
-    if isinstance(value, tuple):
+    if type(value) is tuple:  # an interval, which is a tuple with names, is no array
         return list(map(restore, value))
     return value
 

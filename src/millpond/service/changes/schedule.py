@@ -195,12 +195,36 @@ class Schedule:
             if derivation is None or not self._is_on_the_clock(version, derivation):
                 continue
             due = self._next_expiration(version, derivation) + derivation.eager_expiration
-            ahead = due - self._derivations.target(version, reading, derivation)
-            wait = max(_TICK_SECONDS, ahead / 1e6)
+            target = self._derivations.target(version, reading, derivation)
+            wait = max(_TICK_SECONDS, (due - target) / 1e6)
+            if self._brings_more(version, derivation, target):
+                wait = min(wait, self._seconds_until_idle(version, reading, derivation))
             if derivation.must_record_position:
                 wait = min(wait, HEARTBEAT_SECONDS)
             patience = wait if patience is None else min(patience, wait)
         return None if patience is None else min(patience, _LONGEST_SECONDS)
+
+    @staticmethod
+    def _brings_more(version: Version, derivation: Derivation, target: int) -> bool:
+        """Whether elements are there that become final after the last final instant."""
+        return any(
+            segment.max_ts > target
+            for _, segments in sources(version, derivation)
+            for segment in segments
+        )
+
+    @staticmethod
+    def _seconds_until_idle(
+        version: Version, reading: ClockReading, derivation: Derivation
+    ) -> float:
+        """Seconds until the clock may make a stream's last elements final: when it is idle."""
+        moments = [
+            (version.clock(s.id).arrived_at or reading.now) + (s.idle_after or 0)
+            for id in derivation.streams
+            if (s := version.streams.get(id)) is not None
+        ]
+        soonest = min(moments, default=reading.now)
+        return max(_TICK_SECONDS, (soonest - reading.now) / 1e6)
 
     @staticmethod
     def _is_on_the_clock(version: Version, derivation: Derivation) -> bool:

@@ -262,3 +262,17 @@ def test_a_query_that_is_followed_is_planned_once(
     advance(pond)
     assert len(changes_by_query(read_all(feed))) == 6
     assert len(planned) == len(set(planned)) == 6
+
+
+def test_the_last_change_before_silence_is_computed_when_the_stream_is_idle(pond: Pond) -> None:
+    pond.execute(
+        "CREATE STREAM i (ts TIMESTAMP, v BIGINT) TIMESTAMP BY ts IDLE AFTER INTERVAL 2 SECONDS"
+    )
+    pond.register("ISTREAM(SELECT v FROM i [NOW])", "alerts", follow=True)
+    push(pond, "i", (1, 1))
+    advancer = pond._components.advancer
+    assert advancer.wait(lambda: True, 1)
+    advancer.step()
+    seconds = advancer._wait_seconds()
+    assert seconds is not None
+    assert seconds <= 2
