@@ -207,6 +207,7 @@ class Components:
             runtime,
             self.events,
         )
+        self.invoker.find_gap = self.advancer.find_gap
         self.inner_streams = InnerStreams(self.log, self.registrar, self.derivations, self.advancer)
         self.sources = Sources(
             store,

@@ -77,6 +77,8 @@ class Invoker:
         self._intake = intake
         self._followers = followers
         self._events = events
+        #: Why a derived stream lacks elements up to an instant because it has stopped, if it does.
+        self.find_gap: Callable[[Version, StreamDef, int], MillpondError | None] = _find_no_gap
         self.files = Files(store, events)
         self.losses = Losses(self.files, intake, followers)
         self.answer_cache = AnswerCache()
@@ -96,7 +98,8 @@ class Invoker:
 
         Raises:
             MillpondError: POND-403 when `at` is before everything, POND-404 and POND-405 from
-                evaluation, STORE-602 for a corrupt segment.
+                evaluation, POND-406 when a derived stream has stopped before `at`, STORE-602 for a
+                corrupt segment.
         """
         try:
             return self._answer(query, at, budget, after)
@@ -116,6 +119,9 @@ class Invoker:
             instant = now if at is None else at
             if place is not None:
                 instant = place.at
+            for stream in streams:
+                if stream.derived and (gap := self.find_gap(version, stream, instant)) is not None:
+                    raise gap
             if budget is not None:
                 losses, views = self._view_leaves(version, query, streams, instant)
                 table, part = self.partial.answer(
@@ -427,3 +433,7 @@ def narrow_integers(table: pa.Table) -> pa.Table:
             except pa.ArrowInvalid:
                 continue
     return table
+
+
+def _find_no_gap(version: Version, stream: StreamDef, at: int) -> MillpondError | None:
+    return None

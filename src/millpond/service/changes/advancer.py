@@ -228,6 +228,32 @@ class Advancer:
                     seen.add(id)
         return None
 
+    def find_gap(self, version: Version, stream: StreamDef, at: int) -> MillpondError | None:
+        """POND-406 if a stream lacks elements up to `at` because it, or one below it, stopped."""
+        if self.complete_upto(version, stream) >= at:
+            return None
+        stopped = stream if self.retries.get(stream.id) else self.find_blocker(version, stream)
+        trouble = self._failure if stopped is None else self.retries.get(stopped.id)
+        if not isinstance(trouble, MillpondError):
+            return None
+        if stopped is None and not self._is_behind(version, stream):
+            return None
+        return MillpondError(
+            "POND-406",
+            f'stream "{(stopped or stream).name}" has stopped',
+            detail=f"{trouble.code}: {trouble.primary}. {trouble.detail or ''}".strip(),
+            hint="It is tried again by itself, and at once by ALTER STREAM "
+            f"{(stopped or stream).name} SET (active = true). Instants before that are answered.",
+        )
+
+    def _is_behind(self, version: Version, stream: StreamDef) -> bool:
+        """Whether a derivation lacks instants that are final."""
+        derivation = self._schedule.find_derivation(version, stream)
+        if derivation is None:
+            return False
+        target = self._derivations.target(version, self._floors.capture(), derivation)
+        return self.complete_upto(version, stream) < target
+
     def complete_upto(self, version: Version, stream: StreamDef) -> int:
         """The last instant up to which all of a derivation's changes are known to be committed."""
         return self._schedule.complete_upto(version, stream)
