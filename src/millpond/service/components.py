@@ -207,7 +207,6 @@ class Components:
             runtime,
             self.events,
         )
-        self.invoker.find_gap = self.advancer.find_gap
         self.inner_streams = InnerStreams(self.log, self.registrar, self.derivations, self.advancer)
         self.sources = Sources(
             store,
@@ -237,7 +236,7 @@ class Components:
             self._find_heartbeats,
             self.invoke,
         )
-        followers.connect(self.log, self.floors, self.derivations)
+        followers.connect(self.log, self.floors, self.derivations, self.advancer)
         self.events.connect(
             epochs=self.log,
             stems=self.stems,

@@ -188,11 +188,18 @@ class EventHandlers(Events):
 class NeedsOfFollowers(FollowerNeeds):
     """Answers from derivations, which are put together after those who ask."""
 
-    def connect(self, log: EpochLog, floors: FloorsInFlight, derivations: Derivations) -> None:
+    def connect(
+        self,
+        log: EpochLog,
+        floors: FloorsInFlight,
+        derivations: Derivations,
+        advancer: Advancer,
+    ) -> None:
         """Name what is asked. Called once, before any part is started."""
         self._log = log
         self._floors = floors
         self._derivations = derivations
+        self._advancer = advancer
 
     def sources_of(self, version: Version, stream: StreamDef) -> Sequence[StreamDef]:
         """The streams a derived stream comes from, however far below; another stream itself."""
@@ -213,6 +220,10 @@ class NeedsOfFollowers(FollowerNeeds):
     def needed_since(self, version: Version, stream: StreamDef) -> int:
         """The timestamp from which derivations still need a stream; END if none does."""
         return self._derivations.needed_since(version, stream)
+
+    def find_gap(self, version: Version, stream: StreamDef, at: int) -> MillpondError | None:
+        """POND-406 if a derived stream lacks elements because it, or one below it, has stopped."""
+        return self._advancer.find_gap(version, stream, at)
 
     def oldest_epoch_needed_of(self, relation_id: int) -> int:
         """The oldest epoch as of which some derivation still has to read a relation."""

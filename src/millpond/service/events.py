@@ -110,6 +110,11 @@ class FollowerNeeds(Protocol):
         """The timestamp from which derivations still need a stream; END if none does."""
         ...
 
+    def find_gap(self, version: Version, stream: StreamDef, at: int) -> MillpondError | None:
+        """POND-406 if a derived stream lacks elements up to `at` because it, or one below it,
+        has stopped."""
+        ...
+
     def oldest_epoch_needed_of(self, relation_id: int) -> int:
         """The oldest epoch as of which some derivation still has to read a relation."""
         ...

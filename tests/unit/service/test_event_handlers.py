@@ -13,11 +13,12 @@ from millpond.service.event_handlers import EventHandlers
 from millpond.service.pond import Pond
 
 PARTS = (
-    "log",
+    "epochs",
     "stems",
     "registrar",
     "maintenance",
     "advancer",
+    "derivations",
     "subscriptions",
     "refresher",
     "files",

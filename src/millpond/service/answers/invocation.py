@@ -77,8 +77,6 @@ class Invoker:
         self._intake = intake
         self._followers = followers
         self._events = events
-        #: Why a derived stream lacks elements up to an instant because it has stopped, if it does.
-        self.find_gap: Callable[[Version, StreamDef, int], MillpondError | None] = _find_no_gap
         self.files = Files(store, events)
         self.losses = Losses(self.files, intake, followers)
         self.answer_cache = AnswerCache()
@@ -120,7 +118,8 @@ class Invoker:
             if place is not None:
                 instant = place.at
             for stream in streams:
-                if stream.derived and (gap := self.find_gap(version, stream, instant)) is not None:
+                gap = self._followers.find_gap(version, stream, instant) if stream.derived else None
+                if gap is not None:
                     raise gap
             if budget is not None:
                 losses, views = self._view_leaves(version, query, streams, instant)
@@ -433,7 +432,3 @@ def narrow_integers(table: pa.Table) -> pa.Table:
             except pa.ArrowInvalid:
                 continue
     return table
-
-
-def _find_no_gap(version: Version, stream: StreamDef, at: int) -> MillpondError | None:
-    return None
