@@ -59,7 +59,7 @@ def test_of_a_changed_relation(filled: Pond, statement: str, code: str, place: s
         ("INSERT INTO r VALUES (1, 1, 'a')", "POND-408", "r"),
         ("FETCH s", "CQL-216", "s"),
         ("FETCH p AFTER 7", "POND-412", "p"),
-        ("ALTER STREAM s SET (active = true)", "CQL-216", "s"),
+        ("ALTER STREAM s SET (active = true)", "CQL-214", "active = true"),
         ("HEARTBEAT s AT TIMESTAMP '1960-01-01'", "POND-409", "s"),
     ],
 )
