@@ -28,11 +28,6 @@ REFUSED = [
         "Move the window",
     ),
     ("SELECT * FROM planes SAMPLE(«10»)", "CQL-216", "SAMPLE"),
-    (
-        "SELECT * FROM (SELECT count(*) AS n FROM flights) t SAMPLE(«10»)",
-        "CQL-301",
-        "behind the stream",
-    ),
     ("SELECT * FROM flights [PARTITION BY «carier» ROWS 3]", "CQL-202", "carrier"),
     # columns
     ("SELECT «dellay» FROM flights", "CQL-202", 'Did you mean "delay"?'),

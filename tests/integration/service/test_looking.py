@@ -111,7 +111,7 @@ def test_control_tables(s: Pond) -> None:
     assert [e.kind for e in every.values()] == sorted(
         (e.kind for e in every.values()), key=["queue", "operator", "synopsis"].index
     )
-    assert every["queue:inbox"].figures == {"waiting pushes": 0}
+    assert every["queue:inbox"].figures == {"waiting pushes": 0, "bytes": 0}
     assert every["segments:s"].figures["rows"] == 3
     assert every["segments:s$rejects"].figures["rows"] == 1
     assert every["query stem:s"].figures["predicates"] == 1
