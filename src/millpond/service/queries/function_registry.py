@@ -301,14 +301,24 @@ def _check_arity(name: str, function: Any, arguments: Sequence[str]) -> None:
         ) from None
 
 
+#: JSON is text inside queries: DuckDB takes no Arrow text for it as what a function gives.
+_TYPES = [name for name in ARROW_TYPES if name != "JSON"]
+
+
 def _type(name: str, text: Any) -> str:
     found = canonical_type(text) if isinstance(text, str) else None
+    if found is not None and "JSON" in found:
+        raise MillpondError(
+            "CQL-210",
+            f'function "{name}" cannot have the type {found}',
+            hint="JSON is text inside queries: declare VARCHAR.",
+        )
     if found is None:
-        known = [*ARROW_TYPES, "DECIMAL(p, s)", *ALIASES]
+        known = [*_TYPES, "DECIMAL(p, s)", *ALIASES]
         raise MillpondError(
             "CQL-210",
             f'no type "{text}" for function "{name}"',
-            detail=f"The types are {', '.join([*ARROW_TYPES, 'DECIMAL(p, s)', 'STRING'])}.",
+            detail=f"The types are {', '.join([*_TYPES, 'DECIMAL(p, s)', 'STRING'])}.",
             hint=did_you_mean(str(text).upper(), known) or "Use one of these.",
         )
     return found

@@ -236,6 +236,8 @@ def test_the_same_again_is_nothing_new(pond: Pond) -> None:
         ("f", 7, ["DOUBLE"], "DOUBLE", "CQL-221"),
         ("f", twice, ["DUBLE"], "DOUBLE", "CQL-210"),
         ("f", twice, ["DOUBLE"], "UUID", "CQL-210"),
+        ("f", twice, ["DOUBLE"], "JSON", "CQL-210"),
+        ("f", twice, ["STRUCT(a JSON)"], "DOUBLE", "CQL-210"),
         ("f", threading.Lock().acquire, ["DOUBLE"], "DOUBLE", "CQL-221"),
     ],
 )
