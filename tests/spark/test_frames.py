@@ -119,7 +119,7 @@ def test_types_of_all_kinds(pond, spark):
 
 def test_a_frame_a_stream_cannot_have(pond, spark):
     with pytest.raises(MillpondError, match="CQL-210"):
-        pond.stream("s", spark.sql("SELECT array(1, 2) AS a"))
+        pond.stream("s", spark.sql("SELECT map(1, 2) AS a"))
     pond.execute("CREATE STREAM s (n BIGINT)")
     with pytest.raises(MillpondError, match="CQL-208"):
         pond.stream("s", spark.sql("SELECT 1L AS n"))

@@ -61,6 +61,9 @@ def test_run_as_json(tmp_path, opened, pond):
             "query": "late",
             "as_of": "2026-03-01T11:45:00.000000",
             "final": False,
+            "exact": True,
+            "loss": [],
+            "bounds": None,
             "columns": ["ts", "carrier", "delay"],
             "rows": [
                 ["2026-03-01T11:00:00.000000", "AA", 61.5],
@@ -72,11 +75,15 @@ def test_run_as_json(tmp_path, opened, pond):
             "query": None,
             "as_of": "2026-03-01T11:45:00.000000",
             "final": False,
+            "exact": True,
+            "loss": [],
+            "bounds": None,
             "columns": ["n", "mean"],
             "rows": [[3, 59.416666666666664]],
         },
     ]
-    assert list(lines[0]) == ["statement", "query", "as_of", "final", "columns", "rows"]
+    assert [*lines[0]][:6] == ["statement", "query", "as_of", "final", "exact", "loss"]
+    assert [*lines[0]][6:] == ["bounds", "columns", "rows"]
     assert not pond.ready
     assert result.stderr == ""
 
