@@ -104,7 +104,7 @@ def test_an_unforeseen_failure_tells_nothing(http, pond, monkeypatch, caplog):
 
 
 def test_an_unforeseen_failure_elsewhere_tells_nothing(http, pond, monkeypatch, caplog):
-    monkeypatch.setattr(pond, "queries", lambda: 1 // 0)
+    monkeypatch.setattr(pond, "list_queries", lambda *_, **__: 1 // 0)
     response = http.get("/v1/queries")
     assert response.status_code == 500
     assert response.json()["error"]["code"] == "INTERNAL-901"

@@ -16,7 +16,7 @@ is in exactly one of the core's files that are for the use; tuples of other elem
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from millpond.model.time import BEGINNING
@@ -58,6 +58,20 @@ class JoinCore:
                 break
             found = instant
         return found
+
+    def with_since(self, use: int, instant: int) -> JoinCore:
+        """Return the core with pairs of a new use, and of those after it, from an instant on."""
+        if self.since and self.since[-1][1] == instant:
+            return self
+        return replace(self, since=(*self.since, (use, instant)))
+
+    def with_none_before(self, instant: int) -> JoinCore:
+        """Return the core when no use's pairs from before an instant are stored."""
+        rising = [(0, max(self.since_of(0), instant))]
+        for use, own in self.since:
+            if use and max(own, instant) != rising[-1][1]:
+                rising.append((use, max(own, instant)))
+        return replace(self, since=tuple(rising))
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,10 @@ from millpond.service.ingest.sequencer import relative_path
 from millpond.service.maintenance.join_rounds import (
     JoinSettings,
     Round,
+    find_round_of_elements,
+    find_round_of_uses,
     jobs_of,
     needed_from,
-    round_of,
 )
 from millpond.state.arrow_file import FileMeta
 from millpond.state.commit.epoch_change import EpochChange, StaleChange
@@ -85,11 +86,19 @@ class JoinMaintenance:
             found = self._plans[core.id] = JoinPlan.unpack(core.plan)
         return found
 
-    def run_round(self) -> bool:
-        """Do one round of every core, in one job; False when there was nothing to do."""
+    def run_rounds(self) -> bool:
+        """Do a round of each kind of every core; False when there was nothing to do.
+
+        So queries that keep coming keep no element waiting.
+        """
+        busy = [self._run_round(find) for find in (find_round_of_uses, find_round_of_elements)]
+        return any(busy)
+
+    def _run_round(self, find: Callable[[Version, JoinCore], Round | None]) -> bool:
+        """Do one round of every core that has one, in one job."""
         with self._log.pin() as version:
             cores = self._choose_cores(version)
-            due = [(core, found) for core in cores if (found := round_of(version, core))]
+            due = [(core, found) for core in cores if (found := find(version, core))]
             jobs = [self._jobs(version, core, found) for core, found in due]
             touched = {s for core, _ in due for id in core.stream_ids for s in version.segments(id)}
             every = [job for own in jobs for job in own]
@@ -180,15 +189,13 @@ class JoinMaintenance:
             current = now.joins.cores.get(core.id)
             if current is None or replace(current, next_use=core.next_use) != core:
                 raise StaleChange(f"join {core.id} is not what it was")
-            since = core.since
-            if due.upto > core.upto and (not since or since[-1][1] != due.since):
-                since = (*since, (due.low, due.since))
+            after = (
+                current.with_since(due.low, due.since)
+                if due.upto > core.upto
+                else current.with_none_before(due.since)
+            )
             after = replace(
-                current,
-                upto=max(core.upto, due.upto),
-                covered=due.limit,
-                epoch=due.epoch,
-                since=since,
+                after, upto=max(core.upto, due.upto), covered=due.limit, epoch=due.epoch
             )
             return EpochChange(
                 kind="probe",
@@ -234,11 +241,7 @@ class JoinMaintenance:
             current = now.joins.cores.get(core.id)
             if current != core:
                 raise StaleChange(f"join {core.id} is not what it was")
-            rising = [(0, max(core.since_of(0), needed))]
-            for use, instant in core.since:
-                if use and max(instant, needed) != rising[-1][1]:
-                    rising.append((use, max(instant, needed)))
-            after = replace(current, since=tuple(rising))
+            after = current.with_none_before(needed)
             return EpochChange(kind="expire", joins=JoinChange(cores=[after], drop_pairs=gone))
 
         with suppress(StaleChange):

@@ -1,8 +1,8 @@
 """Rounds of a shared join: which tuples it looks for next, and in which segments.
 
-Either uses that came since probe what was covered before them (new queries probe old data), or
-everything that arrived since probes and is probed, for all uses there are (new data probes old
-data, and what is new of the other streams). Functions of a version alone.
+In one kind of round, uses that came since probe what was covered before them (new queries probe old
+data). In the other, everything that arrived since probes and is probed, for all uses there are (new
+data probes old data, and what is new of the other streams). Functions of a version alone.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Round:
             alone are not looked for.
         limit: For each stream the arrival number up to which elements are looked at.
         epoch: The epoch up to which they were committed.
-        since: The oldest timestamp, in µs since 1970 UTC, a tuple is needed from.
+        since: Tuples with a constituent older than this instant, in µs since 1970 UTC, are not
+            looked for.
         spans: For each stream how long, in µs, an element can have partners; None: for ever.
         uses: The uses.
     """
@@ -64,18 +65,41 @@ class Round:
     uses: tuple[JoinUse, ...]
 
 
-def round_of(version: Version, core: JoinCore) -> Round | None:
-    """The next round of a core; None where there is nothing to look for."""
-    positions = tuple(version.clock(id).next_seq for id in core.stream_ids)
-    if core.upto < core.next_use:
-        low, upto = core.upto, core.next_use
-        first = not core.upto
-        old = (0,) * len(positions)
-        limit, epoch = (positions, version.epoch) if first else (core.covered, core.epoch)
-    elif positions != core.covered:
-        low, upto, old, limit, epoch = 0, core.upto, core.covered, positions, version.epoch
-    else:
+def find_round_of_uses(version: Version, core: JoinCore) -> Round | None:
+    """The round that brings a core's new uses to where the others are; None without new uses.
+
+    The first uses of a core look at all there is.
+    """
+    if core.upto == core.next_use:
         return None
+    positions = _positions(version, core)
+    limit, epoch = (core.covered, core.epoch) if core.upto else (positions, version.epoch)
+    old = (0,) * len(positions)
+    return _round(version, core, (core.upto, core.next_use), old, limit, epoch)
+
+
+def find_round_of_elements(version: Version, core: JoinCore) -> Round | None:
+    """The round in which a core's uses look at what has come since; None if nothing has."""
+    positions = _positions(version, core)
+    if not core.upto or positions == core.covered:
+        return None
+    return _round(version, core, (0, core.upto), core.covered, positions, version.epoch)
+
+
+def _positions(version: Version, core: JoinCore) -> tuple[int, ...]:
+    return tuple(version.clock(id).next_seq for id in core.stream_ids)
+
+
+def _round(
+    version: Version,
+    core: JoinCore,
+    numbers: tuple[int, int],
+    old: tuple[int, ...],
+    limit: tuple[int, ...],
+    epoch: int,
+) -> Round:
+    """A round of the uses whose numbers are in [low, upto)."""
+    low, upto = numbers
     members = version.joins.users(core.id)
     uses = tuple(
         use
@@ -86,7 +110,9 @@ def round_of(version: Version, core: JoinCore) -> Round | None:
         None if None in own else max(s for s in own if s is not None)
         for own in zip(*(use.spans for use in uses), strict=True)
     )
-    since = min((needed_from(version, core, use) for use in uses), default=BEGINNING)
+    # With old elements, whatever is near enough to a new one is looked at.
+    needed = () if any(old) else (needed_from(version, core, use) for use in uses)
+    since = min(needed, default=BEGINNING)
     return Round(low, upto, old, limit, epoch, since, spans, uses)
 
 

@@ -122,7 +122,7 @@ class Maintenance(Background):
             busy |= self._run_guarded(self.backfill, stream_id)
             busy |= self._run_guarded(self._summaries.step, stream_id)
         # Before merging, while what is new lies apart from what is old.
-        busy |= self._run_guarded(lambda _: self.joins.run_round(), 0)
+        busy |= self._run_guarded(lambda _: self.joins.run_rounds(), 0)
         self._run_guarded(lambda _: self.joins.tidy(), 0)
         self._run_guarded(lambda _: self._totals.tidy(), 0)
         for work in (self._drop_unneeded, self._merge, self._totals.run_round):

@@ -46,7 +46,7 @@ def pairs(parts: Components) -> tuple[PairsRef, ...]:
 def rest(parts: Components) -> int:
     """Do rounds until there is nothing to do; how many there were."""
     rounds = 0
-    while parts.joins.run_round():
+    while parts.joins.run_rounds():
         rounds += 1
         assert rounds < 50
     return rounds
@@ -54,7 +54,7 @@ def rest(parts: Components) -> int:
 
 def test_each_tuple_is_stored_once(pond: Pond, parts: Components) -> None:
     feed(pond, 1, 2)
-    assert not parts.joins.run_round()  # nobody joins
+    assert not parts.joins.run_rounds()  # nobody joins
     pond.register(JOIN.format(9), "q")
     assert rest(parts) == 1
     assert sum(file.pairs for file in pairs(parts)) == 4
@@ -73,11 +73,38 @@ def test_a_later_use_is_brought_up_to_where_the_others_are(pond: Pond, parts: Co
     assert sum(file.pairs for file in pairs(parts)) == 1
     pond.register(JOIN.format(9), "wide")
     feed(pond, 6)
-    assert rest(parts) == 2
+    assert rest(parts) == 1
     assert core(parts).upto == core(parts).next_use == 2
     for name in ("narrow", "wide"):
         plain = pond.register(pond.query(name).definition.text, materialize="none")
         assert pond.query(name).invoke().rows() == plain.invoke().rows()
+
+
+def test_pairs_that_were_not_looked_for_are_not_taken_for_none(
+    pond: Pond, parts: Components
+) -> None:
+    pond.register(JOIN.format(9), "q")
+    rest(parts)  # there is nothing yet
+    for second in (1, 5, 50):
+        feed(pond, second)
+    rest(parts)
+    assert core(parts).covered == (3, 3)
+    assert core(parts).since_of(0) == 41_000_000
+    plain = pond.register(JOIN.format(9), materialize="none")
+    for second in (1, 6, 9, 14, 50):
+        stored = pond.query("q").invoke(at=second * 1_000_000).rows()
+        assert stored == plain.invoke(at=second * 1_000_000).rows() != []
+
+
+def test_queries_that_keep_coming_keep_no_element_waiting(pond: Pond, parts: Components) -> None:
+    pond.register(JOIN.format(9), "first")
+    rest(parts)
+    for second in range(1, 5):
+        feed(pond, second)
+        pond.register(JOIN.format(9 + second))
+        parts.joins.run_rounds()
+        assert core(parts).covered == (second, second)
+        assert core(parts).upto == core(parts).next_use == second + 1
 
 
 def test_a_join_with_too_many_pairs_suspends_its_queries(pond: Pond, parts: Components) -> None:
@@ -102,9 +129,9 @@ def test_a_factor_that_fails_leaves_the_join_to_invocation(pond: Pond, parts: Co
     pond.register("SELECT a.v FROM a, t WHERE t.s <> 'x' AND a.k = CAST(t.s AS INTEGER)", "q")
     pond.ingest("t", [{"ts": "1970-01-01 00:00:01", "s": s} for s in ("1", "x")])
     feed(pond, 1)
-    parts.joins.run_round()
+    parts.joins.run_rounds()
     assert set(parts.joins.failed) == {core(parts).id}
-    assert not parts.joins.run_round()
+    assert not parts.joins.run_rounds()
     assert pond.query("q").definition.suspended is None
     assert pairs(parts) == ()
 
@@ -151,7 +178,7 @@ def test_small_files_become_one(
     pond.register(JOIN.format(50), "q")
     for second in range(1, 4):
         feed(pond, second)
-        parts.joins.run_round()
+        parts.joins.run_rounds()
     files = pairs(parts)
     assert len(files) >= 3
     assert rest(parts)

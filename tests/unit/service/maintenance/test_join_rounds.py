@@ -14,9 +14,10 @@ from millpond.runtime.join_tasks import ProbeJob
 from millpond.service.maintenance.join_rounds import (
     JoinSettings,
     Round,
+    find_round_of_elements,
+    find_round_of_uses,
     jobs_of,
     needed_from,
-    round_of,
 )
 from millpond.state.id_map import IdMap
 from millpond.state.join_state import JoinCore, Joins, JoinUse
@@ -57,7 +58,8 @@ def version(
 
 
 def of(core: JoinCore, **others: Any) -> Round:
-    found = round_of(version(core, **others), core)
+    at = version(core, **others)
+    found = find_round_of_uses(at, core) or find_round_of_elements(at, core)
     assert found is not None
     return found
 
@@ -80,7 +82,25 @@ def test_then_all_uses_look_at_what_is_new() -> None:
     core = replace(CORE, next_use=2, upto=2, covered=(3, 6), epoch=6)
     due = of(core)
     assert (due.low, due.upto, due.old, due.limit, due.epoch) == (0, 2, (3, 6), (4, 6), 9)
-    assert round_of(version(replace(core, covered=(4, 6))), replace(core, covered=(4, 6))) is None
+    core = replace(core, covered=(4, 6))
+    assert find_round_of_uses(version(core), core) is None
+    assert find_round_of_elements(version(core), core) is None
+
+
+def test_what_is_new_waits_for_no_new_use() -> None:
+    core = replace(CORE, next_use=2, upto=1, covered=(3, 5), epoch=6)
+    due = find_round_of_elements(version(core), core)
+    assert due is not None
+    assert (due.low, due.upto, due.old, due.limit, due.epoch) == (0, 1, (3, 5), (4, 6), 9)
+    assert due.since == BEGINNING
+    # The first use of all looks at what there is, old and new.
+    assert find_round_of_elements(version(CORE), CORE) is None
+
+
+def test_without_old_elements_the_new_ones_are_looked_at_as_far_back_as_windows_reach() -> None:
+    core = replace(CORE, next_use=2, upto=2, covered=(0, 0), epoch=1)
+    due = of(core)
+    assert (due.low, due.upto, due.old, due.since) == (0, 2, (0, 0), 70)
 
 
 def test_one_window_without_an_end_has_partners_for_ever() -> None:
@@ -132,7 +152,7 @@ SEGMENTS = {
 
 def jobs(core: JoinCore, settings: JoinSettings | None = None, **others: Any) -> list[ProbeJob]:
     at = version(core, **{"segments": SEGMENTS, **others})
-    due = round_of(at, core)
+    due = find_round_of_uses(at, core) or find_round_of_elements(at, core)
     assert due is not None
     plan: Any = None
     return jobs_of(at, core, due, plan, settings or JoinSettings(), {}, "store")
