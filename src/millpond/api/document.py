@@ -38,6 +38,7 @@ _WHOLE: dict[str, Any] = {"type": "integer", "minimum": 1}
 _OPTION_TYPES: dict[str, dict[str, Any]] = {
     "materialize": {"enum": ["lazy", "none", "eager", "auto"]},
     "active": {"type": "boolean"},
+    "tolerate": TEXT,
     "weight": _NUMBER,
     "max_rows": _WHOLE,
     "max_seconds": _NUMBER,
