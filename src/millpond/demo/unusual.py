@@ -51,7 +51,7 @@ def show_unusual(pond: Pond, screen: Screen) -> None:
     latest = sorted(whole.rows(), key=lambda row: row[1])[-budget:]
     others = sum(dest in rare for dest, *_ in latest)
     screen.say(
-        f"Estimated: that was {100 * part.part.share:.1f} % of about {part.part.rows:,.0f} flights. "
+        f"Estimated: these are {100 * part.part.share:.1f} % of {part.part.rows:,.0f} flights. "
         f"Exact: {100 * len(found) / len(whole):.1f} % of {len(whole):,}, and {ours:,} of the "
         f"{unusual:,} flights to the {len(rare):,} rarest destinations are among them. The latest "
         f"{budget:,} flights, which anybody else would look at, have {others:,}."

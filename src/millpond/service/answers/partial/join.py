@@ -20,7 +20,7 @@ from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
 from millpond.planner.bind.preference import BoundPreference
 from millpond.service.answers.partial.looking import LookedLeaf
-from millpond.service.answers.partial.promise import estimate_regions, merge_zones, prioritize
+from millpond.engine.promising.promise import estimate_regions, merge_zones, prioritize
 from millpond.synopses.summaries.protocol import Estimates
 from millpond.synopses.summaries.stream_summary import StreamSummary
 

@@ -20,7 +20,7 @@ from millpond.engine.scalars.residual_query import Residual
 from millpond.planner.bind.preference import BoundPreference
 from millpond.planner.resolve.pushdown import split_conjuncts
 from millpond.service.answers.partial.looking import LookedLeaf, find_matches
-from millpond.service.answers.partial.promise import estimate_regions, prioritize
+from millpond.engine.promising.promise import estimate_regions, prioritize
 
 
 @dataclass(eq=False)
