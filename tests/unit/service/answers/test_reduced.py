@@ -8,9 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.unit.service.conftest import OpenPond
 
-from millpond.errors import MillpondError
 from millpond.model.loss import Cause
 from millpond.service.pond import Pond
 
@@ -136,77 +134,3 @@ def test_a_small_sample_is_part_of_a_greater_one(full: Pond) -> None:
     )
     assert 0 < len(small) < len(great)
     assert Counter(small.rows()) < Counter(great.rows())
-
-
-def test_how_far_a_query_is_reduced_is_kept(open_pond: OpenPond) -> None:
-    pond = open_pond()
-    pond.execute(SCHEMA)
-    pond.ingest("s", elements(5_000))
-    pond.catch_up()
-    pond.alter_system(query_memory="20 KB")
-    before = pond.register("SELECT v FROM s", "q", tolerate="sample 10 %").invoke()
-    assert pond.query("q").describe()["options"]["reduced"].startswith("sample ")
-    again = open_pond().query("q")
-    assert again.invoke().rows() == before.rows()
-    assert again.invoke().loss == before.loss
-    again.alter(tolerate="nothing")
-    assert again.invoke().exact
-    assert "reduced" not in again.describe()["options"]
-
-
-def test_the_grant_is_by_weight(full: Pond) -> None:
-    text = "SELECT g, v FROM s WHERE v > 60"
-    light = full.register(text, tolerate="sample 1 %", weight=0.5)
-    heavy = full.register(text, tolerate="sample 1 %", weight=2)
-    heaviest = full.register(text, tolerate="sample 1 %", weight=100)
-    kept = [q.invoke().loss[0].kept for q in (light, heavy)]
-    assert kept[0] < kept[1]  # type: ignore[operator]
-    assert heaviest.invoke().exact
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "SELECT max(v) FROM s",
-        "SELECT count(DISTINCT g) FROM s",
-        "SELECT v FROM s ORDER BY v LIMIT 3",
-        "SELECT v FROM s [ROWS 100]",
-        "SELECT count(*) FROM s HAVING count(*) > 3",
-        "SELECT g FROM s EXCEPT SELECT g FROM s [RANGE 1 HOUR] WHERE v > 10",
-    ],
-)
-def test_what_cannot_be_reduced_safely_is_exact(full: Pond, text: str) -> None:
-    query = full.register(text, "q", tolerate="window 1 s, sample 1 %")
-    answer = query.invoke()
-    said = full.explain("q", "approximation")
-    assert "refused: " in said
-    if "EXCEPT" in text:
-        # What is subtracted stays whole, so no row is wrong.
-        assert Counter(answer.rows()) <= Counter(full.ask(text).rows())
-    else:
-        assert answer.exact
-        assert answer.rows() == full.ask(text).rows()
-
-
-def test_what_is_followed_does_not_become_another_query(full: Pond) -> None:
-    query = full.register("SELECT v FROM s WHERE v > 99", "q", tolerate="sample 5 %")
-    query.fetch()
-    before = query.describe()["options"]["reduced"]
-    query.alter(weight=50)
-    assert query.describe()["options"]["reduced"] == before
-    with pytest.raises(MillpondError, match="CQL-214"):
-        query.alter(tolerate="nothing")
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    ["", "sample", "sample 0 %", "sample 100 %", "sample 5", "window 0 s", "error 2 %",
-     "window -1 s", "sample 5 %, sample 6 %", "false positives 1 %", 5, None,
-     "sample 5 %, error 0 %", "sample 5 %, error 1 % at 100 %", "window 9999999 days" * 99],
-)  # fmt: skip
-def test_a_wrong_tolerance_is_refused(pond: Pond, wrong: Any) -> None:
-    pond.execute(SCHEMA)
-    with pytest.raises(MillpondError, match="CQL-214"):
-        pond.register("SELECT v FROM s", tolerate=wrong)
-    with pytest.raises(MillpondError, match="CQL-214"):
-        pond.register("SELECT v FROM s", reduced="sample 5 %")
