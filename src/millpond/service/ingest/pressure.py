@@ -5,7 +5,7 @@ queries are **deferred**. That loses nothing: where matches are missing an invoc
 predicate itself, and what was deferred is made up for later. Then queries that tolerate it are
 **reduced**, the lightest first. Only then do streams shed, or hold back (`door.py`).
 
-A step is climbed at once and left with slack. It names the weight up to which queries give way, so
+A step is climbed at once, and left when half as much waits. It names the weight up to which queries give way, so
 who gives way does not change while the step lasts. It is recorded before it acts.
 """
 
@@ -21,8 +21,8 @@ from millpond.service.queries.weights import weight_of
 from millpond.state.epoch_log import EpochLog
 
 DEFER, REDUCE = "defer", "reduce"
-#: By how much less must wait than where a step began, before the step is left.
-_SLACK = 0.1
+#: A step is left when only that part waits of what it was climbed for: bursts make no steps.
+_LEFT_AT = 0.5
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ def choose_rung(step: int, fill: float) -> int:
         step: How many are now.
         fill: How much of `queue_memory` waits.
 
-    >>> choose_rung(0, 0.19), choose_rung(0, 0.42), choose_rung(3, 0.31), choose_rung(3, 0.29)
+    >>> choose_rung(0, 0.19), choose_rung(0, 0.42), choose_rung(3, 0.21), choose_rung(3, 0.2)
     (0, 3, 3, 2)
     """
     wanted = sum(fill >= rung.fill for rung in RUNGS)
-    while step > wanted and fill <= RUNGS[step - 1].fill - _SLACK:
+    while step > wanted and fill <= RUNGS[step - 1].fill * _LEFT_AT:
         step -= 1
     return max(step, wanted)
 
