@@ -7,6 +7,7 @@ from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from typer.main import get_command
 
@@ -55,7 +56,7 @@ def test_the_routing_policies_are_the_engines() -> None:
 @pytest.mark.parametrize("name", [n for n, o in OPTIONS.items() if o.default is not None])
 def test_a_default_is_a_value_as_it_is_kept(name: str) -> None:
     option = OPTIONS[name]
-    assert option.check(option.default) == option.default
+    assert option.values.check(option.default) == option.default
 
 
 def test_every_option_is_described_and_has_a_default_or_says_what_it_is() -> None:
@@ -110,6 +111,18 @@ REFUSED: dict[str, list[Any]] = {
     "tags": [7, [1], ["a,b"], "x" * 201, None],
     "comment": [True, "x" * 10_001],
 }
+
+
+@pytest.mark.parametrize("name", list_options(Scope.QUERY))
+def test_clients_over_http_are_told_the_values_of_a_query_option(name: str) -> None:
+    schema = dict(OPTIONS[name].values.schema)
+    for _, kept in KEPT[name]:
+        jsonschema_rs.validate(schema, kept)
+    refused = {type(value) for value in REFUSED[name]} - {type(kept) for _, kept in KEPT[name]}
+    wrong = [value for value in REFUSED[name] if type(value) in refused - {list, float}]
+    for value in wrong:
+        with pytest.raises(jsonschema_rs.ValidationError):
+            jsonschema_rs.validate(schema, value)
 
 
 @pytest.mark.parametrize("name", list_options(Scope.QUERY))

@@ -61,7 +61,7 @@ def _parse_option(
         MillpondError: CQL-214, it cannot have that value.
     """
     try:
-        return OPTIONS[name].check(value)
+        return OPTIONS[name].values.check(value)
     except ValueError as reason:
         raise MillpondError(
             "CQL-214",
