@@ -81,7 +81,8 @@ def make_caller(id: str, owner: str, role: str, streams: list[str], **quotas: An
     words = {r.word: r for r in Role}
     if role not in words:
         raise ValueError(f'There is no role "{role}". There are: {", ".join(words)}')
-    if not (isinstance(owner, str) and OPTIONS["owner"].check(owner)):
+    check_owner = OPTIONS["owner"].values.check
+    if not (isinstance(owner, str) and check_owner(owner)):
         raise ValueError("An owner has a name of at most 200 characters")
     if any(not isinstance(s, str) or not s or "*" in s[:-1] for s in streams):
         raise ValueError("A stream is a name, with a * at its end for any rest")
@@ -90,7 +91,9 @@ def make_caller(id: str, owner: str, role: str, streams: list[str], **quotas: An
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if name not in known or not is_number or not 0 < value < 2**53:
             raise ValueError(f'The quota "{name}" cannot be {value!r}')
-    return Caller(id, OPTIONS["owner"].check(owner), words[role], tuple(streams), Quotas(**quotas))
+    return Caller(
+        id, OPTIONS["owner"].values.check(owner), words[role], tuple(streams), Quotas(**quotas)
+    )
 
 
 def read_entries(path: Path) -> list[TokenEntry]:

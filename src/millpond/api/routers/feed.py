@@ -30,6 +30,7 @@ from millpond.api.routers.queries import SelectionParameters, require_condition
 from millpond.api.subscribers import Subscribers
 from millpond.api.surface import ServedPond
 from millpond.errors import MillpondError
+from millpond.service import json_values
 from millpond.service.changes.feed import FEED_PAGE
 from millpond.service.queries.query_directory import QuerySelection
 
@@ -142,7 +143,7 @@ def router(pond: ServedPond, followers: Subscribers, tickets: Tickets) -> APIRou
             "path": f"{TICKET_PATH}?ticket={text}",
             "idle_seconds": TICKET_SECONDS,
         }
-        return Response(encode.dumps(answer), 201, media_type=encode.JSON)
+        return Response(json_values.dumps(answer), 201, media_type=encode.JSON)
 
     return routes
 
