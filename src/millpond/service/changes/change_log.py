@@ -113,7 +113,9 @@ class ChangeReader:
             found = narrow_integers(segments[0][2].slice(0, 0))
         else:
             stamp = pa.field("__ts", pa.int64())
-            planned = self._derivations.of(version, stream).plan.schema
+            derivation = self._derivations.find_of(version, stream)
+            declared = stream.schema.to_arrow()
+            planned = declared if derivation is None else derivation.plan.schema
             found = narrow_integers(planned.append(stamp).empty_table())
         position = self._advancer.complete_upto(version, stream)
         if upto < newest:

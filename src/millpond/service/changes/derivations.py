@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from millpond.catalog.objects import Derived, QueryDef, RelationDef, StreamDef
+from millpond.engine.dataflow.dataflow import to_millpond_error
 from millpond.errors import MillpondError
 from millpond.model.patterns import Pattern
 from millpond.model.time import BEGINNING, END, LAST
@@ -27,9 +28,10 @@ from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.ingest.floors import ClockReading
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
+from millpond.service.queries.dependencies import may_read
 from millpond.service.queries.options import option
 from millpond.service.queries.prepared import default_seed, stream_of
-from millpond.service.queries.registration import Registrar
+from millpond.service.queries.registration import Registrar, is_unbound
 from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import StreamClock, Version, change_log_name
@@ -147,6 +149,19 @@ class Derivations:
                 self._remember(known)
             return known
 
+    def find_of(self, version: Version, stream: StreamDef) -> Derivation | None:
+        """The derivation of a stream; None if its query does not bind any more, or is not planned.
+
+        The schedule tells why (`Schedule.find_derivation`), and what asks here goes on without it.
+        """
+        query = version.query_of(stream)
+        if query is not None and is_unbound(query):
+            return None
+        try:
+            return self.of(version, stream)
+        except Exception:
+            return None
+
     def _remember(self, derivation: Derivation) -> None:
         self._planned_derivations[derivation.id] = derivation
         keys = (node.key for node in derivation.plan.nodes())
@@ -230,19 +245,28 @@ class Derivations:
             if current.derived is None:
                 found[current.id, current.kind] = current
                 continue
-            for leaf in self.of(version, current).bound.streams:
-                below = stream_of(version, leaf)
+            for below in self._read_by(version, current):
                 if below.derived is None or below.id not in seen:
                     waiting.append(below)
                     seen.add(below.id)
         return list(found.values())
+
+    def _read_by(self, version: Version, stream: StreamDef) -> list[StreamDef]:
+        """The streams a derivation reads; of one that cannot be planned, those it may read."""
+        derivation = self.find_of(version, stream)
+        if derivation is None:
+            return [s for s in version.named_streams() if _may_read(version, stream, s)]
+        return [stream_of(version, leaf) for leaf in derivation.bound.streams]
 
     def reach_below(
         self, version: Version, stream: StreamDef, at: int
     ) -> list[tuple[StreamDef, int | None]]:
         """The streams a derivation reads, each with the least timestamp of an element that its
         changes after `at` depend on (None: every element)."""
-        found = self.of(version, stream).plan.reach(at)
+        derivation = self.find_of(version, stream)
+        if derivation is None:
+            return [(below, None) for below in self._read_by(version, stream)]
+        found = derivation.plan.reach(at)
         return [
             (below, since)
             for name, since in found.items()
@@ -261,7 +285,10 @@ class Derivations:
         """The timestamp from which derivations still need a stream; END if none does."""
         needed: int = END
         for derived in self.list_streams(version):
-            derivation = self.of(version, derived)
+            derivation = self.find_of(version, derived)
+            if derivation is None:  # nobody knows what it needs, and it may be planned again
+                needed = BEGINNING if _may_read(version, derived, stream) else needed
+                continue
             if stream.id not in derivation.streams:
                 continue
             position = version.clock(derived.id).position
@@ -275,9 +302,16 @@ class Derivations:
         epochs = [
             version.clock(derived.id).relations_epoch
             for derived in self.list_streams(version)
-            if relation_id in self.of(version, derived).relations
+            if self._needs_relation(version, derived, relation_id)
         ]
         return min(epochs, default=version.epoch)
+
+    def _needs_relation(self, version: Version, derived: StreamDef, relation_id: int) -> bool:
+        derivation = self.find_of(version, derived)
+        if derivation is not None:
+            return relation_id in derivation.relations
+        relation = version.relations.get(relation_id)
+        return relation is not None and _may_read(version, derived, relation)
 
     def find(self, name: str) -> StreamDef:
         """The derived stream of a name. Raises CQL-201 or CQL-216."""
@@ -364,8 +398,8 @@ class Derivations:
                     continue
                 try:
                     starts.append(self._make_log(version, current))
-                except MillpondError as error:
-                    failures[query.id] = error
+                except Exception as error:
+                    failures[query.id] = to_millpond_error(error)
             if starts:
                 self._commit(starts)
         return failures
@@ -447,6 +481,14 @@ class Derivations:
             if reach is not None and reach < kept_from:
                 after += kept_from - reach
         return after
+
+
+def _may_read(version: Version, derived: StreamDef, other: StreamDef | RelationDef) -> bool:
+    """Whether a derivation that cannot be planned may read a stream or a relation."""
+    assert derived.derived is not None
+    if derived.derived.query_id is not None and isinstance(other, StreamDef):
+        return any(x.stream_id == other.id for x in version.leaves(derived.derived.query_id))
+    return may_read(version, derived.derived.text, other.name)
 
 
 def _is_on_system_time(version: Version, bound: BoundQuery) -> bool:
