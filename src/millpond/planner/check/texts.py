@@ -1,7 +1,7 @@
-"""Texts that are compared with what is no text: `country = 5`, `a.code = b.number`.
+"""Refuses comparisons of a text with a value of another type: `country = 5`, `a.code = b.number`.
 
 DuckDB would cast the text of every element to the other side's type, and fail at the first text
-that is none. It refuses this itself where values are ordered (`<`), but not where they are equal.
+that cannot be cast. DuckDB itself refuses such a comparison by `<`, but not one by `=`.
 """
 
 from __future__ import annotations

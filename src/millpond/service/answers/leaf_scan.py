@@ -70,10 +70,11 @@ class OpenSegment:
 
     @cached_property
     def _row_of(self) -> tuple[int, np.ndarray | None]:
-        """The first arrival number, and for each number from there on the row (-1: elsewhere).
+        """The first arrival number, and a table of the rows of this and all later numbers.
 
-        The table is None where rows are numbered through as they lie. It is left out, and numbers
-        are searched for, where most of what it would tell is that an element is elsewhere.
+        The table has -1 for the numbers of elements that are in other segments. It is None if row
+        n has the n-th number. It is empty if most of its entries would be -1: then `locate`
+        searches for each number.
         """
         numbers, rows = self._arrival
         first, span = int(numbers[0]), int(numbers[-1]) - int(numbers[0]) + 1
