@@ -170,6 +170,19 @@ def parse_memory(text: str) -> int:
     return int(number) * _UNITS[unit]
 
 
+def _tolerance(value: Any) -> str:
+    from millpond.catalog.tolerance import parse_tolerance
+
+    if not isinstance(value, str):
+        raise ValueError
+    return str(parse_tolerance(value))
+
+
+def _memory_or_unbounded(value: Any) -> str:
+    is_unbounded = isinstance(value, str) and value.lower() == "unbounded"
+    return "unbounded" if is_unbounded else _memory(value)
+
+
 def _anything(value: Any) -> Any:
     return value
 
@@ -261,6 +274,28 @@ _EVERY = (
         "256 MB",
         entities=("queue",),
         remark="A push that is larger is taken when nothing waits.",
+    ),
+    Option(
+        "query_memory",
+        (Scope.SYSTEM,),
+        "an amount of memory, as '64 MB', or 'unbounded'",
+        "how many bytes of elements a query of weight 1 is granted in its windows, one of weight 2"
+        " twice as many",
+        OptionValues(_memory_or_unbounded, _TEXT),
+        "unbounded",
+        remark="A query that would need more is reduced as far as it tolerates when it is"
+        " registered or altered; a query that tolerates nothing stays exact.",
+    ),
+    Option(
+        "tolerate",
+        (Scope.QUERY,),
+        "'nothing', or some of 'window 10 minutes, sample 5 %, error 2 % at 95 %'",
+        "how far the query may be reduced when there is not enough memory or time: the shortest"
+        " window, the smallest sample, the widest interval of an estimate",
+        OptionValues(_tolerance, _TEXT),
+        "nothing",
+        is_settled=True,
+        remark="See [what you tolerate](../guide/tolerate.md).",
     ),
     Option(
         "weight",
