@@ -25,7 +25,7 @@ _LOCAL = threading.local()
 
 
 @dataclass(frozen=True)
-class Range:
+class OffsetRange:
     """Records of one partition: from offset `first` (-1: the first there is) to before `stop`."""
 
     topic: str
@@ -57,7 +57,7 @@ class Records:
     lost: tuple[int, int] | None = None
 
 
-def read_range(options: KafkaOptions, range: Range) -> Iterator[Records]:
+def read_range(options: KafkaOptions, range: OffsetRange) -> Iterator[Records]:
     """Yield the records of a range, at most `BATCH` at a time.
 
     Raises:
@@ -92,7 +92,9 @@ def read_range(options: KafkaOptions, range: Range) -> Iterator[Records]:
         consumer.unassign()
 
 
-def _consume(options: KafkaOptions, consumer: Any, range: Range, first: int) -> Iterator[Records]:
+def _consume(
+    options: KafkaOptions, consumer: Any, range: OffsetRange, first: int
+) -> Iterator[Records]:
     kafka = import_kafka()
     next_offset, heard = first, time.monotonic()
     while next_offset < range.stop:
@@ -141,7 +143,7 @@ def _consumer(options: KafkaOptions) -> Any:
     return consumer
 
 
-def _loss_error(options: KafkaOptions, range: Range, first: int, last: int) -> MillpondError:
+def _loss_error(options: KafkaOptions, range: OffsetRange, first: int, last: int) -> MillpondError:
     return source_error(
         options,
         f"{describe_loss(range, first, last)} The stream has stopped, so that nobody takes "
@@ -151,7 +153,7 @@ def _loss_error(options: KafkaOptions, range: Range, first: int, last: int) -> M
     )
 
 
-def describe_loss(range: Range, first: int, last: int) -> str:
+def describe_loss(range: OffsetRange, first: int, last: int) -> str:
     """Say which records are lost."""
     return (
         f'Records {first} to {last} of partition {range.partition} of topic "{range.topic}" '

@@ -19,7 +19,7 @@ from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, Chunk, build
 from millpond.runtime.kafka.chunks import chunk_of, partition_name
 from millpond.runtime.kafka.decode import make_decoder
 from millpond.runtime.kafka.options import KafkaOptions
-from millpond.runtime.kafka.read_range import Range, read_range
+from millpond.runtime.kafka.read_range import OffsetRange, read_range
 from millpond.runtime.spark.parquet import row_groups, sizes
 from millpond.runtime.spark.sources import BLOCK, FILE
 from millpond.state.inbox.push_file import number_of, read_push, visible_path
@@ -213,7 +213,7 @@ def _from_ranges(
     plan: BatchPlan, stream_id: int, options: KafkaOptions
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        ranges = [Range(**row) for batch in batches for row in batch.to_pylist()]
+        ranges = [OffsetRange(**row) for batch in batches for row in batch.to_pylist()]
 
         def chunks() -> Iterator[Chunk]:
             if stream_id not in plan.streams:

@@ -28,7 +28,7 @@ from millpond.model.schema import Schema
 from millpond.runtime.kafka.avro import check_avro
 from millpond.runtime.kafka.client import Offsets, Topics
 from millpond.runtime.kafka.options import KafkaOptions, kafka_options, payload_names
-from millpond.runtime.kafka.read_range import Range
+from millpond.runtime.kafka.read_range import OffsetRange
 from millpond.state.arrow_file import sync_directory, sync_file, translate_write_errors
 
 NAME = "millpond_kafka"
@@ -99,17 +99,17 @@ def _begin(stream: StreamDef, folder: Path) -> Offsets:
     return offsets
 
 
-def deal_ranges(ranges: list[Range], slots: int) -> list[list[Range]]:
+def deal_ranges(ranges: list[OffsetRange], slots: int) -> list[list[OffsetRange]]:
     """Deal ranges into at most about `slots` shares of about equal records, cutting large ones.
 
-    >>> deal_ranges([Range("t", 0, 0, 30_000), Range("t", 1, 5, 5)], 2)
-    [[Range(topic='t', partition=0, first=0, stop=15000)], \
-[Range(topic='t', partition=0, first=15000, stop=30000), \
-Range(topic='t', partition=1, first=5, stop=5)]]
+    >>> deal_ranges([OffsetRange("t", 0, 0, 30_000), OffsetRange("t", 1, 5, 5)], 2)
+    [[OffsetRange(topic='t', partition=0, first=0, stop=15000)], \
+[OffsetRange(topic='t', partition=0, first=15000, stop=30000), \
+OffsetRange(topic='t', partition=1, first=5, stop=5)]]
     """
     total = sum(r.stop - max(r.first, 0) for r in ranges)
     goal = max(-(-total // max(slots, 1)), _LEAST_RECORDS)
-    shares: list[list[Range]] = [[]]
+    shares: list[list[OffsetRange]] = [[]]
     room = goal
     for given in ranges:
         rest = given
@@ -117,8 +117,8 @@ Range(topic='t', partition=1, first=5, stop=5)]]
         while rest.first >= 0 and rest.stop - rest.first > room:
             if room:
                 middle = rest.first + room
-                shares[-1].append(Range(rest.topic, rest.partition, rest.first, middle))
-                rest = Range(rest.topic, rest.partition, middle, rest.stop)
+                shares[-1].append(OffsetRange(rest.topic, rest.partition, rest.first, middle))
+                rest = OffsetRange(rest.topic, rest.partition, middle, rest.stop)
             shares.append([])
             room = goal
         shares[-1].append(rest)
@@ -182,14 +182,14 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         ranges = [
-            Range(topic, int(number), start.get(topic, {}).get(number, -1), stop)
+            OffsetRange(topic, int(number), start.get(topic, {}).get(number, -1), stop)
             for topic, stops in sorted(end.items())
             for number, stop in sorted(stops.items(), key=lambda item: int(item[0]))
         ]
         return [InputPartition(share) for share in deal_ranges(ranges, self._slots)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        share: list[Range] = partition.value
+        share: list[OffsetRange] = partition.value
         yield pa.RecordBatch.from_pydict(
             {
                 "topic": pa.array([r.topic for r in share], pa.string()),
