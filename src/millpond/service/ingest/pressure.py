@@ -5,8 +5,8 @@ queries are **deferred**. That loses nothing: where matches are missing an invoc
 predicate itself, and what was deferred is made up for later. Then queries that tolerate it are
 **reduced**, the lightest first. Only then do streams shed, or hold back (`door.py`).
 
-A step is climbed at once, and left when half as much waits. It names the weight up to which queries give way, so
-who gives way does not change while the step lasts. It is recorded before it acts.
+A step is climbed at once, and left when half as much waits. It names the weight up to which queries
+give way, so who gives way does not change while the step lasts. It is recorded before it acts.
 """
 
 from __future__ import annotations
