@@ -14,7 +14,8 @@ from prometheus_client import CollectorRegistry
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.errors import MillpondError
-from millpond.service.changes.feed import Feed, FeedEvent
+from millpond.service.changes.feed import Feed
+from millpond.service.changes.feed_event import FeedEvent
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.observe.control_tables import Entity
 from millpond.service.queries.query_directory import QueryListing, QuerySelection

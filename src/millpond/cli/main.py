@@ -171,6 +171,14 @@ def serve(
         list[str] | None,
         typer.Option(help="A source format clients may use; formats of files if not given."),
     ] = None,
+    sink_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST",
+            help="A host, host:port, address or network that clients' sinks may deliver to; "
+            "repeatable.",
+        ),
+    ] = None,
     *,
     settings: dict[str, Any],
 ) -> None:
@@ -179,7 +187,7 @@ def serve(
     from millpond.api.access import Access
     from millpond.service.definitions.access_policy import AccessPolicy
 
-    policy = AccessPolicy.of(source_root or (), source_format or ())
+    policy = AccessPolicy.of(source_root or (), source_format or (), sink_host or ())
     if token == tokens.AUTO:
         token = tokens.make_token()
         _note(f"the token is in {tokens.token_file()}")
