@@ -118,6 +118,7 @@ def losses(items: list[dict[str, Any]]) -> tuple[Loss, ...]:
             instant(item["upto"]) or 0,
             item["elements"],
             item["missing"],
+            item["kept"],
         )
         for item in items
     )

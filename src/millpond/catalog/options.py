@@ -9,7 +9,7 @@ the list. To add an option, add an entry here. A setting of the engine also beco
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
@@ -30,6 +30,20 @@ class Scope(Enum):
 
 
 @dataclass(frozen=True)
+class Values:
+    """The values that options of one kind can have.
+
+    Attributes:
+        check: Turns a value into the form that is stored. Raises ValueError for a wrong value, with
+            a sentence if the list of values does not explain the error.
+        schema: The same values in the words of JSON Schema, for clients over HTTP.
+    """
+
+    check: Callable[[Any], Any]
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Option:
     """An option.
 
@@ -38,8 +52,7 @@ class Option:
         scopes: The kinds of things that have the option.
         takes: Its values, in words.
         what: The option's purpose; empty where `takes` says it.
-        check: Turns a value into the form that is stored. Raises ValueError for a wrong value, with
-            a sentence if the list of values does not explain the error.
+        values: Its values, as programs check and describe them.
         default: Its value if it is not given; None: see `unless_given`.
         unless_given: The default in words, where it is not one value.
         type: The type of its values as the command line reads them.
@@ -53,7 +66,7 @@ class Option:
     scopes: tuple[Scope, ...]
     takes: str
     what: str
-    check: Callable[[Any], Any]
+    values: Values
     default: Any = None
     unless_given: str = ""
     type: type = str
@@ -67,13 +80,13 @@ class Option:
         return f"{self.takes}: {self.what}" if self.what else self.takes
 
 
-def _word(*words: str) -> Callable[[Any], Any]:
+def _words(*words: str) -> Values:
     def check(value: Any) -> str:
         if not isinstance(value, str) or value.lower() not in words:
             raise ValueError
         return value.lower()
 
-    return check
+    return Values(check, {"enum": list(words)})
 
 
 def _is_number(value: Any) -> bool:
@@ -137,8 +150,11 @@ def _batch(value: Any) -> int:
     return int(value)
 
 
+_VARIABLE = "[A-Za-z_][A-Za-z0-9_]{0,199}"
+
+
 def _variable(value: Any) -> str:
-    if not isinstance(value, str) or re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,199}", value) is None:
+    if not isinstance(value, str) or re.fullmatch(_VARIABLE, value) is None:
         raise ValueError
     return value
 
@@ -200,6 +216,19 @@ def parse_memory(text: str) -> int:
     return int(number) * _UNITS[unit]
 
 
+def _tolerance(value: Any) -> str:
+    from millpond.catalog.tolerance import parse_tolerance
+
+    if not isinstance(value, str):
+        raise ValueError
+    return str(parse_tolerance(value))
+
+
+def _memory_or_unbounded(value: Any) -> str:
+    is_unbounded = isinstance(value, str) and value.lower() == "unbounded"
+    return "unbounded" if is_unbounded else _memory(value)
+
+
 def _anything(value: Any) -> Any:
     return value
 
@@ -234,6 +263,21 @@ def _tags(value: Any) -> str:
     return ", ".join(tags)
 
 
+_TEXT = {"type": "string"}
+_TRUTH = Values(_truth, {"type": "boolean"})
+_POSITIVE = Values(_positive, {"type": "number", "exclusiveMinimum": 0})
+_WHOLE = Values(_whole, {"type": "integer"})
+_COUNT = Values(_count, {"type": "integer", "minimum": 1})
+_INTEGER = Values(_integer, {"type": "integer", "minimum": 1})
+_LENGTH = Values(_length, _TEXT)
+_LENGTH_OR_AUTO = Values(_length_or_auto, _TEXT)
+_LENGTH_OR_UNBOUNDED = Values(_length_or_unbounded, _TEXT)
+_AMOUNT = Values(_memory, _TEXT)
+_ANYTHING = Values(_anything, {})
+_OWNER = Values(_owner, _TEXT)
+_COMMENT = Values(_comment, _TEXT)
+_TAGS = Values(_tags, {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]})
+
 _EVERY = (
     Option(
         "materialize",
@@ -241,7 +285,7 @@ _EVERY = (
         "'lazy' (match as data comes), 'none' (match at invocation), 'eager' (keep the current"
         " answer too), 'auto' (keep it if it is often asked for)",
         "",
-        _word("lazy", "none", "eager", "auto"),
+        _words("lazy", "none", "eager", "auto"),
         "lazy",
         entities=("answer",),
         remark="See [standing queries](../guide/standing_queries.md).",
@@ -251,7 +295,7 @@ _EVERY = (
         (Scope.QUERY, Scope.STREAM, Scope.SINK),
         "true or false",
         "an inactive query keeps its definition and is not matched; an inactive sink waits",
-        _truth,
+        _TRUTH,
         True,
         remark="A derived stream that has stopped goes on by `active = true`, the one option it"
         " has; so does a sink that is dead.",
@@ -263,7 +307,7 @@ _EVERY = (
         "what gives way when more is pushed than can be done: the pushes, which are refused"
         " (POND-417, HTTP 429); or elements, whole pushes, or the elements that no query above a"
         " weight matches, which are counted and lost",
-        _word("block", "shed random", "shed chunks", "shed lightest"),
+        _words("block", "shed random", "shed chunks", "shed lightest"),
         "block",
         remark="See [when it gets too much](../guide/pressure.md).",
     ),
@@ -272,17 +316,39 @@ _EVERY = (
         (Scope.SYSTEM,),
         "an amount of memory, as '256 MB'",
         "how many bytes of pushed rows may wait for their epoch",
-        _memory,
+        _AMOUNT,
         "256 MB",
         entities=("queue",),
         remark="A push that is larger is taken when nothing waits.",
+    ),
+    Option(
+        "query_memory",
+        (Scope.SYSTEM,),
+        "an amount of memory, as '64 MB', or 'unbounded'",
+        "how many bytes of elements a query of weight 1 is granted in its windows, one of weight 2"
+        " twice as many",
+        Values(_memory_or_unbounded, _TEXT),
+        "unbounded",
+        remark="A query that would need more is reduced as far as it tolerates when it is"
+        " registered or altered; a query that tolerates nothing stays exact.",
+    ),
+    Option(
+        "tolerate",
+        (Scope.QUERY,),
+        "'nothing', or some of 'window 10 minutes, sample 5 %, error 2 % at 95 %'",
+        "how far the query may be reduced when there is not enough memory or time: the shortest"
+        " window, the smallest sample, the widest interval of an estimate",
+        Values(_tolerance, _TEXT),
+        "nothing",
+        is_settled=True,
+        remark="See [what you tolerate](../guide/tolerate.md).",
     ),
     Option(
         "weight",
         (Scope.QUERY,),
         "a number > 0",
         "the query's share of the work when there is too little time for all queries",
-        _positive,
+        _POSITIVE,
         1,
         entities=("answer",),
         remark="Work for queries of greater weight is done first: matching, merging, kept answers.",
@@ -292,7 +358,7 @@ _EVERY = (
         (Scope.QUERY,),
         "a whole number > 0",
         "the most rows an answer may have",
-        _count,
+        _COUNT,
         1_000_000,
         entities=("answer",),
     ),
@@ -301,7 +367,7 @@ _EVERY = (
         (Scope.QUERY,),
         "a number > 0",
         "the longest time an evaluation may take, in seconds",
-        _positive,
+        _POSITIVE,
         30.0,
         entities=("answer",),
     ),
@@ -310,7 +376,7 @@ _EVERY = (
         (Scope.QUERY,),
         "'from registration' or 'from beginning'",
         "which changes FETCH begins with",
-        _word("from registration", "from beginning"),
+        _words("from registration", "from beginning"),
         "from registration",
         is_settled=True,
         remark="It counts when the first change is asked for, and not after.",
@@ -320,7 +386,7 @@ _EVERY = (
         (Scope.QUERY,),
         "true or false",
         "whether the query's changes are computed from now on, though nobody has asked for them",
-        _truth,
+        _TRUTH,
         False,
         remark="A query that is followed stays so: `false` changes nothing then.",
     ),
@@ -329,7 +395,7 @@ _EVERY = (
         (Scope.QUERY, Scope.ENGINE),
         "'aware', 'direct' or 'negative'",
         "how operators learn that rows have left",
-        _word("aware", "direct", "negative"),
+        _words("aware", "direct", "negative"),
         "aware",
         entities=("derivation", "changes"),
         remark="It is for the query's changes, and does not alter them. By default it is that of"
@@ -340,7 +406,7 @@ _EVERY = (
         (Scope.QUERY,),
         "a whole number > 0",
         "into how many partitions by expiration time an operator puts its rows",
-        _count,
+        _COUNT,
         unless_given="what costs least",
         remark="It is for the query's changes, with strategy 'aware'.",
     ),
@@ -349,7 +415,7 @@ _EVERY = (
         (Scope.QUERY, Scope.ENGINE),
         "a length of time, as '10 seconds' or INTERVAL 10 SECONDS",
         "how long changes may wait that come from expiration alone",
-        _length,
+        _LENGTH,
         "0 SECONDS",
         entities=("derivation", "changes"),
         remark="It is for the query's changes, and does not alter them"
@@ -362,7 +428,7 @@ _EVERY = (
         "a length of time, or 'auto'",
         "how often expired rows are dropped from state that need not be read at once; 'auto' drops"
         " them when they are as many as the live rows",
-        _length_or_auto,
+        _LENGTH_OR_AUTO,
         "auto",
         entities=("derivation", "changes"),
         remark="It is for the query's changes, too.",
@@ -372,7 +438,7 @@ _EVERY = (
         (Scope.QUERY,),
         "a whole number > 0",
         "how many changes are kept to be read again",
-        _count,
+        _COUNT,
         1_000_000,
         entities=("derivation",),
     ),
@@ -381,7 +447,7 @@ _EVERY = (
         (Scope.QUERY,),
         "a whole number",
         "the seed of its samples",
-        _whole,
+        _WHOLE,
         unless_given="from the query's text",
         is_settled=True,
         remark="Queries with the same text have the same sample, whenever they are registered.",
@@ -391,7 +457,7 @@ _EVERY = (
         (Scope.QUERY,),
         "a text",
         "whose query it is; lists, feeds and bulk changes choose queries by it",
-        _owner,
+        _OWNER,
         "",
     ),
     Option(
@@ -399,7 +465,7 @@ _EVERY = (
         (Scope.QUERY,),
         "words with commas between them, or a list of words",
         "what lists, feeds and bulk changes choose queries by; a tag has no upper case",
-        _tags,
+        _TAGS,
         "",
     ),
     Option(
@@ -407,7 +473,7 @@ _EVERY = (
         (Scope.QUERY,),
         "a text",
         "a remark for people",
-        _comment,
+        _COMMENT,
         "",
     ),
     Option(
@@ -415,7 +481,7 @@ _EVERY = (
         (Scope.ENGINE,),
         "'ticket', 'fixed', 'random' or 'worst'",
         "the eddies' routing policy; 'ticket' adapts to measured costs and selectivities",
-        _word("ticket", "fixed", "random", "worst"),
+        _words("ticket", "fixed", "random", "worst"),
         "ticket",
         entities=("eddies",),
     ),
@@ -424,7 +490,7 @@ _EVERY = (
         (Scope.ENGINE,),
         "a whole number > 0",
         "into how many tasks the work on a shared join is divided: about the number of cores",
-        _integer,
+        _INTEGER,
         2,
         type=int,
         entities=("joins",),
@@ -435,7 +501,7 @@ _EVERY = (
         "a whole number > 0",
         "the most pairs one task may find in one batch; a query whose own join finds more is"
         " suspended",
-        _integer,
+        _INTEGER,
         50_000_000,
         type=int,
         entities=("joins",),
@@ -446,7 +512,7 @@ _EVERY = (
         "a whole number > 0",
         "how many shared joins are kept up to date: those that most queries use; other joins are"
         " computed at invocation",
-        _integer,
+        _INTEGER,
         64,
         type=int,
         entities=("joins",),
@@ -457,7 +523,7 @@ _EVERY = (
         "a number > 0",
         "how long one call of a user-defined function may take, in seconds, unless the function has"
         " a limit of its own",
-        _positive,
+        _POSITIVE,
         10.0,
     ),
     Option(
@@ -465,7 +531,7 @@ _EVERY = (
         (Scope.OPEN,),
         "a path",
         "the file of the key that seals functions; the code of others is not run",
-        _anything,
+        _ANYTHING,
         unless_given="`MILLPOND_FUNCTION_KEY`, or `~/.config/millpond/function_key`",
     ),
     Option(
@@ -474,7 +540,7 @@ _EVERY = (
         "a length of time, or 'unbounded'",
         "how far ahead of the clock an element's timestamp may be, if its stream has no AHEAD"
         " clause; rows further ahead are rejected",
-        _length_or_unbounded,
+        _LENGTH_OR_UNBOUNDED,
         "1 DAY",
         remark="Bounded runs have no limit.",
     ),
@@ -483,7 +549,7 @@ _EVERY = (
         (Scope.OPEN,),
         "the URL of a Spark master",
         "where tasks run",
-        _anything,
+        _ANYTHING,
         unless_given="this machine",
     ),
     Option(
@@ -491,7 +557,7 @@ _EVERY = (
         (Scope.OPEN,),
         "a Spark session",
         "used instead of one of Millpond's own, and left running",
-        _anything,
+        _ANYTHING,
         unless_given="one of its own",
     ),
     Option(
@@ -500,7 +566,7 @@ _EVERY = (
         "true or false",
         "whether file sources are finite: they are read to their end before the first answer"
         " instead of being watched for more",
-        _truth,
+        _TRUTH,
         False,
     ),
     Option(
@@ -508,7 +574,7 @@ _EVERY = (
         (Scope.OPEN,),
         "a function",
         'called while sources are read, with `{"stream", "rows", "done"}`',
-        _anything,
+        _ANYTHING,
         unless_given="nobody is told",
     ),
     Option(
@@ -516,7 +582,7 @@ _EVERY = (
         (Scope.SINK,),
         "an http or https URL without a user",
         "where batches are posted to",
-        _url,
+        Values(_url, {"type": "string", "maxLength": 2_000}),
         unless_given="it has to be given",
         remark="See [webhooks](../guide/webhooks.md).",
     ),
@@ -525,7 +591,7 @@ _EVERY = (
         (Scope.SINK,),
         "the name of an environment variable of the server",
         "it holds the key that batches are signed with",
-        _variable,
+        Values(_variable, {"type": "string", "pattern": _VARIABLE}),
         unless_given="`key_file` says where the key is",
         remark="A client's begins with `MILLPOND_SINK_`.",
     ),
@@ -534,7 +600,7 @@ _EVERY = (
         (Scope.SINK,),
         "the path of a file of the server",
         "it holds the key that batches are signed with",
-        _path,
+        Values(_path, {"type": "string", "minLength": 1, "maxLength": 1_000}),
         unless_given="`key_env` says where the key is",
         remark="Not for clients.",
     ),
@@ -543,7 +609,7 @@ _EVERY = (
         (Scope.SINK,),
         "a length of time up to a minute",
         "how long one attempt to deliver may take in all",
-        _minute,
+        Values(_minute, {"type": "string"}),
         "10 SECONDS",
     ),
     Option(
@@ -552,7 +618,7 @@ _EVERY = (
         "a whole number > 0",
         "after how many failures in a row the sink is dead; they are 1, 2, 4, … seconds apart, and"
         " ten minutes at most",
-        _integer,
+        _INTEGER,
         15,
     ),
     Option(
@@ -560,7 +626,7 @@ _EVERY = (
         (Scope.SINK,),
         "a whole number from 1 to 10,000",
         "the most changes of one delivery",
-        _batch,
+        Values(_batch, {"type": "integer", "minimum": 1, "maximum": 10_000}),
         500,
     ),
 )

@@ -184,10 +184,10 @@ class Feed:
             counts.append(max(0, min(count, len(page))))
         found = _sort_changes(pages, counts)
         events, self._events = self._events, []
-        return events + [
-            _make_event(*found.pages[page], row=row, cursor=cursor)
-            for page, row in zip(found.page.tolist(), found.row.tolist(), strict=True)
-        ]
+        for page, row in zip(found.page.tolist(), found.row.tolist(), strict=True):
+            member, changes = found.pages[page]
+            events.append(_make_event(member, changes, row, cursor))
+        return events
 
     def begin_with_answers(self) -> None:
         """Put the feed behind all changes that are there, and have it begin with the answers.
@@ -200,10 +200,10 @@ class Feed:
             assert member.log is not None
             self._put_behind(member, member.complete)
             query = member.query
-            is_stream = self._feeds.derivations.of(
-                self._feeds.log.version, member.log
-            ).bound.to_stream
-            if member.state != "active" or member.complete < BEGINNING or is_stream:
+            if member.state != "active" or member.complete < BEGINNING:
+                continue
+            derivation = self._feeds.derivations.find_of(self._feeds.log.version, member.log)
+            if derivation is None or derivation.bound.to_stream:
                 continue
             at = None if member.complete >= LAST else member.complete
             try:
@@ -269,8 +269,8 @@ class Feed:
             self._tell("suspended", member.query, {"state": "suspended", "reason": str(failure)})
         if member.log is None:
             return
-        derivation = self._feeds.derivations.of(version, member.log)
-        member.streams = tuple(sorted(derivation.streams))
+        read = {leaf.stream_id for leaf in version.leaves(member.query.id)}
+        member.streams = tuple(sorted(read))
         run = find_run(self._places or {}, member.streams, member.log.id)
         if run is None:
             if self._places is not None and self._is_new:
