@@ -57,6 +57,7 @@ from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
 from millpond.service.queries.wanted import Wanted
 from millpond.service.results import Answer
+from millpond.service.sinks.sinks import Sinks
 from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.function_key import FunctionKey
 from millpond.state.store import Store
@@ -118,6 +119,7 @@ class Components:
         advancer: Makes them.
         reader: Reads them.
         feeds: Reads the changes of many queries through one cursor.
+        sinks: Delivers the changes of queries.
         subscriptions: Fetches, subscribes, and wakes who waits for changes.
         sources: What streams are read from.
         summaries: Creates and drops summaries.
@@ -253,6 +255,7 @@ class Components:
             self._find_heartbeats,
             self.invoke,
         )
+        self.sinks = Sinks(self.log, self.registrar, self.feeds, self.subscriptions.listen)
         followers.connect(self.log, self.floors, self.derivations, self.advancer)
         self.events.connect(
             epochs=self.log,
@@ -339,6 +342,7 @@ class Components:
         self.advancer.start()
         self.refresher.start()
         self.inner_streams.drop_unread()
+        self.sinks.start()
         self.events.definitions_changed()
 
     def check_open(self) -> None:
@@ -373,6 +377,7 @@ class Components:
         """Stop reading and working, and release the store. What was acknowledged is kept."""
         self.closed = True
         try:
+            self.sinks.stop()
             self.refresher.stop()
             self.advancer.stop()
             self.maintenance.stop()
