@@ -34,6 +34,7 @@ STATEMENT_ROLES: dict[type[Statement], Role] = {
     statements.CreateRelation: Role.ADMIN,
     statements.CreateDerived: Role.ADMIN,
     statements.CreateSummary: Role.ADMIN,
+    statements.CreateSink: Role.ADMIN,
     statements.AlterSystem: Role.ADMIN,
     statements.CreateQuery: Role.WRITER,
     statements.Alter: Role.WRITER,
@@ -51,7 +52,7 @@ STATEMENT_ROLES: dict[type[Statement], Role] = {
 }
 
 #: What SHOW lists of all callers' work, unfiltered.
-_SHOWN_TO_ADMINS = ("entities", "functions")
+_SHOWN_TO_ADMINS = ("entities", "functions", "sinks")
 #: The levels of EXPLAIN that name other queries.
 _LEVELS_OF_ADMINS = (Level.SHARED, Level.RUNTIME)
 
@@ -265,7 +266,7 @@ def _missing_error(
 def _role_error(caller: Caller, role: Role, what: str) -> MillpondError:
     return MillpondError(
         "SERVE-713",
-        f"the token is a {caller.role.word}'s, and this needs a {role.word}'s",
-        detail=f"{what}: a {role.word}'s token may do it.",
+        f"the token has the role {caller.role.word}, and this needs {role.word}",
+        detail=f"It is about this: {what}.",
         hint="Ask the operator: millpond token add makes tokens.",
     )
