@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, FastAPI, Security
+from typing import Any
+
+from fastapi import FastAPI, Security
 from fastapi.security import HTTPBearer
 
 import millpond
@@ -52,23 +54,21 @@ def create_app(
     )
     problems.install(app)
     app.state.followers = Subscribers()
-    guarded = APIRouter()
+    app.include_router(observation.liveness(pond))
+    # `TokenGate` checks the token before; this only puts the token into the document.
+    bearer = HTTPBearer(auto_error=False, description="The server's token.")
+    guarded: dict[str, Any] = {"dependencies": [Security(bearer)]} if access.token else {}
+    guarded["responses"] = describe_errors(401) if access.token else {}
+    # FastAPI tries one after another: what is called most comes first, and nothing is nested.
     for router in (
-        statements.router(pond, policy),
         queries.router(pond),
+        streams.router(pond, max_body),
         changes.router(pond, app.state.followers),
         feed.router(pond, app.state.followers),
-        streams.router(pond, max_body),
+        statements.router(pond, policy),
         observation.router(pond),
     ):
-        guarded.include_router(router)
-    app.include_router(observation.liveness(pond))
-    if access.token:
-        # `TokenGate` checks the token before; this only puts the token into the document.
-        bearer = HTTPBearer(auto_error=False, description="The server's token.")
-        app.include_router(guarded, dependencies=[Security(bearer)], responses=describe_errors(401))
-    else:
-        app.include_router(guarded)
+        app.include_router(router, **guarded)
     page.mount(app)
     # The middleware added last runs first.
     app.add_middleware(BodyLimit, limit=max_body)
