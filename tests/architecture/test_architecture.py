@@ -135,15 +135,6 @@ def test_no_modules_import_each_other_in_a_circle():
     assert left == {}
 
 
-def test_operators_never_import_each_other():
-    operators = {f.stem for f in (SOURCE / "operators").glob("*.py")} - {"__init__"}
-    assert len(operators) > 15
-    siblings = {f"millpond.operators.{name}" for name in operators}
-    for name in sorted(operators):
-        used = imported_modules(SOURCE / "operators" / f"{name}.py")
-        assert used & siblings == set(), name
-
-
 def test_no_folder_holds_more_than_25_modules():
     sizes = {d: len(list(d.glob("*.py"))) for d in {f.parent for f in FILES}}
     assert {str(d): n for d, n in sizes.items() if n > 25} == {}

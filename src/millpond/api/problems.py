@@ -12,8 +12,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import compile_path
 
-from millpond.api.encode import JSON, dumps
+from millpond.api.encode import JSON
 from millpond.errors import MillpondError
+from millpond.service.json_values import dumps
 
 log = logging.getLogger("millpond.api")
 

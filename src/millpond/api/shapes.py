@@ -87,14 +87,16 @@ class Loss(Shape):
     """Elements of a stream that are missing: why, of which instants, and how many.
 
     `missing`: at most so many rows are missing, and none is wrong; null: there is no bound.
+    `kept`: of a sample, the per cent of the elements that was read.
     """
 
     stream: str
-    cause: Literal["expired", "damaged", "shed"]
+    cause: Literal["expired", "damaged", "shed", "sampled", "shortened"]
     since: Instant | None
     upto: Instant
     elements: int | None
     missing: int | None
+    kept: float | None
     text: str
 
 

@@ -1,7 +1,8 @@
-"""The most unusual flights within 20 ms: what a budget finds first, estimates, and what is exact.
+"""The most unusual flights by a look at one in a hundred: found first, estimated, and exact.
 
 Promising tuples, section 4.1.1: with ASC the rarest values come first. Unusual is a flight to where
-hardly any flight goes.
+hardly any flight goes. The budget is a share of the flights and not a time, so that every machine
+shows the same.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _QUERY = (
     "SELECT dest, ts, carrier, flight, origin FROM flights [RANGE 30 DAYS]"
     " WITH PREFERENCE ASC SUMMARY(destinations).ESTIMATE.COUNT(dest)"
 )
-_BUDGET = "20 ms"
+#: One flight in so many is looked at.
+_ONE_IN = 100
 #: Flights that are shown.
 _SHOWN = 5
 
@@ -28,26 +30,40 @@ _SHOWN = 5
 def show_unusual(pond: Pond, screen: Screen) -> None:
     """Ask for the most unusual flights of the last 30 days with a budget; then for all of them."""
     handle = pond.register(_QUERY, "unusual")
-    # The first question arranges the kept flights by destination, once for all that follow.
-    handle.invoke(budget="1 probes")
-    part = handle.invoke(budget=_BUDGET)
-    whole = handle.invoke(part.as_of)
+    whole = handle.invoke()
+    budget = max(len(whole) // _ONE_IN, 1)
+    part = handle.invoke(whole.as_of, budget=f"{budget} probes")
     flights = Counter(dest for dest, *_ in whole.rows())
     found = part.rows()
     assert part.part is not None
     screen.say(
-        f"The most unusual flights of the last 30 days, and no more than {_BUDGET}: "
-        f"{len(found):,} flights were found, the rarest destinations first."
+        f"Which of the last 30 days' flights are the most unusual? There is time to look at one "
+        f"in {_ONE_IN} of them: {budget:,} probes. The summary says where to look first:"
     )
     for row in found[:_SHOWN]:
         values = "  ".join(show_value(value) for value in row)
         screen.say(f"  {values}   ({flights[row[0]]:,} of {len(whole):,} flights go there)")
     if not found:
         return
-    usual = sum(count * count for count in flights.values()) / len(whole)
-    among = sum(flights[dest] for dest, *_ in found) / len(found)
+    rare = _find_rarest(flights, budget)
+    unusual = sum(flights[dest] for dest in rare)
+    ours = sum(dest in rare for dest, *_ in found)
+    latest = sorted(whole.rows(), key=lambda row: row[1])[-budget:]
+    others = sum(dest in rare for dest, *_ in latest)
     screen.say(
-        f"Estimated: {100 * part.part.share:.1f} % of about {part.part.rows:,.0f} flights; exact: "
-        f"{100 * len(found) / len(whole):.1f} % of {len(whole):,}. A flight that was found shares "
-        f"its destination with {among:,.0f} on average, any flight with {usual:,.0f}."
+        f"Estimated: these are {100 * part.part.share:.1f} % of {part.part.rows:,.0f} flights. "
+        f"Exact: {100 * len(found) / len(whole):.1f} % of {len(whole):,}, and {ours:,} of the "
+        f"{unusual:,} flights to the {len(rare):,} rarest destinations are among them. The latest "
+        f"{budget:,} flights, which anybody else would look at, have {others:,}."
     )
+
+
+def _find_rarest(flights: Counter[str], most: int) -> set[str]:
+    """The rarest destinations that have no more than so many flights together."""
+    rare: set[str] = set()
+    for dest, count in sorted(flights.items(), key=lambda item: (item[1], item[0])):
+        most -= count
+        if most < 0:
+            break
+        rare.add(dest)
+    return rare

@@ -26,6 +26,7 @@ from millpond.api.request_work import MaxSeconds, limit_seconds
 from millpond.api.surface import QueryHandle, ServedHandle, ServedPond
 from millpond.cql.tree.explain_levels import Level
 from millpond.errors import MillpondError
+from millpond.service import json_values
 from millpond.service.queries.options import check_options
 from millpond.service.queries.query_directory import QuerySelection
 
@@ -268,11 +269,11 @@ def router(pond: ServedPond) -> APIRouter:
 
 
 def _json(body: Any, status: int = 200) -> Response:
-    return Response(encode.dumps(body), status, media_type=encode.JSON)
+    return Response(json_values.dumps(body), status, media_type=encode.JSON)
 
 
 def _handle(handle: QueryHandle) -> dict[str, Any]:
-    return encode.with_instant(encode.to_json_value(handle.describe()), "registered_at")
+    return json_values.with_instant(json_values.to_json_value(handle.describe()), "registered_at")
 
 
 def find_query(pond: ServedPond, query: str) -> ServedHandle:

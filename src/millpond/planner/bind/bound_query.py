@@ -49,6 +49,7 @@ class StreamLeaf:
         literals: This query's constants where they differ from the template's.
         hidden: The name of one more column, each element's timestamp as a BIGINT, where a
             non-retroactive relation is joined.
+        seed: The seed of its sample, if the pond chose to sample it; None: the query's.
     """
 
     table: str
@@ -61,6 +62,7 @@ class StreamLeaf:
     after_shape: exp.Expr | None = None
     literals: Literals = field(default_factory=lambda: _AS_WRITTEN)
     hidden: tuple[str, ...] = ()
+    seed: int | None = None
 
     def with_literals(self, literals: Literals) -> StreamLeaf:
         """Copy the leaf for a query with other constants."""
@@ -77,6 +79,7 @@ class StreamLeaf:
             self.after_shape,
             literals,
             self.hidden,
+            self.seed,
         )
 
     @property

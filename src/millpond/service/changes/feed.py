@@ -236,10 +236,10 @@ class Feed:
             assert member.log is not None
             self._put_behind(member, member.complete)
             query = member.query
-            is_stream = self._feeds.derivations.of(
-                self._feeds.log.version, member.log
-            ).bound.to_stream
-            if member.state != "active" or member.complete < BEGINNING or is_stream:
+            if member.state != "active" or member.complete < BEGINNING:
+                continue
+            derivation = self._feeds.derivations.find_of(self._feeds.log.version, member.log)
+            if derivation is None or derivation.bound.to_stream:
                 continue
             at = None if member.complete >= LAST else member.complete
             try:
@@ -305,8 +305,8 @@ class Feed:
             self._tell("suspended", member.query, {"state": "suspended", "reason": str(failure)})
         if member.log is None:
             return
-        derivation = self._feeds.derivations.of(version, member.log)
-        member.streams = tuple(sorted(derivation.streams))
+        read = {leaf.stream_id for leaf in version.leaves(member.query.id)}
+        member.streams = tuple(sorted(read))
         run = find_run(self._places or {}, member.streams, member.log.id)
         if run is None:
             if self._places is not None and self._is_new:

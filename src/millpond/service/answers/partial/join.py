@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.engine.joins.keys import Keys, Numbers, axis_of
+from millpond.engine.promising.promise import estimate_regions, merge_zones, prioritize
 from millpond.engine.promising.regions import Looked, Probes, Regions, rank_regions
 from millpond.engine.promising.value_index import Elements, ValueIndex
 from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
 from millpond.planner.bind.preference import BoundPreference
 from millpond.service.answers.partial.looking import LookedLeaf
-from millpond.service.answers.partial.promise import estimate_regions, merge_zones, prioritize
 from millpond.synopses.summaries.protocol import Estimates
 from millpond.synopses.summaries.stream_summary import StreamSummary
 

@@ -14,13 +14,13 @@ from sqlglot import exp
 
 from millpond.engine.joins.keys import Numbers, axis_of
 from millpond.engine.predicates.factors import factorize
+from millpond.engine.promising.promise import estimate_regions, prioritize
 from millpond.engine.promising.regions import Probes, Regions, rank_regions
 from millpond.engine.promising.value_index import Elements, ValueIndex, take_elements
 from millpond.engine.scalars.residual_query import Residual
 from millpond.planner.bind.preference import BoundPreference
 from millpond.planner.resolve.pushdown import split_conjuncts
 from millpond.service.answers.partial.looking import LookedLeaf, find_matches
-from millpond.service.answers.partial.promise import estimate_regions, prioritize
 
 
 @dataclass(eq=False)

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from millpond.engine.promising.promise import estimate_regions, merge_zones, prioritize
 from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
 from millpond.planner.bind.preference import BoundPreference
-from millpond.service.answers.partial.promise import estimate_regions, merge_zones, prioritize
 from millpond.synopses.summaries.stream_summary import StreamSummary, make_kind
 from millpond.synopses.summaries.zones import Grid
 
