@@ -11,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -51,7 +52,9 @@ class Access:
     """The settings that say who may call a server.
 
     Attributes:
-        token: The token every call but liveness must bear; None if no token is needed.
+        token: A token that may do everything; None if there is none.
+        tokens: The file of all other tokens; None if there is none. Without this and `token`,
+            calls need no token.
         hosts: The names under which the server is reached, besides the loopback names and the
             address a connection comes to.
         origins: The origins whose pages may call the server, besides its own.
@@ -60,10 +63,20 @@ class Access:
     token: str | None = None
     hosts: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
+    tokens: Path | None = None
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether a call needs a token."""
+        return bool(self.token or self.tokens)
 
     @classmethod
     def of(
-        cls, token: str | None = None, hosts: Iterable[str] = (), origins: Iterable[str] = ()
+        cls,
+        token: str | None = None,
+        hosts: Iterable[str] = (),
+        origins: Iterable[str] = (),
+        tokens: Path | None = None,
     ) -> Access:
         """Access by names and origins as people write them.
 
@@ -71,7 +84,7 @@ class Access:
             MillpondError: SERVE-712, a name is not a host name or an origin not an origin.
         """
         named = frozenset(_check_host(host) for host in hosts)
-        return cls(token or None, named, frozenset(_check_origin(o) for o in origins))
+        return cls(token or None, named, frozenset(map(_check_origin, origins)), tokens)
 
 
 class HostGate:

@@ -11,8 +11,13 @@ import millpond
 from millpond.api import problems
 from millpond.api.access import Access, HostGate, SiteGate, allow_origins
 from millpond.api.document import COMMON, describe_errors
-from millpond.api.limits import BodyLimit, TokenGate
+from millpond.api.limits import BodyLimit
 from millpond.api.request_work import WorkForRequest
+from millpond.api.rights.caller import EVERYBODY
+from millpond.api.rights.gate import TokenGate
+from millpond.api.rights.guarded_pond import GuardedPond
+from millpond.api.rights.tickets import Tickets
+from millpond.api.rights.token_file import TokenBook, TokenEntry, hash_token
 from millpond.api.routers import changes, feed, observation, queries, statements, streams
 from millpond.api.subscribers import Subscribers
 from millpond.api.surface import ServedPond
@@ -54,17 +59,20 @@ def create_app(
     )
     problems.install(app)
     app.state.followers = Subscribers()
+    tickets = Tickets()
+    guarded: dict[str, Any] = {}
+    if access.needs_token:
+        pond = GuardedPond(pond)
+        # `TokenGate` checks the token before; this only puts the token into the document.
+        bearer = HTTPBearer(auto_error=False, description="A token of the server.")
+        guarded = {"dependencies": [Security(bearer)], "responses": describe_errors(401, 429)}
     app.include_router(observation.liveness(pond))
-    # `TokenGate` checks the token before; this only puts the token into the document.
-    bearer = HTTPBearer(auto_error=False, description="The server's token.")
-    guarded: dict[str, Any] = {"dependencies": [Security(bearer)]} if access.token else {}
-    guarded["responses"] = describe_errors(401) if access.token else {}
     # FastAPI tries one after another: what is called most comes first, and nothing is nested.
     for router in (
         queries.router(pond),
         streams.router(pond, max_body),
         changes.router(pond, app.state.followers),
-        feed.router(pond, app.state.followers),
+        feed.router(pond, app.state.followers, tickets),
         statements.router(pond, policy),
         observation.router(pond),
     ):
@@ -72,11 +80,17 @@ def create_app(
     page.mount(app)
     # The middleware added last runs first.
     app.add_middleware(BodyLimit, limit=max_body)
-    if access.token:
-        app.add_middleware(TokenGate, token=access.token)
+    if access.needs_token:
+        app.add_middleware(TokenGate, book=_open_book(access), tickets=tickets)
     if access.origins:
         app.add_middleware(allow_origins, origins=access.origins)
     app.add_middleware(SiteGate, origins=access.origins)
     app.add_middleware(HostGate, hosts=access.hosts)
     app.add_middleware(WorkForRequest, max_seconds=max_seconds)
     return app
+
+
+def _open_book(access: Access) -> TokenBook:
+    """The tokens a server knows."""
+    single = TokenEntry(EVERYBODY, hash_token(access.token)) if access.token else None
+    return TokenBook(access.tokens, single)

@@ -126,14 +126,14 @@ def refuse_exposure(listener: socket.socket, access: Access) -> None:
         MillpondError: SERVE-712.
     """
     address = listener.getsockname()[0]
-    if access.token or ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+    if access.needs_token or ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         return
     listener.close()
     raise MillpondError(
         "SERVE-712",
         f"whoever reaches {address} could read and write",
         detail="The server has no token, and other machines reach this address.",
-        hint="Set --token auto, or --token TOKEN; --insecure serves without one all the same.",
+        hint="Set --tokens FILE, --token auto or --token TOKEN; --insecure serves without.",
     )
 
 

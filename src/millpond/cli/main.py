@@ -1,4 +1,4 @@
-"""`millpond`: run, serve, shell, demo, check, repair, trust, bench.
+"""`millpond`: run, serve, shell, demo, check, repair, trust, token, bench.
 
 A command imports slow packages (Spark, above all) only after its arguments, its file and its port
 have been checked.
@@ -21,6 +21,7 @@ import typer
 from typer.core import TyperGroup
 
 import millpond
+from millpond.cli import manage_tokens
 from millpond.cli.complaints import complain
 from millpond.cli.engine_flags import with_engine_flags
 from millpond.cli.output_format import Format, ReportFormat
@@ -133,6 +134,15 @@ def serve(
     port: Annotated[int, typer.Option(help="The port to listen on; 0: any free port.")] = PORT,
     master: Master = None,
     token: Token = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(
+            "--tokens",
+            envvar="MILLPOND_TOKENS",
+            metavar="FILE",
+            help="The file of the tokens of people and programs; see millpond token.",
+        ),
+    ] = None,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
@@ -175,15 +185,19 @@ def serve(
     settings: dict[str, Any],
 ) -> None:
     """Serves a pond over HTTP: the API, the web console and the metrics."""
-    from millpond.api import server, tokens
+    from millpond.api import server
+    from millpond.api import tokens as kept_token
     from millpond.api.access import Access
+    from millpond.api.rights.token_file import read_entries
     from millpond.service.definitions.access_policy import AccessPolicy
 
     policy = AccessPolicy.of(source_root or (), source_format or ())
-    if token == tokens.AUTO:
-        token = tokens.make_token()
-        _note(f"the token is in {tokens.token_file()}")
-    access = Access.of(token, [host, *(allow_host or [])], allow_origin or [])
+    if token == kept_token.AUTO:
+        token = kept_token.make_token()
+        _note(f"the token is in {kept_token.token_file()}")
+    if tokens is not None:
+        read_entries(tokens)  # raises what is wrong with the file
+    access = Access.of(token, [host, *(allow_host or [])], allow_origin or [], tokens)
     listener = server.bind(host, port)
     if insecure:
         _note(f"whoever reaches {host} can read and write")
@@ -313,6 +327,9 @@ def trust(
     from millpond.cli.trust_functions import trust_functions
 
     trust_functions(store, names or [], every, key)
+
+
+app.add_typer(manage_tokens.app, name="token")
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -26,7 +26,7 @@ from millpond.engine.eddy.eddy import Ledger, Router
 from millpond.engine.eddy.routing import Account, policy
 from millpond.engine.matching.match import match
 from millpond.engine.matching.query_stem import StemSnapshot
-from millpond.engine.matching.results_structure import Matches, Passage
+from millpond.engine.matching.results_structure import FilterPassage, Matches
 from millpond.engine.predicates.factors import factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.model.schema import Field, Schema
@@ -106,7 +106,7 @@ class BuiltSegment:
     matches: FileMeta | None = None
     upto: int = 0
     failed: dict[int, str] = field(default_factory=dict)
-    stats: dict[str, Passage] = field(default_factory=dict)
+    stats: dict[str, FilterPassage] = field(default_factory=dict)
     matched: int = 0
     visits: int = 0
     routed: int = 0
