@@ -29,7 +29,7 @@ MOST_TICKETS, MOST_NAMES = 1_000, 100_000
 
 
 @dataclass
-class Ticket:
+class FeedTicket:
     """A ticket.
 
     Attributes:
@@ -51,7 +51,7 @@ class Tickets:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._tickets: dict[str, Ticket] = {}
+        self._tickets: dict[str, FeedTicket] = {}
 
     def make(self, caller: Caller, selection: QuerySelection) -> str:
         """Make a ticket. Raises SERVE-714 if the owner has too many."""
@@ -66,17 +66,17 @@ class Tickets:
                     detail="A ticket ends five minutes after its last follower has left.",
                     hint="Use a ticket again instead of asking for another one.",
                 )
-            self._tickets[_hash(text)] = Ticket(caller, selection, self._clock())
+            self._tickets[_hash(text)] = FeedTicket(caller, selection, self._clock())
         return text
 
-    def find(self, text: str) -> Ticket | None:
+    def find(self, text: str) -> FeedTicket | None:
         """The ticket of a text; None if there is none, or it has ended."""
         with self._lock:
             found = self._tickets.get(_hash(text))
             return found if found is not None and not self._has_ended(found) else None
 
     @contextmanager
-    def following(self, ticket: Ticket) -> Iterator[None]:
+    def following(self, ticket: FeedTicket) -> Iterator[None]:
         """Count somebody as following by a ticket while the block runs."""
         with self._lock:
             ticket.followers += 1
@@ -87,7 +87,7 @@ class Tickets:
                 ticket.followers -= 1
                 ticket.idle_since = self._clock()
 
-    def _has_ended(self, ticket: Ticket) -> bool:
+    def _has_ended(self, ticket: FeedTicket) -> bool:
         return not ticket.followers and self._clock() - ticket.idle_since > TICKET_SECONDS
 
     def _drop_ended(self) -> None:

@@ -21,7 +21,7 @@ from millpond.api.rights.tickets import (
     MOST_NAMES,
     TICKET_PATH,
     TICKET_SECONDS,
-    Ticket,
+    FeedTicket,
     Tickets,
     unknown_ticket_error,
 )
@@ -148,7 +148,7 @@ def router(pond: ServedPond, followers: Subscribers, tickets: Tickets) -> APIRou
     return routes
 
 
-def _find_ticket(tickets: Tickets, text: str, selection: SelectionParameters) -> Ticket:
+def _find_ticket(tickets: Tickets, text: str, selection: SelectionParameters) -> FeedTicket:
     """The ticket of a text. Raises SERVE-706; SERVE-703 beside another selection."""
     if not selection.read().is_everything:
         raise MillpondError(
@@ -163,7 +163,7 @@ def _find_ticket(tickets: Tickets, text: str, selection: SelectionParameters) ->
 
 
 async def _hold(
-    tickets: Tickets, ticket: Ticket, parts: AsyncIterator[bytes]
+    tickets: Tickets, ticket: FeedTicket, parts: AsyncIterator[bytes]
 ) -> AsyncIterator[bytes]:
     """The parts of a response, whose ticket lives as long as the response."""
     with tickets.following(ticket):
