@@ -173,6 +173,28 @@ def serve(
     max_rows: Annotated[
         int | None, typer.Option(min=1, help="The most rows an answer may have.")
     ] = None,
+    audit_log: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where changes and refusals are logged, as JSON lines."),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The server's certificate and its chain, in PEM."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The certificate's private key, in PEM.")
+    ] = None,
+    path_prefix: Annotated[
+        str,
+        typer.Option(metavar="PATH", help="The path a reverse proxy has the server under: /pond."),
+    ] = "",
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="An address whose X-Forwarded-For and X-Forwarded-Proto are believed; repeatable.",
+        ),
+    ] = None,
     source_root: Annotated[
         list[Path] | None,
         typer.Option(help="A directory whose files clients may use as sources; repeatable."),
@@ -188,6 +210,7 @@ def serve(
     from millpond.api import server
     from millpond.api import tokens as kept_token
     from millpond.api.access import Access
+    from millpond.api.rights.audit import write_audit_to
     from millpond.api.rights.token_file import read_entries
     from millpond.service.definitions.access_policy import AccessPolicy
 
@@ -197,6 +220,9 @@ def serve(
         _note(f"the token is in {kept_token.token_file()}")
     if tokens is not None:
         read_entries(tokens)  # raises what is wrong with the file
+    transport = server.Transport.of(tls_cert, tls_key, path_prefix, trusted_proxy or ())
+    if audit_log is not None:
+        write_audit_to(audit_log)
     access = Access.of(token, [host, *(allow_host or [])], allow_origin or [], tokens)
     listener = server.bind(host, port)
     if insecure:
@@ -227,6 +253,7 @@ def serve(
             max_body=max_body_mb * 1024 * 1024,
             max_seconds=max_seconds,
             policy=policy,
+            transport=transport,
         )
     finally:
         pond.close()

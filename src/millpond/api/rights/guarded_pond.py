@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from prometheus_client import CollectorRegistry
 
-from millpond.api.rights.caller import Caller, Role, current_caller
+from millpond.api.rights.caller import Caller, Role
 from millpond.api.rights.guarded_handles import GuardedHandle, GuardedStream
 from millpond.api.rights.quotas import FOLLOW, OwnerQuotas, limit_kept, limit_rows
 from millpond.api.rights.rights import Rights, missing_query_error, planned_text
@@ -39,8 +39,22 @@ _COUNTED = (statements.CreateQuery, statements.Fetch, statements.Alter)
 class GuardedPond:
     """A pond whose every call is the caller's: of the request that this thread works for."""
 
-    def __init__(self, pond: ServedPond) -> None:
+    def __init__(
+        self,
+        pond: ServedPond,
+        find_caller: Callable[[], Caller],
+        note: Callable[[Statement | str], None],
+    ) -> None:
+        """Guard a pond.
+
+        Args:
+            pond: The pond.
+            find_caller: Says whose request this thread works for, or raises SERVE-706.
+            note: Told of every statement before the statement is asked of the rights.
+        """
         self._pond = pond
+        self._find_caller = find_caller
+        self._note = note
         self._quotas = OwnerQuotas(pond)
 
     # -- statements and queries ----------------------------------------------------------------
@@ -61,6 +75,7 @@ class GuardedPond:
         held = ExitStack()
 
         def check(statement: Statement) -> Statement:
+            self._note(statement)
             allowed = rights.check_statement(statement)
             if isinstance(allowed, _COUNTED):
                 held.enter_context(self._quotas.counted(caller))
@@ -88,6 +103,7 @@ class GuardedPond:
         rights.need(Role.WRITER, "registering a query")
         owned: list[Registration] = []
         for cql, name, options in map(parts, queries):
+            self._note(str(cql))
             own = self._own_registration(rights, cql, options)
             owned.append((cql, name, own))
         with self._quotas.counted(rights.caller):
@@ -245,13 +261,13 @@ class GuardedPond:
 
     def streams(self) -> list[StreamDef]:
         """The streams the caller is granted; where they come from is the admin's to see."""
-        caller = current_caller()
+        caller = self._find_caller()
         every = [s for s in self._pond.streams() if caller.is_granted(s.name)]
         return every if caller.is_admin else [replace(s, source=None, text="") for s in every]
 
     def relations(self) -> list[RelationDef]:
         """The relations the caller is granted, as `streams`."""
-        caller = current_caller()
+        caller = self._find_caller()
         every = [r for r in self._pond.relations() if caller.is_granted(r.name)]
         return every if caller.is_admin else [replace(r, source=None, text="") for r in every]
 
@@ -261,7 +277,7 @@ class GuardedPond:
 
     def status(self) -> dict[str, Any]:
         """The status; of a caller who is no admin: the caller's streams and numbers of queries."""
-        caller, status = current_caller(), self._pond.status()
+        caller, status = self._find_caller(), self._pond.status()
         if caller.is_admin:
             return status
         own = self._pond.list_queries(QuerySelection(owner=caller.owner))
@@ -326,14 +342,14 @@ class GuardedPond:
     # -- what is the caller's ------------------------------------------------------------------
 
     def _rights(self) -> Rights:
-        return Rights(current_caller(), self._pond.names)
+        return Rights(self._find_caller(), self._pond.names)
 
     def _find_inner(self, name_or_id: str | int) -> ServedHandle:
         """The handle of a query, whoever's; an error suggests no names of others' queries."""
         try:
             return self._pond.query(name_or_id)
         except MillpondError:
-            if current_caller().is_admin:
+            if self._find_caller().is_admin:
                 raise
             raise missing_query_error(str(name_or_id)) from None
 

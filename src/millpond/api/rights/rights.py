@@ -265,7 +265,7 @@ def _missing_error(
 def _role_error(caller: Caller, role: Role, what: str) -> MillpondError:
     return MillpondError(
         "SERVE-713",
-        f"the token is a {caller.role.word}'s, and this needs a {role.word}'s",
-        detail=f"{what}: a {role.word}'s token may do it.",
+        f"the token has the role {caller.role.word}, and this needs {role.word}",
+        detail=f"It is about this: {what}.",
         hint="Ask the operator: millpond token add makes tokens.",
     )

@@ -17,7 +17,7 @@ import numpy as np
 
 from millpond.engine.eddy.eddy import Eddy
 from millpond.engine.eddy.routing import Policy
-from millpond.engine.eddy.routing.fixed import Fixed
+from millpond.engine.eddy.routing.fixed import FixedPolicy
 from millpond.engine.joins.arrangement import SortedRun, build
 from millpond.engine.joins.data_stem import DataSteM, QuerySets, StemPart
 from millpond.engine.joins.keys import CodedColumn, Mask, Numbers, combine_columns
@@ -284,7 +284,7 @@ def join_slices(
     budget = PairLimit(most)
     start = min(range(len(stems)), key=lambda leaf: stems[leaf].count)
     modules = [SteMProbe(plan, leaf, stems, budget) for leaf in range(len(stems)) if leaf != start]
-    eddy: Eddy[Composites] = Eddy(policy or Fixed())
+    eddy: Eddy[Composites] = Eddy(policy or FixedPolicy())
     out = list(eddy.route(_morsels(start, stems[start].count), modules))
     places = {
         leaf: np.concatenate([np.zeros(0, np.int64), *(c.places[leaf] for c in out)])

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.engine.eddy.eddy import Router
-from millpond.engine.eddy.routing import Ticket
+from millpond.engine.eddy.routing import TicketPolicy
 from millpond.engine.matching.block_groups import Group, Groups, Program
 from millpond.engine.matching.gap_lists import gaps_of_bits
 from millpond.engine.matching.grouped_filter import BLOCK, Block
@@ -288,7 +288,7 @@ class _BatchMatch:
         if not self._undecided:
             return
         begun, came = time.perf_counter_ns(), self._pairs(self._undecided)
-        router = self.router or Router(Ticket())
+        router = self.router or Router(TicketPolicy())
         if not self.stem.blocks:
             router.ledger.routed += self.rows
         others = OtherFactors(self.table, self.stem.others, scalar, router)

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.engine.eddy.eddy import Eddy
-from millpond.engine.eddy.routing.fixed import Fixed
+from millpond.engine.eddy.routing.fixed import FixedPolicy
 from millpond.engine.joins.arrangement import SortedRun
 from millpond.engine.joins.data_stem import DataSteM, StemPart
 from millpond.engine.joins.join import (
@@ -294,7 +294,7 @@ class StoredJoin:
                 for first in range(0, len(rows), MORSEL)
                 if len(chosen := rows[first : first + MORSEL])
             )
-            eddy: Eddy[Composites] = Eddy(Fixed())
+            eddy: Eddy[Composites] = Eddy(FixedPolicy())
             for tuples in eddy.route(morsels, modules):
                 found.append(self._filter_wanted(leaves, tuples))
         return found
