@@ -16,6 +16,7 @@ from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.service.changes.feed import Feed, FeedEvent
 from millpond.service.definitions.access_policy import AccessPolicy
+from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.observe.control_tables import Entity
 from millpond.service.queries.query_directory import QueryListing, QuerySelection
 from millpond.service.queries.registration_request import Registration
@@ -195,6 +196,8 @@ class ServedPond(Surface, Protocol):
     def shared_plan(self) -> str: ...
 
     def alter_stream(self, name: str, **options: Any) -> None: ...
+
+    def reset_clock(self, name: str, to: str) -> ClockReset: ...
 
     @property
     def trouble(self) -> MillpondError | None: ...

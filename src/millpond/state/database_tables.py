@@ -142,6 +142,8 @@ def definition_row(definition: Definition | FunctionDef | SummaryDef) -> tuple[i
             }
             if definition.sheds:
                 body["overload"] = definition.overload
+            if definition.resets:
+                body["resets"] = definition.resets
             if definition.derived is not None:
                 body["derived"] = asdict(definition.derived)
             return definition.id, "stream", _dump(body)
