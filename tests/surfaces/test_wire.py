@@ -23,6 +23,8 @@ from millpond.service.results import Answer, StatementResult
 LOSS = (
     Loss("s", Cause.EXPIRED, None, 3),
     Loss("s", Cause.SHED, 4, END, 12, 12),
+    Loss("s", Cause.SAMPLED, 4, END, kept=2.5),
+    Loss("s", Cause.SHORTENED, None, 3),
 )
 BOUNDS = Bounds(0.95, {"bool": [(1.0, 2.5), None, (-math.inf, 0.0)]})
 MOMENT = datetime(2026, 3, 1, 12, 0, 0, 500)

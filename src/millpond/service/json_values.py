@@ -151,6 +151,7 @@ def loss_json(loss: Loss) -> dict[str, Any]:
         "upto": instant_text(loss.upto),
         "elements": loss.elements,
         "missing": loss.missing,
+        "kept": loss.kept,
         "text": str(loss),
     }
 

@@ -70,6 +70,11 @@ def test_every_option_is_described_and_has_a_default_or_says_what_it_is() -> Non
 KEPT: dict[str, list[tuple[Any, Any]]] = {
     "materialize": [("EAGER", "eager")],
     "active": [(False, False)],
+    "tolerate": [
+        ("NOTHING", "nothing"),
+        ("window 600 s, sample 05.0%", "window 10 MINUTES, sample 5 %"),
+        ("error 2 %, sample 5 %", "sample 5 %, error 2 % at 95 %"),
+    ],
     "weight": [(0.5, 0.5), (2, 2)],
     "max_rows": [(7, 7)],
     "max_seconds": [(0.25, 0.25)],
@@ -96,6 +101,7 @@ KEPT: dict[str, list[tuple[Any, Any]]] = {
 REFUSED: dict[str, list[Any]] = {
     "materialize": ["sometimes", 1, None],
     "active": ["true", 1],
+    "tolerate": [5, None, "", "sample 5", "error 2 %", "window 0 s"],
     "weight": [0, -1, True, "1", float("nan"), float("inf")],
     "max_rows": [0, 1.5, "7", float("inf")],
     "max_seconds": [0, "1"],

@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
-from millpond.model.loss import Loss
+from millpond.model.loss import Loss, merge_losses
 from millpond.service.answers.invocation import narrow_integers
 from millpond.service.answers.losses import Losses
+from millpond.service.answers.reduced import reduction_losses
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.cursor import (
     OLDEST,
@@ -135,7 +136,12 @@ class ChangeReader:
         since = version.clock(stream.id).kept_from
         if after and segments and segments[0][0] < after:
             since = int(self._stamp(segments, after - 1).as_py())
-        return self._losses.find(version, stream, since, upto)
+        lost = self._losses.find(version, stream, since, upto)
+        derivation = self._derivations.of(version, stream)
+        if derivation.reduced is None:
+            return lost
+        own = reduction_losses(derivation.reduced, upto)
+        return merge_losses([*lost, *own])
 
     def prefix(self, stream: StreamDef) -> str:
         """What the cursors of a stream's changes begin with."""

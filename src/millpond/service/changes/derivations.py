@@ -19,6 +19,7 @@ from millpond.engine.dataflow.dataflow import to_millpond_error
 from millpond.errors import MillpondError
 from millpond.model.patterns import Pattern
 from millpond.model.time import BEGINNING, END, LAST
+from millpond.planner.approximate.reductions import ReducedQuery
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.resolve.names import did_you_mean
@@ -31,6 +32,7 @@ from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.queries.dependencies import may_read
 from millpond.service.queries.options import option
 from millpond.service.queries.prepared import default_seed, stream_of
+from millpond.service.queries.reductions import reduce_changes
 from millpond.service.queries.registration import Registrar, is_unbound
 from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
@@ -46,12 +48,13 @@ class Derivation:
 
     Attributes:
         stream: What its changes are elements of.
-        bound: Its query.
+        bound: Its query, reduced if it is.
         plan: What computes its changes.
         streams: Ids of the streams it reads.
         relations: Ids of the relations it reads.
         eager_expiration: How long changes that time alone brings may wait, in microseconds. In a
             derived stream they never wait: its readers wait for its heartbeat.
+        reduced: How its query is reduced; None if it is not.
     """
 
     stream: StreamDef
@@ -60,6 +63,7 @@ class Derivation:
     streams: frozenset[int]
     relations: frozenset[int]
     eager_expiration: int = 0
+    reduced: ReducedQuery | None = None
 
     @property
     def sharing_key(self) -> SharingKey:
@@ -183,8 +187,12 @@ class Derivations:
         if not stream.is_change_log:
             bound = derived_stream_query(bound)
         query = version.query_of(stream)
+        reduced = reduce_changes(bound, query)
+        if reduced is not None:
+            bound = reduced.bound
         sharing_key = self.sharing_key_of(version, bound, query)
-        return Derivation(stream, bound, self._plan(bound, query), *sharing_key)
+        plan = self._plan(bound, query)
+        return Derivation(stream, bound, plan, *sharing_key, reduced)
 
     def sharing_key_of(
         self, version: Version, bound: BoundQuery, query: QueryDef | None
@@ -407,6 +415,9 @@ class Derivations:
     def _make_log(self, version: Version, query: QueryDef) -> tuple[StreamDef, int]:
         """A change log for a query, and the instant after which its changes begin."""
         bound = self._registrar.bind(query.text)
+        reduced = reduce_changes(bound, query)
+        if reduced is not None:
+            bound = reduced.bound
         plan = self._plan(bound, query)
         everything = query.options.get("changes") == "from beginning"
         after = BEGINNING - 1 if everything else query.changes_after
@@ -419,7 +430,7 @@ class Derivations:
         )
         with self._lock:  # so that whoever advances the query need not plan it again
             sharing_key = self.sharing_key_of(version, bound, query)
-            self._remember(Derivation(log, bound, plan, *sharing_key))
+            self._remember(Derivation(log, bound, plan, *sharing_key, reduced))
         return log, self.find_start(version, bound, plan, after)
 
     def create(

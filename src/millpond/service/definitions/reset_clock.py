@@ -15,14 +15,18 @@ the advancer, no push to the stream, no batch of its source, no query that comes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from millpond.catalog.objects import Definition, StreamDef
-from millpond.engine.admission.heartbeat import StreamProgress, after_arrivals
+from millpond.engine.admission.heartbeat import (
+    PartitionProgress,
+    StreamProgress,
+    after_arrivals,
+)
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END, format_instant
 from millpond.runtime.maintenance_tasks import CutJob, CutResult, cut
@@ -33,6 +37,7 @@ from millpond.service.changes.derivations import Derivations
 from millpond.service.ingest.intake import Intake, check_heartbeat
 from millpond.service.ingest.sequencer import (
     Sequencer,
+    progress_of,
     segment_ref,
     source_key,
     with_progress,
@@ -156,7 +161,9 @@ class ClockResets:
                 cuts[number] = replace(found, rejects=None)
             rejected += found.removed
         high = self._find_high(plan, stream)
-        fresh = StreamProgress(None, END if before.ended else BEGINNING, None, before.ended)
+        partitions = _set_back_partitions(progress_of(before).partitions, to, high)
+        heartbeat = END if before.ended else BEGINNING
+        fresh = StreamProgress(None, heartbeat, None, before.ended, partitions)
         progress = after_arrivals(fresh, stream, high, now)
         if before.ended:
             progress = replace(progress, heartbeat=END)
@@ -286,3 +293,19 @@ class ClockResets:
             cores=[replace(c, upto=0, covered=(), epoch=0, since=()) for c in cores],
             drop_pairs=[file for core in cores for file in joins.pairs(core.id)],
         )
+
+
+def _set_back_partitions(
+    partitions: Mapping[str, PartitionProgress], to: int, high: int | None
+) -> dict[str, PartitionProgress]:
+    """Set back the partitions of a source that went beyond an instant.
+
+    How far such a partition had come before, nobody knows: no further than the slowest of those
+    that did not, or than the last element which is left.
+    """
+    within = [p.high for p in partitions.values() if p.high is not None and p.high <= to]
+    before = min(within, default=high)
+    return {
+        name: p if p.high is None or p.high <= to else replace(p, high=before)
+        for name, p in partitions.items()
+    }

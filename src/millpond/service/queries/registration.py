@@ -32,6 +32,7 @@ from millpond.service.queries.dependencies import users_of
 from millpond.service.queries.options import check_options, option, refuse_unchangeable
 from millpond.service.queries.prepared import PreparedQuery, prepare_again, prepare_once
 from millpond.service.queries.query_stems import QueryStems
+from millpond.service.queries.reductions import with_static_reduction
 from millpond.service.queries.registration_batch import RegistrationBatch
 from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.state.commit.epoch_change import EpochChange
@@ -121,6 +122,7 @@ class Registrar:
         bound = self.bind(request.text)
         self._check_strategy(bound, options)
         version = self._log.version
+        options = with_static_reduction(version, lambda: bound, options)
         if not request.name:
             id, name = added.assign_id(version)
         else:
@@ -218,7 +220,14 @@ class Registrar:
         if self._log.version.change_log(current.id) is not None:
             refuse_unchangeable(current, checked, statement)
         suspended = None if checked.get("active") else current.suspended
-        return replace(current, options={**current.options, **checked}, suspended=suspended)
+        options = {**current.options, **checked}
+        followed = self._log.version.change_log(current.id) is not None
+        if not followed and {"tolerate", "weight"} & checked.keys():
+            # What changes are made of does not change any more once they are made.
+            options = with_static_reduction(
+                self._log.version, lambda: self.bind(current.text), options
+            )
+        return replace(current, options=options, suspended=suspended)
 
     def _check_strategy(self, bound: BoundQuery, options: Mapping[str, Any]) -> None:
         """Raises CQL-214 where a query's changes cannot be computed as its options say."""
