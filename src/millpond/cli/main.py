@@ -203,6 +203,14 @@ def serve(
         list[str] | None,
         typer.Option(help="A source format clients may use; formats of files if not given."),
     ] = None,
+    sink_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST",
+            help="A host, host:port, address or network that clients' sinks may deliver to; "
+            "repeatable.",
+        ),
+    ] = None,
     *,
     settings: dict[str, Any],
 ) -> None:
@@ -214,7 +222,7 @@ def serve(
     from millpond.api.rights.token_file import read_entries
     from millpond.service.definitions.access_policy import AccessPolicy
 
-    policy = AccessPolicy.of(source_root or (), source_format or ())
+    policy = AccessPolicy.of(source_root or (), source_format or (), sink_host or ())
     if token == kept_token.AUTO:
         token = kept_token.make_token()
         _note(f"the token is in {kept_token.token_file()}")

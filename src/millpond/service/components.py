@@ -56,6 +56,7 @@ from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
 from millpond.service.queries.wanted import Wanted
 from millpond.service.results import Answer
+from millpond.service.sinks.sinks import Sinks
 from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.function_key import FunctionKey
 from millpond.state.store import Store
@@ -117,6 +118,7 @@ class Components:
         advancer: Makes them.
         reader: Reads them.
         feeds: Reads the changes of many queries through one cursor.
+        sinks: Delivers the changes of queries.
         subscriptions: Fetches, subscribes, and wakes who waits for changes.
         clock_resets: Sets the clocks of streams back.
         sources: What streams are read from.
@@ -251,6 +253,7 @@ class Components:
             self._find_heartbeats,
             self.invoke,
         )
+        self.sinks = Sinks(self.log, self.registrar, self.feeds, self.subscriptions.listen)
         followers.connect(self.log, self.floors, self.derivations, self.advancer)
         self.events.connect(
             epochs=self.log,
@@ -345,6 +348,7 @@ class Components:
         self.advancer.start()
         self.refresher.start()
         self.inner_streams.drop_unread()
+        self.sinks.start()
         self.events.definitions_changed()
 
     def check_open(self) -> None:
@@ -379,6 +383,7 @@ class Components:
         """Stop reading and working, and release the store. What was acknowledged is kept."""
         self.closed = True
         try:
+            self.sinks.stop()
             self.refresher.stop()
             self.advancer.stop()
             self.maintenance.stop()

@@ -26,7 +26,8 @@ from millpond.cql.tree.explain_levels import Level
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError
 from millpond.planner.resolve.names import Names
-from millpond.service.changes.feed import Feed, FeedEvent, follow_feed
+from millpond.service.changes.feed import Feed, follow_feed
+from millpond.service.changes.feed_event import FeedEvent
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.queries.query_directory import QueryListing, QuerySelection
@@ -293,6 +294,7 @@ class GuardedPond:
             "relations": len(self.relations()),
             "streams": [s for s in status["streams"] if caller.is_granted(s["name"])],
             "problems": [],
+            "sinks": [],
             "set_aside": {"files": 0, "bytes": 0},
             "runtime": {},
         }

@@ -34,6 +34,7 @@ STATEMENT_ROLES: dict[type[Statement], Role] = {
     statements.CreateRelation: Role.ADMIN,
     statements.CreateDerived: Role.ADMIN,
     statements.CreateSummary: Role.ADMIN,
+    statements.CreateSink: Role.ADMIN,
     statements.AlterSystem: Role.ADMIN,
     statements.ResetClock: Role.ADMIN,
     statements.CreateQuery: Role.WRITER,
@@ -52,7 +53,7 @@ STATEMENT_ROLES: dict[type[Statement], Role] = {
 }
 
 #: What SHOW lists of all callers' work, unfiltered.
-_SHOWN_TO_ADMINS = ("entities", "functions")
+_SHOWN_TO_ADMINS = ("entities", "functions", "sinks")
 #: The levels of EXPLAIN that name other queries.
 _LEVELS_OF_ADMINS = (Level.SHARED, Level.RUNTIME)
 

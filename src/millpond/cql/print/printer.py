@@ -24,6 +24,7 @@ from millpond.cql.tree.statements import (
     CreateDerived,
     CreateQuery,
     CreateRelation,
+    CreateSink,
     CreateStream,
     CreateSummary,
     Delete,
@@ -144,6 +145,19 @@ def _(statement: CreateSummary) -> str:
     text += f" WITH GRANULARITY INTERVAL {duration_text(statement.granularity)}"
     text += f" AND COLLAPSE ({statement.rate}, {statement.depth}) USING {statement.kind.upper()}"
     return text + (f" MEMORY '{statement.memory} bytes'" if statement.memory is not None else "")
+
+
+@_print.register
+def _(statement: CreateSink) -> str:
+    if statement.query is not None:
+        selected = f"QUERY {print_name(statement.query)}"
+    elif statement.tag is not None:
+        selected = f"QUERIES TAGGED {_string(statement.tag)}"
+    else:
+        selected = f"QUERIES OF OWNER {_string(statement.owner or '')}"
+    format_name, options = print_name(statement.format), _options(statement.options, " ")
+    name = print_name(statement.name)
+    return f"CREATE SINK {name} USING {format_name} {options} FROM {selected}"
 
 
 @_print.register

@@ -34,8 +34,10 @@ def describe_status(components: Components) -> dict[str, Any]:
             *trouble,
             *damage,
             *_list_stopped(components),
+            *_list_dead_sinks(components),
             *_check_clock(version, reading),
         ],
+        "sinks": components.sinks.describe(),
         "set_aside": components.describe_set_aside(),
         "runtime": components.runtime.describe(),
     }
@@ -70,6 +72,20 @@ def _check_clock(version: Version, reading: ClockReading) -> list[dict[str, Any]
 def _clock_error(primary: str, detail: str, hint: str) -> dict[str, Any]:
     error: dict[str, Any] = MillpondError("STORE-605", primary, detail=detail, hint=hint).to_json()
     return dict(error["error"])
+
+
+def _list_dead_sinks(components: Components) -> list[dict[str, Any]]:
+    """Which sinks deliver no more, and why."""
+    return [
+        MillpondError(
+            "POND-418",
+            f'sink "{sink["name"]}" is dead',
+            detail=f"{sink['dead']}.",
+            hint=f"ALTER SINK {sink['name']} SET (active = true) tries again where it was.",
+        ).to_json()["error"]
+        for sink in components.sinks.describe()
+        if sink["dead"] is not None
+    ]
 
 
 def _list_stopped(components: Components) -> list[dict[str, Any]]:
