@@ -24,7 +24,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.engine.scalars.work import wait_for
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST
@@ -65,6 +65,7 @@ class Advancer:
         files: Files,
         runtime: Runtime,
         events: Events,
+        defers: Callable[[QueryDef], bool],
     ) -> None:
         self._log = epochs
         self._derivations = derivations
@@ -86,7 +87,9 @@ class Advancer:
         self._moved_at = 0.0
         #: Derived streams and change logs that cannot be advanced, and why.
         self.retries = Retries()
-        self._schedule = Schedule(files, derivations, relations, self.retries, self._record_failure)
+        self._schedule = Schedule(
+            files, derivations, relations, self.retries, self._record_failure, defers
+        )
         #: Held in each round, and by who changes what derivations were made of.
         self.round = threading.RLock()
         self._thread: threading.Thread | None = None

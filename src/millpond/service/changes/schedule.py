@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import is_not
 
-from millpond.catalog.objects import StreamDef
+from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.engine.dataflow.dataflow import to_millpond_error
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END
@@ -63,6 +63,7 @@ class Schedule:
         relations: Reads the relations they use.
         retries: Derived streams that could not be advanced, and when each is retried.
         report_failure: Called with a derivation that cannot be planned and the error.
+        defers: Whether the followers of a query wait, because there is too much to do.
     """
 
     def __init__(
@@ -72,7 +73,9 @@ class Schedule:
         relations: Relations,
         retries: Retries,
         report_failure: Callable[[StreamDef, MillpondError], None],
+        defers: Callable[[QueryDef], bool],
     ) -> None:
+        self._defers = defers
         self._files = files
         self._derivations = derivations
         self._relations = relations
@@ -117,6 +120,9 @@ class Schedule:
         self, version: Version, reading: ClockReading, stream: StreamDef, wanted: bool
     ) -> DerivationProgress | None:
         """Find how far a derivation can be advanced and whether it is due; None if up to date."""
+        query = version.query_of(stream) if stream.is_change_log else None
+        if query is not None and self._defers(query):
+            return None
         derivation = self.find_derivation(version, stream)
         if derivation is None:
             return None

@@ -32,6 +32,7 @@ from millpond.model.unicode_text import check_unicode
 from millpond.runtime.batch_tasks import pack
 from millpond.service.ingest.door import Door, Passage
 from millpond.service.ingest.floors import FloorsInFlight
+from millpond.service.ingest.pressure import Pressure
 from millpond.service.queries.wanted import Wanted
 from millpond.service.results import IngestReceipt
 from millpond.state.epoch_log import EpochLog
@@ -50,9 +51,11 @@ class Intake:
         floors: FloorsInFlight,
         door: Door,
         wanted: Wanted,
+        pressure: Pressure,
         ahead: int = END,
     ) -> None:
         self.door = door
+        self._pressure = pressure
         self._wanted = wanted
         #: By stream, the elements that were shed since the pond was opened.
         self.shed: dict[int, int] = {}
@@ -128,6 +131,7 @@ class Intake:
             fingerprint = _fingerprint(rows) if key is not None else None
             if key is not None and (before := self._inbox.receipt(stream.id, key, fingerprint)):
                 return IngestReceipt(**before.receipt, duplicate=True), before.number
+            self._pressure.look()
             size = max(rows.nbytes, 1)
             passage = self.door.enter(stream, size, rows.num_rows)
             progress = self._current_progress(stream)

@@ -51,6 +51,8 @@ _RETRY_SECONDS = 15.0
 #: No merge makes a larger segment. It holds a core for as long as batches may have to wait, some
 #: tenths of a second for a thousand queries; from here on merging saves readers little.
 _MERGED_ROWS = 1 << 18
+#: Segments of a stream from which on they are merged though matching waits.
+_MOST_UNMERGED = 200
 
 
 class Maintenance(Background):
@@ -69,8 +71,11 @@ class Maintenance(Background):
         summaries: SummaryStates,
         kept: KeptTotals,
         settings: JoinSettings | None = None,
+        defers: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__("maintenance")
+        #: Whether matching can wait, because there is too much to do.
+        self._defers = defers
         self._store = store
         self._log = epochs
         self._inbox = inbox
@@ -229,6 +234,8 @@ class Maintenance(Background):
 
     def backfill(self, stream_id: int) -> bool:
         """Match kept segments against the slots they lack."""
+        if self._defers():
+            return False
         with self._log.pin() as version:
             if self._is_up_to_date("backfill", stream_id, version):
                 return False
@@ -258,6 +265,8 @@ class Maintenance(Background):
 
     def _merge(self, stream_id: int) -> bool:
         with self._log.pin() as version:
+            if self._defers() and len(version.segments(stream_id)) < _MOST_UNMERGED:
+                return False  # what is merged is matched again
             if self._is_up_to_date("merge", stream_id, version):
                 return False
             busy = [self._merge_kind(version, stream_id, kind) for kind in (DATA, REJECTS, SHED)]
