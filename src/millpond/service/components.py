@@ -135,6 +135,8 @@ class Components:
         bounded, ahead = settings.get("bounded", False), settings.get("ahead", END)
         self.clock = settings.get("clock") or now
         self.started_at = self.clock()
+        # By a clock that nobody sets: the other one may jump.
+        self.opened = clock_time.monotonic()
         self.bounded = bounded
         self.runtime = runtime
         self.definitions = threading.RLock()
