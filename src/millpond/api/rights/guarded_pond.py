@@ -105,7 +105,6 @@ class GuardedPond:
         rights.need(Role.WRITER, "registering a query")
         owned: list[Registration] = []
         for cql, name, options in map(parts, queries):
-            self._note(str(cql))
             own = self._own_registration(rights, cql, options)
             owned.append((cql, name, own))
         with self._quotas.counted(rights.caller):
@@ -367,10 +366,12 @@ class GuardedPond:
         given = dict(options)
         if isinstance(cql, str) and cql.lstrip()[:6].upper() == "CREATE":
             parsed = parse_statement(cql)
+            self._note(parsed)
             if isinstance(parsed, statements.CreateQuery):
                 given = {**parsed.options, **given}
             rights.check_statement(parsed)
         elif isinstance(cql, str):
+            self._note(cql)
             rights.check_text(cql)
         return limit_kept(rights.caller, rights.own_options(given))
 
