@@ -127,21 +127,18 @@ class Pressure:
             if step == self.step:
                 return
             why = f"{waiting} of {limit} bytes of pushes wait for their epoch"
-            # Upwards from the left, downwards from the right, each rung a step of its own.
-            while self.step != step:
-                self._take(self.step + (1 if step > self.step else -1), fill, why)
+            self._move(step, fill, why)
         finally:
             self._lock.release()
 
-    def _take(self, step: int, fill: float, why: str) -> None:
-        rung = RUNGS[max(step, self.step) - 1]
-        after = 0.0
-        climbed = [r for r in RUNGS[:step] if r.action == rung.action]
-        if climbed:
-            weights = {weight_of(query) for query in self._log.version.queries.values()}
-            after = float(choose_weight(sorted(weights - {0.0}), climbed[-1]))
-        before = self._weights[rung.action]
-        if before != after:
-            self._recorder.record(rung.action, "", before, after, fill, why)
-        self._weights[rung.action] = after
+    def _move(self, step: int, fill: float, why: str) -> None:
+        """Take a step: upwards from the left of the ladder, downwards from the right."""
+        weights = {weight_of(query) for query in self._log.version.queries.values()} - {0.0}
+        for action in (DEFER, REDUCE) if step > self.step else (REDUCE, DEFER):
+            climbed = [rung for rung in RUNGS[:step] if rung.action == action]
+            before = self._weights[action]
+            after = float(choose_weight(sorted(weights), climbed[-1])) if climbed else 0.0
+            if before != after:
+                self._recorder.record(action, "", before, after, fill, why)
+            self._weights[action] = after
         self.step = step

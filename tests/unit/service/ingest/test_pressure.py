@@ -80,14 +80,11 @@ def test_each_step_is_recorded_with_the_weight_it_concerns(pond: Pond) -> None:
         backlog.fill(part)
     steps = pond.ask("SELECT action, name, before, after FROM system$actions").rows()
     assert steps == [
-        ("defer", "", 0.0, 1.0),
-        ("defer", "", 1.0, 2.0),
+        ("defer", "", 0.0, 2.0),
         ("reduce", "", 0.0, 1.0),
         ("reduce", "", 1.0, 3.0),
-        ("reduce", "", 3.0, 1.0),
-        ("reduce", "", 1.0, 0.0),
-        ("defer", "", 2.0, 1.0),
-        ("defer", "", 1.0, 0.0),
+        ("reduce", "", 3.0, 0.0),
+        ("defer", "", 2.0, 0.0),
     ]
 
 
@@ -225,3 +222,30 @@ def test_steps_change_no_answer_of_queries_that_tolerate_nothing(
         for change in page:
             held[change.row] += 1 if change.sign == "+" else -1
         assert +held == Counter(pond.query(name).invoke(at=page.as_of).rows())
+
+
+def test_what_was_deferred_is_made_up_for_after_a_restart(open_pond: OpenPond) -> None:
+    pond = open_pond()
+    pond.execute(SCHEMA)
+    Backlog(pond).fill(0.31)
+    pond.ingest("s", rows(0, 100))
+    components_of(pond).intake.wait(1)
+    stream = components_of(pond).log.version.find("s").id  # type: ignore[union-attr]
+
+    def list_ranges(pond: Pond) -> list[tuple[int, int]]:
+        version = components_of(pond).log.version
+        return [
+            (ref.low, ref.upto)
+            for segment in version.segments(stream)
+            for ref in version.matches(segment.id)
+        ]
+
+    ((low, _),) = list_ranges(pond)
+    assert low > 0
+    pond = open_pond()
+    assert components_of(pond).pressure.step == 0
+    pond.wait_until_matched()
+    assert list_ranges(pond) == [(0, components_of(pond).log.version.next_slot(stream))]
+    assert components_of(pond).problems() == []
+    values = [row["v"] for row in rows(0, 100)]
+    assert [v for (v,) in pond.query("light").invoke()] == [v for v in values if v < 30]
