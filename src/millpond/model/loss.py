@@ -22,6 +22,7 @@ class Cause(StrEnum):
     EXPIRED = "expired"
     DAMAGED = "damaged"
     SHED = "shed"
+    BUDGET = "budget"
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,9 @@ class Loss:
 
     Attributes:
         stream: The stream's name.
-        cause: 'expired' (RETAIN has dropped them), 'damaged' (their files were damaged or lost) or
-            'shed' (the stream sheds when there is too much to do).
+        cause: 'expired' (RETAIN has dropped them), 'damaged' (their files were damaged or lost),
+            'shed' (the stream sheds when there is too much to do) or 'budget' (a query with a budget
+            has not looked at them, or not yet).
         since: The first instant of which elements may be missing, in microseconds since 1970 UTC;
             None: from the beginning on.
         upto: The last such instant.
@@ -65,6 +67,7 @@ class Loss:
             Cause.EXPIRED: f"{'is' if one else 'are'} not kept any more",
             Cause.DAMAGED: f"{'was' if one else 'were'} lost with {'its' if one else 'their'} file",
             Cause.SHED: f"{'was' if one else 'were'} shed",
+            Cause.BUDGET: f"{'was' if one else 'were'} in part not looked at within the budget",
         }[self.cause]
         bound = ""
         if self.missing is not None:

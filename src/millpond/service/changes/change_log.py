@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
-from millpond.model.loss import Loss
+from millpond.model.loss import Cause, Loss, merge_losses
 from millpond.service.answers.invocation import narrow_integers
 from millpond.service.answers.losses import Losses
 from millpond.service.changes.advancer import Advancer
@@ -30,7 +30,7 @@ from millpond.service.events import Events
 from millpond.service.results import Changes
 from millpond.state.epoch_log import EpochLog
 from millpond.state.segment_file import global_seq, open_segment
-from millpond.state.version import SegmentRef, Version
+from millpond.state.version import WAITING, SegmentRef, Version
 
 #: Changes of a page, unless asked otherwise.
 PAGE = 10_000
@@ -113,7 +113,7 @@ class ChangeReader:
             found = narrow_integers(segments[0][2].slice(0, 0))
         else:
             stamp = pa.field("__ts", pa.int64())
-            planned = self._derivations.of(version, stream).plan.schema
+            planned = self._derivations.of(version, stream).schema
             found = narrow_integers(planned.append(stamp).empty_table())
         position = self._advancer.complete_upto(version, stream)
         if upto < newest:
@@ -133,7 +133,12 @@ class ChangeReader:
         since = version.clock(stream.id).kept_from
         if after and segments and segments[0][0] < after:
             since = int(self._stamp(segments, after - 1).as_py())
-        return self._losses.find(version, stream, since, upto)
+        found = self._losses.find(version, stream, since, upto)
+        look = self._derivations.of(version, stream).look
+        if look is None or not version.segments(stream.id, WAITING):
+            return found
+        skipped = Loss(look.streams[look.zoned].stream, Cause.BUDGET, None, upto)
+        return merge_losses([*found, skipped])
 
     def prefix(self, stream: StreamDef) -> str:
         """What the cursors of a stream's changes begin with."""
