@@ -32,8 +32,8 @@ class Loss:
     Attributes:
         stream: The stream's name.
         cause: 'expired' (RETAIN has dropped them), 'damaged' (their files were damaged or lost),
-            'shed' (the stream sheds when there is too much to do) or 'budget' (a query with a budget
-            has not looked at them, or not yet).
+            'shed' (the stream sheds when there is too much to do) or 'budget' (the query has not
+            looked at them within its budget, or not yet).
         since: The first instant of which elements may be missing, in microseconds since 1970 UTC;
             None: from the beginning on.
         upto: The last such instant.

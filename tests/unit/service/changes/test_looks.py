@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.service.answers.partial.test_partial_answers import STREAMS, SUMMARIES, rows_of
 
+from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
 
