@@ -222,18 +222,25 @@ class Family:
         if not len(waiting):
             return
         zoned = self.looks[0].zoned
-        before = self._count(indexes, waiting) - waiting["done"]
-        lows = self._lows(summaries, line - 1)
-        np.maximum(waiting["since"], lows[zoned][waiting["query"]], out=waiting["since"])
-        alive = waiting["since"] < waiting["upto"]
+        every = self._lows(summaries, line - 1)
+        query = waiting["query"]
+        low, their_low = every[zoned][query], every[(1 - zoned) % len(every)][query]
+        cut = waiting["since"] < low
         if len(indexes) > 1:
-            np.maximum(waiting["low"], lows[1 - zoned][waiting["query"]], out=waiting["low"])
-            alive &= waiting["low"] < waiting["high"]
-        after = self._count(indexes, waiting) - waiting["done"]
+            cut |= waiting["low"] < their_low
+        places = np.flatnonzero(cut)
+        own = waiting[places]
+        before = self._count(indexes, own) - own["done"]
+        own["since"] = np.maximum(own["since"], low[places])
+        alive = own["since"] < own["upto"]
+        if len(indexes) > 1:
+            own["low"] = np.maximum(own["low"], their_low[places])
+            alive &= own["low"] < own["high"]
+        after = self._count(indexes, own) - own["done"]
         alive &= after > 0
-        lost = before - np.where(alive, after, 0)
-        np.add.at(state.fallen, waiting["query"], np.maximum(lost, 0))
-        state.waiting = waiting[alive]
+        np.add.at(state.fallen, own["query"], np.maximum(before - np.where(alive, after, 0), 0))
+        waiting[places] = own
+        state.waiting = np.delete(waiting, places[~alive])
 
     def _lows(self, summaries: Mapping[int, StreamSummary], at: int) -> list[Numbers]:
         """By leaf, for each query the first instant that its window has at an instant.
@@ -404,8 +411,8 @@ class Family:
         zoned = self.looks[0].zoned
         index = indexes[0] if len(indexes) == 1 else indexes[1 - zoned]
         since, upto = ("since", "upto") if len(indexes) == 1 else ("low", "high")
-        some, place = np.unique(waiting[["key", since, upto]], return_inverse=True)
-        return index.count(some["key"], some[since], some[upto])[place.reshape(-1)]
+        some, place = find_distinct(waiting, since, upto)
+        return index.count(some["key"], some[since], some[upto])[place]
 
     def _look(
         self,
@@ -507,6 +514,17 @@ def code_keys(column: pa.ChunkedArray, axis: Axis) -> tuple[Numbers, Keys]:
     return coded.numbers, keys
 
 
+def find_distinct(regions: Waiting, since: str, upto: str) -> tuple[Waiting, Numbers]:
+    """Regions with distinct keys and spans, and for each region which of them it equals.
+
+    Regions are told apart by a hash of 64 bits, which is sorted twenty times as fast as regions.
+    """
+    spans = mix_numbers(regions[since]) ^ (mix_numbers(regions[upto]) << np.uint64(1))
+    hashed = mix_numbers((regions["key"] ^ spans).view(np.int64))
+    _, first, place = np.unique(hashed, return_index=True, return_inverse=True)
+    return regions[first], place.reshape(-1)
+
+
 def _list_probes(
     index: ValueIndex,
     regions: Waiting,
@@ -520,9 +538,9 @@ def _list_probes(
     Returns:
         The elements, and for each probe, region after region, the place of its element.
     """
-    some, place = np.unique(regions[["key", since, upto]], return_inverse=True)
+    some, place = find_distinct(regions, since, upto)
     owner, elements = index.list_elements(some["key"], some[since], some[upto])
-    starts = np.searchsorted(owner, np.arange(len(some)))[place.reshape(-1)]
+    starts = np.searchsorted(owner, np.arange(len(some)))[place]
     done = np.zeros(len(regions), np.int64) if whole else regions["done"]
     offset = np.arange(int(probes.sum())) - np.repeat(np.cumsum(probes) - probes, probes)
     every = np.repeat(starts + done, probes) + offset
