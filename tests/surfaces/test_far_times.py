@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from millpond.api import decode
-from millpond.api.encode import json_rows
 from millpond.cli.output_format import Format
 from millpond.cli.result_writers import writer
 from millpond.model.far_times import format_ticks, parse_ticks
+from millpond.service.json_values import json_rows
 
 QUERY = """SELECT TIMESTAMP '-0044-03-15 01:02:03' AS t, DATE '-0044-03-15' AS d,
   TIMESTAMP '20000-01-01' AS late, DATE 'infinity' AS never, TIMESTAMP '-infinity' AS always,

@@ -17,12 +17,13 @@ from local_http import local_client
 from millpond.api.app import create_app
 from millpond.api.change_forms import CHANGES_KEY
 from millpond.api.client import RemotePond, connect
-from millpond.api.encode import ANSWER_KEY, loss_json
+from millpond.api.encode import ANSWER_KEY
 from millpond.cli.output_format import Format
 from millpond.cli.result_writers import writer
 from millpond.cli.shell import Shell
 from millpond.errors import MillpondError
 from millpond.model.loss import Cause, Loss
+from millpond.service.json_values import loss_json
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
 

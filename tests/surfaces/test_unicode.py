@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from millpond.api.client import connect
-from millpond.api.encode import dumps
 from millpond.cli.shell import Shell
 from millpond.errors import MillpondError
+from millpond.service.json_values import dumps
 from millpond.service.pond import Pond
 
 HALF = "\ud83d"

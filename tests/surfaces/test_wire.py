@@ -17,11 +17,14 @@ from millpond.api import decode, encode
 from millpond.errors import MillpondError, Span
 from millpond.model.loss import Bounds, Cause, Loss
 from millpond.model.time import BEGINNING, END
+from millpond.service import json_values
 from millpond.service.results import Answer, StatementResult
 
 LOSS = (
     Loss("s", Cause.EXPIRED, None, 3),
     Loss("s", Cause.SHED, 4, END, 12, 12),
+    Loss("s", Cause.SAMPLED, 4, END, kept=2.5),
+    Loss("s", Cause.SHORTENED, None, 3),
 )
 BOUNDS = Bounds(0.95, {"bool": [(1.0, 2.5), None, (-math.inf, 0.0)]})
 MOMENT = datetime(2026, 3, 1, 12, 0, 0, 500)
@@ -54,7 +57,7 @@ def through_json(table):
 
 
 def test_values():
-    rows = encode.json_rows(TABLE)
+    rows = json_values.json_rows(TABLE)
     assert rows[0] == [
         True,
         2**63 - 1,
@@ -85,7 +88,7 @@ def test_a_table_comes_back():
 
 
 def test_not_a_number():
-    [[value]] = encode.json_rows(pa.table({"x": [math.nan]}))
+    [[value]] = json_values.json_rows(pa.table({"x": [math.nan]}))
     assert value == "NaN"
     assert math.isnan(through_json(pa.table({"x": [math.nan]})).column("x")[0].as_py())
 
@@ -118,20 +121,22 @@ def test_any_rows_come_back(rows):
 
 @pytest.mark.parametrize("at", [0, -1, BEGINNING, END, BEGINNING + 1, 1_772_366_400_000_000, None])
 def test_an_instant_comes_back(at):
-    assert decode.instant(encode.instant_text(at)) == at
+    assert decode.instant(json_values.instant_text(at)) == at
 
 
 def test_plain_values():
     zoned = datetime(2026, 3, 1, 12, tzinfo=UTC)
-    assert encode.to_json_value({1: (zoned, time(1, 2), timedelta(1), np.int64(3), {2})}) == {
+    assert json_values.to_json_value({1: (zoned, time(1, 2), timedelta(1), np.int64(3), {2})}) == {
         "1": ["2026-03-01T12:00:00.000000+00:00", "01:02:00", "1 day, 0:00:00", 3, [2]]
     }
-    assert encode.to_json_value([pa.MonthDayNano([0, 3, 10**9])]) == ["3 days 00:00:01"]
+    assert json_values.to_json_value([pa.MonthDayNano([0, 3, 10**9])]) == ["3 days 00:00:01"]
 
 
 def test_a_chunked_column():
     column = pa.chunked_array([pa.array([MOMENT], pa.timestamp("us"))] * 2)
-    assert encode.json_columns(pa.table({"ts": column})) == [["2026-03-01T12:00:00.000500"] * 2]
+    assert json_values.json_columns(pa.table({"ts": column})) == [
+        ["2026-03-01T12:00:00.000500"] * 2
+    ]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +149,7 @@ def test_a_chunked_column():
     ],
 )
 def test_a_result_comes_back(result):
-    assert decode.result(json.loads(encode.dumps(encode.result_json(result)))) == result
+    assert decode.result(json.loads(json_values.dumps(encode.result_json(result)))) == result
 
 
 def test_an_error_comes_back():

@@ -14,6 +14,7 @@ from millpond.api import decode, encode
 from millpond.cql.parse.durations import timedelta_text
 from millpond.errors import MillpondError
 from millpond.model.unicode_text import check_unicode
+from millpond.service import json_values
 
 #: Seconds to wait for an answer that has nothing new yet.
 POLL_SECONDS = 25.0
@@ -49,7 +50,7 @@ class Calls:
         params: dict[str, Any] | None = None,
     ) -> httpx.Response:
         """Make a call with a JSON body; an error's place is shown in `text`."""
-        content = None if body is None else encode.dumps(encode.to_json_value(body))
+        content = None if body is None else json_values.dumps(json_values.to_json_value(body))
         headers = {"Accept": accept, "Content-Type": encode.JSON}
         response = self.request(method, path, content=content, headers=headers, params=params)
         return self.check(response, text)

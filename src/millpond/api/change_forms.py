@@ -9,12 +9,12 @@ that lost its connection sends the last cursor by itself (`Last-Event-ID`).
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pyarrow as pa
 
 from millpond.api import decode, encode
 from millpond.errors import MillpondError
+from millpond.service import json_values
 from millpond.service.results import Changes
 
 EVENTS = "text/event-stream"
@@ -31,45 +31,25 @@ def encode_page(changes: Changes, form: str) -> bytes:
     if form == encode.ARROW:
         return _arrow(changes)
     if form == encode.JSON:
-        return encode.dumps(encode.changes_json(changes))
+        return json_values.dumps(encode.changes_json(changes))
     return b"".join(encode_piece(changes, form))
 
 
 def encode_piece(changes: Changes, form: str) -> list[bytes]:
     """Encode changes one by one: as lines, or as events."""
-    objects = to_objects(changes)
+    objects = json_values.change_objects(changes)
     if form == encode.NDJSON:
-        return [encode.dumps(body) + b"\n" for body in objects]
+        return [json_values.dumps(body) + b"\n" for body in objects]
     return [
-        b"id: %s\nevent: change\ndata: %s\n\n" % (body["cursor"].encode(), encode.dumps(body))
+        b"id: %s\nevent: change\ndata: %s\n\n" % (body["cursor"].encode(), json_values.dumps(body))
         for body in objects
     ]
 
 
 def encode_failure(error: MillpondError, form: str) -> bytes:
     """Encode the error with which a stream of changes ends."""
-    body = encode.dumps(error.to_json())
+    body = json_values.dumps(error.to_json())
     return b"event: error\ndata: %s\n\n" % body if form == EVENTS else body + b"\n"
-
-
-def to_objects(changes: Changes) -> list[dict[str, Any]]:
-    """The changes as JSON values, one object each."""
-    numbers, stamps, signs, *columns = encode.json_columns(encode.format_instants(changes))
-    names = changes.columns
-    promise: dict[str, Any] = {"exact": changes.exact}
-    if not changes.exact:
-        promise["loss"] = [encode.loss_json(loss) for loss in changes.loss]
-    rows = list(zip(*columns, strict=True)) if columns else [()] * len(numbers)
-    return [
-        {
-            "cursor": changes.cursor_at(number),
-            "timestamp": stamp,
-            "change": sign,
-            "row": dict(zip(names, row, strict=True)),
-            **promise,
-        }
-        for number, stamp, sign, row in zip(numbers, stamps, signs, rows, strict=True)
-    ]
 
 
 def _arrow(changes: Changes) -> bytes:

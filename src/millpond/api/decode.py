@@ -30,7 +30,7 @@ from millpond.service.results import Answer, Changes, IngestReceipt, Part, State
 
 
 def instant(text: str | None) -> int | None:
-    """The instant of `encode.instant_text`.
+    """The instant of `json_values.instant_text`.
 
     >>> instant("1970-01-01T00:00:01.500000"), instant("infinity") == END, instant(None)
     (1500000, True, None)
@@ -109,7 +109,7 @@ def changes(body: dict[str, Any]) -> Changes:
 
 
 def losses(items: list[dict[str, Any]]) -> tuple[Loss, ...]:
-    """The losses of `encode.loss_json`."""
+    """The losses of `json_values.loss_json`."""
     return tuple(
         Loss(
             item["stream"],
@@ -118,6 +118,7 @@ def losses(items: list[dict[str, Any]]) -> tuple[Loss, ...]:
             instant(item["upto"]) or 0,
             item["elements"],
             item["missing"],
+            item["kept"],
         )
         for item in items
     )
@@ -174,7 +175,7 @@ def relation(body: dict[str, Any]) -> RelationDef:
 
 
 def query(body: dict[str, Any]) -> QueryDef:
-    """The query of `encode.definition_json`."""
+    """Read a query as `encode.definition_json` writes it."""
     return QueryDef(
         id=body["id"],
         name=body["name"],

@@ -33,26 +33,14 @@ BODY = (413, 415)
 BINDS = (409, 410, 501)
 WRITES = (409, 507)
 
-_NUMBER: dict[str, Any] = {"type": "number", "exclusiveMinimum": 0}
-_WHOLE: dict[str, Any] = {"type": "integer", "minimum": 1}
-_OPTION_TYPES: dict[str, dict[str, Any]] = {
-    "materialize": {"enum": ["lazy", "none", "eager", "auto"]},
-    "active": {"type": "boolean"},
-    "weight": _NUMBER,
-    "max_rows": _WHOLE,
-    "max_seconds": _NUMBER,
-    "changes": {"enum": ["from registration", "from beginning"]},
-    "keep_changes": _WHOLE,
-    "strategy": {"enum": ["aware", "direct", "negative"]},
-    "partitions": _WHOLE,
-    "eager_expiration": TEXT,
-    "lazy_expiration": TEXT,
-    "seed": {"type": "integer"},
-    "follow": {"type": "boolean"},
-    "owner": TEXT,
-    "tags": {"anyOf": [TEXT, {"type": "array", "items": TEXT}]},
-    "comment": TEXT,
-}
+
+def _describe_options(scope: Scope) -> dict[str, Any]:
+    """The JSON schema of each option that things of a kind have."""
+    return {
+        name: {**OPTIONS[name].values.schema, "description": OPTIONS[name].text}
+        for name in list_options(scope)
+    }
+
 
 #: A query's options, which `check_options` checks.
 QueryOptions = Annotated[
@@ -62,10 +50,7 @@ QueryOptions = Annotated[
             "type": "object",
             "title": "Options",
             "additionalProperties": False,
-            "properties": {
-                name: {**_OPTION_TYPES[name], "description": OPTIONS[name].text}
-                for name in list_options(Scope.QUERY)
-            },
+            "properties": _describe_options(Scope.QUERY),
         }
     ),
 ]
@@ -79,8 +64,8 @@ StreamOptions = Annotated[
             "title": "Options",
             "additionalProperties": False,
             "properties": {
-                "active": {"const": True},
-                "overload": {"enum": ["block", "shed random", "shed chunks", "shed lightest"]},
+                **_describe_options(Scope.INPUT),
+                "active": {"const": True, "description": "lets a derived stream go on"},
             },
         }
     ),

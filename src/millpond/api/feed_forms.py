@@ -12,8 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.api import change_forms, encode
+from millpond.api import encode
 from millpond.api.change_forms import EVENTS
+from millpond.service import json_values
 from millpond.service.changes.feed import FeedEvent
 
 _ARROW = pa.schema(
@@ -40,7 +41,7 @@ def to_objects(events: Sequence[FeedEvent]) -> list[dict[str, Any]]:
         if event.changes is not None:
             page = pages.get(id(event.changes))
             if page is None:
-                page = pages[id(event.changes)] = change_forms.to_objects(event.changes)
+                page = pages[id(event.changes)] = json_values.change_objects(event.changes)
             body |= {**page[event.index], "cursor": event.cursor}
         elif event.answer is not None:
             body |= {"cursor": event.cursor, **encode.answer_body(event.answer)}
@@ -52,9 +53,9 @@ def to_objects(events: Sequence[FeedEvent]) -> list[dict[str, Any]]:
 
 
 def _write_facts(facts: dict[str, Any]) -> dict[str, Any]:
-    written: dict[str, Any] = encode.to_json_value(facts)
+    written: dict[str, Any] = json_values.to_json_value(facts)
     if "progress" in facts:
-        written["progress"] = [encode.with_instant(p, "up_to") for p in facts["progress"]]
+        written["progress"] = [json_values.with_instant(p, "up_to") for p in facts["progress"]]
     return written
 
 
@@ -62,20 +63,20 @@ def encode_events(events: Sequence[FeedEvent], form: str) -> bytes:
     """Encode events as lines or as server-sent events."""
     objects = to_objects(events)
     if form == encode.NDJSON:
-        return b"".join(encode.dumps(body) + b"\n" for body in objects)
+        return b"".join(json_values.dumps(body) + b"\n" for body in objects)
     return b"".join(_write_event(body) for body in objects)
 
 
 def _write_event(body: dict[str, Any]) -> bytes:
     cursor = body["cursor"]
     name = b"" if cursor is None else b"id: %s\n" % cursor.encode()
-    return name + b"event: %s\ndata: %s\n\n" % (body["event"].encode(), encode.dumps(body))
+    return name + b"event: %s\ndata: %s\n\n" % (body["event"].encode(), json_values.dumps(body))
 
 
 def encode_page(events: Sequence[FeedEvent], cursor: str, form: str) -> bytes:
     """Encode a page of events in JSON, NDJSON or Arrow, or as server-sent events."""
     if form == encode.JSON:
-        return encode.dumps({"events": to_objects(events), "cursor": cursor})
+        return json_values.dumps({"events": to_objects(events), "cursor": cursor})
     if form in (encode.NDJSON, EVENTS):
         return encode_events(events, form)
     rows = [
@@ -88,7 +89,7 @@ def encode_page(events: Sequence[FeedEvent], cursor: str, form: str) -> bytes:
             if event.changes is not None
             else None,
             "change": body.get("change"),
-            "data": encode.dumps(body["row"] if event.changes is not None else body).decode(),
+            "data": json_values.dumps(body["row"] if event.changes is not None else body).decode(),
         }
         for event, body in zip(events, to_objects(events), strict=True)
     ]

@@ -14,6 +14,7 @@ from millpond.api import change_forms, decode, encode
 from millpond.api.calls import POLL_SECONDS, Calls, in_json, segment
 from millpond.errors import MillpondError
 from millpond.model.loss import merge_losses
+from millpond.service import json_values
 from millpond.service.handles import to_instant
 from millpond.service.results import Answer, Change, Changes
 
@@ -108,7 +109,7 @@ class RemoteHandle(RemoteFollowable):
         asked = {"budget": budget, "after": after}
         params = {name: value for name, value in asked.items() if value is not None}
         if at is not None:
-            params["at"] = encode.instant_text(to_instant(at)) or ""
+            params["at"] = json_values.instant_text(to_instant(at)) or ""
         path = f"{self._path}/result"
         response = self._calls.send("GET", path, accept=encode.ARROW, params=params)
         return decode.arrow_answer(response.content)

@@ -87,14 +87,16 @@ class Loss(Shape):
     """Elements of a stream that are missing: why, of which instants, and how many.
 
     `missing`: at most so many rows are missing, and none is wrong; null: there is no bound.
+    `kept`: of a sample, the per cent of the elements that was read.
     """
 
     stream: str
-    cause: Literal["expired", "damaged", "shed"]
+    cause: Literal["expired", "damaged", "shed", "sampled", "shortened"]
     since: Instant | None
     upto: Instant
     elements: int | None
     missing: int | None
+    kept: float | None
     text: str
 
 
@@ -272,6 +274,14 @@ class QueryCount(Shape):
     """How many queries a call was about."""
 
     queries: int
+
+
+class Ticket(Shape):
+    """A ticket for a feed: `path` follows the feed; it ends when nobody has for `idle_seconds`."""
+
+    ticket: str
+    path: str
+    idle_seconds: float
 
 
 class Plan(Shape):

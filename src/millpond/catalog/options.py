@@ -9,7 +9,7 @@ the list. To add an option, add an entry here. A setting of the engine also beco
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
@@ -28,6 +28,20 @@ class Scope(Enum):
 
 
 @dataclass(frozen=True)
+class OptionValues:
+    """The values that options of one kind can have.
+
+    Attributes:
+        check: Turns a value into the form that is stored. Raises ValueError for a wrong value, with
+            a sentence if the list of values does not explain the error.
+        schema: The same values in the words of JSON Schema, for clients over HTTP.
+    """
+
+    check: Callable[[Any], Any]
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Option:
     """An option.
 
@@ -36,8 +50,7 @@ class Option:
         scopes: The kinds of things that have the option.
         takes: Its values, in words.
         what: The option's purpose; empty where `takes` says it.
-        check: Turns a value into the form that is stored. Raises ValueError for a wrong value, with
-            a sentence if the list of values does not explain the error.
+        values: Its values, as programs check and describe them.
         default: Its value if it is not given; None: see `unless_given`.
         unless_given: The default in words, where it is not one value.
         type: The type of its values as the command line reads them.
@@ -51,7 +64,7 @@ class Option:
     scopes: tuple[Scope, ...]
     takes: str
     what: str
-    check: Callable[[Any], Any]
+    values: OptionValues
     default: Any = None
     unless_given: str = ""
     type: type = str
@@ -65,13 +78,13 @@ class Option:
         return f"{self.takes}: {self.what}" if self.what else self.takes
 
 
-def _word(*words: str) -> Callable[[Any], Any]:
+def _words(*words: str) -> OptionValues:
     def check(value: Any) -> str:
         if not isinstance(value, str) or value.lower() not in words:
             raise ValueError
         return value.lower()
 
-    return check
+    return OptionValues(check, {"enum": list(words)})
 
 
 def _is_number(value: Any) -> bool:
@@ -157,6 +170,19 @@ def parse_memory(text: str) -> int:
     return int(number) * _UNITS[unit]
 
 
+def _tolerance(value: Any) -> str:
+    from millpond.catalog.tolerance import parse_tolerance
+
+    if not isinstance(value, str):
+        raise ValueError
+    return str(parse_tolerance(value))
+
+
+def _memory_or_unbounded(value: Any) -> str:
+    is_unbounded = isinstance(value, str) and value.lower() == "unbounded"
+    return "unbounded" if is_unbounded else _memory(value)
+
+
 def _anything(value: Any) -> Any:
     return value
 
@@ -191,6 +217,21 @@ def _tags(value: Any) -> str:
     return ", ".join(tags)
 
 
+_TEXT = {"type": "string"}
+_TRUTH = OptionValues(_truth, {"type": "boolean"})
+_POSITIVE = OptionValues(_positive, {"type": "number", "exclusiveMinimum": 0})
+_WHOLE = OptionValues(_whole, {"type": "integer"})
+_COUNT = OptionValues(_count, {"type": "integer", "minimum": 1})
+_INTEGER = OptionValues(_integer, {"type": "integer", "minimum": 1})
+_LENGTH = OptionValues(_length, _TEXT)
+_LENGTH_OR_AUTO = OptionValues(_length_or_auto, _TEXT)
+_LENGTH_OR_UNBOUNDED = OptionValues(_length_or_unbounded, _TEXT)
+_AMOUNT = OptionValues(_memory, _TEXT)
+_ANYTHING = OptionValues(_anything, {})
+_OWNER = OptionValues(_owner, _TEXT)
+_COMMENT = OptionValues(_comment, _TEXT)
+_TAGS = OptionValues(_tags, {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]})
+
 _EVERY = (
     Option(
         "materialize",
@@ -198,7 +239,7 @@ _EVERY = (
         "'lazy' (match as data comes), 'none' (match at invocation), 'eager' (keep the current"
         " answer too), 'auto' (keep it if it is often asked for)",
         "",
-        _word("lazy", "none", "eager", "auto"),
+        _words("lazy", "none", "eager", "auto"),
         "lazy",
         entities=("answer",),
         remark="See [standing queries](../guide/standing_queries.md).",
@@ -208,7 +249,7 @@ _EVERY = (
         (Scope.QUERY, Scope.STREAM),
         "true or false",
         "an inactive query keeps its definition and is not matched",
-        _truth,
+        _TRUTH,
         True,
         remark="A derived stream that has stopped goes on by `active = true`, the one option it"
         " has.",
@@ -220,7 +261,7 @@ _EVERY = (
         "what gives way when more is pushed than can be done: the pushes, which are refused"
         " (POND-417, HTTP 429); or elements, whole pushes, or the elements that no query above a"
         " weight matches, which are counted and lost",
-        _word("block", "shed random", "shed chunks", "shed lightest"),
+        _words("block", "shed random", "shed chunks", "shed lightest"),
         "block",
         remark="See [when it gets too much](../guide/pressure.md).",
     ),
@@ -229,17 +270,39 @@ _EVERY = (
         (Scope.SYSTEM,),
         "an amount of memory, as '256 MB'",
         "how many bytes of pushed rows may wait for their epoch",
-        _memory,
+        _AMOUNT,
         "256 MB",
         entities=("queue",),
         remark="A push that is larger is taken when nothing waits.",
+    ),
+    Option(
+        "query_memory",
+        (Scope.SYSTEM,),
+        "an amount of memory, as '64 MB', or 'unbounded'",
+        "how many bytes of elements a query of weight 1 is granted in its windows, one of weight 2"
+        " twice as many",
+        OptionValues(_memory_or_unbounded, _TEXT),
+        "unbounded",
+        remark="A query that would need more is reduced as far as it tolerates when it is"
+        " registered or altered; a query that tolerates nothing stays exact.",
+    ),
+    Option(
+        "tolerate",
+        (Scope.QUERY,),
+        "'nothing', or some of 'window 10 minutes, sample 5 %, error 2 % at 95 %'",
+        "how far the query may be reduced when there is not enough memory or time: the shortest"
+        " window, the smallest sample, the widest interval of an estimate",
+        OptionValues(_tolerance, _TEXT),
+        "nothing",
+        is_settled=True,
+        remark="See [what you tolerate](../guide/tolerate.md).",
     ),
     Option(
         "weight",
         (Scope.QUERY,),
         "a number > 0",
         "the query's share of the work when there is too little time for all queries",
-        _positive,
+        _POSITIVE,
         1,
         entities=("answer",),
         remark="Work for queries of greater weight is done first: matching, merging, kept answers.",
@@ -249,7 +312,7 @@ _EVERY = (
         (Scope.QUERY,),
         "a whole number > 0",
         "the most rows an answer may have",
-        _count,
+        _COUNT,
         1_000_000,
         entities=("answer",),
     ),
@@ -258,7 +321,7 @@ _EVERY = (
         (Scope.QUERY,),
         "a number > 0",
         "the longest time an evaluation may take, in seconds",
-        _positive,
+        _POSITIVE,
         30.0,
         entities=("answer",),
     ),
@@ -267,7 +330,7 @@ _EVERY = (
         (Scope.QUERY,),
         "'from registration' or 'from beginning'",
         "which changes FETCH begins with",
-        _word("from registration", "from beginning"),
+        _words("from registration", "from beginning"),
         "from registration",
         is_settled=True,
         remark="It counts when the first change is asked for, and not after.",
@@ -277,7 +340,7 @@ _EVERY = (
         (Scope.QUERY,),
         "true or false",
         "whether the query's changes are computed from now on, though nobody has asked for them",
-        _truth,
+        _TRUTH,
         False,
         remark="A query that is followed stays so: `false` changes nothing then.",
     ),
@@ -286,7 +349,7 @@ _EVERY = (
         (Scope.QUERY, Scope.ENGINE),
         "'aware', 'direct' or 'negative'",
         "how operators learn that rows have left",
-        _word("aware", "direct", "negative"),
+        _words("aware", "direct", "negative"),
         "aware",
         entities=("derivation", "changes"),
         remark="It is for the query's changes, and does not alter them. By default it is that of"
@@ -297,7 +360,7 @@ _EVERY = (
         (Scope.QUERY,),
         "a whole number > 0",
         "into how many partitions by expiration time an operator puts its rows",
-        _count,
+        _COUNT,
         unless_given="what costs least",
         remark="It is for the query's changes, with strategy 'aware'.",
     ),
@@ -306,7 +369,7 @@ _EVERY = (
         (Scope.QUERY, Scope.ENGINE),
         "a length of time, as '10 seconds' or INTERVAL 10 SECONDS",
         "how long changes may wait that come from expiration alone",
-        _length,
+        _LENGTH,
         "0 SECONDS",
         entities=("derivation", "changes"),
         remark="It is for the query's changes, and does not alter them"
@@ -319,7 +382,7 @@ _EVERY = (
         "a length of time, or 'auto'",
         "how often expired rows are dropped from state that need not be read at once; 'auto' drops"
         " them when they are as many as the live rows",
-        _length_or_auto,
+        _LENGTH_OR_AUTO,
         "auto",
         entities=("derivation", "changes"),
         remark="It is for the query's changes, too.",
@@ -329,7 +392,7 @@ _EVERY = (
         (Scope.QUERY,),
         "a whole number > 0",
         "how many changes are kept to be read again",
-        _count,
+        _COUNT,
         1_000_000,
         entities=("derivation",),
     ),
@@ -338,7 +401,7 @@ _EVERY = (
         (Scope.QUERY,),
         "a whole number",
         "the seed of its samples",
-        _whole,
+        _WHOLE,
         unless_given="from the query's text",
         is_settled=True,
         remark="Queries with the same text have the same sample, whenever they are registered.",
@@ -348,7 +411,7 @@ _EVERY = (
         (Scope.QUERY,),
         "a text",
         "whose query it is; lists, feeds and bulk changes choose queries by it",
-        _owner,
+        _OWNER,
         "",
     ),
     Option(
@@ -356,7 +419,7 @@ _EVERY = (
         (Scope.QUERY,),
         "words with commas between them, or a list of words",
         "what lists, feeds and bulk changes choose queries by; a tag has no upper case",
-        _tags,
+        _TAGS,
         "",
     ),
     Option(
@@ -364,7 +427,7 @@ _EVERY = (
         (Scope.QUERY,),
         "a text",
         "a remark for people",
-        _comment,
+        _COMMENT,
         "",
     ),
     Option(
@@ -372,7 +435,7 @@ _EVERY = (
         (Scope.ENGINE,),
         "'ticket', 'fixed', 'random' or 'worst'",
         "the eddies' routing policy; 'ticket' adapts to measured costs and selectivities",
-        _word("ticket", "fixed", "random", "worst"),
+        _words("ticket", "fixed", "random", "worst"),
         "ticket",
         entities=("eddies",),
     ),
@@ -381,7 +444,7 @@ _EVERY = (
         (Scope.ENGINE,),
         "a whole number > 0",
         "into how many tasks the work on a shared join is divided: about the number of cores",
-        _integer,
+        _INTEGER,
         2,
         type=int,
         entities=("joins",),
@@ -392,7 +455,7 @@ _EVERY = (
         "a whole number > 0",
         "the most pairs one task may find in one batch; a query whose own join finds more is"
         " suspended",
-        _integer,
+        _INTEGER,
         50_000_000,
         type=int,
         entities=("joins",),
@@ -403,7 +466,7 @@ _EVERY = (
         "a whole number > 0",
         "how many shared joins are kept up to date: those that most queries use; other joins are"
         " computed at invocation",
-        _integer,
+        _INTEGER,
         64,
         type=int,
         entities=("joins",),
@@ -414,7 +477,7 @@ _EVERY = (
         "a number > 0",
         "how long one call of a user-defined function may take, in seconds, unless the function has"
         " a limit of its own",
-        _positive,
+        _POSITIVE,
         10.0,
     ),
     Option(
@@ -422,7 +485,7 @@ _EVERY = (
         (Scope.OPEN,),
         "a path",
         "the file of the key that seals functions; the code of others is not run",
-        _anything,
+        _ANYTHING,
         unless_given="`MILLPOND_FUNCTION_KEY`, or `~/.config/millpond/function_key`",
     ),
     Option(
@@ -431,7 +494,7 @@ _EVERY = (
         "a length of time, or 'unbounded'",
         "how far ahead of the clock an element's timestamp may be, if its stream has no AHEAD"
         " clause; rows further ahead are rejected",
-        _length_or_unbounded,
+        _LENGTH_OR_UNBOUNDED,
         "1 DAY",
         remark="Bounded runs have no limit.",
     ),
@@ -440,7 +503,7 @@ _EVERY = (
         (Scope.OPEN,),
         "the URL of a Spark master",
         "where tasks run",
-        _anything,
+        _ANYTHING,
         unless_given="this machine",
     ),
     Option(
@@ -448,7 +511,7 @@ _EVERY = (
         (Scope.OPEN,),
         "a Spark session",
         "used instead of one of Millpond's own, and left running",
-        _anything,
+        _ANYTHING,
         unless_given="one of its own",
     ),
     Option(
@@ -457,7 +520,7 @@ _EVERY = (
         "true or false",
         "whether file sources are finite: they are read to their end before the first answer"
         " instead of being watched for more",
-        _truth,
+        _TRUTH,
         False,
     ),
     Option(
@@ -465,7 +528,7 @@ _EVERY = (
         (Scope.OPEN,),
         "a function",
         'called while sources are read, with `{"stream", "rows", "done"}`',
-        _anything,
+        _ANYTHING,
         unless_given="nobody is told",
     ),
 )

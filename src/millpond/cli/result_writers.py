@@ -15,15 +15,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from millpond.api.encode import (
+from millpond.api.encode import promise_facts
+from millpond.cli.output_format import Format
+from millpond.model.time import format_instant, format_interval
+from millpond.service.json_values import (
     format_instants,
     instant_text,
     json_rows,
-    promise_facts,
     shorten_floats,
 )
-from millpond.cli.output_format import Format
-from millpond.model.time import format_instant, format_interval
 from millpond.service.results import Answer, Changes, StatementResult, python_values
 
 #: Rows a printed table shows at most; JSON and CSV show all.

@@ -2,8 +2,8 @@
 
 An answer is exact unless it says otherwise (docs/spec/pressure.md). Every reason for which an
 answer may differ from the query's meaning is a `Loss`: retention dropped elements, their file was
-damaged, or the stream shed them. So "is it complete?" and "is it
-exact?" are one question.
+damaged, the stream shed them, or the query tolerates that they are not read. So "is it complete?"
+and "is it exact?" are one question.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ class Cause(StrEnum):
     EXPIRED = "expired"
     DAMAGED = "damaged"
     SHED = "shed"
+    SAMPLED = "sampled"
+    SHORTENED = "shortened"
     BUDGET = "budget"
 
 
@@ -32,7 +34,8 @@ class Loss:
     Attributes:
         stream: The stream's name.
         cause: 'expired' (RETAIN has dropped them), 'damaged' (their files were damaged or lost),
-            'shed' (the stream sheds when there is too much to do) or 'budget' (the query has not
+            'shed' (the stream sheds when there is too much to do), 'sampled' (the query tolerates
+            a sample), 'shortened' (it tolerates a shorter window) or 'budget' (the query has not
             looked at them within its budget, or not yet).
         since: The first instant of which elements may be missing, in microseconds since 1970 UTC;
             None: from the beginning on.
@@ -40,6 +43,7 @@ class Loss:
         elements: How many are missing; None where nobody could count them.
         missing: At most so many rows of the answer are missing, and none is wrong; None: there is
             no bound.
+        kept: Of a sample, the share of the elements that was read, in per cent.
     """
 
     stream: str
@@ -48,6 +52,7 @@ class Loss:
     upto: int
     elements: int | None = None
     missing: int | None = None
+    kept: float | None = None
 
     def __str__(self) -> str:
         """In one sentence, for people.
@@ -67,6 +72,8 @@ class Loss:
             Cause.EXPIRED: f"{'is' if one else 'are'} not kept any more",
             Cause.DAMAGED: f"{'was' if one else 'were'} lost with {'its' if one else 'their'} file",
             Cause.SHED: f"{'was' if one else 'were'} shed",
+            Cause.SAMPLED: f"were sampled: {self.kept or 0:g} % of them were read",
+            Cause.SHORTENED: "were not read, because the window was shortened",
             Cause.BUDGET: f"{'was' if one else 'were'} in part not looked at within the budget",
         }[self.cause]
         bound = ""
@@ -124,4 +131,5 @@ def merge_losses(losses: Iterable[Loss]) -> tuple[Loss, ...]:
 def _join(one: Loss, other: Loss) -> Loss:
     """The loss over both spans; what nobody has counted over both is not said."""
     since = None if one.since is None or other.since is None else min(one.since, other.since)
-    return Loss(one.stream, one.cause, since, max(one.upto, other.upto))
+    kept = None if one.kept is None or other.kept is None else min(one.kept, other.kept)
+    return Loss(one.stream, one.cause, since, max(one.upto, other.upto), kept=kept)

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.catalog.objects import SummaryDef
-from millpond.engine.joins.arrangement import Run
+from millpond.engine.joins.arrangement import SortedRun
 from millpond.engine.joins.keys import Axis, Numbers, axis_of
 from millpond.engine.promising.look import PRIORITY, STEP, Look
 from millpond.engine.promising.step import Family, FamilyState, Found
@@ -83,7 +83,7 @@ class SegmentView:
         self.file = file
         self.table = open_segment(Path(store) / file.path, file.checksum)
         self.ts: np.ndarray = self.table["__ts"].to_numpy()
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, SortedRun] = {}
 
     @cached_property
     def _arrivals(self) -> Numbers:
@@ -96,7 +96,7 @@ class SegmentView:
     def sequence(self, rows: np.ndarray) -> np.ndarray:
         return self._arrivals[rows]
 
-    def get_run(self, key: str, arrange: Callable[[], Run]) -> Run:
+    def get_run(self, key: str, arrange: Callable[[], SortedRun]) -> SortedRun:
         found = self._runs.get(key)
         if found is None:
             found = self._runs[key] = arrange()

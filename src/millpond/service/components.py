@@ -249,6 +249,7 @@ class Components:
             files=self.invoker.files,
         )
         self._note_damage()
+        self.registrar.resume_bound()
         self.function_registry.hold_untrusted()
 
     def _queue_memory(self) -> int:

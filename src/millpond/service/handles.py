@@ -119,7 +119,8 @@ class Handle(Followable):
     def describe(self) -> dict[str, Any]:
         """Return the query's definition, its columns, and how far its changes are computed."""
         definition = self.definition
-        output = self._components.registrar.bind(definition.text).output
+        bound = self._components.registrar.bind_or_suspend(definition)
+        definition = self.definition
         return {
             "id": definition.id,
             "name": definition.name,
@@ -128,7 +129,7 @@ class Handle(Followable):
             "active": definition.active,
             "suspended": definition.suspended,
             "registered_at": time.format_instant(definition.registered_at),
-            "columns": output.to_json(),
+            "columns": [] if bound is None else bound.output.to_json(),
             "changes": self._components.subscriptions.progress(definition),
         }
 

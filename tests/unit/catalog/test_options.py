@@ -7,6 +7,7 @@ from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from typer.main import get_command
 
@@ -55,7 +56,7 @@ def test_the_routing_policies_are_the_engines() -> None:
 @pytest.mark.parametrize("name", [n for n, o in OPTIONS.items() if o.default is not None])
 def test_a_default_is_a_value_as_it_is_kept(name: str) -> None:
     option = OPTIONS[name]
-    assert option.check(option.default) == option.default
+    assert option.values.check(option.default) == option.default
 
 
 def test_every_option_is_described_and_has_a_default_or_says_what_it_is() -> None:
@@ -69,6 +70,11 @@ def test_every_option_is_described_and_has_a_default_or_says_what_it_is() -> Non
 KEPT: dict[str, list[tuple[Any, Any]]] = {
     "materialize": [("EAGER", "eager")],
     "active": [(False, False)],
+    "tolerate": [
+        ("NOTHING", "nothing"),
+        ("window 600 s, sample 05.0%", "window 10 MINUTES, sample 5 %"),
+        ("error 2 %, sample 5 %", "sample 5 %, error 2 % at 95 %"),
+    ],
     "weight": [(0.5, 0.5), (2, 2)],
     "max_rows": [(7, 7)],
     "max_seconds": [(0.25, 0.25)],
@@ -95,6 +101,7 @@ KEPT: dict[str, list[tuple[Any, Any]]] = {
 REFUSED: dict[str, list[Any]] = {
     "materialize": ["sometimes", 1, None],
     "active": ["true", 1],
+    "tolerate": [5, None, "", "sample 5", "error 2 %", "window 0 s"],
     "weight": [0, -1, True, "1", float("nan"), float("inf")],
     "max_rows": [0, 1.5, "7", float("inf")],
     "max_seconds": [0, "1"],
@@ -110,6 +117,18 @@ REFUSED: dict[str, list[Any]] = {
     "tags": [7, [1], ["a,b"], "x" * 201, None],
     "comment": [True, "x" * 10_001],
 }
+
+
+@pytest.mark.parametrize("name", list_options(Scope.QUERY))
+def test_clients_over_http_are_told_the_values_of_a_query_option(name: str) -> None:
+    schema = dict(OPTIONS[name].values.schema)
+    for _, kept in KEPT[name]:
+        jsonschema_rs.validate(schema, kept)
+    refused = {type(value) for value in REFUSED[name]} - {type(kept) for _, kept in KEPT[name]}
+    wrong = [value for value in REFUSED[name] if type(value) in refused - {list, float}]
+    for value in wrong:
+        with pytest.raises(jsonschema_rs.ValidationError):
+            jsonschema_rs.validate(schema, value)
 
 
 @pytest.mark.parametrize("name", list_options(Scope.QUERY))

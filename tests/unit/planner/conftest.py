@@ -88,3 +88,8 @@ def names() -> StaticNames:
 def binding(names: StaticNames) -> Callable[[str], BoundQuery]:
     """Parses and binds a text."""
     return lambda text: bind(parse_query(text), text, names)
+
+
+def stream(id: int, name: str, columns: str) -> StreamDef:
+    """A stream on application time, by its column `ts`."""
+    return StreamDef(id, name, schema(columns), timestamp_by="ts")

@@ -20,6 +20,7 @@ from millpond.api.document import (
 from millpond.api.routers.streams import stream_figures
 from millpond.api.surface import ServedPond
 from millpond.errors import CODES
+from millpond.service import json_values
 
 #: What is answered while the pond is not ready is no error.
 _NOT_READY = describe_answer(shapes.NotReady, status=503)
@@ -27,7 +28,7 @@ _MISSING = describe_errors(404)
 
 
 def liveness(pond: ServedPond) -> APIRouter:
-    """Make the call that needs no token."""
+    """Make the calls that need no token."""
     routes = APIRouter(route_class=DocumentedRoute, tags=["observation"])
 
     @routes.get(
@@ -39,14 +40,7 @@ def liveness(pond: ServedPond) -> APIRouter:
         """Returns 200 while the server is running; with `?ready`, the same as `/readyz`."""
         if ready is not None:
             return _readiness(pond)
-        return Response(encode.dumps({"status": "alive"}), media_type=encode.JSON)
-
-    return routes
-
-
-def router(pond: ServedPond) -> APIRouter:
-    """Make the calls that show the pond's state; one of them changes settings."""
-    routes = APIRouter(route_class=DocumentedRoute, tags=["observation"])
+        return Response(json_values.dumps({"status": "alive"}), media_type=encode.JSON)
 
     @routes.get(
         "/readyz", response_class=Response, responses=describe_answer(shapes.Ready) | _NOT_READY
@@ -54,6 +48,16 @@ def router(pond: ServedPond) -> APIRouter:
     async def readiness() -> Response:
         """Returns 200 while the pond accepts rows and shows them; otherwise 503 with the reason."""
         return _readiness(pond)
+
+    # Probes may ask with HEAD; the document has the answers with GET.
+    routes.add_api_route("/healthz", liveness, methods=["HEAD"], include_in_schema=False)
+    routes.add_api_route("/readyz", readiness, methods=["HEAD"], include_in_schema=False)
+    return routes
+
+
+def router(pond: ServedPond) -> APIRouter:
+    """Make the calls that show the pond's state; one of them changes settings."""
+    routes = APIRouter(route_class=DocumentedRoute, tags=["observation"])
 
     @routes.get("/metrics", response_class=Response, responses=describe_answer(None, "text/plain"))
     def metrics() -> Response:
@@ -66,24 +70,27 @@ def router(pond: ServedPond) -> APIRouter:
         figures = pond.status()
         streams = [stream_figures(entry) for entry in figures["streams"]]
         rest = {
-            key: encode.to_json_value(value) for key, value in figures.items() if key != "streams"
+            key: json_values.to_json_value(value)
+            for key, value in figures.items()
+            if key != "streams"
         }
         body = {"version": millpond.__version__, "ready": pond.ready, **rest, "streams": streams}
-        return Response(encode.dumps(body), media_type=encode.JSON)
+        return Response(json_values.dumps(body), media_type=encode.JSON)
 
     @routes.get(
         "/v1/functions", response_class=Response, responses=describe_answer(shapes.Functions)
     )
     def functions() -> Response:
         """Lists the user-defined functions: signature, time limit, and the cost of their calls."""
-        return Response(encode.dumps({"functions": pond.functions()}), media_type=encode.JSON)
+        return Response(json_values.dumps({"functions": pond.functions()}), media_type=encode.JSON)
 
     @routes.get("/v1/entities", response_class=Response, responses=describe_answer(shapes.Entities))
     def entities() -> Response:
         """Lists the control tables: all operators, queues and synopses, with their figures."""
         every = [entity.to_json() for entity in pond.entities.every()]
         return Response(
-            encode.dumps({"entities": encode.to_json_value(every)}), media_type=encode.JSON
+            json_values.dumps({"entities": json_values.to_json_value(every)}),
+            media_type=encode.JSON,
         )
 
     @routes.get(
@@ -94,7 +101,7 @@ def router(pond: ServedPond) -> APIRouter:
     def entity(entity: str) -> Response:
         """Returns one operator, queue or synopsis by its id."""
         found = pond.entities.one(entity).to_json()
-        return Response(encode.dumps(encode.to_json_value(found)), media_type=encode.JSON)
+        return Response(json_values.dumps(json_values.to_json_value(found)), media_type=encode.JSON)
 
     @routes.patch(
         "/v1/entities/{entity}",
@@ -104,7 +111,7 @@ def router(pond: ServedPond) -> APIRouter:
     def set_entity(entity: str, settings: EntitySettings) -> Response:
         """Changes settings of an entity: `{"routing": "fixed"}`, `{"max_rows": 100}`, …"""
         found = pond.entities.set(entity, settings).to_json()
-        return Response(encode.dumps(encode.to_json_value(found)), media_type=encode.JSON)
+        return Response(json_values.dumps(json_values.to_json_value(found)), media_type=encode.JSON)
 
     return routes
 
@@ -112,8 +119,8 @@ def router(pond: ServedPond) -> APIRouter:
 def _readiness(pond: ServedPond) -> Response:
     trouble = pond.trouble
     if trouble is None:
-        return Response(encode.dumps({"status": "ready"}), media_type=encode.JSON)
+        return Response(json_values.dumps({"status": "ready"}), media_type=encode.JSON)
     # Without a token anybody may ask: what the code stands for, and no path or name.
     reason = f"{trouble.code}: {CODES[trouble.code]}"
-    body = encode.dumps({"status": "not ready", "reason": reason})
+    body = json_values.dumps({"status": "not ready", "reason": reason})
     return Response(body, 503, media_type=encode.JSON)

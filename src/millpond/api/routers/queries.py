@@ -26,6 +26,7 @@ from millpond.api.request_work import MaxSeconds, limit_seconds
 from millpond.api.surface import QueryHandle, ServedHandle, ServedPond
 from millpond.cql.tree.explain_levels import Level
 from millpond.errors import MillpondError
+from millpond.service import json_values
 from millpond.service.queries.options import check_options
 from millpond.service.queries.query_directory import QuerySelection
 
@@ -71,14 +72,18 @@ class SelectionParameters:
 
     def read_some(self) -> QuerySelection:
         """The selection. Raises SERVE-703 if there is no condition."""
-        selection = self.read()
-        if selection.is_everything:
-            raise MillpondError(
-                "SERVE-703",
-                "no queries are selected",
-                hint="Give queries=, owner=, tag=, state= or containing=.",
-            )
-        return selection
+        return require_condition(self.read())
+
+
+def require_condition(selection: QuerySelection) -> QuerySelection:
+    """Return a selection that has a condition. Raises SERVE-703 if there is none."""
+    if selection.is_everything:
+        raise MillpondError(
+            "SERVE-703",
+            "no queries are selected",
+            hint="Give queries, owner, tag, state or containing.",
+        )
+    return selection
 
 
 def router(pond: ServedPond) -> APIRouter:
@@ -268,11 +273,11 @@ def router(pond: ServedPond) -> APIRouter:
 
 
 def _json(body: Any, status: int = 200) -> Response:
-    return Response(encode.dumps(body), status, media_type=encode.JSON)
+    return Response(json_values.dumps(body), status, media_type=encode.JSON)
 
 
 def _handle(handle: QueryHandle) -> dict[str, Any]:
-    return encode.with_instant(encode.to_json_value(handle.describe()), "registered_at")
+    return json_values.with_instant(json_values.to_json_value(handle.describe()), "registered_at")
 
 
 def find_query(pond: ServedPond, query: str) -> ServedHandle:

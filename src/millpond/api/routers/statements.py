@@ -26,6 +26,7 @@ from millpond.api.surface import ServedPond
 from millpond.cql import parse_script
 from millpond.cql.tree.statements import Ask, Invoke
 from millpond.errors import MillpondError
+from millpond.service import json_values
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.results import StatementResult
 
@@ -77,9 +78,9 @@ def router(pond: ServedPond, policy: AccessPolicy) -> APIRouter:
             answer = next(r.answer for r in results if r.answer is not None)
             return answer_response(answer, form)
         if form == encode.NDJSON:
-            lines = b"".join(encode.dumps(r) + b"\n" for r in _results(results))
+            lines = b"".join(json_values.dumps(r) + b"\n" for r in _results(results))
             return Response(lines, media_type=form)
-        return Response(encode.dumps({"results": _results(results)}), media_type=form)
+        return Response(json_values.dumps({"results": _results(results)}), media_type=form)
 
     return routes
 

@@ -22,6 +22,7 @@ from millpond.api.document import (
 from millpond.api.limits import gunzip
 from millpond.api.surface import RowFormat, ServedPond
 from millpond.errors import MillpondError
+from millpond.service import json_values
 from millpond.service.queries.options import check_stream_options
 
 #: The media types rows may come in.
@@ -59,7 +60,7 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
             {**encode.definition_json(stream), **figures.get(stream.name, {})}
             for stream in pond.streams()
         ]
-        return Response(encode.dumps({"streams": streams}), media_type=encode.JSON)
+        return Response(json_values.dumps({"streams": streams}), media_type=encode.JSON)
 
     @routes.get(
         "/v1/relations", response_class=Response, responses=describe_answer(shapes.Relations)
@@ -67,7 +68,7 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
     def list_relations() -> Response:
         """Lists the relations."""
         relations = [encode.definition_json(relation) for relation in pond.relations()]
-        return Response(encode.dumps({"relations": relations}), media_type=encode.JSON)
+        return Response(json_values.dumps({"relations": relations}), media_type=encode.JSON)
 
     @routes.post("/v1/catch-up", response_class=Response, responses=describe_answer(shapes.Epoch))
     def catch_up(
@@ -77,7 +78,9 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
     ) -> Response:
         """Waits until all acknowledged rows, and all rows sources have now, are visible."""
         pond.catch_up(timeout)
-        return Response(encode.dumps({"epoch": pond.status()["epoch"]}), media_type=encode.JSON)
+        return Response(
+            json_values.dumps({"epoch": pond.status()["epoch"]}), media_type=encode.JSON
+        )
 
     @routes.post(
         "/v1/streams/{stream}/tuples",
@@ -102,7 +105,7 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
             raise MillpondError("SERVE-708", f'no such encoding: "{encoding}"', hint=hint)
         key = request.headers.get("idempotency-key")
         receipt = await run_in_threadpool(pond.ingest_text, stream, data, format, key)
-        return Response(encode.dumps(encode.receipt_json(receipt)), media_type=encode.JSON)
+        return Response(json_values.dumps(encode.receipt_json(receipt)), media_type=encode.JSON)
 
     @routes.patch(
         "/v1/streams/{stream}",
@@ -116,11 +119,11 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
         if "overload" not in options:
             check_stream_options(options)
         pond.alter_stream(stream, **options)
-        return Response(encode.dumps({"name": stream}), media_type=encode.JSON)
+        return Response(json_values.dumps({"name": stream}), media_type=encode.JSON)
 
     return routes
 
 
 def stream_figures(entry: dict[str, Any]) -> dict[str, Any]:
     """Turn one stream's entry of `pond.status()` into JSON values."""
-    return encode.with_instant(encode.to_json_value(entry), "heartbeat")
+    return json_values.with_instant(json_values.to_json_value(entry), "heartbeat")

@@ -26,6 +26,10 @@ class Level(StrEnum):
         " for the residual",
     )
     SHARED = "shared", "as rewritten, with what of it is shared with which queries"
+    APPROXIMATION = (
+        "approximation",
+        "what could be reduced, what that would save, and what cannot be reduced and why",
+    )
     RUNTIME = "runtime", "as shared, with what was measured: rates, selectivities, costs"
 
     def __new__(cls, name: str, shows: str) -> Level:

@@ -37,7 +37,11 @@ def compute(rows: pa.Table, field: Field) -> tuple[pa.ChunkedArray, Reasons]:
     """
     assert field.computed is not None
     evaluator = ScalarEvaluator.of_this_thread()
-    sql = cast_value(_duckdb_sql(field.computed), field.type)
+    try:
+        sql = cast_value(_duckdb_sql(field.computed), field.type)
+    except MillpondError as error:  # what was declared is no expression any more
+        why = f'column "{field.name}": {error.primary}'
+        return _nothing(rows, field), dict.fromkeys(range(rows.num_rows), why)
     values, failed = _try(evaluator, rows, sql, [_HALVINGS])
     reasons: Reasons = {}
     for count, row in enumerate(np.flatnonzero(failed)):
@@ -46,6 +50,10 @@ def compute(rows: pa.Table, field: Field) -> tuple[pa.ChunkedArray, Reasons]:
             why = _explain(evaluator, rows.slice(row, 1), sql) or why
         reasons[int(row)] = f'column "{field.name}": {why}'
     return values.cast(arrow_type(field.type)), reasons
+
+
+def _nothing(rows: pa.Table, field: Field) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.nulls(rows.num_rows, arrow_type(field.type))])
 
 
 @lru_cache(maxsize=1024)

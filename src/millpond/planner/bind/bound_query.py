@@ -18,7 +18,7 @@ from sqlglot import exp
 from millpond.catalog.objects import SummaryDef
 from millpond.model.schema import Schema
 from millpond.model.windows import Window
-from millpond.planner.aggregates import AggregateCall
+from millpond.planner.aggregates import ColumnAggregate
 from millpond.planner.bind.preference import BoundPreference, PartialShape
 from millpond.planner.joins import JoinShape, write_joined_sql
 from millpond.planner.residual import with_literals, write_canonical_cql, write_residual_sql
@@ -49,6 +49,7 @@ class StreamLeaf:
         literals: This query's constants where they differ from the template's.
         hidden: The name of one more column, each element's timestamp as a BIGINT, where a
             non-retroactive relation is joined.
+        seed: The seed of its sample, if the pond chose to sample it; None: the query's.
     """
 
     table: str
@@ -61,6 +62,7 @@ class StreamLeaf:
     after_shape: exp.Expr | None = None
     literals: Literals = field(default_factory=lambda: _AS_WRITTEN)
     hidden: tuple[str, ...] = ()
+    seed: int | None = None
 
     def with_literals(self, literals: Literals) -> StreamLeaf:
         """Copy the leaf for a query with other constants."""
@@ -77,6 +79,7 @@ class StreamLeaf:
             self.after_shape,
             literals,
             self.hidden,
+            self.seed,
         )
 
     @property
@@ -173,7 +176,7 @@ class BoundQuery:
     join: JoinShape | None = field(default=None, repr=False)
     functions: tuple[str, ...] = ()
     views: tuple[str, ...] = ()
-    aggregates: tuple[AggregateCall, ...] | None = None
+    aggregates: tuple[ColumnAggregate, ...] | None = None
     estimates: Mapping[str, NamedEstimate] = field(default_factory=lambda: _NO_ESTIMATES)
     preference: BoundPreference | None = None
     partial: PartialShape | str = ""

@@ -73,7 +73,8 @@ def stream_node(
             " AND ".join(dict.fromkeys(print_query(p).strip() for p in predicates)),
         )
     if leaf.sample is not None:
-        node = Sample(node, seed, leaf.sample, places[SEQUENCE])
+        own = seed if leaf.seed is None else leaf.seed
+        node = Sample(node, own, leaf.sample, places[SEQUENCE])
     if isinstance(leaf.window, Rows):
         counted = tuple(places[name.lower()] for name in by)
         node = RowsWindow(node, leaf.window.count, counted, window_text(leaf.window))

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.catalog.tolerance import Reduction
 from millpond.engine.invocation.window_slices import full_since, take_slice
 from millpond.engine.joins.projection import JoinedRows
 from millpond.engine.scalars.residual_query import (
@@ -27,7 +28,7 @@ from millpond.engine.scalars.residual_query import (
 from millpond.engine.scalars.work import check_work
 from millpond.errors import MillpondError
 from millpond.model.budget import Budget
-from millpond.model.loss import Cause, Loss, merge_losses
+from millpond.model.loss import Bounds, Cause, Loss, merge_losses
 from millpond.model.time import BEGINNING, format_instant
 from millpond.model.windows import Rows, interval
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
@@ -37,6 +38,7 @@ from millpond.service.answers.kept_totals import KeptTotals
 from millpond.service.answers.leaf_scan import Files, LeafView
 from millpond.service.answers.losses import Losses
 from millpond.service.answers.partial.partial_answers import PartialAnswers
+from millpond.service.answers.reduced import ReducedAnswers, reduction_losses
 from millpond.service.answers.segment_aggregates import SegmentAggregates
 from millpond.service.answers.stored_join import StoredJoin
 from millpond.service.answers.summary_states import SummaryStates
@@ -84,6 +86,9 @@ class Invoker:
         self.partial = PartialAnswers(log.incarnation, self.summaries, residual, self._finish_part)
         self.totals = KeptTotals(store)
         self._aggregates = SegmentAggregates(self.totals)
+        self._reduced = ReducedAnswers(self.files)
+        #: How far a query is reduced that tolerates it: as it was registered, or more for now.
+        self.choose_reduction: Callable[[PreparedQuery], Reduction] = lambda query: query.reduction
 
     def invoke(
         self,
@@ -110,6 +115,7 @@ class Invoker:
         self, query: PreparedQuery, at: int | None, budget: Budget | None, after: str | None
     ) -> Answer:
         part, place = None, self.partial.read(query, after)
+        bounds: Bounds | None = None
         reading = self._floors.capture()
         with self._log.pin() as version:
             streams = [stream_of(version, leaf) for leaf in query.bound.streams]
@@ -127,6 +133,8 @@ class Invoker:
                     version, query, streams, views, instant, budget, place
                 )
                 loss = _bound_rows(query.bound, losses)
+            elif (less := self._compute_reduced(version, query, streams, instant)) is not None:
+                table, loss, bounds = less
             elif query.kept and query.id is not None:
                 table, loss = self._answer_from_cache(
                     query.id, version, query, streams, instant, at is None
@@ -140,6 +148,7 @@ class Invoker:
             instant,
             final=all(instant < h for h in heartbeats) if heartbeats else instant <= now,
             loss=loss,
+            bounds=bounds,
             query=query.name,
             epoch=epoch,
             part=part,
@@ -175,6 +184,24 @@ class Invoker:
             )
         own = estimate_functions(version, self.summaries, query.bound.estimates)
         return self._finish(query, slices, joined, own), _bound_rows(query.bound, losses)
+
+    def _compute_reduced(
+        self, version: Version, query: PreparedQuery, streams: Sequence[StreamDef], instant: int
+    ) -> tuple[pa.Table, tuple[Loss, ...], Bounds | None] | None:
+        """Compute the answer of a query that is reduced; None if it is to be answered exactly."""
+        if not query.tolerance:
+            return None
+        found = query.reduce(self.choose_reduction(query))
+        if found is None:
+            return None
+        prepared, reduced = found
+        table, loss = self._compute(version, prepared, streams, instant)
+        given = self._reduced.finish(version, query, reduced, streams, table, instant)
+        if given is None:
+            return None
+        table, bounds = given
+        own = reduction_losses(reduced, instant)
+        return table, merge_losses([*loss, *own]), bounds
 
     def _view_leaves(
         self, version: Version, query: PreparedQuery, streams: Sequence[StreamDef], instant: int
@@ -301,7 +328,8 @@ class Invoker:
     ) -> Callable[[SegmentRef], LeafView]:
         """Make the function that gives a segment as a leaf sees it."""
         leaf = query.bound.streams[number]
-        sample = None if leaf.sample is None else (query.seed + number, leaf.sample)
+        seed = query.seed + number if leaf.seed is None else leaf.seed
+        sample = None if leaf.sample is None else (seed, leaf.sample)
         slot, factors = query.slots[number], query.factors[number]
         if slot is not None and version.slot(stream.id, slot) is None:
             slot = None  # dropped since the query was prepared: newer matches leave it out

@@ -178,8 +178,11 @@ class Advancer:
             stream = waiting.pop()
             if stream.id in wanted or self._schedule.is_idle(version, stream):
                 continue
+            derivation = self._schedule.find_derivation(version, stream)
+            if derivation is None:
+                continue
             wanted[stream.id] = stream
-            reads = self._derivations.of(version, stream).streams
+            reads = derivation.streams
             waiting += [s for i in reads if (s := version.streams.get(i)) is not None and s.derived]
         if not wanted:
             return True
@@ -220,9 +223,12 @@ class Advancer:
             current = waiting.pop()
             if current.derived is None:
                 continue
+            derivation = self._derivations.find_of(version, current)
+            if derivation is None:
+                self._schedule.find_derivation(version, current)  # which notes why
             if current is not stream and self.retries.get(current.id) is not None:
                 return current
-            for id in self._derivations.of(version, current).streams - seen:
+            for id in derivation.streams - seen if derivation is not None else ():
                 if (below := version.streams.get(id)) is not None:
                     waiting.append(below)
                     seen.add(id)
@@ -232,7 +238,8 @@ class Advancer:
         """POND-406 if a stream lacks elements up to `at` because it, or one below it, stopped."""
         if self.complete_upto(version, stream) >= at:
             return None
-        stopped = stream if self.retries.get(stream.id) else self.find_blocker(version, stream)
+        blocker = self.find_blocker(version, stream)
+        stopped = stream if self.retries.get(stream.id) else blocker
         trouble = self._failure if stopped is None else self.retries.get(stopped.id)
         if not isinstance(trouble, MillpondError):
             return None

@@ -21,9 +21,8 @@ def check_instant(
         MillpondError: POND-413.
     """
     for derived in derivations.list_streams(version):
-        try:
-            derivation = derivations.of(version, derived)
-        except MillpondError:
+        derivation = derivations.find_of(version, derived)
+        if derivation is None:
             continue  # it stands still, and says why elsewhere
         if relation.id not in derivation.relations:
             continue

@@ -17,6 +17,7 @@ from millpond.errors import MillpondError
 from millpond.model.loss import Cause, Loss, merge_losses
 from millpond.service.answers.invocation import narrow_integers
 from millpond.service.answers.losses import Losses
+from millpond.service.answers.reduced import reduction_losses
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.cursor import (
     OLDEST,
@@ -113,7 +114,9 @@ class ChangeReader:
             found = narrow_integers(segments[0][2].slice(0, 0))
         else:
             stamp = pa.field("__ts", pa.int64())
-            planned = self._derivations.of(version, stream).schema
+            derivation = self._derivations.find_of(version, stream)
+            declared = stream.schema.to_arrow()
+            planned = declared if derivation is None else derivation.schema
             found = narrow_integers(planned.append(stamp).empty_table())
         position = self._advancer.complete_upto(version, stream)
         if upto < newest:
@@ -133,12 +136,14 @@ class ChangeReader:
         since = version.clock(stream.id).kept_from
         if after and segments and segments[0][0] < after:
             since = int(self._stamp(segments, after - 1).as_py())
-        found = self._losses.find(version, stream, since, upto)
-        look = self._derivations.of(version, stream).look
-        if look is None or not version.segments(stream.id, WAITING):
-            return found
-        skipped = Loss(look.streams[look.zoned].stream, Cause.BUDGET, None, upto)
-        return merge_losses([*found, skipped])
+        found = list(self._losses.find(version, stream, since, upto))
+        derivation = self._derivations.of(version, stream)
+        if derivation.reduced is not None:
+            found += reduction_losses(derivation.reduced, upto)
+        if derivation.look is not None and version.segments(stream.id, WAITING):
+            skipped = derivation.look.streams[derivation.look.zoned].stream
+            found.append(Loss(skipped, Cause.BUDGET, None, upto))
+        return merge_losses(found)
 
     def prefix(self, stream: StreamDef) -> str:
         """What the cursors of a stream's changes begin with."""

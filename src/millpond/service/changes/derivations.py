@@ -17,10 +17,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from millpond.catalog.objects import Derived, QueryDef, RelationDef, StreamDef
+from millpond.engine.dataflow.dataflow import to_millpond_error
 from millpond.engine.promising.look import Look
 from millpond.errors import MillpondError
 from millpond.model.patterns import Pattern
 from millpond.model.time import BEGINNING, END, LAST
+from millpond.planner.approximate.reductions import ReducedQuery
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.resolve.names import did_you_mean
@@ -31,9 +33,11 @@ from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.ingest.floors import ClockReading
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
+from millpond.service.queries.dependencies import may_read
 from millpond.service.queries.options import option
 from millpond.service.queries.prepared import default_seed, stream_of
-from millpond.service.queries.registration import Registrar
+from millpond.service.queries.reductions import reduce_changes
+from millpond.service.queries.registration import Registrar, is_unbound
 from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import StreamClock, Version, change_log_name
@@ -49,13 +53,14 @@ class Derivation:
 
     Attributes:
         stream: What its changes are elements of.
-        bound: Its query.
+        bound: Its query, reduced if it is.
         plan: What computes its changes.
         streams: Ids of the streams it reads.
         relations: Ids of the relations it reads.
         line: The length of its steps, in microseconds, if it looks at a part only; else 0.
         eager_expiration: How long changes that time alone brings may wait, in microseconds. In a
             derived stream they never wait: its readers wait for its heartbeat.
+        reduced: How its query is reduced; None if it is not.
     """
 
     stream: StreamDef
@@ -65,6 +70,7 @@ class Derivation:
     relations: frozenset[int]
     line: int = 0
     eager_expiration: int = 0
+    reduced: ReducedQuery | None = None
     look: Look | None = None
 
     @property
@@ -184,6 +190,19 @@ class Derivations:
                 self._remember(known)
             return known
 
+    def find_of(self, version: Version, stream: StreamDef) -> Derivation | None:
+        """The derivation of a stream; None if its query does not bind any more, or is not planned.
+
+        The schedule tells why (`Schedule.find_derivation`), and what asks here goes on without it.
+        """
+        query = version.query_of(stream)
+        if query is not None and is_unbound(query):
+            return None
+        try:
+            return self.of(version, stream)
+        except Exception:
+            return None
+
     def _remember(self, derivation: Derivation) -> None:
         self._planned_derivations[derivation.id] = derivation
         keys = (node.key for node in derivation.plan.nodes())
@@ -205,11 +224,13 @@ class Derivations:
         if not stream.is_change_log:
             bound = derived_stream_query(bound)
         query = version.query_of(stream)
+        reduced = None if step_length(bound) else reduce_changes(bound, query)
+        if reduced is not None:
+            bound = reduced.bound
         sharing_key = self.sharing_key_of(version, bound, query)
-        plan, look = self._plan(bound, query), None
-        if stream.is_change_log:
-            look = make_look(version, bound)
-        return Derivation(stream, bound, plan, *sharing_key, look)
+        plan = self._plan(bound, query)
+        look = make_look(version, bound) if stream.is_change_log else None
+        return Derivation(stream, bound, plan, *sharing_key, reduced, look)
 
     def sharing_key_of(
         self, version: Version, bound: BoundQuery, query: QueryDef | None
@@ -270,19 +291,28 @@ class Derivations:
             if current.derived is None:
                 found[current.id, current.kind] = current
                 continue
-            for leaf in self.of(version, current).bound.streams:
-                below = stream_of(version, leaf)
+            for below in self._read_by(version, current):
                 if below.derived is None or below.id not in seen:
                     waiting.append(below)
                     seen.add(below.id)
         return list(found.values())
+
+    def _read_by(self, version: Version, stream: StreamDef) -> list[StreamDef]:
+        """The streams a derivation reads; of one that cannot be planned, those it may read."""
+        derivation = self.find_of(version, stream)
+        if derivation is None:
+            return [s for s in version.named_streams() if _may_read(version, stream, s)]
+        return [stream_of(version, leaf) for leaf in derivation.bound.streams]
 
     def reach_below(
         self, version: Version, stream: StreamDef, at: int
     ) -> list[tuple[StreamDef, int | None]]:
         """The streams a derivation reads, each with the least timestamp of an element that its
         changes after `at` depend on (None: every element)."""
-        found = self.of(version, stream).reach(at)
+        derivation = self.find_of(version, stream)
+        if derivation is None:
+            return [(below, None) for below in self._read_by(version, stream)]
+        found = derivation.reach(at)
         return [
             (below, since)
             for name, since in found.items()
@@ -301,7 +331,10 @@ class Derivations:
         """The timestamp from which derivations still need a stream; END if none does."""
         needed: int = END
         for derived in self.list_streams(version):
-            derivation = self.of(version, derived)
+            derivation = self.find_of(version, derived)
+            if derivation is None:  # nobody knows what it needs, and it may be planned again
+                needed = BEGINNING if _may_read(version, derived, stream) else needed
+                continue
             if stream.id not in derivation.streams:
                 continue
             position = version.clock(derived.id).position
@@ -315,9 +348,16 @@ class Derivations:
         epochs = [
             version.clock(derived.id).relations_epoch
             for derived in self.list_streams(version)
-            if relation_id in self.of(version, derived).relations
+            if self._needs_relation(version, derived, relation_id)
         ]
         return min(epochs, default=version.epoch)
+
+    def _needs_relation(self, version: Version, derived: StreamDef, relation_id: int) -> bool:
+        derivation = self.find_of(version, derived)
+        if derivation is not None:
+            return relation_id in derivation.relations
+        relation = version.relations.get(relation_id)
+        return relation is not None and _may_read(version, derived, relation)
 
     def find(self, name: str) -> StreamDef:
         """The derived stream of a name. Raises CQL-201 or CQL-216."""
@@ -406,8 +446,8 @@ class Derivations:
                     continue
                 try:
                     starts.append(self._make_log(version, current))
-                except MillpondError as error:
-                    failures[query.id] = error
+                except Exception as error:
+                    failures[query.id] = to_millpond_error(error)
             if starts:
                 self._commit(starts)
         return failures
@@ -415,7 +455,11 @@ class Derivations:
     def _make_log(self, version: Version, query: QueryDef) -> tuple[StreamDef, int]:
         """A change log for a query, and the instant after which its changes begin."""
         bound = self._registrar.bind(query.text)
-        plan, look = self._plan(bound, query), make_look(version, bound)
+        reduced = None if step_length(bound) else reduce_changes(bound, query)
+        if reduced is not None:
+            bound = reduced.bound
+        plan = self._plan(bound, query)
+        look = make_look(version, bound)
         everything = query.options.get("changes") == "from beginning"
         after = BEGINNING - 1 if everything else query.changes_after
         log = StreamDef(
@@ -427,7 +471,7 @@ class Derivations:
         )
         with self._lock:  # so that whoever advances the query need not plan it again
             sharing_key = self.sharing_key_of(version, bound, query)
-            self._remember(Derivation(log, bound, plan, *sharing_key, look))
+            self._remember(Derivation(log, bound, plan, *sharing_key, reduced, look))
         return log, self._find_start(version, bound, plan, after)
 
     def create(
@@ -489,6 +533,14 @@ class Derivations:
             if reach is not None and reach < kept_from:
                 after += kept_from - reach
         return after
+
+
+def _may_read(version: Version, derived: StreamDef, other: StreamDef | RelationDef) -> bool:
+    """Whether a derivation that cannot be planned may read a stream or a relation."""
+    assert derived.derived is not None
+    if derived.derived.query_id is not None and isinstance(other, StreamDef):
+        return any(x.stream_id == other.id for x in version.leaves(derived.derived.query_id))
+    return may_read(version, derived.derived.text, other.name)
 
 
 def _is_on_system_time(version: Version, bound: BoundQuery) -> bool:

@@ -15,7 +15,7 @@ from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.runtime.aggregate_task import AggregateJob, compute_totals
 from millpond.service.answers.kept_totals import KeptTotals, StoredTotals
 from millpond.service.answers.segment_aggregates import list_asked
-from millpond.service.queries.registration import Registrar
+from millpond.service.queries.registration import Registrar, is_unbound
 from millpond.state.aggregate_file import Measured
 from millpond.state.epoch_log import EpochLog
 from millpond.state.id_map import IdMap
@@ -36,9 +36,9 @@ def list_measured(
 
     A query whose predicate has no slot (`materialize = 'none'`) keeps nothing.
     """
-    bound = registrar.bind(query.text)
+    bound = registrar.bind_or_suspend(query)
     leaves = version.leaves(query.id)
-    if bound.aggregates is None or len(leaves) != 1:
+    if bound is None or bound.aggregates is None or len(leaves) != 1:
         return None
     (leaf,), (ref,) = bound.streams, leaves
     stream = version.find(leaf.stream)
@@ -108,7 +108,8 @@ class AggregateMaintenance:
                 own = known[query.id]
             else:
                 own = list_measured(self._registrar, version, query)
-            self._of_query[query.id] = own
+            if not is_unbound(query):
+                self._of_query[query.id] = own
             if own is not None and query.active:
                 wanted[own[0]] |= own[1]
         self._wanted = {id: frozenset(asked) for id, asked in wanted.items() if asked}

@@ -29,8 +29,10 @@ from millpond.service.components import Components
 from millpond.service.maintenance.backfill import covered_upto
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain_aggregates import describe_totals
+from millpond.service.observe.explain_approximation import describe_approximation
 from millpond.service.observe.explain_joins import JoinFacts, account_text
 from millpond.service.observe.metrics import Metrics
+from millpond.service.queries.reductions import reduce_changes
 from millpond.service.results import count_text
 from millpond.state.version import LeafRef, Version
 
@@ -51,6 +53,8 @@ class Explainer:
     def of_text(self, text: str, level: str) -> str:
         """The plan a query would have."""
         bound = self._components.registrar.bind(text)
+        if level == Level.APPROXIMATION:
+            return describe_approximation(self._components.log.version, bound, {})
         if bound.to_stream is None or level not in _COMPUTED:
             return self._explain_text(bound, level)
         return self._changes(bound, level)
@@ -61,6 +65,8 @@ class Explainer:
             return self._of_query(found, level)
         if isinstance(found, StreamDef) and found.derived is not None:
             bound = self._components.registrar.bind(found.derived.text)
+            if level == Level.APPROXIMATION:
+                return describe_approximation(self._components.log.version, bound, {})
             if level not in _COMPUTED:
                 return self._explain_text(bound, level)
             derivation = self._components.derivations.of(self._components.log.version, found)
@@ -84,6 +90,8 @@ class Explainer:
         facts: dict[str, Any] = {"query": definition.name}
         if bound.functions and level == Level.RUNTIME:
             facts["functions"] = components.function_registry.costs(bound.functions)
+        if level == Level.APPROXIMATION:
+            return describe_approximation(version, bound, definition.options)
         if level not in _COMPUTED:
             return self._explain_text(bound, level)
         changes = self._describe_delivered(version, definition)
@@ -114,7 +122,9 @@ class Explainer:
         version, derivations = self._components.log.version, self._components.derivations
         log = version.change_log(query.id) if query is not None else None
         if log is None:
-            plan = derivations.plan_query(version, bound, query)
+            reduced = reduce_changes(bound, query)
+            whole_or_reduced = bound if reduced is None else reduced.bound
+            plan = derivations.plan_query(version, whole_or_reduced, query)
         else:
             plan = derivations.of(version, log).plan
         sharing_key = derivations.sharing_key_of(version, bound, query)

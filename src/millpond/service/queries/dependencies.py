@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef, base_name
 from millpond.planner.bind.bound_query import BoundQuery
+from millpond.planner.resolve.inner_streams import PREFIX
 from millpond.state.version import Version
 
 #: Binds a query's text against the current version.
@@ -26,6 +27,28 @@ def users_of(version: Version, definition: StreamDef | RelationDef, bind: Bind) 
     return [*(query.name for query in read), *deriving]
 
 
+def may_read(version: Version, text: str, name: str) -> bool:
+    """Whether a text that does not bind any more may read what has a name.
+
+    It may if it spells the name, or that of a derived relation whose text may. What stands for a
+    query in FROM has a name that nobody spells, so every text may read it.
+    """
+    waiting, seen = [text.lower()], set[str]()
+    spelled = name.lower().replace('"', '""')
+    if spelled.startswith(PREFIX.lower()):
+        return True
+    views = [(r.name.lower(), r.view.lower()) for r in version.relations.values() if r.view]
+    while waiting:
+        current = waiting.pop()
+        if spelled in current:
+            return True
+        for view, body in views:
+            if view not in seen and view.replace('"', '""') in current:
+                seen.add(view)
+                waiting.append(body)
+    return False
+
+
 def _find_queries_over(
     version: Version, relation: RelationDef, deriving: Sequence[str], bind: Bind
 ) -> Iterator[QueryDef]:
@@ -39,7 +62,11 @@ def _find_queries_over(
     for query in version.queries.values():
         text = query.text.lower()
         if any(n in text for n in spelled):
-            bound = bind(query.text)
+            try:
+                bound = bind(query.text)
+            except Exception:  # it does not bind any more: to be named counts
+                yield query
+                continue
             if name in (n.lower() for n in bound.views) or any(
                 r.relation.lower() == name for r in bound.relations
             ):
@@ -55,7 +82,11 @@ def _find_derived_from(
     name = definition.name.lower()
     users = []
     for user, text in texts:
-        bound = bind(text)
+        try:
+            bound = bind(text)
+        except Exception:
+            users += [user] if may_read(version, text, name) else []
+            continue
         read = [x.stream for x in bound.streams] + [x.relation for x in bound.relations]
         if any(base_name(n) == name for n in [*read, *bound.views]):
             users.append(user)

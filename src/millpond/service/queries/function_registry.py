@@ -54,6 +54,7 @@ class FunctionUser:
     kind: str
     text: str
     active: bool = True
+    is_bound: bool = True
 
 
 class FunctionRegistry:
@@ -89,12 +90,16 @@ class FunctionRegistry:
             if definition.name not in self._trusted:
                 for user in self.users(definition):
                     query = version.find(user.name)
-                    if isinstance(query, QueryDef):
+                    if isinstance(query, QueryDef) and user.is_bound:
                         held[query.id] = definition
         for query in version.queries.values():
             if query.id in held:
                 self._registrar.suspend(query, f'Its function "{held[query.id].name}" {UNTRUSTED}.')
-            elif query.suspended is not None and UNTRUSTED in query.suspended:
+            elif (
+                query.suspended is not None
+                and UNTRUSTED in query.suspended
+                and self._registrar.bind_or_suspend(query) is not None
+            ):
                 self._registrar.alter(query, {"active": True})
 
     def define(
@@ -141,6 +146,7 @@ class FunctionRegistry:
             self._log.commit(EpochChange(kind="function", add_functions=[definition]))
             if is_same:
                 self.hold_untrusted()
+            self._registrar.resume_bound()
         return definition
 
     def drop(self, name: str) -> None:
@@ -182,8 +188,12 @@ class FunctionRegistry:
         for user in every:
             text = user.text.lower()
             if definition.name in text or any(view in text for view in views):
-                bound = self._registrar.bind(user.text)
-                if definition.name in bound.functions:
+                try:
+                    calls = definition.name in self._registrar.bind(user.text).functions
+                except Exception:  # it does not bind any more: to be named counts
+                    calls = definition.name in text
+                    user = replace(user, is_bound=False)
+                if calls:
                     found.append(user)
                     if user.kind == "relation":
                         views.add(user.name.lower())
@@ -234,6 +244,8 @@ class FunctionRegistry:
             )
         anew = Binder(_NamesWith(self._log, definition))
         for user in users:
+            if not user.is_bound:
+                continue
             try:
                 anew.bind(user.text)
             except MillpondError as error:

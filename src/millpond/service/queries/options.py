@@ -8,8 +8,24 @@ from typing import Any
 
 from millpond.catalog.objects import QueryDef
 from millpond.catalog.options import OPTIONS, Scope, list_options
+from millpond.catalog.tolerance import Reduction, Tolerance, parse_reduction, parse_tolerance
 from millpond.errors import MillpondError, Span
 from millpond.planner.resolve.names import did_you_mean
+
+#: The key under which a query's options say how far the pond has reduced it; nobody can set it.
+REDUCED = "reduced"
+
+
+def tolerance_of(options: Mapping[str, Any]) -> Tolerance:
+    """What a query with these options tolerates."""
+    text = options.get("tolerate")
+    return Tolerance() if text is None else parse_tolerance(text)
+
+
+def static_reduction(options: Mapping[str, Any]) -> Reduction:
+    """How far a query with these options was reduced when it was registered or altered."""
+    text = options.get(REDUCED)
+    return Reduction() if text is None else parse_reduction(text)
 
 
 def option(query: QueryDef, name: str) -> Any:
@@ -61,7 +77,7 @@ def _parse_option(
         MillpondError: CQL-214, it cannot have that value.
     """
     try:
-        return OPTIONS[name].check(value)
+        return OPTIONS[name].values.check(value)
     except ValueError as reason:
         raise MillpondError(
             "CQL-214",

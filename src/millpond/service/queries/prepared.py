@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
 
 from sqlglot import exp
 
 from millpond.catalog.objects import QueryDef, StreamDef
+from millpond.catalog.tolerance import NO_REDUCTION, NO_TOLERANCE, Reduction, Tolerance
 from millpond.engine.joins.plan import JoinPlan
 from millpond.engine.joins.projection import JoinProjection, projection_of
 from millpond.engine.predicates.factor_templates import factor_template
 from millpond.engine.predicates.factors import Factors, factorize
 from millpond.engine.scalars.residual_query import Limits
 from millpond.errors import MillpondError, Span
+from millpond.planner.approximate.reductions import ReducedQuery, Survey, reduce_query, survey
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.service.queries.join_use import join_of
+from millpond.service.queries.options import option, static_reduction, tolerance_of
 from millpond.service.queries.query_stems import slot_key
 from millpond.state.version import Version
 
@@ -41,6 +44,9 @@ class PreparedQuery:
         join: What SteMs serve of the join the query is, if it is one.
         id: The handle's id, or None for a query asked once.
         kept: Whether its answers are kept (`eager`, `auto`).
+        tolerance: What it tolerates.
+        reduction: How far it was reduced when it was registered.
+        weight: Its weight.
     """
 
     bound: BoundQuery
@@ -52,6 +58,25 @@ class PreparedQuery:
     join: JoinPlan | None = None
     id: int | None = None
     kept: bool = False
+    tolerance: Tolerance = NO_TOLERANCE
+    reduction: Reduction = NO_REDUCTION
+    weight: float = 1.0
+    _reduced: dict[Reduction, ReducedQuery | None] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def survey(self) -> Survey:
+        """What of the query may be reduced."""
+        return survey(self.bound)
+
+    def reduce(self, wanted: Reduction) -> tuple[PreparedQuery, ReducedQuery] | None:
+        """The query reduced as far as is wanted and allowed; None if nothing of it is reduced."""
+        if wanted not in self._reduced:
+            self._reduced[wanted] = reduce_query(self.bound, self.survey, wanted)
+        reduced = self._reduced[wanted]
+        if reduced is None:
+            return None
+        # The windows' rows are read: pairs and totals are stored of whole streams.
+        return replace(self, bound=reduced.bound, join=None, id=None, kept=False), reduced
 
     @cached_property
     def projected(self) -> JoinProjection | None:
@@ -75,7 +100,20 @@ def prepare(
     seed = int(options["seed"]) if "seed" in options else seed_of(bound)
     name, id = definition.name, definition.id
     kept = options.get("materialize") in ("eager", "auto") and not bound.estimates
-    return PreparedQuery(bound, tuple(factors), tuple(slots), seed, limits, name, join, id, kept)
+    return PreparedQuery(
+        bound,
+        tuple(factors),
+        tuple(slots),
+        seed,
+        limits,
+        name,
+        join,
+        id,
+        kept,
+        tolerance_of(options),
+        static_reduction(options),
+        float(option(definition, "weight")),
+    )
 
 
 def prepare_again(version: Version, definition: QueryDef, bound: BoundQuery) -> PreparedQuery:

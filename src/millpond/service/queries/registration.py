@@ -8,10 +8,11 @@ matches them itself.
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -31,13 +32,19 @@ from millpond.service.queries.dependencies import users_of
 from millpond.service.queries.options import check_options, option, refuse_unchangeable
 from millpond.service.queries.prepared import PreparedQuery, prepare_again, prepare_once
 from millpond.service.queries.query_stems import QueryStems
+from millpond.service.queries.reductions import with_static_reduction
 from millpond.service.queries.registration_batch import RegistrationBatch
 from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
+from millpond.state.version import Version
+
+log = logging.getLogger("millpond.queries")
 
 #: Queries kept ready to be invoked; another is bound again first, in about 0.2 ms.
 _MOST_PREPARED = 4_096
+#: How the reason of a suspension begins when a query's text does not bind any more.
+UNBOUND = "It cannot be bound any more: "
 #: Registered together, so few are probably about to be invoked.
 _FEW = 100
 
@@ -115,6 +122,7 @@ class Registrar:
         bound = self.bind(request.text)
         self._check_strategy(bound, options)
         version = self._log.version
+        options = with_static_reduction(version, lambda: bound, options)
         if not request.name:
             id, name = added.assign_id(version)
         else:
@@ -212,7 +220,14 @@ class Registrar:
         if self._log.version.change_log(current.id) is not None:
             refuse_unchangeable(current, checked, statement)
         suspended = None if checked.get("active") else current.suspended
-        return replace(current, options={**current.options, **checked}, suspended=suspended)
+        options = {**current.options, **checked}
+        followed = self._log.version.change_log(current.id) is not None
+        if not followed and {"tolerate", "weight"} & checked.keys():
+            # What changes are made of does not change any more once they are made.
+            options = with_static_reduction(
+                self._log.version, lambda: self.bind(current.text), options
+            )
+        return replace(current, options=options, suspended=suspended)
 
     def _check_strategy(self, bound: BoundQuery, options: Mapping[str, Any]) -> None:
         """Raises CQL-214 where a query's changes cannot be computed as its options say."""
@@ -226,10 +241,55 @@ class Registrar:
             if current is not None and current.suspended is None:
                 self._replace([replace(current, suspended=reason)])
 
+    def bind_or_suspend(self, definition: QueryDef) -> BoundQuery | None:
+        """Bind a registered query; if its text does not bind any more, suspend it alone.
+
+        What bound when it was registered may not bind now: after an upgrade whose checks are
+        stricter, or when something it names is gone. None: it is suspended with the reason.
+        """
+        if is_unbound(definition):
+            return None
+        try:
+            return self.bind(definition.text)
+        except Exception as error:
+            self._suspend_unbound(definition, error)
+            return None
+
+    def _suspend_unbound(self, definition: QueryDef, error: Exception) -> None:
+        why = f"{type(error).__name__}: {error}"
+        if isinstance(error, MillpondError):
+            why = f"{error.code}: {error.primary}"
+        reason = f"{UNBOUND}{why.splitlines()[0]}."
+        with self.lock:
+            current = self._log.version.queries.get(definition.id)
+            if current is not None and not is_unbound(current):
+                log.warning('query "%s" is suspended. %s', current.name, reason)
+                self._replace([replace(current, suspended=reason)])
+
+    def resume_bound(self) -> None:
+        """Have the queries go on that were suspended because they did not bind, and bind now."""
+        for query in self._log.version.queries.values():
+            if is_unbound(query):
+                with suppress(Exception), self.lock:
+                    self.bind(query.text)
+                    self._replace([replace(self._current_definition(query), suspended=None)])
+
+    def _place(
+        self, added: RegistrationBatch, version: Version, definition: QueryDef
+    ) -> PreparedQuery | None:
+        """Place a query's leaves; one that does not bind keeps its own, and is not matched."""
+        try:
+            return added.place(version, definition, self.bind(definition.text))
+        except Exception:
+            if definition.active:
+                raise
+            added.keep_leaves(version, definition)
+            return None
+
     def _replace(self, altered: Sequence[QueryDef]) -> None:
         version = self._log.version
         added = RegistrationBatch(self._log.next_id, self._clock())
-        prepared = {d.id: added.place(version, d, self.bind(d.text)) for d in altered}
+        prepared = {d.id: self._place(added, version, d) for d in altered}
         before = [slot for d in altered for slot in self._slots_of(d.id)]
         after = [(x.stream_id, x.slot) for x in added.leaves if x.slot is not None]
         logs = [
@@ -254,7 +314,10 @@ class Registrar:
             raise
         self._stems.disuse(before)
         for id, query in prepared.items():
-            self._keep_prepared(id, query)
+            if query is None:
+                self._prepared_queries.pop(id, None)
+            else:
+                self._keep_prepared(id, query)
 
     def _current_definition(self, definition: QueryDef) -> QueryDef:
         """The query as it is now; the caller holds the lock."""
@@ -308,7 +371,13 @@ class Registrar:
         """Bind a query not used since the start; the caller holds the lock."""
         with self.lock:
             definition = self._current_definition(definition)
-            found = prepare_again(self._log.version, definition, self.bind(definition.text))
+            try:
+                bound = self.bind(definition.text)
+                found = prepare_again(self._log.version, definition, bound)
+            except Exception as error:
+                self._suspend_unbound(definition, error)
+                self.check_answerable(self._current_definition(definition))
+                raise
             self._keep_prepared(definition.id, found)
             return found
 
@@ -366,6 +435,11 @@ def _pause_collector(requests: int) -> Iterator[None]:
     finally:
         if paused:
             gc.enable()
+
+
+def is_unbound(definition: QueryDef) -> bool:
+    """Whether a query is suspended because its text does not bind any more."""
+    return definition.suspended is not None and definition.suspended.startswith(UNBOUND)
 
 
 def _gone_error(definition: QueryDef) -> MillpondError:

@@ -8,6 +8,7 @@ core, and the core if no earlier query has it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from millpond.catalog.objects import QueryDef, StreamDef, is_reserved
 from millpond.engine.joins.plan import JoinPlan
@@ -83,6 +84,10 @@ class RegistrationBatch:
         if join is not None and matched:
             self._join(version, definition.id, bound, join, streams)
         return prepare(definition, bound, factors, slots, join)
+
+    def keep_leaves(self, version: Version, definition: QueryDef) -> None:
+        """Keep the leaves that a query has, without slots: its text does not bind any more."""
+        self.leaves += [replace(leaf, slot=None) for leaf in version.leaves(definition.id)]
 
     def change_joins(self, drop_uses: Sequence[int] = ()) -> JoinChange:
         """The change of the shared joins; `drop_uses` are queries that stop using theirs."""

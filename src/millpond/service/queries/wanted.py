@@ -21,6 +21,7 @@ from millpond.engine.matching.match import match
 from millpond.engine.matching.query_stem import StemSnapshot
 from millpond.engine.predicates.factors import Factors
 from millpond.engine.scalars.evaluator import ScalarEvaluator
+from millpond.service.queries.dependencies import may_read
 from millpond.service.queries.registration import Registrar
 from millpond.service.queries.weights import weight_of
 from millpond.state.version import Version
@@ -114,7 +115,9 @@ class Wanted:
             weight = weight_of(query)
             if not weight:
                 continue
-            bound = self._registrar.bind(query.text)
+            bound = self._registrar.bind_or_suspend(query)
+            if bound is None:
+                continue
             refs = {leaf.leaf: leaf.slot for leaf in version.leaves(query.id)}
             for number, leaf in enumerate(bound.streams):
                 name = leaf.stream.lower()
@@ -135,11 +138,17 @@ class Wanted:
                 assert derived.derived is not None
                 if derived.name.lower() in below:
                     continue
-                read = self._registrar.bind(derived.derived.text).streams
-                if any(leaf.stream.lower() in below for leaf in read):
+                if any(self._may_read(version, derived.derived.text, name) for name in below):
                     below.add(derived.name.lower())
                     left = True
                     yield derived
+
+    def _may_read(self, version: Version, text: str, name: str) -> bool:
+        try:
+            read = self._registrar.bind(text).streams
+        except Exception:
+            return may_read(version, text, name)
+        return any(leaf.stream.lower() == name for leaf in read)
 
 
 def is_spared(slot: int, spared: str) -> bool:

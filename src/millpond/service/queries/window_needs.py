@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.model.time import BEGINNING, END
 from millpond.model.windows import Now, Period, Range, Window
-from millpond.service.queries.registration import Registrar
+from millpond.service.queries.registration import Registrar, is_unbound
 from millpond.state.id_map import IdMap
 from millpond.state.version import Version
 
@@ -56,15 +56,20 @@ class WindowNeeds:
         for query in version.queries.sort_values():
             own = known.get(query.id)
             if own is None:
-                own = self._reaches(query)
-            self._of_query[query.id] = own
+                own = self._reaches(version, query)
+            if not is_unbound(query):
+                self._of_query[query.id] = own
             for name, reach in own.items():
                 self._of_stream[name] = reach.and_also(self._of_stream.get(name, _WindowReach()))
         self._queries = version.queries
 
-    def _reaches(self, query: QueryDef) -> dict[str, _WindowReach]:
+    def _reaches(self, version: Version, query: QueryDef) -> dict[str, _WindowReach]:
         reaches: dict[str, _WindowReach] = {}
-        for leaf in self._registrar.bind(query.text).streams:
+        bound = self._registrar.bind_or_suspend(query)
+        if bound is None:  # nobody knows what it needs, and it may bind again
+            read = {leaf.stream_id for leaf in version.leaves(query.id)}
+            return {s.name.lower(): _EVERYTHING for i in read if (s := version.streams.get(i))}
+        for leaf in bound.streams:
             name = leaf.stream.lower()
             reaches[name] = _reach(leaf.window).and_also(reaches.get(name, _WindowReach()))
         return reaches

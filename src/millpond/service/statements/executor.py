@@ -269,7 +269,12 @@ class Executor:
     def _describe(self, statement: statements.Describe) -> StatementResult:
         found = self._components.log.version.find(statement.name)
         if isinstance(found, QueryDef):
-            schema = self._components.registrar.bind(found.text).output
+            bound = self._components.registrar.bind_or_suspend(found)
+            if bound is None:
+                registrar = self._components.registrar
+                registrar.check_answerable(registrar.find(found.name))
+                return self._describe(statement)  # it was dropped, or goes on again
+            schema = bound.output
         else:
             schema = find_table(self._components.log.version, statement.name, statement).schema
         table = tabulate(["column", "type"], [(f.name, f.declared) for f in schema.fields])

@@ -61,3 +61,13 @@ def test_a_row_whose_value_takes_too_much_is_a_reject_alone() -> None:
     values, reasons = compute(rows, Field("n", "BIGINT", computed="length(repeat('x', n))"))
     assert values.to_pylist() == [1, None, 3]
     assert list(reasons) == [1]
+
+
+def test_an_expression_that_is_none_any_more_rejects_the_rows_and_says_so() -> None:
+    # A store of an earlier version may have one; no other stream must stop for it.
+    rows = pa.table({"a": ["1", "2"]})
+    found = judged(rows, Field("a", "VARCHAR"), Field("b", "INTEGER", computed="a +* 1"))
+    assert found.elements.num_rows == 0
+    assert found.reject_rows.tolist() == [0, 1]
+    (reason,) = set(found.rejects["reason"].to_pylist())
+    assert reason == 'column "b": "*" stands where none is allowed'

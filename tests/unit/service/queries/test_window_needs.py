@@ -25,9 +25,9 @@ class Binder:
         self._windows = windows
         self.bound: list[str] = []
 
-    def bind(self, text: str) -> Any:
-        self.bound.append(text)
-        leaves = [SimpleNamespace(stream=name, window=w) for name, w in self._windows[text]]
+    def bind_or_suspend(self, query: QueryDef) -> Any:
+        self.bound.append(query.text)
+        leaves = [SimpleNamespace(stream=name, window=w) for name, w in self._windows[query.text]]
         return SimpleNamespace(streams=leaves)
 
 

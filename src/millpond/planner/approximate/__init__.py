@@ -1,0 +1,1 @@
+"""What a query that tolerates approximation may be given (STREAM, sections 5.1 and 5.2)."""

@@ -1,0 +1,150 @@
+"""Reductions of a query: what of it may be reduced, and the reduced query (STREAM, 5.1).
+
+A reduced query is the query with other windows and samples on its leaves; of aggregates it is the
+query that estimates them. Everything that computes queries computes it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from millpond.catalog.tolerance import Reduction
+from millpond.model.windows import Range, Unbounded, Window
+from millpond.planner.approximate.estimators import Estimate, estimating_query, find_estimates
+from millpond.planner.approximate.safety import find_obstacle
+from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
+
+
+@dataclass(frozen=True)
+class LeafSurvey:
+    """Whether an occurrence of a stream may be reduced.
+
+    Attributes:
+        against_window: Why its window may not be shortened; None if it may.
+        against_sample: Why it may not be sampled; None if it may.
+    """
+
+    against_window: str | None
+    against_sample: str | None
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What of a query may be reduced.
+
+    Attributes:
+        leaves: Of each occurrence of a stream.
+        estimates: The columns that are estimated if the stream is sampled; empty if the rows of a
+            sampled answer are rows of the exact one.
+    """
+
+    leaves: tuple[LeafSurvey, ...]
+    estimates: tuple[Estimate, ...]
+
+    def clip(self, wanted: Reduction) -> Reduction:
+        """The part of a reduction that is allowed for some leaf."""
+        shortened = any(leaf.against_window is None for leaf in self.leaves)
+        sampled = any(leaf.against_sample is None for leaf in self.leaves)
+        return Reduction(wanted.window if shortened else None, wanted.sample if sampled else None)
+
+
+@dataclass(frozen=True)
+class ReducedQuery:
+    """A query that is reduced.
+
+    Attributes:
+        whole: The query as it is written.
+        bound: The query to be computed.
+        reduction: How far it is reduced.
+        estimates: The estimated columns; then `bound` has more columns than the answer.
+    """
+
+    whole: BoundQuery
+    bound: BoundQuery
+    reduction: Reduction
+    estimates: tuple[Estimate, ...] = ()
+
+
+def survey(bound: BoundQuery) -> Survey:
+    """Find what of a query may be reduced."""
+    estimates = find_estimates(bound)
+    leaves = []
+    for leaf in bound.streams:
+        obstacle = find_obstacle(bound, leaf.table)
+        against_sample = obstacle
+        if not isinstance(estimates, str):
+            against_sample = None
+        elif obstacle is not None and "aggregate" in obstacle:
+            against_sample = f"{obstacle}, and {estimates}"
+        leaves.append(
+            LeafSurvey(
+                obstacle or _refuse_window(leaf.window),
+                against_sample or _refuse_sample(leaf),
+            )
+        )
+    return Survey(tuple(leaves), estimates if not isinstance(estimates, str) else ())
+
+
+def _refuse_window(window: Window) -> str | None:
+    if isinstance(window, Range | Unbounded):
+        return None
+    return f"a window of {type(window).__name__.upper()} has no length of time to shorten"
+
+
+def _refuse_sample(leaf: StreamLeaf) -> str | None:
+    if leaf.sample is not None:
+        return "it has a SAMPLE of its own"
+    if not isinstance(leaf.window, Range | Unbounded):
+        return _refuse_window(leaf.window) and "it is sampled in windows of time alone"
+    return None
+
+
+def reduce_query(bound: BoundQuery, found: Survey, wanted: Reduction) -> ReducedQuery | None:
+    """The query reduced as far as is wanted and allowed; None if nothing of it is reduced."""
+    leaves = []
+    seen: Counter[str] = Counter()
+    sampled = shortened = False
+    for leaf, known in zip(bound.streams, found.leaves, strict=True):
+        name = leaf.stream.lower()
+        window, sample = leaf.window, leaf.sample
+        if wanted.window is not None and known.against_window is None:
+            window = shorten(leaf.window, wanted.window)
+            shortened |= window != leaf.window
+        if wanted.sample is not None and known.against_sample is None:
+            sample, sampled = wanted.sample, True
+        if (window, sample) != (leaf.window, leaf.sample):
+            seed = leaf.seed if sample == leaf.sample else stream_seed(name, seen[name])
+            leaf = replace(leaf, window=window, sample=sample, seed=seed)
+        seen[name] += 1
+        leaves.append(leaf)
+    reduction = Reduction(wanted.window if shortened else None, wanted.sample if sampled else None)
+    if not reduction:
+        return None
+    reduced = replace(bound, streams=tuple(leaves), aggregates=None, join=None)
+    if not sampled or not found.estimates:
+        return ReducedQuery(bound, reduced, reduction)
+    assert wanted.sample is not None
+    estimating = estimating_query(reduced, found.estimates, wanted.sample)
+    return ReducedQuery(bound, estimating, reduction, found.estimates)
+
+
+def shorten(window: Window, length: int) -> Window:
+    """A window of time with at most this length, in microseconds; a shorter one as it is.
+
+    >>> shorten(Unbounded(), 5), shorten(Range(9, slide=2), 5), shorten(Range(3), 5)
+    (Range(size=5, slide=None), Range(size=5, slide=2), Range(size=3, slide=None))
+    """
+    match window:
+        case Unbounded():
+            return Range(length)
+        case Range(size, slide) if size > length:
+            return Range(length, slide)
+    return window
+
+
+def stream_seed(name: str, occurrence: int) -> int:
+    """The seed of a stream's reduced samples: the same for all queries, so that a small sample is
+    part of a greater one; each occurrence in a query has its own."""
+    return zlib.crc32(f"{name}:{occurrence}".encode())

@@ -1,0 +1,152 @@
+"""Reductions of standing queries: static ones, at registration, and what a query may be given now.
+
+A query's windows are granted `query_memory` bytes times its weight. If they are expected to hold
+more, the query is reduced within what it tolerates before it begins (STREAM, section 5.1). How far
+is kept with the query, as its option `reduced`, so it is durable with the registration's epoch.
+Without tolerance, and before its streams have elements, a query is registered exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from millpond.catalog.objects import QueryDef
+from millpond.catalog.options import OPTIONS, parse_memory
+from millpond.catalog.tolerance import Reduction
+from millpond.model.windows import Range, Rows, Unbounded, Window
+from millpond.planner.approximate.reductions import ReducedQuery, Survey, reduce_query, survey
+from millpond.planner.bind.bound_query import BoundQuery
+from millpond.service.queries.options import REDUCED, static_reduction, tolerance_of
+from millpond.service.queries.prepared import stream_of
+from millpond.state.version import Version
+
+_UNBOUNDED = "unbounded"
+
+
+def granted_bytes(version: Version, options: Mapping[str, Any]) -> int | None:
+    """How many bytes a query with these options may have in its windows; None: any number."""
+    given = version.settings.get("query_memory", OPTIONS["query_memory"].default)
+    if given == _UNBOUNDED:
+        return None
+    return int(parse_memory(given) * float(options.get("weight", 1)))
+
+
+def predict_bytes(version: Version, bound: BoundQuery, number: int, window: Window) -> float | None:
+    """How many bytes the elements in a window over a stream of a query are expected to have.
+
+    The rate is that of the kept elements. None: the stream has no elements yet.
+    """
+    stream = stream_of(version, bound.streams[number])
+    segments = version.segments(stream.id, stream.kind)
+    if not segments:
+        return None
+    kept = float(sum(segment.bytes for segment in segments))
+    if isinstance(window, Unbounded):
+        return kept
+    if isinstance(window, Rows):
+        return kept * min(1.0, window.count / sum(segment.rows for segment in segments))
+    if not isinstance(window, Range):
+        return kept
+    since = min(segment.min_ts for segment in segments)
+    upto = max(segment.max_ts for segment in segments)
+    return kept * min(1.0, window.size / (upto - since + 1))
+
+
+def decide(version: Version, bound: BoundQuery, options: Mapping[str, Any]) -> Reduction:
+    """Choose how far a query is reduced when it is registered.
+
+    The stream is sampled before windows are shortened, because a sample says what is missing.
+    """
+    tolerance, granted = tolerance_of(options), granted_bytes(version, options)
+    if not tolerance or granted is None:
+        return Reduction()
+    found = survey(bound)
+    least = found.clip(tolerance.least)
+    needed = predict_query(version, bound, found, Reduction())
+    if not least or needed is None or needed <= granted:
+        return Reduction()
+    chosen = Reduction()
+    if least.sample is not None:
+        share = least.sample
+        for percent in _falling(100.0, share):
+            share = percent
+            if _fits(version, bound, found, Reduction(None, percent), granted):
+                break
+        chosen = Reduction(None, share)
+    if least.window is not None and not _fits(version, bound, found, chosen, granted):
+        longest = max(_length(version, bound, n) for n in range(len(bound.streams)))
+        length = least.window
+        for micros in _falling(float(longest), float(least.window)):
+            length = int(micros)
+            if _fits(version, bound, found, Reduction(length, chosen.sample), granted):
+                break
+        chosen = Reduction(length, chosen.sample)
+    reduced = reduce_query(bound, found, chosen)
+    return Reduction() if reduced is None else reduced.reduction
+
+
+def _falling(first: float, last: float) -> list[float]:
+    """Steps from below `first` down to `last`, each three quarters of the one before."""
+    steps = []
+    value = first * 0.75
+    while value > last:
+        steps.append(float(f"{value:.2g}"))
+        value *= 0.75
+    return [*(step for step in steps if step > last), last]
+
+
+def _length(version: Version, bound: BoundQuery, number: int) -> int:
+    window = bound.streams[number].window
+    if isinstance(window, Range):
+        return window.size
+    stream = stream_of(version, bound.streams[number])
+    segments = version.segments(stream.id, stream.kind)
+    if not isinstance(window, Unbounded) or not segments:
+        return 0
+    return max(s.max_ts for s in segments) - min(s.min_ts for s in segments) + 1
+
+
+def _fits(
+    version: Version, bound: BoundQuery, found: Survey, wanted: Reduction, granted: int
+) -> bool:
+    needed = predict_query(version, bound, found, wanted)
+    return needed is not None and needed <= granted
+
+
+def predict_query(
+    version: Version, bound: BoundQuery, found: Survey, wanted: Reduction
+) -> float | None:
+    """How many bytes a query's windows are expected to hold if it is reduced; None: not known."""
+    reduced = reduce_query(bound, found, wanted) if wanted else None
+    leaves = bound.streams if reduced is None else reduced.bound.streams
+    total = 0.0
+    for number, leaf in enumerate(leaves):
+        needed = predict_bytes(version, bound, number, leaf.window)
+        if needed is None:
+            return None
+        total += needed * (1.0 if leaf.sample is None else leaf.sample / 100)
+    return total
+
+
+def with_static_reduction(
+    version: Version, bound: Callable[[], BoundQuery], options: dict[str, Any]
+) -> dict[str, Any]:
+    """A query's options with the reduction it has from now on; `bound` binds its text."""
+    kept = {name: value for name, value in options.items() if name != REDUCED}
+    if not tolerance_of(kept):
+        return kept
+    chosen = decide(version, bound(), kept)
+    return {**kept, REDUCED: str(chosen)} if chosen else kept
+
+
+def reduce_changes(bound: BoundQuery, query: QueryDef | None) -> ReducedQuery | None:
+    """The reduced query whose changes are made instead of a query's; None if it is not reduced.
+
+    Changes have no estimates: those of an estimated query are exact.
+    """
+    reduction = Reduction() if query is None else static_reduction(query.options)
+    if not reduction:
+        return None
+    reduced = reduce_query(bound, survey(bound), reduction)
+    return None if reduced is None or reduced.estimates else reduced
