@@ -27,7 +27,7 @@ from millpond.engine.promising.value_index import ValueIndex
 from millpond.engine.scalars.residual_query import Residual
 from millpond.model.time import BEGINNING, END
 from millpond.runtime.advance_job import SegmentFile
-from millpond.runtime.look_task import SegmentView
+from millpond.runtime.look_task import RegionSegment
 from millpond.runtime.summary_tasks import SummaryPlan
 from millpond.service.changes.looks import make_look
 from millpond.service.pond import Pond
@@ -74,7 +74,7 @@ def follow(pond: Pond, path: Path, looks: Sequence[Look]) -> tuple[float, list[i
         SegmentFile(r.path, r.checksum, r.seq_runs, r.min_ts, r.max_ts)
         for r in version.segments(stream.id)
     ]
-    views = [SegmentView(str(path), file) for file in files]
+    views = [RegionSegment(str(path), file) for file in files]
     index = ValueIndex(views, "item", Axis.INTEGER, BEGINNING, END - 1, END, with_nulls=True)
     plan = SummaryPlan.of(version.summaries["si"], "INTEGER")
     family, state = Family(looks, Residual()), FamilyState.of(len(looks))

@@ -76,7 +76,7 @@ _views, _families, _summaries = _Kept(1_024), _Kept(16), _Kept(64)
 _residual = Residual()
 
 
-class SegmentView:
+class RegionSegment:
     """A kept segment, as regions are looked for in it."""
 
     def __init__(self, store: str, file: SegmentFile) -> None:
@@ -188,10 +188,10 @@ class LookJob:
         lines = np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
         return [(int(line) + 1) * look.line for line in lines]
 
-    def _list_views(self, stream: str) -> list[SegmentView]:
+    def _list_views(self, stream: str) -> list[RegionSegment]:
         store = self.job.store
         return [
-            _views.get((store, f.path, f.seq_runs), lambda f=f: SegmentView(store, f))  # type: ignore[misc]
+            _views.get((store, f.path, f.seq_runs), lambda f=f: RegionSegment(store, f))  # type: ignore[misc]
             for f in self.job.streams.get(stream, ())
         ]
 

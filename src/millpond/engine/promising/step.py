@@ -284,6 +284,9 @@ class Family:
         line: int,
     ) -> Waiting:
         """The regions that the new elements bring, for queries with one preference."""
+        members = [number for number in members if number not in self.failures]
+        if not members:
+            return np.empty(0, REGION)
         look = self.looks[members[0]]
         try:
             if look.kind == "join":

@@ -219,3 +219,18 @@ def test_what_cannot_be_followed_in_parts_is_refused(ready: Pond, text: str, rea
         ready.query("q").fetch()
     ready.register(text, "without_budget")
     ready.query("without_budget").fetch()
+
+
+def test_a_preference_that_is_no_number_stops_its_query_alone(ready: Pond) -> None:
+    text = f"SELECT item FROM s WITH PREFERENCE DESC sqrt(0 - {ITEM}) BUDGET '1 probes'"
+    ready.register(text, "bad", changes="from beginning")
+    ready.query("bad").fetch()
+    text, preference = SELECTIONS["desc"]
+    query = f"{text} WITH PREFERENCE {preference} BUDGET '2 probes'"
+    ready.register(query, "desc", changes="from beginning")
+    for name, rows in batches(5, 200, ()):
+        ready.ingest(name, rows)
+    ready.execute(END)
+    with pytest.raises(MillpondError, match="POND-402"):
+        ready.query("bad").fetch()
+    assert len(results(ready, "desc")) > 3
