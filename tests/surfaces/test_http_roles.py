@@ -21,6 +21,7 @@ from millpond.api.rights.rights import STATEMENT_ROLES
 from millpond.cql import parse_script
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError
+from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
@@ -48,7 +49,8 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def app(pond: Pond, tokens: Path) -> FastAPI:
     make_token(tokens, "root", "admin", [])
-    app = create_app(pond, access=Access(tokens=tokens))
+    policy = AccessPolicy.of(hosts=["127.0.0.1:1"])
+    app = create_app(pond, access=Access(tokens=tokens), policy=policy)
     app.state.followers.close()  # what is followed ends at once
     return app
 
@@ -199,6 +201,11 @@ STATEMENTS: dict[str, tuple[str, list[str]]] = {
         "CREATE SUMMARY made ON flights (delay) WITH GRANULARITY '1 HOUR' AND COLLAPSE (2, 3)",
         [],
     ),
+    "CreateSink": (
+        "CREATE SINK made USING http (url 'http://127.0.0.1:1/', key_env 'MILLPOND_SINK_KEY')"
+        " FROM QUERIES TAGGED none",
+        [],
+    ),
     "AlterSystem": ("ALTER SYSTEM SET (queue_memory = '64 MB')", []),
     "CreateQuery": (
         "CREATE QUERY made AS SELECT * FROM flights",
@@ -291,7 +298,10 @@ def test_every_kind_of_statement_is_in_the_tables() -> None:
     assert {kind.__name__ for kind in every} == set(STATEMENTS)
 
 
-def test_every_kind_of_statement_by_each_role(callers: dict[str, httpx.Client], pond: Pond) -> None:
+def test_every_kind_of_statement_by_each_role(
+    callers: dict[str, httpx.Client], pond: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLPOND_SINK_KEY", "0123456789abcdef")
     for kind, (own, foreign) in STATEMENTS.items():
         [parsed] = parse_script(own)
         assert type(parsed).__name__ == kind
@@ -314,7 +324,7 @@ def test_every_kind_of_statement_by_each_role(callers: dict[str, httpx.Client], 
 
 def _undo(pond: Pond) -> None:
     """Take back what a statement has made, or dropped."""
-    for drop in ("STREAM made", "RELATION made", "SUMMARY made"):
+    for drop in ("STREAM made", "RELATION made", "SUMMARY made", "SINK made"):
         with suppress(MillpondError):
             pond.execute(f"DROP {drop}")
     pond.execute("DELETE FROM planes")
@@ -332,6 +342,7 @@ def test_statements_that_only_an_admin_makes_though_others_of_their_kind_are_for
         "EXPLAIN SHARED of_alice",
         "EXPLAIN RUNTIME of_alice",
         "SHOW ENTITIES",
+        "SHOW SINKS",
         "SHOW FUNCTIONS",
     ):
         for role in ROLES:

@@ -25,7 +25,7 @@ from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_statement
 from millpond.cql.tree import statements
 from millpond.errors import MillpondError
-from millpond.service.changes.feed import FeedEvent
+from millpond.service.changes.feed_event import FeedEvent
 from millpond.service.ingest.row_formats import from_rows, unknown_format_error
 from millpond.service.queries.query_directory import QuerySelection
 from millpond.service.queries.registration_request import Registration, parts
@@ -234,6 +234,13 @@ class RemotePond:
     def ready(self) -> bool:
         """Whether the pond answers queries and takes rows."""
         return self._calls.request("GET", "/readyz").status_code == 200
+
+    def reset_clock(self, stream: str, to: str) -> dict[str, Any]:
+        """Sets the clock of a stream back; says how many elements were `rejected`, and of what
+        changes were `taken_back`."""
+        path = f"/v1/streams/{segment(stream)}/reset-clock"
+        told: dict[str, Any] = self._calls.send("POST", path, params={"to": to}).json()
+        return told
 
     def catch_up(self, timeout: float | None = None) -> None:
         """Returns when everything acknowledged, and everything sources hold now, is visible.

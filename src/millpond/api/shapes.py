@@ -375,6 +375,14 @@ class Epoch(Shape):
     epoch: int
 
 
+class ClockReset(Shape):
+    """What setting a clock back did: how many elements became rejects, and of which queries and
+    derived streams changes were taken back."""
+
+    rejected: int
+    taken_back: list[str]
+
+
 class Named(Shape):
     """The name of the object that the call changed."""
 
@@ -410,6 +418,19 @@ class SetAside(Shape):
     bytes: int
 
 
+class SinkFigures(Shape):
+    """A sink: what it delivers to where, how it is, and what it has delivered."""
+
+    name: str
+    of: str
+    to: str
+    state: str
+    dead: str | None
+    deliveries: int
+    changes: int
+    failures: int
+
+
 class Status(Shape):
     """An overview of the pond."""
 
@@ -421,6 +442,7 @@ class Status(Shape):
     relations: int
     uptime_s: float
     problems: list[ErrorFields]
+    sinks: list[SinkFigures]
     set_aside: SetAside
     runtime: dict[str, Any]
     streams: list[StreamFigures]

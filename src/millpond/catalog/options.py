@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from typing import Any
+from urllib.parse import urlsplit
 
 
 class Scope(Enum):
@@ -25,6 +26,7 @@ class Scope(Enum):
     SYSTEM = "the pond, by ALTER SYSTEM"
     ENGINE = "the engine: `millpond.open`, `millpond run` and `serve`, control tables"
     OPEN = "`millpond.open` alone"
+    SINK = "a sink, by CREATE SINK and ALTER SINK"
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,50 @@ def _length(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("A number needs a unit of time" if _is_number(value) else "")
     return duration_text(parse_duration(value))
+
+
+def _minute(value: Any) -> str:
+    """A length of time above zero and up to a minute."""
+    from millpond.cql.parse.durations import parse_duration
+
+    text = _length(value)
+    if not 0 < parse_duration(text) <= 60_000_000:
+        raise ValueError
+    return text
+
+
+def _batch(value: Any) -> int:
+    if _integer(value) > 10_000:
+        raise ValueError
+    return int(value)
+
+
+_VARIABLE = "[A-Za-z_][A-Za-z0-9_]{0,199}"
+
+
+def _variable(value: Any) -> str:
+    if not isinstance(value, str) or re.fullmatch(_VARIABLE, value) is None:
+        raise ValueError
+    return value
+
+
+def _path(value: Any) -> str:
+    if not isinstance(value, str) or not value or "\0" in value or len(value) > 1_000:
+        raise ValueError
+    return value
+
+
+def _url(value: Any) -> str:
+    """A URL of http or https with a host and nothing that is secret or not sent."""
+    if not isinstance(value, str) or len(value) > 2_000 or not value.isascii():
+        raise ValueError
+    if any(c <= " " or c in '"<>\\^`{|}\x7f' for c in value):
+        raise ValueError
+    parts = urlsplit(value)
+    is_there = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    if not is_there or "@" in parts.netloc or parts.fragment:
+        raise ValueError
+    return value
 
 
 def _length_or_auto(value: Any) -> str:
@@ -246,13 +292,13 @@ _EVERY = (
     ),
     Option(
         "active",
-        (Scope.QUERY, Scope.STREAM),
+        (Scope.QUERY, Scope.STREAM, Scope.SINK),
         "true or false",
-        "an inactive query keeps its definition and is not matched",
+        "an inactive query keeps its definition and is not matched; an inactive sink waits",
         _TRUTH,
         True,
         remark="A derived stream that has stopped goes on by `active = true`, the one option it"
-        " has.",
+        " has; so does a sink that is dead.",
     ),
     Option(
         "overload",
@@ -530,6 +576,58 @@ _EVERY = (
         'called while sources are read, with `{"stream", "rows", "done"}`',
         _ANYTHING,
         unless_given="nobody is told",
+    ),
+    Option(
+        "url",
+        (Scope.SINK,),
+        "an http or https URL without a user",
+        "where batches are posted to",
+        OptionValues(_url, {"type": "string", "maxLength": 2_000}),
+        unless_given="it has to be given",
+        remark="See [webhooks](../guide/webhooks.md).",
+    ),
+    Option(
+        "key_env",
+        (Scope.SINK,),
+        "the name of an environment variable of the server",
+        "it holds the key that batches are signed with",
+        OptionValues(_variable, {"type": "string", "pattern": _VARIABLE}),
+        unless_given="`key_file` says where the key is",
+        remark="A client's begins with `MILLPOND_SINK_`.",
+    ),
+    Option(
+        "key_file",
+        (Scope.SINK,),
+        "the path of a file of the server",
+        "it holds the key that batches are signed with",
+        OptionValues(_path, {"type": "string", "minLength": 1, "maxLength": 1_000}),
+        unless_given="`key_env` says where the key is",
+        remark="Not for clients.",
+    ),
+    Option(
+        "timeout",
+        (Scope.SINK,),
+        "a length of time up to a minute",
+        "how long one attempt to deliver may take in all",
+        OptionValues(_minute, {"type": "string"}),
+        "10 SECONDS",
+    ),
+    Option(
+        "attempts",
+        (Scope.SINK,),
+        "a whole number > 0",
+        "after how many failures in a row the sink is dead; they are 1, 2, 4, … seconds apart, and"
+        " ten minutes at most",
+        _INTEGER,
+        15,
+    ),
+    Option(
+        "batch",
+        (Scope.SINK,),
+        "a whole number from 1 to 10,000",
+        "the most changes of one delivery",
+        OptionValues(_batch, {"type": "integer", "minimum": 1, "maximum": 10_000}),
+        500,
     ),
 )
 

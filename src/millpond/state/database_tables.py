@@ -22,6 +22,7 @@ from millpond.catalog.objects import (
     SummaryDef,
     SummaryFile,
 )
+from millpond.catalog.sink_def import SinkDef
 from millpond.model.schema import Schema
 
 #: The kind of the row of the table `definition` that has the pond's settings.
@@ -132,11 +133,15 @@ def fold_row(incarnation: str, number: int) -> tuple[str, int, str]:
     return incarnation, number, xxhash.xxh3_64_hexdigest(f"{incarnation} {number}".encode())
 
 
-def definition_row(definition: Definition | FunctionDef | SummaryDef) -> tuple[int, str, str]:
+def definition_row(
+    definition: Definition | FunctionDef | SummaryDef | SinkDef,
+) -> tuple[int, str, str]:
     """Write a definition as (id, kind, JSON)."""
     match definition:
         case FunctionDef():
             return definition.id, "function", _dump(definition.to_json())
+        case SinkDef():
+            return definition.id, "sink", _dump(definition.to_json())
         case SummaryDef():
             facts = asdict(definition)
             del facts["id"]
@@ -156,6 +161,8 @@ def definition_row(definition: Definition | FunctionDef | SummaryDef) -> tuple[i
             }
             if definition.sheds:
                 body["overload"] = definition.overload
+            if definition.resets:
+                body["resets"] = definition.resets
             if definition.derived is not None:
                 body["derived"] = asdict(definition.derived)
             return definition.id, "stream", _dump(body)
@@ -190,13 +197,15 @@ def settings_row(settings: Mapping[str, Any]) -> tuple[int, str, str]:
 
 def definition_of(
     id: int, kind: str, text: str, decode: Callable[[str], Any] = json.loads
-) -> Definition | FunctionDef | SummaryDef:
+) -> Definition | FunctionDef | SummaryDef | SinkDef:
     """Read the definition that `definition_row` wrote; `decode` parses JSON."""
     body = decode(text)
     if kind == "query":
         return QueryDef(id=id, **body)
     if kind == "function":
         return FunctionDef.from_json(id, body)
+    if kind == "sink":
+        return SinkDef.from_json(id, body)
     if kind == "summary":
         body["file"] = SummaryFile(**body["file"]) if body["file"] else None
         return SummaryDef(id=id, **body)

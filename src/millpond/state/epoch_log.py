@@ -126,7 +126,12 @@ class EpochLog:
                 change, before, self._next_segment, self._next_match, self._next_join
             )
             after = next_version(before, resolved)
-            added = (*resolved.add, *resolved.add_functions, *resolved.add_summaries)
+            added = (
+                *resolved.add,
+                *resolved.add_functions,
+                *resolved.add_summaries,
+                *resolved.put_sinks,
+            )
             next_id = max([self._saved_next_id, *(d.id + 1 for d in added)])
             reach("epoch.before_write")
             try:
@@ -222,7 +227,15 @@ class EpochLog:
             (
                 "definition",
                 "id",
-                [d.id for d in (*change.drop, *change.drop_functions, *change.drop_summaries)],
+                [
+                    d.id
+                    for d in (
+                        *change.drop,
+                        *change.drop_functions,
+                        *change.drop_summaries,
+                        *change.drop_sinks,
+                    )
+                ],
             ),
             ("clock", "stream_id", [d.id for d in change.drop]),
             ("partition", "stream_id", [d.id for d in change.drop]),
@@ -247,6 +260,7 @@ class EpochLog:
                     *change.replace,
                     *change.add_functions,
                     *change.add_summaries,
+                    *change.put_sinks,
                 )
             ],
         )

@@ -28,6 +28,8 @@ FAIL_POINTS: dict[str, str] = {
     "epoch.after_publish": "the epoch is durable and seen by new readers",
     "migration.before_commit": "everything of the new format is durable; FORMAT is the old one",
     "migration.after_commit": "FORMAT is the new one; the database is still the old one",
+    "sink.before_send": "a delivery is settled; it is not sent",
+    "sink.after_send": "a delivery has arrived; its sink's position is before it",
     "epoch.before_collect": "files no version refers to are about to be removed",
     "epoch.after_collect": "files no version refers to have been removed",
     "inbox.before_file": "pushed rows are in memory only",

@@ -34,6 +34,7 @@ from millpond.catalog.objects import (
     StreamDef,
     SummaryDef,
 )
+from millpond.catalog.sink_def import SinkDef
 from millpond.model.time import BEGINNING
 from millpond.state.bucket_map import BucketMap
 from millpond.state.id_map import IdMap
@@ -221,6 +222,8 @@ class Version:
     joins: Joins = field(default_factory=Joins)
     #: Summaries by their names in lower case.
     summaries: Mapping[str, SummaryDef] = field(default_factory=lambda: MappingProxyType({}))
+    #: Sinks by their names in lower case.
+    sinks: Mapping[str, SinkDef] = field(default_factory=lambda: MappingProxyType({}))
     #: The pond's settings that ALTER SYSTEM has set.
     settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 

@@ -55,7 +55,7 @@ STATEMENTS = [
     ("CQL-104", "INSERT INTO s VALUES (1), (" + "1+" * 9999 + "«1»+1)", "more than 20,000"),
     ("CQL-104", "INSERT INTO s SELECT " + "1," * 9998 + "«1», 2", "more than 20,000"),
     # definitions
-    ("CQL-103", "CREATE «TABLE» t (a INT)", "expected STREAM, RELATION, QUERY or SUMMARY"),
+    ("CQL-103", "CREATE «TABLE» t (a INT)", "expected STREAM, RELATION, QUERY, SUMMARY or SINK"),
     ("CQL-103", "CREATE «OR» REPLACE STREAM s (a INT)", "OR REPLACE"),
     ("CQL-103", "CREATE STREAM «IF» NOT EXISTS s (a INT)", "IF NOT EXISTS"),
     ("CQL-103", "CREATE STREAM «select» (a INT)", "expected the name of the new stream"),
@@ -82,7 +82,7 @@ STATEMENTS = [
     ("CQL-103", "CREATE QUERY q WITH (weight = «none») AS SELECT 1", 'a value of option "weight"'),
     ("CQL-103", "ALTER «RELATION» r SET (a = 1)", "expected QUERY"),
     ("CQL-103", "ALTER QUERY q SET «()»", "no option is set"),
-    ("CQL-103", "DROP «TABLE» t", "expected QUERY, STREAM, RELATION or SUMMARY"),
+    ("CQL-103", "DROP «TABLE» t", "expected QUERY, STREAM, RELATION, SUMMARY or SINK"),
     ("CQL-103", "DROP QUERY «IF» EXISTS q", "IF EXISTS"),
     # requests
     ("CQL-103", "INVOKE«»", "expected the name of a query, but the statement ends"),

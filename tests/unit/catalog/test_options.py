@@ -18,7 +18,7 @@ from millpond.engine.eddy.routing import POLICIES
 from millpond.errors import MillpondError
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.maintenance.join_rounds import JoinSettings
-from millpond.service.queries.options import check_options, check_settings
+from millpond.service.queries.options import check_options, check_settings, check_sink_options
 
 
 def test_open_has_a_documented_parameter_for_every_setting() -> None:
@@ -117,6 +117,34 @@ REFUSED: dict[str, list[Any]] = {
     "tags": [7, [1], ["a,b"], "x" * 201, None],
     "comment": [True, "x" * 10_001],
 }
+
+
+#: Of a sink's options: values as they are given and as they are kept, and values refused.
+OF_SINKS: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
+    "active": ([(False, False)], ["true"]),
+    "url": (
+        [("https://h.example.org:8443/a?b=c", "https://h.example.org:8443/a?b=c")],
+        [
+            *(7, "", "ftp://h", "http://", "http://u:p@h/", "http://h/#f", "http://h/ a"),
+            *("http://h:0", "http://h:99999/", "http://[::1", "http://h\r\nX: y", "http://\u00e4"),
+        ],
+    ),
+    "key_env": ([("HOOK_KEY", "HOOK_KEY")], ["", "A=B", "1A", 7, "A B"]),
+    "key_file": ([("/run/key", "/run/key")], ["", "a\0b", 7]),
+    "timeout": ([("60 s", "1 MINUTE")], ["0 s", "61 s", 5]),
+    "attempts": ([(1, 1)], [0, 1.5, True, "1"]),
+    "batch": ([(10_000, 10_000)], [0, 10_001, "1"]),
+}
+
+
+@pytest.mark.parametrize("name", list_options(Scope.SINK))
+def test_the_values_of_a_sink_option(name: str) -> None:
+    values, refused = OF_SINKS[name]
+    for given, kept in values:
+        assert check_sink_options({name.upper(): given}) == {name: kept}
+    for value in refused:
+        with pytest.raises(MillpondError, match=f'CQL-214: the sink option "{name}" cannot be'):
+            check_sink_options({name: value})
 
 
 @pytest.mark.parametrize("name", list_options(Scope.QUERY))

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlglot.tokenizer_core import TokenType
 
-from millpond.cql.parse.summaries import SummaryParser
+from millpond.cql.parse.sinks import SinkParser
 from millpond.cql.tree.nodes import RelationToStream
 from millpond.cql.tree.statements import (
     Alter,
@@ -16,16 +16,17 @@ from millpond.cql.tree.statements import (
     CreateRelation,
     CreateStream,
     Drop,
+    ResetClock,
     SourceClause,
     Statement,
 )
 from millpond.errors import Span
 from millpond.model.time import END
 
-_DROPPABLE = ("QUERY", "STREAM", "RELATION", "SUMMARY")
+_DROPPABLE = ("QUERY", "STREAM", "RELATION", "SUMMARY", "SINK")
 
 
-class DefinitionParser(SummaryParser):
+class DefinitionParser(SinkParser):
     """Reads definitions."""
 
     def create(self) -> Statement:
@@ -44,13 +45,15 @@ class DefinitionParser(SummaryParser):
             return self._create_relation(non_retroactive=False)
         if self.accept("SUMMARY"):
             return self.create_summary()
+        if self.accept("SINK"):
+            return self.create_sink()
         if self.sees("TABLE") or self.sees("VIEW") or self.sees("MATERIALIZED"):
             self.fail_expecting(
-                "STREAM, RELATION, QUERY or SUMMARY behind CREATE",
+                "STREAM, RELATION, QUERY, SUMMARY or SINK behind CREATE",
                 "A table is a RELATION, and a view is CREATE RELATION name AS SELECT ...",
             )
         self.fail_expecting(
-            "STREAM, RELATION, NON RETROACTIVE RELATION, QUERY or SUMMARY behind CREATE"
+            "STREAM, RELATION, NON RETROACTIVE RELATION, QUERY, SUMMARY or SINK behind CREATE"
         )
 
     def _create_query(self) -> CreateQuery:
@@ -244,15 +247,20 @@ class DefinitionParser(SummaryParser):
 
     # ALTER and DROP
 
-    def alter(self) -> Alter | AlterSystem:
+    def alter(self) -> Alter | AlterSystem | ResetClock:
         """Read what follows ALTER."""
         if self.accept("SYSTEM"):
             self.expect("SET", hint="Write ALTER SYSTEM SET (queue_memory = '256 MB', ...).")
             return AlterSystem(options=self._some_options(), **self.frame())
-        kind = "stream" if self.accept("STREAM") else "query"
+        kind = next((k for k in ("stream", "sink") if self.accept(k.upper())), "query")
         if kind == "query":
             self.expect("QUERY", hint="Queries are altered: ALTER QUERY name SET (...).")
         name, span = self.name(f"a {kind}")
+        if kind == "stream" and self.accept("RESET"):
+            self.expect("CLOCK", hint="Write RESET CLOCK TO TIMESTAMP '2024-01-01 00:00:00'.")
+            self.expect("TO", hint="Write RESET CLOCK TO TIMESTAMP '2024-01-01 00:00:00'.")
+            self.expect("TIMESTAMP", hint="Write TO TIMESTAMP 'YYYY-MM-DD HH:MM:SS'.")
+            return ResetClock(name=name, to=self.timestamp(), name_span=span, **self.frame())
         self.expect("SET", hint=f"Write ALTER {kind.upper()} name SET (active = true, ...).")
         options = self._some_options()
         return Alter(kind=kind, name=name, options=options, name_span=span, **self.frame())
@@ -272,7 +280,7 @@ class DefinitionParser(SummaryParser):
                     raise self.fault("IF EXISTS is not part of CQL", hint="Name what is to go.")
                 name, span = self.name(f"a {kind.lower()}")
                 return Drop(kind=kind.lower(), name=name, name_span=span, **self.frame())
-        self.fail_expecting("QUERY, STREAM, RELATION or SUMMARY behind DROP")
+        self.fail_expecting("QUERY, STREAM, RELATION, SUMMARY or SINK behind DROP")
 
 
 def _as_text(value: Any) -> str:

@@ -157,6 +157,22 @@ class CreateSummary(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CreateSink(Statement):
+    """`CREATE SINK name USING format (key value, …) FROM QUERY q | QUERIES TAGGED t | OF OWNER o`.
+
+    Exactly one of `query`, `tag` and `owner` is given.
+    """
+
+    name: str
+    format: str
+    options: dict[str, Any]
+    query: str | None = None
+    tag: str | None = None
+    owner: str | None = None
+    query_name_span: Span | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class CreateQuery(Statement):
     name: str
     query: exp.Expression
@@ -191,11 +207,19 @@ class Ask(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Alter(Statement):
-    """`ALTER kind name SET (…)`; `kind` is 'query' or 'stream'."""
+    """`ALTER kind name SET (…)`; `kind` is 'query', 'stream' or 'sink'."""
 
     kind: str
     name: str
     options: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResetClock(Statement):
+    """`ALTER STREAM name RESET CLOCK TO TIMESTAMP '…'`: elements after `to` become rejects."""
+
+    name: str
+    to: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +231,7 @@ class AlterSystem(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Drop(Statement):
-    """`DROP kind name`; `kind` is 'query', 'stream', 'relation' or 'summary'."""
+    """`DROP kind name`; `kind` is 'query', 'stream', 'relation', …"""
 
     kind: str
     name: str

@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,17 +31,16 @@ from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.cursor import OLDEST
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.feed_cursor import (
-    BEFORE_ALL,
     Places,
-    Run,
     Streams,
     find_run,
     parse_feed_cursor,
     write_feed_cursor,
-    write_group,
 )
+from millpond.service.changes.feed_event import FeedEvent
+from millpond.service.changes.feed_member import CursorWriter, Member, find_places
 from millpond.service.queries.query_directory import QueryDirectory, QuerySelection, state_of
-from millpond.service.results import Answer, Change, Changes
+from millpond.service.results import Answer, Changes
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import Version
 
@@ -52,78 +51,10 @@ _LEAST_READ = 16
 
 
 @dataclass(frozen=True)
-class FeedEvent:
-    """An event of a feed.
-
-    Attributes:
-        kind: 'change'; 'mark' (how far the changes are complete); 'came', 'ended', 'altered',
-            'suspended', 'resumed', 'trimmed' (what happened to a query); 'answer' (of a snapshot);
-            'note' (what a reader should know).
-        cursor: Where to read on after this event; None within a snapshot, which has no cursor
-            before its mark.
-        query: The name of the query it is about; None if it is about the feed.
-        id: The query's id.
-        facts: What else is to be said of it, as JSON values; nothing of a change or an answer.
-        changes: The page the change was read with.
-        index: The row of the page.
-        answer: The answer, of an event of kind 'answer'.
-        given: The change, if the event came from a server; its values are those JSON has.
-    """
-
-    kind: str
-    cursor: str | None
-    query: str | None = None
-    id: int | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
-    changes: Changes | None = None
-    index: int = 0
-    answer: Answer | None = None
-    given: Change | None = None
-
-    @property
-    def change(self) -> Change:
-        """The change of an event of kind 'change'.
-
-        Its cursor is that of the query's own FETCH; of an event of a server, the feed's.
-        """
-        if self.given is not None:
-            return self.given
-        assert self.changes is not None
-        table = self.changes.table.slice(self.index, 1)
-        (found,) = Changes(table, self.changes.query, self.changes.cursor, 0, 0, self.changes.loss)
-        return found
-
-
-@dataclass
-class _Member:
-    """A query of a feed, and how far its changes were given.
-
-    Attributes:
-        query: The query as the feed knows it.
-        state: Its state: 'active', 'inactive' or 'suspended'.
-        log: Its change log; None while it has none.
-        streams: Ids of the streams it reads.
-        number: The number of the last change given.
-        given: The instant up to which every change was given.
-        is_inside: Whether some changes of the instant after `given` were given too.
-        complete: The instant up to which the feed may give changes now.
-    """
-
-    query: QueryDef
-    state: str
-    log: StreamDef | None = None
-    streams: Streams = ()
-    number: int = 0
-    given: int = BEFORE_ALL
-    is_inside: bool = False
-    complete: int = BEFORE_ALL
-
-
-@dataclass(frozen=True)
 class _Found:
     """The changes that are there to be given, in order, and the place of each."""
 
-    pages: list[tuple[_Member, Changes]]
+    pages: list[tuple[Member, Changes]]
     page: np.ndarray
     row: np.ndarray
     stamp: np.ndarray
@@ -175,11 +106,16 @@ class Feeds:
         Raises:
             MillpondError: CQL-201 for a query that is named and not there, POND-412 for the cursor.
         """
-        places = None if after is None else parse_feed_cursor(after, self.log.incarnation)
+        places = None if after is None else parse_feed_cursor(after, self.incarnation())
         feed = Feed(self, selection, places, admits)
         if snapshot:
             feed.begin_with_answers()
         return feed
+
+    def incarnation(self) -> str:
+        """What the cursors of feeds begin with: the store's incarnation and resets of clocks."""
+        resets = sum(s.resets for s in self.log.version.named_streams() if s.derived is None)
+        return self.log.incarnation + (f"-{resets}" if resets else "")
 
 
 class Feed:
@@ -196,7 +132,7 @@ class Feed:
         self._admits = admits
         self._selection = selection
         self._places = places
-        self._members: dict[int, _Member] = {}
+        self._members: dict[int, Member] = {}
         self._known: object = None
         self._marked = ""
         self._is_new = True
@@ -205,6 +141,7 @@ class Feed:
             found = feeds.directory.find(feeds.log.version, selection)
             self._ids = [query.id for query in found]
         self._events: list[FeedEvent] = []
+        self._incarnation = feeds.incarnation()
         self._update_members()
         self._note_silence(feeds.log.version)
 
@@ -217,10 +154,12 @@ class Feed:
         """The next events, at most `limit` changes; none if there is nothing new.
 
         Raises:
-            MillpondError: POND-410 once the pond is closed; STORE-602 for a corrupt segment.
+            MillpondError: POND-410 once the pond is closed; POND-412 once changes that may have
+                been given were taken back; STORE-602 for a corrupt segment.
         """
         if self._feeds.advancer.stopping:
             raise MillpondError("POND-410", "the pond is closed")
+        self._check_clocks()
         self._update_members()
         self._complete()
         found = self._find_changes(limit)
@@ -235,6 +174,39 @@ class Feed:
             if cursor != self._marked:
                 self._marked = cursor
                 events.append(FeedEvent("mark", cursor, facts={"progress": self._progress()}))
+        return events
+
+    def read_to(self, cursor: str, limit: int = FEED_PAGE) -> list[FeedEvent]:
+        """The changes up to a cursor that a feed of the selection gave; then open another feed.
+
+        Args:
+            cursor: The cursor, no less than where this feed was opened.
+            limit: The most changes that lie between, of one query.
+
+        Raises:
+            MillpondError: POND-412 for the cursor; as `read`.
+        """
+        places = parse_feed_cursor(cursor, self._feeds.log.incarnation)
+        pages: list[tuple[Member, Changes]] = []
+        counts: list[int] = []
+        for member in self._in_behind():
+            assert member.log is not None
+            run = find_run(places, member.streams, member.log.id)
+            page = None if run is None else self._read_page(member, limit)
+            if run is None or page is None:
+                continue
+            if run.number is not None:
+                count = run.number - (page.position - len(page))
+            else:
+                stamps = page.table["timestamp"].to_numpy()
+                count = int(np.searchsorted(stamps, run.upto or 0, side="right"))
+            pages.append((member, page))
+            counts.append(max(0, min(count, len(page))))
+        found = _sort_changes(pages, counts)
+        events, self._events = self._events, []
+        for page, row in zip(found.page.tolist(), found.row.tolist(), strict=True):
+            member, changes = found.pages[page]
+            events.append(_make_event(member, changes, row, cursor))
         return events
 
     def begin_with_answers(self) -> None:
@@ -261,6 +233,23 @@ class Feed:
                 self._events.append(FeedEvent("answer", None, query.name, query.id, facts))
             else:
                 self._events.append(FeedEvent("answer", None, query.name, query.id, answer=answer))
+
+    def _check_clocks(self) -> None:
+        """Raise POND-412 if the clock of a stream was set back under a member."""
+        now = self._feeds.incarnation()
+        if now == self._incarnation:
+            return
+        version = self._feeds.log.version
+        for member in self._members.values():
+            log = None if member.log is None else version.streams.get(member.log.id)
+            if member.log is not None and log is not None and log.resets != member.log.resets:
+                raise MillpondError(
+                    "POND-412",
+                    f'changes of "{member.query.name}" were taken back',
+                    detail="The clock of a stream below was set back.",
+                    hint="Begin again with snapshot=true: the answers, and the changes after them.",
+                )
+        self._incarnation = now
 
     # -- members -------------------------------------------------------------------------------
 
@@ -303,7 +292,7 @@ class Feed:
         for query in found:
             known = self._members.get(query.id)
             if known is None:
-                known = self._members[query.id] = _Member(query, state_of(query))
+                known = self._members[query.id] = Member(query, state_of(query))
                 if not self._is_new:
                     self._tell("came", query, {"state": known.state, "cql": query.text})
             elif known.query is not query:
@@ -314,7 +303,7 @@ class Feed:
                 self._join(version, known, failures.get(query.id))
         self._is_new = False
 
-    def _join(self, version: Version, member: _Member, failure: MillpondError | None) -> None:
+    def _join(self, version: Version, member: Member, failure: MillpondError | None) -> None:
         """Find the change log of a member, and the place in it after which the feed goes on."""
         member.log = version.change_log(member.query.id)
         if failure is not None:
@@ -333,7 +322,7 @@ class Feed:
             assert run.upto is not None
             self._put_behind(member, run.upto)
 
-    def _put_inside(self, member: _Member, number: int) -> None:
+    def _put_inside(self, member: Member, number: int) -> None:
         """Put the feed behind a change of a member, perhaps within its instant."""
         assert member.log is not None
         reader = self._feeds.reader
@@ -348,7 +337,7 @@ class Feed:
             member.given = int(page.table["timestamp"][0].as_py()) - 1
             member.is_inside = True
 
-    def _put_behind(self, member: _Member, upto: int) -> None:
+    def _put_behind(self, member: Member, upto: int) -> None:
         """Put the feed behind all changes of a member up to an instant."""
         assert member.log is not None
         version = self._feeds.log.version
@@ -369,7 +358,7 @@ class Feed:
         cursor = self.cursor if not self._is_new else None
         self._events.append(FeedEvent(kind, cursor, query.name, query.id, facts))
 
-    def _in_order(self) -> list[_Member]:
+    def _in_order(self) -> list[Member]:
         """The members that have a change log, by the streams they read and their logs' ids."""
         held = [m for m in self._members.values() if m.log is not None]
         return sorted(held, key=lambda m: (m.streams, m.log.id if m.log else 0))
@@ -383,17 +372,21 @@ class Feed:
             if member.log is not None and member.log.id in version.streams:
                 member.complete = max(member.complete, advancer.complete_upto(version, member.log))
 
-    def _find_changes(self, limit: int) -> _Found:
-        """Read the changes that are there behind the members' places, and put them in order."""
+    def _in_behind(self) -> list[Member]:
+        """The members that have changes behind their places."""
         version = self._feeds.log.version
-        behind = [
+        return [
             m
             for m in self._in_order()
             if m.log is not None and version.clock(m.log.id).next_seq > m.number
         ]
+
+    def _find_changes(self, limit: int) -> _Found:
+        """Read the changes that are there behind the members' places, and put them in order."""
+        behind = self._in_behind()
         most = max(_LEAST_READ, limit // max(1, len(behind)))
-        pages: list[tuple[_Member, Changes]] = []
-        stamps: list[np.ndarray] = []
+        pages: list[tuple[Member, Changes]] = []
+        counts: list[int] = []
         horizon: tuple[int, int] | None = None
         for member in behind:
             page = self._read_page(member, most)
@@ -406,21 +399,10 @@ class Feed:
                 last = (int(at[-1]), len(pages))
                 horizon = last if horizon is None else min(horizon, last)
             pages.append((member, page))
-            stamps.append(at[:count])
-        if not pages:
-            empty = np.empty(0, np.int64)
-            return _Found([], empty, empty, empty, True)
-        stamp = np.concatenate(stamps)
-        owner = np.repeat(np.arange(len(pages)), [len(at) for at in stamps])
-        row = np.concatenate([np.arange(len(at)) for at in stamps])
-        order = np.lexsort((row, owner, stamp))
-        stamp, owner, row = stamp[order], owner[order], row[order]
-        if horizon is not None:
-            within = (stamp < horizon[0]) | ((stamp == horizon[0]) & (owner <= horizon[1]))
-            stamp, owner, row = stamp[within], owner[within], row[within]
-        return _Found(pages, owner, row, stamp, horizon is None)
+            counts.append(count)
+        return _sort_changes(pages, counts, horizon)
 
-    def _read_page(self, member: _Member, most: int) -> Changes | None:
+    def _read_page(self, member: Member, most: int) -> Changes | None:
         assert member.log is not None
         reader, name = self._feeds.reader, member.query.name
         try:
@@ -439,7 +421,7 @@ class Feed:
         if not len(found.row):
             return []
         count = min(limit, len(found.row))
-        writer = _CursorWriter(self._feeds.log.incarnation, self._in_order())
+        writer = CursorWriter(self._incarnation, self._in_order())
         events = []
         for page, row, stamp in zip(
             found.page[:count].tolist(),
@@ -450,36 +432,23 @@ class Feed:
             member, changes = found.pages[page]
             number = changes.position - len(changes) + row + 1
             cursor = writer.write(member, stamp, number)
-            query = member.query
-            events.append(
-                FeedEvent("change", cursor, query.name, query.id, changes=changes, index=row)
-            )
+            events.append(_make_event(member, changes, row, cursor))
             member.number = number
         writer.settle(member, stamp)
         return events
 
     def _find_places(self) -> Places:
-        places: dict[Streams, list[Run]] = defaultdict(list)
-        for member in self._in_order():
-            assert member.log is not None
-            runs = places[member.streams]
-            if member.is_inside:
-                runs.append(Run(member.log.id, None, member.number))
-            elif runs and runs[-1].upto == member.given:
-                runs[-1] = Run(member.log.id, member.given)
-            else:
-                runs.append(Run(member.log.id, member.given))
-        return places
+        return find_places(self._in_order())
 
     def _write_cursor(self, places: Places) -> str:
-        return write_feed_cursor(self._feeds.log.incarnation, places)
+        return write_feed_cursor(self._incarnation, places)
 
     # -- progress ------------------------------------------------------------------------------
 
     def _progress(self) -> list[dict[str, Any]]:
         """Up to which instant the changes are complete, by the streams the queries read."""
         version = self._feeds.log.version
-        groups: dict[Streams, list[_Member]] = defaultdict(list)
+        groups: dict[Streams, list[Member]] = defaultdict(list)
         for member in self._in_order():
             if member.state == "active":
                 groups[member.streams].append(member)
@@ -515,92 +484,38 @@ class Feed:
                 self._events.append(FeedEvent("note", None, facts={"note": text}))
 
 
-class _CursorWriter:
-    """Writes the cursor of each change of a page.
+def _make_event(member: Member, changes: Changes, row: int, cursor: str) -> FeedEvent:
+    query = member.query
+    return FeedEvent("change", cursor, query.name, query.id, changes=changes, index=row)
 
-    After a change of log L at instant t, in the order (instant, streams, log): of the logs before L
-    every change up to t was given, of those behind L every change before t; but of no log more than
-    it is complete, and of none less than was given before.
+
+def _sort_changes(
+    pages: list[tuple[Member, Changes]],
+    counts: Sequence[int],
+    horizon: tuple[int, int] | None = None,
+) -> _Found:
+    """The first changes of each page in the order in which a feed gives them.
+
+    Args:
+        pages: The members' pages, in the members' order.
+        counts: How many changes of each page are given.
+        horizon: The instant, and the page, of the last change whose turn it may be; None: all.
     """
-
-    def __init__(self, incarnation: str, members: Sequence[_Member]) -> None:
-        self._head = f"{incarnation}.feed"
-        self._members = members
-        self._groups: dict[Streams, list[_Member]] = defaultdict(list)
-        for member in members:
-            self._groups[member.streams].append(member)
-        self._order = list(self._groups)
-        self._texts: dict[tuple[Streams, int], str] = {}
-        self._spans = {streams: _find_spans(group) for streams, group in self._groups.items()}
-
-    def write(self, member: _Member, stamp: int, number: int) -> str:
-        """The cursor after a change of a member at an instant."""
-        assert member.log is not None
-        parts = [self._head]
-        own = self._order.index(member.streams)
-        for place, streams in enumerate(self._order):
-            if place != own:
-                parts.append(self._write_group(streams, stamp if place < own else stamp - 1))
-                continue
-            id = member.log.id
-            runs = [
-                *self._runs(streams, stamp, upto=id),
-                Run(id, None, number),
-                *self._runs(streams, stamp - 1, since=id),
-            ]
-            parts.append(write_group(streams, runs))
-        return "".join(parts)
-
-    def _write_group(self, streams: Streams, stamp: int) -> str:
-        key = (streams, stamp)
-        text = self._texts.get(key)
-        if text is None:
-            text = self._texts[key] = write_group(streams, self._runs(streams, stamp))
-        return text
-
-    def _runs(
-        self, streams: Streams, stamp: int, since: int = -1, upto: int | None = None
-    ) -> list[Run]:
-        """The runs of the logs of a group with ids beyond `since` and before `upto`."""
-        runs: list[Run] = []
-        for first, last, given, complete, number in self._spans[streams]:
-            if last <= since or (upto is not None and first >= upto):
-                continue
-            end = last if upto is None else min(last, upto - 1)
-            place = max(given, min(complete, stamp))
-            if number is not None and place == given:
-                runs.append(Run(end, None, number))
-            elif runs and runs[-1].upto == place:
-                runs[-1] = Run(end, place)
-            else:
-                runs.append(Run(end, place))
-        return runs
-
-    def settle(self, last: _Member, stamp: int) -> None:
-        """Note in the members what was given, the last change being one of `last` at `stamp`."""
-        is_before = True
-        for member in self._members:
-            if member is last:
-                is_before = False
-                member.given, member.is_inside = max(member.given, stamp - 1), True
-                continue
-            given = max(member.given, min(member.complete, stamp if is_before else stamp - 1))
-            if given > member.given:
-                member.given, member.is_inside = given, False
-
-
-def _find_spans(members: Sequence[_Member]) -> list[tuple[int, int, int, int, int | None]]:
-    """Neighbours with equal places together: first and last log, given, complete, number."""
-    spans: list[tuple[int, int, int, int, int | None]] = []
-    for member in members:
-        assert member.log is not None
-        id, place = member.log.id, (member.given, member.complete)
-        number = member.number if member.is_inside else None
-        if spans and number is None and spans[-1][2:] == (*place, None):
-            spans[-1] = (spans[-1][0], id, *spans[-1][2:])
-        else:
-            spans.append((id, id, *place, number))
-    return spans
+    if not pages:
+        empty = np.empty(0, np.int64)
+        return _Found([], empty, empty, empty, True)
+    given = [
+        page.table["timestamp"].to_numpy()[:n] for (_, page), n in zip(pages, counts, strict=True)
+    ]
+    stamp = np.concatenate(given)
+    owner = np.repeat(np.arange(len(pages)), counts)
+    row = np.concatenate([np.arange(count) for count in counts])
+    order = np.lexsort((row, owner, stamp))
+    stamp, owner, row = stamp[order], owner[order], row[order]
+    if horizon is not None:
+        within = (stamp < horizon[0]) | ((stamp == horizon[0]) & (owner <= horizon[1]))
+        stamp, owner, row = stamp[within], owner[within], row[within]
+    return _Found(pages, owner, row, stamp, horizon is None)
 
 
 def follow_feed(

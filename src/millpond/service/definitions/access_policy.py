@@ -12,12 +12,14 @@ later, also after a restart, is held against it again, with symbolic links follo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from millpond.catalog.objects import SourceDef
 from millpond.errors import MillpondError
+from millpond.service.definitions.allowed_hosts import allows_url, check_entry
 from millpond.service.definitions.change_fed_relations import PUSHED
 
 #: The options a client may give to a format. None of them names a file, a host or a class.
@@ -72,17 +74,24 @@ class AccessPolicy:
     Attributes:
         roots: Directories below which the files of sources may lie; none by default.
         formats: Formats sources may have; those of files where there are roots.
+        hosts: Where sinks may deliver to (`allowed_hosts.py`); nowhere by default.
     """
 
     roots: tuple[Path, ...] = ()
     formats: frozenset[str] = frozenset()
+    hosts: tuple[str, ...] = ()
 
     @staticmethod
-    def of(roots: Iterable[Path | str] = (), formats: Iterable[str] = ()) -> AccessPolicy:
+    def of(
+        roots: Iterable[Path | str] = (),
+        formats: Iterable[str] = (),
+        hosts: Iterable[str] = (),
+    ) -> AccessPolicy:
         """The policy of the operator's settings.
 
         Raises:
-            MillpondError: CQL-214, a root is no directory, or a format cannot be allowed.
+            MillpondError: CQL-214, a root is no directory, a format cannot be allowed, or a host
+                is none.
         """
         found = []
         for root in roots:
@@ -102,7 +111,11 @@ class AccessPolicy:
                 detail=f"Formats that can be: {', '.join(FORMATS)}.",
                 hint="Create such sources from the machine of the server: millpond run, or Python.",
             )
-        return AccessPolicy(tuple(found), named or frozenset(_FILE_FORMATS if found else ()))
+        return AccessPolicy(
+            tuple(found),
+            named or frozenset(_FILE_FORMATS if found else ()),
+            tuple(map(check_entry, hosts)),
+        )
 
     def confine(self, source: SourceDef | None, text: str) -> SourceDef | None:
         """Give the source back with the directory it is confined to.
@@ -128,6 +141,32 @@ class AccessPolicy:
         if root is None:
             raise self._refusal(f'the path "{path}"', text)
         return replace(source, within=str(root))
+
+    def confine_sink(self, options: Mapping[str, Any], text: str) -> tuple[str, ...]:
+        """The hosts that a client's sink is confined to.
+
+        Args:
+            options: The sink's options.
+            text: The statement, for the error.
+
+        Raises:
+            MillpondError: POND-414, the policy does not allow its host, or its key.
+        """
+        if not allows_url(options["url"], self.hosts):
+            raise _sink_refusal(
+                f'deliver to "{options["url"]}"',
+                f"Allowed are {', '.join(self.hosts)}." if self.hosts else "No host is allowed.",
+                "The operator allows hosts with --sink-host.",
+                text,
+            )
+        if not str(options.get("key_env", "")).startswith(KEY_PREFIX):
+            raise _sink_refusal(
+                "sign with this key",
+                f"Clients name variables of the environment that begin with {KEY_PREFIX}.",
+                f"The operator sets {KEY_PREFIX}..., and the sink says key_env.",
+                text,
+            )
+        return self.hosts
 
     def _root_of(self, path: str) -> Path | None:
         """Find the root that a path or pattern lies below, with links followed, or None."""
@@ -158,6 +197,15 @@ class AccessPolicy:
             hint="The operator allows directories with --source-root; rows can always be pushed.",
             text=text,
         )
+
+
+#: What the names of variables begin with that clients' sinks may have their keys in.
+KEY_PREFIX = "MILLPOND_SINK_"
+
+
+def _sink_refusal(what: str, detail: str, hint: str, text: str) -> MillpondError:
+    primary = f"clients may not have this server {what}"
+    return MillpondError("POND-414", primary, detail=detail, hint=hint, text=text)
 
 
 #: What clients may have read unless the operator says otherwise.

@@ -69,6 +69,7 @@ class Entities:
             *self._segments(version),
             *self._stems(version),
             *self._relations(version),
+            *self._sinks(),
             *self._answers(version),
             *self._summaries(),
         ]
@@ -205,6 +206,12 @@ class Entities:
                 "bytes": sum(d.bytes for d in deltas),
             }
             yield Entity(f"relation:{relation.name}", "synopsis", relation.name, figures)
+
+    def _sinks(self) -> Iterator[Entity]:
+        for sink in self._components.sinks.describe():
+            names = ("state", "deliveries", "changes", "failures")
+            figures = {name: sink[name] for name in names}
+            yield Entity(f"sink:{sink['name']}", "operator", sink["of"], figures)
 
     def _summaries(self) -> Iterator[Entity]:
         states = self._components.invoker.summaries

@@ -124,12 +124,18 @@ class Metrics:
         waiting = len(self._components.intake.list_waiting())
         yield GaugeMetricFamily("millpond_inbox_waiting", "Pushes not committed yet", waiting)
         yield from self._door(version)
+        yield from self._sinks()
 
     def _door(self, version: Version) -> Iterator[Metric]:
         """What waits for its epoch, and what gave way because there was too much."""
         door = self._components.door
         yield GaugeMetricFamily(
             "millpond_inbox_bytes", "Bytes of pushes not committed yet", door.waiting_bytes
+        )
+        yield GaugeMetricFamily(
+            "millpond_deferred_weight",
+            "The weight up to which matching and followers of queries wait; 0: nobody's do",
+            self._components.pressure.deferred_weight,
         )
         refused = CounterMetricFamily(
             "millpond_refused", "Rows refused because too much waited", labels=["stream"]
@@ -144,6 +150,26 @@ class Metrics:
             if stream.sheds:
                 share.add_metric([stream.name], SHARES[door.step_of(stream)][1])
         yield from (refused, shed, share)
+
+    def _sinks(self) -> Iterator[Metric]:
+        """What sinks have delivered, and which of them deliver no more."""
+        figures = (
+            ("deliveries", "Deliveries that arrived"),
+            ("changes", "Changes delivered"),
+            ("failures", "Attempts to deliver that failed since the start"),
+        )
+        described = self._components.sinks.describe()
+        for figure, text in figures:
+            family = CounterMetricFamily(f"millpond_sink_{figure}", text, labels=["sink"])
+            for sink in described:
+                family.add_metric([sink["name"]], sink[figure])
+            yield family
+        dead = GaugeMetricFamily(
+            "millpond_sink_dead", "1 where a sink delivers no more", labels=["sink"]
+        )
+        for sink in described:
+            dead.add_metric([sink["name"]], float(sink["dead"] is not None))
+        yield dead
 
     def _modules(self, version: Version) -> Iterator[Metric]:
         """The rates of streams, and the share that each module lets through."""

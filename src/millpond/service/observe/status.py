@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time as clock_time
 from typing import Any
 
 from millpond.errors import MillpondError
@@ -29,13 +30,15 @@ def describe_status(components: Components) -> dict[str, Any]:
             components.sources.describe(version, stream, reading)
             for stream in version.named_streams()
         ],
-        "uptime_s": (reading.now - components.started_at) / 1e6,
+        "uptime_s": clock_time.monotonic() - components.opened,
         "problems": [
             *trouble,
             *damage,
             *_list_stopped(components),
+            *_list_dead_sinks(components),
             *_check_clock(version, reading),
         ],
+        "sinks": components.sinks.describe(),
         "set_aside": components.describe_set_aside(),
         "runtime": components.runtime.describe(),
     }
@@ -70,6 +73,20 @@ def _check_clock(version: Version, reading: ClockReading) -> list[dict[str, Any]
 def _clock_error(primary: str, detail: str, hint: str) -> dict[str, Any]:
     error: dict[str, Any] = MillpondError("STORE-605", primary, detail=detail, hint=hint).to_json()
     return dict(error["error"])
+
+
+def _list_dead_sinks(components: Components) -> list[dict[str, Any]]:
+    """Which sinks deliver no more, and why."""
+    return [
+        MillpondError(
+            "POND-418",
+            f'sink "{sink["name"]}" is dead',
+            detail=f"{sink['dead']}.",
+            hint=f"ALTER SINK {sink['name']} SET (active = true) tries again where it was.",
+        ).to_json()["error"]
+        for sink in components.sinks.describe()
+        if sink["dead"] is not None
+    ]
 
 
 def _list_stopped(components: Components) -> list[dict[str, Any]]:

@@ -135,6 +135,11 @@ def check_system_settings(
     return _check_all("setting of the system", Scope.SYSTEM, settings, statement)
 
 
+def check_sink_options(options: Mapping[str, Any], statement: str | None = None) -> dict[str, Any]:
+    """The options of a sink, as they are kept. Raises CQL-214."""
+    return _check_all("sink option", Scope.SINK, options, statement)
+
+
 def _check_all(
     kind: str, scope: Scope, given: Mapping[str, Any], statement: str | None
 ) -> dict[str, Any]:
@@ -165,4 +170,4 @@ def _setting(key: str) -> re.Pattern[str]:
     name = re.escape(key)
     length = r"INTERVAL\s+(?:'[^']*'|-?[\d.]+)(?:\s*\w+)?"
     value = rf"(?:{length}|'(?:[^']|'')*'|-?[\w.]+)"
-    return re.compile(rf"""(?i)(?<![\w'"])["']?{name}["']?\s*=\s*{value}""")
+    return re.compile(rf"""(?i)(?<![\w'"])["']?{name}["']?\s*=?\s*{value}""")

@@ -84,6 +84,9 @@ class Executor:
                     summary = self._components.summaries.create(statement)
                 self._components.maintenance.wake()
                 return report("create summary", summary.name, "created")
+            case statements.CreateSink():
+                sink = self._components.sinks.create(statement, self._policy)
+                return report("create sink", sink.name, "created")
             case statements.Invoke():
                 definition = self._query(statement.name, statement)
                 self._components.await_inputs(definition.text)
@@ -97,6 +100,12 @@ class Executor:
             case statements.AlterSystem():
                 self._components.alter_system(statement.options, statement.text)
                 return report("alter system", "system", "altered")
+            case statements.Alter(kind="sink"):
+                sink = self._components.sinks.alter(statement, self._policy)
+                return report("alter sink", sink.name, "altered")
+            case statements.Drop(kind="sink"):
+                self._components.sinks.drop(statement)
+                return report("drop sink", statement.name, "dropped")
             case statements.Alter(kind="stream") if declared := self._input(statement.name):
                 self._components.alter_stream(declared, statement.options, statement.text)
                 return report("alter stream", declared.name, "altered")
@@ -105,6 +114,8 @@ class Executor:
                 check_stream_options(statement.options, statement.text)
                 self._components.subscriptions.resume(stream)
                 return report("alter stream", stream.name, "goes on")
+            case statements.ResetClock():
+                return self._rows.reset_clock(statement)
             case statements.Alter():
                 definition = self._query(statement.name, statement)
                 self._components.registrar.alter(definition, statement.options, statement.text)

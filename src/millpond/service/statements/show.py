@@ -56,6 +56,10 @@ def show(components: Components, entities: Entities, statement: Show) -> pa.Tabl
                 for q in version.queries.values()
             ]
             return tabulate(["name", "state", "materialize", "query"], queries)
+        case "sinks":
+            names = ["name", "of", "to", "state", "deliveries", "changes", "failures"]
+            sinks = [tuple(sink[n] for n in names) for sink in components.sinks.describe()]
+            return tabulate(names, sinks)
         case "summaries":
             summaries = [
                 (s.name, f"{s.stream} ({s.attribute})", s.kind, *_describe_grid(s), *figures)

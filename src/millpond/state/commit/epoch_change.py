@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millpond.catalog.objects import Definition, FunctionDef, SummaryDef
+from millpond.catalog.sink_def import SinkDef
 from millpond.state.join_state import JoinChange
 from millpond.state.version import (
     LeafRef,
@@ -61,6 +62,9 @@ class EpochChange:
         drop_functions: Functions to drop.
         add_summaries: New summaries, or known ones that are stored elsewhere now (by their ids).
         drop_summaries: Summaries to drop.
+        add_sinks: New sinks.
+        replace_sinks: Sinks that are there, altered or further on, by their ids.
+        drop_sinks: Sinks to drop.
         add_slots: New slots, numbered from `Version.next_slot` of their stream.
         drop_slots: (stream id, slot) pairs to drop; absent ones are ignored.
         add_leaves: Leaves of queries; all of one query's leaves are given together.
@@ -87,6 +91,9 @@ class EpochChange:
     drop_functions: Sequence[FunctionDef] = ()
     add_summaries: Sequence[SummaryDef] = ()
     drop_summaries: Sequence[SummaryDef] = ()
+    add_sinks: Sequence[SinkDef] = ()
+    replace_sinks: Sequence[SinkDef] = ()
+    drop_sinks: Sequence[SinkDef] = ()
     add_slots: Sequence[SlotRef] = ()
     drop_slots: Sequence[tuple[int, int]] = ()
     add_leaves: Sequence[LeafRef] = ()

@@ -23,6 +23,7 @@ from millpond.catalog.objects import (
     SummaryDef,
     fold_name,
 )
+from millpond.catalog.sink_def import SinkDef
 from millpond.state.commit.resolve_change import ResolvedChange
 from millpond.state.commit.resolve_joins import next_joins
 from millpond.state.id_map import IdMap
@@ -69,6 +70,7 @@ def next_version(version: Version, change: ResolvedChange) -> Version:
         functions=_functions(version, change),
         joins=next_joins(version.joins, change.joins),
         summaries=_summaries(version, change),
+        sinks=_sinks(version, change),
         settings=version.settings
         if change.settings is None
         else MappingProxyType(dict(change.settings)),
@@ -106,6 +108,16 @@ def _summaries(version: Version, change: ResolvedChange) -> Mapping[str, Summary
         (fold_name(definition.name), definition) for definition in change.add_summaries
     )
     return MappingProxyType(summaries)
+
+
+def _sinks(version: Version, change: ResolvedChange) -> Mapping[str, SinkDef]:
+    if not change.put_sinks and not change.drop_sinks:
+        return version.sinks
+    sinks = dict(version.sinks)
+    for definition in change.drop_sinks:
+        sinks.pop(fold_name(definition.name), None)
+    sinks.update((fold_name(definition.name), definition) for definition in change.put_sinks)
+    return MappingProxyType(sinks)
 
 
 def _states(version: Version, change: ResolvedChange) -> Mapping[int, StreamState]:

@@ -21,6 +21,7 @@ from millpond.catalog.objects import (
     SummaryDef,
     fold_name,
 )
+from millpond.catalog.sink_def import SinkDef
 from millpond.errors import MillpondError
 from millpond.state.commit.epoch_change import EpochChange, StaleChange
 from millpond.state.commit.resolve_joins import ResolvedJoins, StaleJoin, resolve_joins
@@ -53,6 +54,8 @@ class ResolvedChange:
     drop_functions: tuple[FunctionDef, ...]
     add_summaries: tuple[SummaryDef, ...]
     drop_summaries: tuple[SummaryDef, ...]
+    put_sinks: tuple[SinkDef, ...]
+    drop_sinks: tuple[SinkDef, ...]
     segments: tuple[SegmentRef, ...]
     drop_segments: tuple[SegmentRef, ...]
     matches: tuple[MatchRef, ...]
@@ -132,6 +135,8 @@ def resolve_change(
         drop_functions=_find_leaving_functions(change, version),
         add_summaries=tuple(change.add_summaries),
         drop_summaries=left_summaries,
+        put_sinks=_resolve_sinks(change, version),
+        drop_sinks=tuple(change.drop_sinks),
         segments=tuple(segments.values()),
         drop_segments=drop_segments,
         matches=matches,
@@ -244,7 +249,7 @@ def _find_leaving_summaries(
     """
     for definition in change.add_summaries:
         held = version.summaries.get(fold_name(definition.name))
-        if definition.file is not None:
+        if definition.file is not None or (held is not None and held.id == definition.id):
             if held is None or held.id != definition.id:
                 raise StaleChange(f'summary "{definition.name}" is not there any more')
             yield held
@@ -261,6 +266,27 @@ def _find_leaving_summaries(
         if held is None or held.id != definition.id:
             raise StaleChange(f'summary "{definition.name}" is not there any more')
         yield held
+
+
+def _resolve_sinks(change: EpochChange, version: Version) -> tuple[SinkDef, ...]:
+    """The sinks that are put into the version.
+
+    Raises:
+        StaleChange: a sink that is replaced or dropped is gone.
+        MillpondError: CQL-208, a new sink's name is taken.
+    """
+    for definition in change.add_sinks:
+        if fold_name(definition.name) in version.sinks:
+            raise MillpondError(
+                "CQL-208",
+                f'there is a sink "{definition.name}" already',
+                hint="Choose another name, or DROP SINK the other first.",
+            )
+    for definition in (*change.replace_sinks, *change.drop_sinks):
+        held = version.sinks.get(fold_name(definition.name))
+        if held is None or held.id != definition.id:
+            raise StaleChange(f'sink "{definition.name}" is not there any more')
+    return (*change.add_sinks, *change.replace_sinks)
 
 
 def _find_leaving_segments(

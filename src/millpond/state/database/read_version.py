@@ -19,6 +19,7 @@ from millpond.catalog.objects import (
     SummaryDef,
     fold_name,
 )
+from millpond.catalog.sink_def import SinkDef
 from millpond.state.bucket_map import BucketMap
 from millpond.state.database.database import Database
 from millpond.state.database.join_rows import read_joins
@@ -47,6 +48,7 @@ def read_version(database: Database) -> Version:
         definitions: list[Definition] = []
         functions: dict[str, FunctionDef] = {}
         summaries: dict[str, SummaryDef] = {}
+        sinks: dict[str, SinkDef] = {}
         settings: dict[str, Any] = {}
         numbers = _Numbers()
         decode = json.JSONDecoder(parse_int=numbers.read).decode
@@ -59,6 +61,8 @@ def read_version(database: Database) -> Version:
                 functions[definition.name] = definition
             elif isinstance(definition, SummaryDef):
                 summaries[fold_name(definition.name)] = definition
+            elif isinstance(definition, SinkDef):
+                sinks[fold_name(definition.name)] = definition
             else:
                 definitions.append(definition)
         segments = _segments(database)
@@ -96,6 +100,7 @@ def read_version(database: Database) -> Version:
             functions=MappingProxyType(functions),
             joins=read_joins(database),
             summaries=MappingProxyType(summaries),
+            sinks=MappingProxyType(sinks),
             settings=MappingProxyType(settings),
         )
 

@@ -13,6 +13,7 @@ from millpond.cql.tree.statements import (
     CreateDerived,
     CreateQuery,
     CreateRelation,
+    CreateSink,
     CreateStream,
     Delete,
     Describe,
@@ -180,7 +181,23 @@ def test_alter() -> None:
     assert (alter.name, alter.options) == ("q", {"active": True, "weight": 1})
 
 
-@pytest.mark.parametrize("kind", ["query", "stream", "relation", "summary"])
+@pytest.mark.parametrize(
+    ("behind", "selected"),
+    [
+        ("QUERY late", ("late", None, None)),
+        ("QUERIES TAGGED fares", (None, "fares", None)),
+        ("QUERIES TAGGED 'night fares'", (None, "night fares", None)),
+        ("QUERIES OF OWNER 'ann'", (None, None, "ann")),
+    ],
+)
+def test_create_sink(behind: str, selected: tuple[str | None, ...]) -> None:
+    sink = parse_statement(f"CREATE SINK s USING HTTP (url 'https://h', batch 7) FROM {behind}")
+    assert isinstance(sink, CreateSink)
+    assert (sink.name, sink.format, sink.options) == ("s", "http", {"url": "https://h", "batch": 7})
+    assert (sink.query, sink.tag, sink.owner) == selected
+
+
+@pytest.mark.parametrize("kind", ["query", "stream", "relation", "summary", "sink"])
 def test_drop(kind: str) -> None:
     drop = parse_statement(f"DROP {kind.upper()} x$y")
     assert isinstance(drop, Drop)
@@ -242,7 +259,9 @@ def test_explain(text: str, level: str, name: str | None) -> None:
     assert (explain.query is None) == (name is not None)
 
 
-@pytest.mark.parametrize("what", ["streams", "relations", "queries", "summaries", "entities"])
+@pytest.mark.parametrize(
+    "what", ["streams", "relations", "queries", "summaries", "sinks", "entities"]
+)
 def test_show(what: str) -> None:
     show = parse_statement(f"show {what}")
     assert isinstance(show, Show)

@@ -1,0 +1,1 @@
+"""Sinks: the changes of queries, delivered to where somebody waits for them."""

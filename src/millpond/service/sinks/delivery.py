@@ -1,0 +1,232 @@
+"""Deliveries of one sink: reads its feed, has each batch sent, and notes in the journal how far.
+
+INV-SINK-1: every change of the sink's feed is in a delivery that arrived, or in one still to be
+made, wherever the process dies. Two deliveries with one id have the same changes.
+
+A delivery is two epochs. The first settles its number and what it has: everything between the
+sink's cursor and the pending cursor, and a checksum of which changes those are. Then it is sent, as
+often as needed. The second epoch moves the cursor behind it. A process that finds a pending
+delivery reads the feed from cursor to cursor again, so it sends the same under the same id. Should
+changes be gone meanwhile (a query was dropped, a change log trimmed), what is left gets another
+number, because a receiver that has seen the first must not take it for that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import xxhash
+
+from millpond.catalog.objects import fold_name
+from millpond.catalog.options import OPTIONS
+from millpond.catalog.sink_def import PendingDelivery, SinkDef, SinkPosition
+from millpond.errors import MillpondError
+from millpond.service.changes.feed import Feed, Feeds
+from millpond.service.changes.feed_event import FeedEvent
+from millpond.service.queries.query_directory import QuerySelection
+from millpond.service.sinks.sender import Delivery, DeliveryError, Sender
+from millpond.state.commit.epoch_change import EpochChange, StaleChange
+from millpond.state.epoch_log import EpochLog
+from millpond.state.fail_points import reach
+from millpond.state.version import Version
+
+#: The most changes a delivery can have (the option `batch`).
+MOST_BATCH = 10_000
+#: How long a failed delivery waits for its next attempt: this, doubled each time, up to the other.
+_FIRST_WAIT, _LONGEST_WAIT = 1.0, 600.0
+
+
+class Deliverer:
+    """Delivers for one sink; `deliver` is for use by one thread.
+
+    Attributes:
+        failures: How many attempts failed since the last that did not.
+        failed: How many attempts failed in all since the pond was opened.
+        trouble: Why the last attempt failed; None if it did not.
+    """
+
+    def __init__(self, definition: SinkDef, log: EpochLog, feeds: Feeds, sender: Sender) -> None:
+        self._id = definition.id
+        self._name = definition.name
+        self._log = log
+        self._feeds = feeds
+        self._sender = sender
+        self._feed: Feed | None = None
+        self._ready: Delivery | None = None
+        self.failures = 0
+        self.failed = 0
+        self.trouble: str | None = None
+
+    def deliver(self) -> bool:
+        """Make one delivery, or go on with the one that is pending.
+
+        Returns:
+            Whether there was one. False if there is nothing to deliver now.
+
+        Raises:
+            DeliveryError: it did not arrive; the next call tries again.
+            MillpondError: the sink's feed cannot be read, or the store cannot be written.
+            StaleChange: the sink was dropped.
+        """
+        if self._ready is None:
+            sink = self.find_sink()
+            pending = sink.position.pending
+            self._ready = self._begin(sink) if pending is None else self._resume(sink, pending)
+        if self._ready is None:
+            return False
+        try:
+            self._sender.send(self._ready)
+        except DeliveryError as error:
+            self.failures, self.failed = self.failures + 1, self.failed + 1
+            self.trouble = str(error)
+            raise
+        reach("sink.after_send")
+        self._settle(self._ready)
+        self.failures, self.trouble, self._ready = 0, None, None
+        return True
+
+    def wait_seconds(self) -> float:
+        """How long to wait for the next attempt after the last failed."""
+        return min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** min(self.failures - 1, 30))
+
+    def find_sink(self) -> SinkDef:
+        """The sink as it is now. Raises StaleChange if it was dropped."""
+        return self._find(self._log.version)
+
+    def die(self, reason: str) -> None:
+        """Have the sink deliver no more until somebody activates it, and say why."""
+        self._replace(lambda sink: replace(sink, dead=reason))
+
+    # -- what is delivered ---------------------------------------------------------------------
+
+    def _begin(self, sink: SinkDef) -> Delivery | None:
+        """Settle the next delivery; None while there is nothing to deliver."""
+        if self._feed is None:
+            self._feed = self._feeds.open(self._select(sink), sink.position.cursor)
+        changes, told = _divide(self._feed.read(option_of(sink, "batch")))
+        if not changes and not told:
+            self._select(sink)  # there will be no more of a query that is gone
+            return None
+        number = sink.position.deliveries + 1
+        return self._settle_pending(number, self._feed.cursor, changes, told)
+
+    def _resume(self, sink: SinkDef, pending: PendingDelivery) -> Delivery | None:
+        """Read again what a delivery has that was begun before this process, or before a change."""
+        feed = self._feeds.open(self._select(sink), sink.position.cursor)
+        changes, told = _divide(feed.read_to(pending.cursor, MOST_BATCH))
+        self._feed = None  # the next one begins behind what is pending
+        if not changes and not told:
+            self._settle(Delivery("", sink.name, pending.cursor, [], []), pending.number - 1)
+            return self._begin(self.find_sink())
+        if _prove(changes) != pending.proof:
+            return self._settle_pending(pending.number + 1, pending.cursor, changes, told)
+        return Delivery(self._name_id(pending.number), sink.name, pending.cursor, changes, told)
+
+    def _select(self, sink: SinkDef) -> QuerySelection:
+        if sink.query_id is None:
+            return QuerySelection(tag=sink.tag, owner=sink.owner)
+        query = self._log.version.queries.get(sink.query_id)
+        if query is None:
+            raise MillpondError("CQL-201", f'its query "{sink.query}" was dropped')
+        return QuerySelection(names=(query.name,))
+
+    # -- the journal ---------------------------------------------------------------------------
+
+    def _settle_pending(
+        self, number: int, cursor: str, changes: Sequence[FeedEvent], told: Sequence[FeedEvent]
+    ) -> Delivery:
+        pending = PendingDelivery(number, cursor, _prove(changes))
+        self._move(lambda position: replace(position, pending=pending))
+        reach("sink.before_send")
+        return Delivery(self._name_id(number), self._name, cursor, changes, told)
+
+    def _settle(self, delivery: Delivery, number: int | None = None) -> None:
+        """Move the sink's position behind a delivery that arrived."""
+
+        def behind(position: SinkPosition) -> SinkPosition:
+            assert position.pending is not None
+            last = position.pending.number if number is None else number
+            changes = position.changes + len(delivery.changes)
+            return SinkPosition(delivery.cursor, last, changes)
+
+        self._move(behind)
+
+    def _move(self, where: Callable[[SinkPosition], SinkPosition]) -> None:
+        self._replace(lambda sink: replace(sink, position=where(sink.position)))
+
+    def _replace(self, make: Callable[[SinkDef], SinkDef]) -> None:
+        def change(version: Version) -> EpochChange:
+            return EpochChange(kind="sink", replace_sinks=[make(self._find(version))])
+
+        self._log.commit(change)
+
+    def _find(self, version: Version) -> SinkDef:
+        found = version.sinks.get(fold_name(self._name))
+        if found is None or found.id != self._id:
+            raise StaleChange(f'sink "{self._name}" is not there any more')
+        return found
+
+    def _name_id(self, number: int) -> str:
+        return f"{self._log.incarnation}.{self._id}.{number}"
+
+
+def run(deliverer: Deliverer, news: threading.Event, stopped: threading.Event) -> None:
+    """Deliver until the sink is dropped, inactive or dead, or somebody stops it.
+
+    Args:
+        deliverer: What delivers.
+        news: Set by others when there may be more, and when this is to stop.
+        stopped: Set by others when this is to stop.
+    """
+    while not stopped.is_set():
+        news.clear()
+        try:
+            sink = deliverer.find_sink()
+            if not sink.active:
+                return
+            if not _try_once(deliverer, sink) and not stopped.is_set():
+                news.wait()
+        except DeliveryError:
+            stopped.wait(deliverer.wait_seconds())
+        except StaleChange:
+            return
+
+
+def _try_once(deliverer: Deliverer, sink: SinkDef) -> bool:
+    """Deliver once; whether there was something. What cannot get better makes the sink dead."""
+    try:
+        return deliverer.deliver()
+    except DeliveryError as error:
+        if error.is_final or deliverer.failures >= option_of(sink, "attempts"):
+            times = f" ({deliverer.failures} attempts failed)" if deliverer.failures > 1 else ""
+            deliverer.die(f"{error}{times}")
+        raise
+    except MillpondError as error:
+        if error.code == "POND-410":
+            raise StaleChange("the pond is closed") from error
+        if error.code in ("CQL-201", "POND-412"):
+            deliverer.die(f"{error.code}: {error.primary}")
+            return False
+        deliverer.failures += 1
+        deliverer.trouble = f"{error.code}: {error.primary}"
+        raise DeliveryError(deliverer.trouble) from error
+
+
+def option_of(sink: SinkDef, name: str) -> int:
+    """A sink's option that is a number, given or not."""
+    return int(sink.options.get(name, OPTIONS[name].default))
+
+
+def _divide(events: Sequence[FeedEvent]) -> tuple[list[FeedEvent], list[FeedEvent]]:
+    """The changes, and what else is to be told."""
+    changes = [event for event in events if event.kind == "change"]
+    told = [event for event in events if event.kind not in ("change", "mark", "note")]
+    return changes, told
+
+
+def _prove(changes: Sequence[FeedEvent]) -> str:
+    """A checksum of which changes these are, in whatever order."""
+    names = sorted(f"{event.id}.{event.number}" for event in changes)
+    return xxhash.xxh3_64_hexdigest(" ".join(names).encode())

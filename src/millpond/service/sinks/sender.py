@@ -1,0 +1,66 @@
+"""The sink interface: what a kind of sink has to do, and what it is given.
+
+A kind of sink is a `Sender`: it takes one delivery after the other and returns once the receiver
+has it. What is read, in which order, how far it has come and when it is tried again is the same for
+all kinds (`delivery.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from millpond.service.changes.feed_event import FeedEvent
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What is delivered at once.
+
+    Attributes:
+        id: Names the delivery: another one with this id has the same changes.
+        sink: The sink's name.
+        cursor: The feed's cursor behind it.
+        changes: The feed's events of kind 'change', in order.
+        told: What else happened: the feed's events of other kinds but marks. Where a process died
+            they may be missing, or come twice.
+    """
+
+    id: str
+    sink: str
+    cursor: str
+    changes: Sequence[FeedEvent]
+    told: Sequence[FeedEvent]
+
+
+class DeliveryError(Exception):
+    """A delivery did not arrive, or nobody knows whether it did.
+
+    Attributes:
+        is_final: Whether the receiver wants no further attempt.
+    """
+
+    def __init__(self, reason: str, is_final: bool = False) -> None:
+        super().__init__(reason)
+        self.is_final = is_final
+
+
+class Sender(Protocol):
+    """Delivers to one receiver; used by one thread at a time."""
+
+    def send(self, delivery: Delivery) -> None:
+        """Deliver; return once the receiver has it.
+
+        Raises:
+            DeliveryError: it did not arrive, or nobody knows.
+        """
+        ...
+
+    def interrupt(self) -> None:
+        """Have `send` fail soon, also one that is under way; called from any thread."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...
