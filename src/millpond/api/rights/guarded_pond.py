@@ -29,6 +29,7 @@ from millpond.planner.resolve.names import Names
 from millpond.service.changes.feed import Feed, follow_feed
 from millpond.service.changes.feed_event import FeedEvent
 from millpond.service.definitions.access_policy import AccessPolicy
+from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.queries.query_directory import QueryListing, QuerySelection
 from millpond.service.queries.registration_request import Registration, parts
 from millpond.service.results import Answer, IngestReceipt, StatementResult
@@ -256,6 +257,10 @@ class GuardedPond:
     def alter_stream(self, name: str, **options: Any) -> None:
         self._rights().need(Role.ADMIN, "a stream is everybody's, and changing it")
         self._pond.alter_stream(name, **options)
+
+    def reset_clock(self, name: str, to: str) -> ClockReset:
+        self._rights().need(Role.ADMIN, "a stream is everybody's, and setting its clock back")
+        return self._pond.reset_clock(name, to)
 
     # -- looking -------------------------------------------------------------------------------
 

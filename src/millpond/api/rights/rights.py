@@ -37,6 +37,7 @@ STATEMENT_ROLES: dict[type[Statement], Role] = {
     statements.CreateSummary: Role.ADMIN,
     statements.CreateSink: Role.ADMIN,
     statements.AlterSystem: Role.ADMIN,
+    statements.ResetClock: Role.ADMIN,
     statements.CreateQuery: Role.WRITER,
     statements.Alter: Role.WRITER,
     statements.Drop: Role.WRITER,

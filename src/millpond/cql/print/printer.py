@@ -35,6 +35,7 @@ from millpond.cql.tree.statements import (
     Heartbeat,
     Insert,
     Invoke,
+    ResetClock,
     Show,
     SourceClause,
     Statement,
@@ -183,6 +184,12 @@ def _(statement: Ask) -> str:
 def _(statement: Alter) -> str:
     kind, name = statement.kind.upper(), print_name(statement.name)
     return f"ALTER {kind} {name} SET {_options(statement.options, ' = ')}"
+
+
+@_print.register
+def _(statement: ResetClock) -> str:
+    to = format_instant(statement.to)
+    return f"ALTER STREAM {print_name(statement.name)} RESET CLOCK TO TIMESTAMP '{to}'"
 
 
 @_print.register
